@@ -1,0 +1,252 @@
+"""The way in for a loop you wrote yourself: `open_run`, then `observe` once per optimiser step.
+
+Loud when it opens: a directory that cannot be written, ranks that cannot find each other, a plug-in that does not load
+raise `AttachError` with the fix. Silent afterwards: `observe` never raises, never waits for a disk and never prints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from tiltmeter.batches import from_columns
+from tiltmeter.columns import PRECISIONS
+from tiltmeter.config import load
+from tiltmeter.durable import sweep
+from tiltmeter.errors import AttachError
+from tiltmeter.fingerprint import fingerprint as fingerprint_of
+from tiltmeter.records import RolloutBatch
+from tiltmeter.store import RunDirectory
+from tiltmeter.verdict import Verdict, look
+from tiltmeter.writer import Writer, owned
+
+MONITOR_RESTARTS = 3
+
+log = logging.getLogger("tiltmeter")
+log.addHandler(logging.NullHandler())
+
+
+def open_run(
+    directory: str | os.PathLike[str],
+    *,
+    resume_step: int | None = None,
+    rank: int | None = None,
+    ranks: int | None = None,
+    launch: str | None = None,
+    groups: Literal["rank", "shared"] = "rank",
+    rewards: Sequence[Callable[..., Any]] = (),
+    weights: Sequence[float] | None = None,
+    plugins: Sequence[str] = (),
+    on_full: Literal["thin", "wait"] = "thin",
+    logprobs: str = "fp32",
+    monitor: bool = True,
+    strict: bool = False,
+) -> Run:
+    """Start (or resume) a run in `directory`, and its monitor in a process of its own.
+
+    `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
+    step observed. `rank`, `ranks`, `launch`: for several writing processes; from torchrun's or SLURM's environment if
+    not given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
+    `weights`: the reward functions, so that a change of them is noticed. `plugins`: your own instruments, derived
+    readings or detectors, each as `file.py:Class`. `on_full="wait"`: rather slow training down than thin a batch.
+    `logprobs`: fp32 (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
+
+    `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
+    """
+    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
+        return Run(None)
+    path = Path(directory)
+    if home := os.environ.get("TILTMETER_DIR"):
+        path = Path(home) / path.name
+    if logprobs not in PRECISIONS:
+        raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
+    if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
+        raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
+    for plugin in plugins:
+        load(plugin)  # a name that does not load must fail here, not in the monitor's log
+    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+    ranks = int(os.environ.get("WORLD_SIZE", "1")) if ranks is None else ranks
+    if not 0 <= rank < ranks:
+        raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
+    launch = launch or _launch_id(ranks)
+    run = RunDirectory.create(path)
+    if rank == 0:
+        for earlier in run.attempts():
+            sweep(path / "rollouts" / str(earlier))
+        attempt = run.open_attempt(launch=launch, ranks=ranks, resume_step=resume_step)
+        run.claim(attempt, rank)
+    else:
+        attempt = run.join_attempt(launch=launch, rank=rank)
+    mark = fingerprint_of(rewards, weights) if rewards else ""
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached"]
+    for plugin in plugins:
+        command += ["--plugin", plugin]
+    process = Monitor(command, path / "monitor.log") if monitor and rank == 0 else None
+    writer = Writer(
+        run,
+        attempt,
+        rank,
+        {"groups": groups},
+        precision=logprobs,
+        wait=on_full == "wait",
+        after_write=process.keep_alive if process else None,
+    )
+    return Run(run, attempt=attempt, rank=rank, writer=writer, mark=mark, monitor=process, strict=strict)
+
+
+class Run:
+    """An open run. Close it, or use it as a context manager; an exit of the interpreter closes it too."""
+
+    def __init__(
+        self,
+        run: RunDirectory | None,
+        *,
+        attempt: int = 0,
+        rank: int = 0,
+        writer: Writer | None = None,
+        mark: str = "",
+        monitor: Monitor | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.attempt, self.rank, self.strict = attempt, rank, strict
+        self._run, self._writer, self._mark, self._monitor = run, writer, mark, monitor
+        self._open = writer is not None
+        self._pid = os.getpid()
+        if run is not None:
+            atexit.register(_close_at_exit, weakref.ref(self))
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is kept; None when disabled."""
+        return None if self._run is None else self._run.path
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Batches seen, written, thinned and dropped so far by this rank."""
+        return {} if self._writer is None else dict(self._writer.counters)
+
+    def observe(self, batch: RolloutBatch | None = None, /, *, give: bool = False, **columns: Any) -> None:
+        """Hand over one optimiser step: a `RolloutBatch`, or columns by name (`step`, `group`, `reward`, ...).
+
+        Numeric columns are copied, because trainers reuse buffers; with `give=True` they are taken as they are and the
+        caller must not write to them again.
+        """
+        # A forked child (a data loader's worker) inherits this object but not the thread: it must not write.
+        if self._writer is None or not self._open or os.getpid() != self._pid:
+            return
+        try:
+            item: Any = batch
+            if batch is None:
+                item = columns if give else owned(columns)
+                item.setdefault("fingerprint", self._mark)
+                if self.strict:
+                    item = from_columns(**item)
+                elif "step" not in item or "group" not in item:
+                    raise TypeError("observe() needs step= and group=")
+            self._writer.offer(item)
+        except Exception as error:  # the boundary: whatever we get wrong, training goes on
+            if self.strict:
+                raise
+            self._writer.refuse(error)
+
+    def close(self) -> None:
+        """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
+        if self._writer is not None and self._open and os.getpid() == self._pid:
+            self._open = False
+            self._writer.close()
+            if self._monitor is not None:
+                self._monitor.release()
+
+    def verdict(self, timeout: float = 60.0) -> Verdict:
+        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
+        if self._run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
+        deadline = time.monotonic() + timeout
+        while True:
+            verdict, story, _ = look(self._run)
+            files = [file.step for file in self._run.files(self.attempt)]
+            caught_up = (self._open or self.attempt in story.ended) and story.done.get(self.attempt, -1) >= max(
+                files, default=-1
+            )
+            if caught_up or time.monotonic() > deadline:
+                return verdict
+            time.sleep(0.1)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Monitor:
+    """The `tiltmeter watch` process of this run: started at once, again if it dies, and left to finish at the end."""
+
+    def __init__(self, command: Sequence[str], log_path: Path) -> None:
+        self._command, self._log_path = list(command), log_path
+        self._starts = 0
+        self._released = False
+        try:
+            self._start()
+        except OSError as error:
+            raise AttachError(
+                f"the monitor cannot be started ({error}); open_run(monitor=False) records without it, "
+                "and `tiltmeter watch` measures later"
+            ) from error
+
+    def _start(self) -> None:
+        with self._log_path.open("ab") as log_file:
+            # A session of its own: Ctrl-C in the terminal stops training, and the monitor then finishes what is stored.
+            self.process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        self._starts += 1
+
+    def keep_alive(self) -> None:
+        """Called on the writer's thread after each file."""
+        if not self._released and self.process.poll() is not None and self._starts <= MONITOR_RESTARTS:
+            log.warning("the monitor stopped (exit %s); starting it again", self.process.returncode)
+            try:
+                self._start()
+            except OSError as error:
+                self._starts = MONITOR_RESTARTS + 1
+                log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter watch` catches up", error)
+
+    def release(self) -> None:
+        self._released = True
+
+
+def _launch_id(ranks: int) -> str:
+    """One name for all processes of this start, so that ranks find rank 0's attempt without talking to each other."""
+    for name, restart in (
+        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+        ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
+    ):
+        if value := os.environ.get(name):
+            return f"{value}.{os.environ.get(restart, '0')}"
+    if ranks > 1:
+        raise AttachError("several ranks need one launch id: pass the same launch= on every rank, new for every start")
+    return secrets.token_hex(8)
+
+
+def _close_at_exit(reference: weakref.ref[Run]) -> None:
+    run = reference()
+    if run is not None:
+        run.close()

@@ -1,0 +1,153 @@
+"""What the loop is given next: from a directory that is being written, or from what a recorded journal says was used.
+
+The two sources give the same kinds of arrival, so live watching and replay are one loop. A live source decides when a
+step is ready: when all its ranks are there, or three later steps are complete, or the attempt is over. What it decided
+is fixed by the `step_done` event, which a recorded source follows: replay never depends on the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tiltmeter.errors import StoreError
+from tiltmeter.journal import Event, record_of
+from tiltmeter.records import Fault
+from tiltmeter.store import RunDirectory, StepFile
+
+PATIENCE = 3  # complete later steps before a step is measured without its missing ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A trainer started, or resumed: a new attempt."""
+
+    attempt: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The files of one step, to be measured together."""
+
+    attempt: int
+    step: int
+    files: tuple[StepFile, ...]
+    missing: tuple[int, ...]  # ranks
+    hashes: tuple[str, ...] | None = None  # what the files must be, when a journal says so
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every rank of an attempt closed; its last counters."""
+
+    attempt: int
+    step: int
+    counters: Mapping[int, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something about the files themselves."""
+
+    fault: Fault
+
+
+Arrival = Opened | Step | Ended | Trouble
+
+
+class LiveArrivals:
+    """Follows a directory. What was already handled is told by `done`, event by event, so a restart misses nothing."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self._opened: set[int] = set()
+        self._ended: set[int] = set()
+        self._handled: dict[int, set[str]] = {}  # file names by attempt, measured or reported
+        self._last: dict[int, int] = {}
+
+    def done(self, event: Event) -> None:
+        """Take note of an event that was written down."""
+        if event.kind == "attempt":
+            (self._opened if event.data["state"] == "open" else self._ended).add(event.attempt)
+        elif event.kind == "step_done":
+            self._last[event.attempt] = max(event.step, self._last.get(event.attempt, event.step))
+            self._handled.setdefault(event.attempt, set()).update(name for name, *_ in event.data["files"])
+            self._handled[event.attempt].update(event.data["unreadable"])
+        elif event.kind == "fault" and event.data["part"] == "store":
+            self._handled.setdefault(event.attempt, set()).add(event.data["error"].split(":")[0])
+
+    def poll(self) -> Iterator[Arrival]:
+        """What is ready now, oldest attempt first. Each arrival must be handled before the next is drawn."""
+        attempts = self.run.attempts()
+        for attempt in attempts:
+            if attempt in self._ended and attempt != attempts[-1]:
+                continue
+            facts = self.run.attempt(attempt)
+            if not facts:
+                continue  # claimed a moment ago
+            if attempt not in self._opened:
+                yield Opened(attempt, facts)
+            # Asked before listing: whatever a rank wrote before it closed is then in the list.
+            ended = self.run.ended(attempt)
+            yield from self._steps(attempt, int(facts.get("ranks", 1)), over=ended or attempt != attempts[-1])
+            if ended and attempt not in self._ended:
+                yield Ended(attempt, self._last.get(attempt, -1), self.run.counters(attempt))
+
+    def _steps(self, attempt: int, ranks: int, *, over: bool) -> Iterator[Arrival]:
+        handled = self._handled.setdefault(attempt, set())
+        for name in self.run.conflicts(attempt):
+            if name not in handled:
+                error = f"{name}: a step was written twice by one rank; the first was kept, this one is not measured"
+                yield Trouble(Fault(attempt, self._last.get(attempt, -1), "store", error))
+        waiting: dict[int, list[StepFile]] = {}
+        for file in self.run.files(attempt):
+            if file.name not in handled:
+                waiting.setdefault(file.step, []).append(file)
+        complete = sorted(step for step, files in waiting.items() if len(files) >= ranks)
+        for step in sorted(waiting):
+            files = waiting[step]
+            if step <= self._last.get(attempt, step - 1):
+                for file in files:
+                    error = f"{file.name}: arrived after its step was measured; kept, not measured"
+                    yield Trouble(Fault(attempt, self._last[attempt], "store", error))
+                continue
+            if len(files) < ranks and not over and sum(later > step for later in complete) < PATIENCE:
+                return
+            present = {file.rank for file in files}
+            yield Step(attempt, step, tuple(files), tuple(rank for rank in range(ranks) if rank not in present))
+
+
+class RecordedArrivals:
+    """Follows a journal: the same files in the same order, checked against the hashes it recorded."""
+
+    def __init__(self, run: RunDirectory, events: Iterable[Event]) -> None:
+        self.run, self.events = run, events
+
+    def done(self, event: Event) -> None:
+        pass
+
+    def poll(self) -> Iterator[Arrival]:
+        for event in self.events:
+            if event.kind == "attempt" and event.data["state"] == "open":
+                yield Opened(event.attempt, event.data["facts"])
+            elif event.kind == "attempt":
+                counters = {int(rank): counts for rank, counts in event.data["counters"].items()}
+                yield Ended(event.attempt, event.step, counters)
+            elif event.kind == "fault" and event.data["part"] in ("store", "file"):
+                fault = record_of(event)
+                assert isinstance(fault, Fault)
+                yield Trouble(fault)
+            elif event.kind == "step_done":
+                yield self._step(event)
+
+    def _step(self, event: Event) -> Step:
+        known = {file.name: file for file in self.run.find(event.attempt, event.step)}
+        names = [name for name, *_ in event.data["files"]]
+        if lost := [name for name in names if name not in known]:
+            raise StoreError(
+                f"step {event.step} of attempt {event.attempt} cannot be replayed: {', '.join(lost)} is gone"
+            )
+        hashes = tuple(digest for _, digest, *_ in event.data["files"])
+        return Step(event.attempt, event.step, tuple(known[n] for n in names), tuple(event.data["missing"]), hashes)

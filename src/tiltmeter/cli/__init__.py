@@ -1,0 +1,40 @@
+"""The command line: one file per verb, grouped by when you need it. Exits 0 healthy, 1 an alarm, 2 cannot judge."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tiltmeter.cli import demo, doctor, pack, purge, replay, show, verify, watch
+from tiltmeter.encode import log_line
+from tiltmeter.errors import TiltmeterError
+
+app = typer.Typer(
+    name="tiltmeter",
+    help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
+    "Exit codes: 0 healthy, 1 an alarm, 2 could not judge (no gold, stale, unreadable, wrong usage).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"
+
+app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
+app.command("watch", rich_help_panel=DURING)(watch.watch)
+app.command("show", rich_help_panel=DURING)(show.show)
+app.command("replay", rich_help_panel=AFTER)(replay.replay)
+app.command("verify", rich_help_panel=AFTER)(verify.verify)
+app.command("pack", rich_help_panel=AFTER)(pack.pack)
+app.command("purge", rich_help_panel=AFTER)(purge.purge)
+app.command("demo", rich_help_panel=PROVE)(demo.demo)
+
+
+def main() -> None:
+    try:
+        app()
+    except TiltmeterError as error:
+        sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
+        raise SystemExit(2) from None

@@ -1,0 +1,5 @@
+"""`tiltmeter demo`: placeholder."""
+
+
+def demo() -> None:
+    """x"""

@@ -1,0 +1,120 @@
+"""`tiltmeter doctor`: what is installed, what can be used, what is missing and the command that fixes it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json as json_module
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import tiltmeter
+from tiltmeter.cli.show import Json
+from tiltmeter.durable import publish
+
+#: What each extra is for, and the packages whose presence shows that it is installed.
+EXTRAS = {
+    "trl": (("trl", "torch", "transformers"), "attach to TRL trainers"),
+    "ray": (("ray",), "audits on a cluster"),
+    "dashboard": (("starlette", "uvicorn", "duckdb"), "the live page"),
+    "judge": (("httpx",), "gold from a judge endpoint"),
+    "trackers": (("wandb", "tensorboard"), "exports to experiment trackers"),
+    "lab": (("scipy",), "the proving ground"),
+}
+BASE = ("numpy", "pyarrow", "rich", "typer")
+TOOLS = {"bwrap": ("sandbox for code verifiers", "apt-get install bubblewrap")}
+
+
+def doctor(
+    directory: Annotated[Path, typer.Option(help="Where runs will be kept.", metavar="DIR")] = Path(),
+    json: Json = False,
+) -> None:
+    """Check this machine: what is installed, whether runs can be kept here, and what to do about the rest.
+
+    Example: tiltmeter doctor --directory runs
+
+    Exit code: 0 everything needed to record and judge a run works, 2 something does not.
+    """
+    rows = [*base_rows(), storage_row(directory), *extra_rows(), *tool_rows()]
+    needed = [row for row in rows if row["needed"] and not row["ok"]]
+    if json:
+        Console(soft_wrap=True, highlight=False, markup=False).out(
+            json_module.dumps({"version": tiltmeter.__version__, "ok": not needed, "checks": rows}, indent=1)
+        )
+    else:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for title in ("", "what", "found", "for", "fix"):
+            table.add_column(title)
+        for row in rows:
+            mark = Text("✓", "green") if row["ok"] else Text("✗", "bold red") if row["needed"] else Text("–", "dim")
+            table.add_row(mark, *(Text(str(row[key])) for key in ("what", "found", "for", "fix")))
+        console = Console(highlight=False, markup=False)
+        console.print(Text(f"Tiltmeter {tiltmeter.__version__} · Python {platform.python_version()}"))
+        console.print(table)
+    raise typer.Exit(2 if needed else 0)
+
+
+Row = dict[str, str | bool]
+
+
+def base_rows() -> list[Row]:
+    return [
+        _row(name, version := _version(name), "the core", f"pip install {name}", ok=bool(version), needed=True)
+        for name in BASE
+    ]
+
+
+def extra_rows() -> list[Row]:
+    rows = []
+    for extra, (packages, purpose) in EXTRAS.items():
+        versions = {name: _version(name) for name in packages}
+        found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        rows.append(_row(f"[{extra}]", found, purpose, f"pip install 'tiltmeter[{extra}]'", ok=all(versions.values())))
+    return rows
+
+
+def tool_rows() -> list[Row]:
+    return [
+        _row(tool, shutil.which(tool) or "", purpose, fix, ok=shutil.which(tool) is not None)
+        for tool, (purpose, fix) in TOOLS.items()
+    ]
+
+
+def storage_row(directory: Path) -> Row:
+    """Whether a file can be made durable there: exclusive link, fsync, and room to write."""
+    place = directory if directory.exists() else directory.absolute().parent
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".tiltmeter-doctor-") as folder:
+            synced = publish(Path(folder) / "probe", [b"probe"])
+        free = shutil.disk_usage(place).free / 1e9
+        ok, found = synced and free > 1.0, f"{free:.0f} GB free, exclusive link and fsync work"
+    except OSError as error:
+        ok, found = False, str(error)
+    fix = "choose a directory on a POSIX file system with free space"
+    return _row(f"storage {os.fspath(directory)}", found, "the run directory", fix, ok=ok, needed=True)
+
+
+def _row(what: str, found: str, purpose: str, fix: str, *, ok: bool, needed: bool = False) -> Row:
+    return {
+        "what": what,
+        "found": found or "not installed",
+        "for": purpose,
+        "fix": "" if ok else fix,
+        "ok": ok,
+        "needed": needed,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

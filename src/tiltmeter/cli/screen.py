@@ -1,0 +1,195 @@
+"""One screen about a run: the verdict, what moved, what cannot be seen, and completions that show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.encode import terminal, visible
+from tiltmeter.errors import StoreError
+from tiltmeter.journal import Event
+from tiltmeter.records import Alarm, RolloutBatch
+from tiltmeter.store import RunDirectory
+from tiltmeter.story import Story, series
+from tiltmeter.verdict import ICONS, Verdict
+
+COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
+#: Shown first; the rest follow in the order measured.
+FIRST = ("reward.mean", "gold.mean", "gold.slope", "policy.kl.k3", "length.mean", "policy.entropy", "reward.dead_share")
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 32
+
+
+def screen(
+    run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event], rows: int = 12
+) -> RenderableType:
+    """The whole screen as one Rich renderable."""
+    colour = COLOURS[verdict.state]
+    live = "live" if story.attempt is not None and story.attempt not in story.ended else "ended"
+    head = Text.assemble(
+        (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
+        "  ",
+        terminal(run.path.name, 60),
+        f" · attempt {story.attempt if story.attempt is not None else '-'} · step {story.last_step} · {live}"
+        f" · {story.rows:,} completions · {story.labels:,} gold labels",
+    )
+    body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
+    body += [Text(visible(line), style="dim") for line in asides(verdict, story)]
+    body += [Text(), readings_table(events, story, rows)]
+    evidence = exemplars(run, story)
+    if evidence is not None:
+        body += [Text(), evidence]
+    return Panel(Group(*body), title=head, title_align="left", border_style=colour, padding=(1, 2))
+
+
+def asides(verdict: Verdict, story: Story) -> list[str]:
+    """What else a reader must know: open warnings, other failed counts, losses, parts that are off, segments."""
+    others = (*verdict.alarms[1:], *(verdict.warnings if verdict.state != "WATCH" else verdict.warnings[1:]))
+    lines = [f"{alarm.tier.capitalize()}: {alarm.summary}" for alarm in others]
+    failed = [check.why for check in verdict.checks.values() if not check.ok and check.why != verdict.sentence]
+    lines += [f"Not healthy either: {why}" if verdict.state != "ACT" else f"Note: {why}" for why in failed]
+    if verdict.alarms:
+        first = verdict.alarms[0]
+        lines.append(
+            f"Onset between step {first.onset_low} and {first.onset_high}; last good step: {first.onset_low - 1}."
+        )
+    lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
+    lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
+    if story.absent:
+        lines.append("Cannot see: " + "; ".join(f"{name} (needs {lack})" for name, lack in story.absent.items()))
+    if story.skipped:
+        lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
+    return lines
+
+
+def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title, justify in (("reading", "left"), ("start → now", "left"), ("first", "right"), ("now", "right")):
+        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    found = series(events, story.spans())
+    onset = min((alarm.onset for alarm in story.open("alarm")), default=None)
+    order = [name for name in FIRST if name in found] + [name for name in found if name not in FIRST]
+    for name in order[:rows]:
+        points = found[name]
+        table.add_row(terminal(name, 40), sparkline(points, onset), number(points[0][1]), number(points[-1][1]))
+    if len(order) > rows:
+        table.add_row(Text(f"… {len(order) - rows} more: --json", style="dim"), "", "", "")
+    return table
+
+
+def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> Text:
+    """The series in a line of bars; from the onset on in red."""
+    blocks = np.array_split(np.array([value for _, value in points]), min(_WIDTH, len(points)))
+    steps = np.array_split(np.array([step for step, _ in points]), min(_WIDTH, len(points)))
+    means = np.array([block.mean() for block in blocks])
+    low, span = means.min(), np.ptp(means)
+    scale = (means - low) / span if span > 0 else np.full(len(means), 0.5)
+    line = Text()
+    for value, block in zip(scale, steps, strict=True):
+        line.append(_BARS[int(value * (len(_BARS) - 1))], "red" if onset is not None and block[0] >= onset else "cyan")
+    return line
+
+
+def exemplars(run: RunDirectory, story: Story, n: int = 3) -> RenderableType | None:
+    """Completions of the newest step that the reward pays most and gold (where known) values least."""
+    try:
+        batch = newest(run, story)
+    except StoreError:
+        return None
+    if batch is None or batch.completion is None or batch.reward is None or not np.isfinite(batch.reward).any():
+        return None
+    scored = np.flatnonzero(np.isfinite(batch.reward))
+    gold = np.full(len(batch), np.nan) if batch.gold is None else batch.gold
+    worth = np.where(np.isfinite(gold), gold, 0.5)
+    order = scored[np.lexsort((-batch.reward[scored], worth[scored]))][:n]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("reward", justify="right")
+    table.add_column("gold", justify="right")
+    labelled = bool(np.isfinite(gold).any())
+    table.add_column(f"step {batch.step}: paid most, worth least" if labelled else f"step {batch.step}: paid most")
+    for row in order:
+        text = batch.completion[row]
+        shown = terminal(text, 150) if text is not None else Text("not stored", style="dim")
+        table.add_row(number(float(batch.reward[row])), number(float(gold[row])), shown)
+    return table
+
+
+def newest(run: RunDirectory, story: Story) -> RolloutBatch | None:
+    """The newest measured step of the current attempt, first rank, only the columns this screen shows."""
+    if story.attempt is None:
+        return None
+    files = run.find(story.attempt, story.last_step)
+    if not files:
+        return None
+    batch, _, _ = run.read(files[0], ("reward", "gold", "completion"))
+    return batch
+
+
+def number(value: float) -> str:
+    """Four significant digits; what is not a number is a dash."""
+    return f"{value:.4g}" if np.isfinite(value) else "–"
+
+
+def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event]) -> Iterable[str]:
+    """The same for logs and pipes: ASCII, no colour, no boxes."""
+    yield f"{verdict.state}  {visible(run.path.name)}  attempt {story.attempt}  step {story.last_step}"
+    yield visible(verdict.sentence)
+    yield from map(visible, asides(verdict, story))
+    for name, points in series(events, story.spans()).items():
+        yield f"{visible(name):<40} {number(points[0][1]):>12} -> {number(points[-1][1]):>12}"
+
+
+def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event]) -> str:
+    """The same for machines."""
+    found = series(events, story.spans())
+    return json.dumps(
+        {
+            "run": run.path.name,
+            "state": verdict.state,
+            "sentence": verdict.sentence,
+            "exit_code": verdict.exit_code,
+            "attempt": story.attempt,
+            "step": story.last_step,
+            "live": story.attempt is not None and story.attempt not in story.ended,
+            "steps": story.steps,
+            "completions": story.rows,
+            "labels": story.labels,
+            "checks": {name: asdict(check) for name, check in verdict.checks.items()},
+            "alarms": [_alarm(alarm) for alarm in verdict.alarms],
+            "warnings": [_alarm(alarm) for alarm in verdict.warnings],
+            "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in found.items()},
+            "absent": dict(story.absent),
+            "off": story.off,
+            "faults": [asdict(fault) for fault in story.faults[-20:]],
+            "segments": story.segments,
+            "counters": {f"{a}-{r}": dict(c) for (a, r), c in story.counters.items()},
+        },
+        indent=1,
+        allow_nan=False,
+    )
+
+
+def _alarm(alarm: Alarm) -> dict[str, Any]:
+    return asdict(alarm)
+
+
+def emit(
+    run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event], *, json_: bool, plain_: bool
+) -> None:
+    """Print in the form asked for."""
+    if json_:
+        Console(soft_wrap=True, highlight=False, markup=False).out(as_json(run, verdict, story, events))
+    elif plain_:
+        out = Console(soft_wrap=True, highlight=False, markup=False, no_color=True)
+        for line in plain(run, verdict, story, events):
+            out.out(line.encode("ascii", "backslashreplace").decode())
+    else:
+        Console(highlight=False, markup=False).print(screen(run, verdict, story, events))

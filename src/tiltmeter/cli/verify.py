@@ -1,0 +1,38 @@
+"""`tiltmeter verify`: every byte of a run checked again."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tiltmeter.cli.show import Json
+from tiltmeter.encode import log_line
+from tiltmeter.store import RunDirectory
+from tiltmeter.upkeep import verify as verify_run
+
+Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+
+
+def verify(run: Run, json: Json = False) -> None:
+    """Read every stored byte again and check it against its checksums and the hashes recorded when it was measured.
+
+    Example: tiltmeter verify runs/tonight
+
+    Exit code: 0 intact, 1 damage found, 2 not a run directory.
+    """
+    directory = RunDirectory(run)
+    directory.identity()
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with Console(stderr=True).status("checking…") as status:
+        problems = verify_run(directory, progress=lambda text: status.update(f"checking {text}"))
+    if json:
+        console.out(json_module.dumps({"run": run.name, "intact": not problems, "problems": problems}, indent=1))
+    else:
+        for problem in problems:
+            console.out(log_line(problem))
+        console.out("intact" if not problems else f"{len(problems)} problems")
+    raise typer.Exit(1 if problems else 0)

@@ -1,0 +1,20 @@
+"""Derived readings fold readings over steps, one file each. They are replayed like detectors and know no files."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tiltmeter.derived.kl_speed import KlSpeed
+from tiltmeter.records import Reading
+
+
+class Derived(Protocol):
+    """`fold` sees every reading it watches, in step order, and may answer with one of its own for the same step."""
+
+    name: str
+    watches: tuple[str, ...]
+
+    def fold(self, reading: Reading) -> Reading | None: ...
+
+
+BUILTIN: tuple[type, ...] = (KlSpeed,)

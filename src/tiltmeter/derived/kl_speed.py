@@ -1,0 +1,32 @@
+"""How fast the policy leaves the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tiltmeter.records import Reading
+
+
+@dataclass
+class KlSpeed:
+    """Change of the KL to the reference per step, in nats, over the last `window` steps that have one.
+
+    A learning rate too high shows here in the first fifty steps, before the level looks alarming.
+
+    >>> speed = KlSpeed(window=2)
+    >>> [speed.fold(Reading(0, step, "policy.kl.k3", kl, 8)) for step, kl in enumerate([0.0, 1.0, 4.0])][-1].value
+    2.0
+    """
+
+    window: int = 10
+    name: str = field(default="policy.kl_speed", init=False)
+    watches: tuple[str, ...] = field(default=("policy.kl.k3",), init=False)
+    _past: list[Reading] = field(default_factory=list, init=False, repr=False)
+
+    def fold(self, reading: Reading) -> Reading | None:
+        self._past = [*self._past[-self.window :], reading]
+        first = self._past[0]
+        if len(self._past) <= self.window or first.step >= reading.step:
+            return None
+        slope = (reading.value - first.value) / (reading.step - first.step)
+        return replace(reading, name=self.name, value=slope, n=len(self._past), stderr=None)

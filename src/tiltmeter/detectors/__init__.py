@@ -1,0 +1,34 @@
+"""Detectors fold readings and decide. Each states its promise as a field and what voids it in its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from tiltmeter.detectors.ledger import Ledger
+from tiltmeter.detectors.limit import Limit
+from tiltmeter.records import Alarm, Reading, Tier
+
+
+class Detector(Protocol):
+    """`update` sees every reading it watches, in order, and answers with an alarm when it opens or resolves one.
+
+    Tier "alarm": a proved bound `alpha` per run; its state goes on through rewinds. Tier "warning": everything else;
+    its state follows the current lineage of attempts. The `repr` of a fresh detector states its settings.
+    """
+
+    name: str
+    tier: Tier
+    alpha: float
+    watches: tuple[str, ...]
+
+    def update(self, reading: Reading) -> Alarm | None: ...
+
+
+#: Made anew per run (alarms) or per lineage (warnings).
+BUILTIN: tuple[Callable[[], Detector], ...] = (
+    Ledger,
+    partial(Limit, "reward.dead_share", 0.8),
+    partial(Limit, "length.truncated_share", 0.3),
+)

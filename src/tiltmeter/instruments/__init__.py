@@ -1,0 +1,53 @@
+"""Instruments map one step's rollouts to values and remember nothing. Each is a class in a file of its own.
+
+`measure` returns values, not means: the loop computes mean, count and standard error once for everyone. To add one,
+write the file, add it to the tuple, and the contract tests find it (`docs/add-an-instrument.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from tiltmeter.instruments.dead_groups import DeadGroups
+from tiltmeter.instruments.entropy import PolicyEntropy
+from tiltmeter.instruments.gold_mean import GoldMean
+from tiltmeter.instruments.gold_slope import GoldSlope
+from tiltmeter.instruments.group_size import GroupSize
+from tiltmeter.instruments.kl import ReferenceKl
+from tiltmeter.instruments.length_tail import LengthTail
+from tiltmeter.instruments.reward_component import RewardComponent
+from tiltmeter.instruments.reward_mean import RewardMean
+from tiltmeter.instruments.reward_spread import RewardSpread
+from tiltmeter.instruments.truncation import Truncation
+from tiltmeter.records import Floats, RolloutBatch
+
+Grain = Literal["rollout", "group", "batch"]
+
+
+class Instrument(Protocol):
+    """What `measure` returns has one value per row, per prompt group, or one in all, as `grain` says; NaN where there
+    is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` is the first step of the run,
+    the start policy's rollouts. An instrument whose values are the bets of an alarm says so with `audited = True`."""
+
+    name: str  # subject.measure; stable for ever
+    grain: Grain
+    needs: tuple[str, ...]  # columns; without them it does not run, and the run says so
+    bounds: tuple[float | None, float | None]
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats | Mapping[str, Floats]: ...
+
+
+BUILTIN: tuple[type, ...] = (
+    RewardMean,
+    RewardSpread,
+    RewardComponent,
+    DeadGroups,
+    GoldMean,
+    GoldSlope,
+    LengthTail,
+    Truncation,
+    ReferenceKl,
+    PolicyEntropy,
+    GroupSize,
+)

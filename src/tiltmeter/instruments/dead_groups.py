@@ -1,0 +1,30 @@
+"""Prompt groups from which nothing can be learnt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import standardised
+
+
+class DeadGroups:
+    """Share of prompt groups whose completions all have the same reward: their advantage is zero.
+
+    Mastered prompts look like this, and so do hopeless ones and a saturated reward. The loss then reads 0 and the
+    step is wasted. A group with fewer than two scored completions is not counted either way.
+
+    >>> from tiltmeter.batches import from_columns
+    >>> DeadGroups().measure(from_columns(0, [0, 0, 1, 1, 2], reward=[1, 1, 0, 1, 1]), None).tolist()
+    [1.0, 0.0, nan]
+    """
+
+    name = "reward.dead_share"
+    grain = "group"
+    needs = ("reward",)
+    bounds = (0.0, 1.0)
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+        assert batch.reward is not None
+        _, spread, _ = standardised(batch.reward, batch.starts)
+        return np.where(np.isfinite(spread), (spread == 0.0).astype(np.float64), np.nan)

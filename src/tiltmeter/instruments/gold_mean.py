@@ -1,0 +1,25 @@
+"""What the run is for, as far as it is labelled."""
+
+from __future__ import annotations
+
+from tiltmeter.records import Floats, RolloutBatch
+
+
+class GoldMean:
+    """Gold per labelled completion, in [0, 1]; the mean is weighted by the chance each had of being asked.
+
+    The reward says how the proxy sees the run, this says how the run is. It moves late: near its peak it is flat.
+
+    >>> from tiltmeter.batches import from_columns
+    >>> GoldMean().measure(from_columns(0, [0, 0], gold=[1, None]), None).tolist()
+    [1.0, nan]
+    """
+
+    name = "gold.mean"
+    grain = "rollout"
+    needs = ("gold", "gold_chance")
+    bounds = (0.0, 1.0)
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+        assert batch.gold is not None
+        return batch.gold

@@ -1,0 +1,26 @@
+"""Each reward function by itself."""
+
+from __future__ import annotations
+
+from tiltmeter.records import Floats, RolloutBatch
+
+
+class RewardComponent:
+    """Reward per completion and reward function, before weights.
+
+    A total that rises because one component rises, while the one you care about stands still, is the commonest hack
+    and is invisible in the total.
+
+    >>> from tiltmeter.batches import from_columns
+    >>> batch = from_columns(0, [0, 0], rewards={"correct": [1, 0], "format": [1, None]})
+    >>> {name: values.tolist() for name, values in RewardComponent().measure(batch, None).items()}
+    {'correct': [1.0, 0.0], 'format': [1.0, nan]}
+    """
+
+    name = "reward.component"
+    grain = "rollout"
+    needs = ("rewards",)
+    bounds = (None, None)
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> dict[str, Floats]:
+        return dict(batch.rewards)

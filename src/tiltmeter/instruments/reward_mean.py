@@ -1,0 +1,25 @@
+"""The reward the trainer optimises."""
+
+from __future__ import annotations
+
+from tiltmeter.records import Floats, RolloutBatch
+
+
+class RewardMean:
+    """Reward per completion, as trained: after weights, shaping and penalties.
+
+    The number every dashboard shows, and the one that keeps rising while quality falls. Read it beside gold.
+
+    >>> from tiltmeter.batches import from_columns
+    >>> RewardMean().measure(from_columns(0, [0, 0], reward=[1.0, None]), None).tolist()
+    [1.0, nan]
+    """
+
+    name = "reward.mean"
+    grain = "rollout"
+    needs = ("reward",)
+    bounds = (None, None)
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+        assert batch.reward is not None
+        return batch.reward

@@ -1,0 +1,28 @@
+"""How far apart the rewards of one prompt's completions are."""
+
+from __future__ import annotations
+
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import standardised
+
+
+class RewardSpread:
+    """Population standard deviation of the reward inside each prompt group.
+
+    Group-relative methods learn from this spread alone: when it shrinks, normalised advantages blow noise up to full
+    size; at zero there is nothing to learn (see `reward.dead_share`).
+
+    >>> from tiltmeter.batches import from_columns
+    >>> RewardSpread().measure(from_columns(0, [0, 0, 1], reward=[0.0, 1.0, 5.0]), None).tolist()
+    [0.5, nan]
+    """
+
+    name = "reward.spread"
+    grain = "group"
+    needs = ("reward",)
+    bounds = (0.0, None)
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+        assert batch.reward is not None
+        _, spread, _ = standardised(batch.reward, batch.starts)
+        return spread

@@ -1,0 +1,81 @@
+"""The monitor: the loop in a process of its own, one per run directory, which may die and start again at any time."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tiltmeter.config import Config
+from tiltmeter.errors import AttachError
+from tiltmeter.store import RunDirectory
+from tiltmeter.watch import Watch
+
+IDLE_SECONDS = 0.2
+RETRY_SECONDS = 2.0
+
+log = logging.getLogger("tiltmeter")
+
+
+def follow(
+    run: RunDirectory,
+    config: Config,
+    *,
+    parent: int | None = None,
+    forever: bool = False,
+    on_poll: Callable[[int], None] | None = None,
+) -> None:
+    """Measure what is stored and what comes, until every rank of the newest attempt has closed.
+
+    `parent`: the trainer's process; when it is gone, what is stored is measured and the monitor ends. A disk that
+    refuses a line is met by starting over from what it holds.
+    """
+    with only_monitor(run):
+        watch: Watch | None = None
+        try:
+            while True:
+                orphaned = parent is not None and os.getppid() != parent
+                attempts = run.attempts()
+                ended = bool(attempts) and run.ended(attempts[-1])
+                try:
+                    watch = watch or Watch(run, config)
+                    started = time.monotonic()
+                    measured = watch.poll()
+                except OSError as error:
+                    log.warning("the journal cannot be written (%s); trying again", error)
+                    if watch is not None:
+                        watch.close()
+                        watch = None
+                    if orphaned:
+                        return
+                    time.sleep(RETRY_SECONDS)
+                    continue
+                if on_poll is not None:
+                    on_poll(measured)
+                if not measured:
+                    if (ended or orphaned) and not forever:
+                        return
+                    # Listing a long run takes time: never spend more than a twentieth of a core on looking.
+                    time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))
+        finally:
+            if watch is not None:
+                watch.close()
+
+
+@contextmanager
+def only_monitor(run: RunDirectory) -> Iterator[None]:
+    """Hold the run's monitor lock; a second monitor on the same directory is refused."""
+    folder = run.path / "cache"
+    folder.mkdir(exist_ok=True)
+    handle = os.open(folder / "monitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AttachError(f"{run.path} already has a monitor; `tiltmeter show {run.path}` reads along") from error
+        yield
+    finally:
+        os.close(handle)

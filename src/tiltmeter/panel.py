@@ -1,0 +1,151 @@
+"""The instruments, derived readings and detectors of one run, and the one boundary that keeps their errors in.
+
+No files and no clock: a batch goes in, readings and alarms come out. What a part does wrong becomes a `Fault`; after
+three in a row the part is switched off until the next attempt, and shown as off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tiltmeter.config import Config
+from tiltmeter.errors import ContractError
+from tiltmeter.instruments import Instrument
+from tiltmeter.records import Alarm, Fault, Floats, Reading, RolloutBatch
+from tiltmeter.stats.groups import clustered_mean
+
+STRIKES = 3
+BETS_PER_STEP = 64  # audited values kept with a reading; more are averaged in even runs, and a mean of bets is a bet
+
+log = logging.getLogger("tiltmeter")
+Answer = TypeVar("Answer")
+
+
+class Panel:
+    """All parts of one run. `strict` re-raises what would be a Fault; tests and CI use it."""
+
+    def __init__(self, config: Config, *, strict: bool = False) -> None:
+        self.config, self.strict = config, strict
+        made = [make() for make in config.detectors]
+        self.detectors = made
+        self._alarming = [part for part in made if part.tier == "alarm"]  # one state for the whole run, rewinds or not
+        self.renew()
+
+    def renew(self) -> None:
+        """Fresh folds for a new lineage, and a fresh chance for parts that were off."""
+        self._derived = [make() for make in self.config.derived]
+        self._warning = [part for part in (make() for make in self.config.detectors) if part.tier == "warning"]
+        self._strikes: dict[str, int] = {}
+        self._off: set[str] = set()
+        self._failed: list[Fault] = []
+
+    def lacks(self, batch: RolloutBatch) -> dict[str, str]:
+        """Instruments that cannot run on this batch, and the columns they would need."""
+        return {part.name: ", ".join(lack) for part in self.config.instruments if (lack := lacking(part, batch))}
+
+    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> list[Reading]:
+        """What every instrument reads off one step."""
+        found: list[Reading] = []
+        for part in self.config.instruments:
+            if not lacking(part, batch):
+                made = self._guard(part.name, batch, lambda p=part: readings(p, batch, baseline))  # type: ignore[misc]
+                found += made or []
+        return found
+
+    def fold(self, measured: Iterable[Reading], *, history: bool = False) -> tuple[list[Reading], list[Alarm]]:
+        """Derived readings and alarms of one step. `history`: a step measured before, for a new lineage's folds."""
+        derived: list[Reading] = []
+        alarms: list[Alarm] = []
+        measured = list(measured)
+        for item in measured:
+            for fold in self._derived:
+                if item.name in fold.watches:
+                    out = self._guard(fold.name, item, lambda f=fold, r=item: f.fold(r))  # type: ignore[misc]
+                    if out is not None and np.isfinite(out.value):
+                        derived.append(out)
+        for item in (*measured, *derived):
+            for part in self._warning if history else (*self._alarming, *self._warning):
+                if item.name in part.watches:
+                    name = f"{part.name}:{item.name}"
+                    alarm = self._guard(name, item, lambda p=part, r=item: p.update(r))  # type: ignore[misc]
+                    if alarm is not None:
+                        alarms.append(alarm)
+        if history:
+            self._failed = []  # faults of those steps are on record where they happened
+        return derived, alarms
+
+    def close_step(self, recorded: Iterable[Fault] | None = None) -> list[Fault]:
+        """This step's faults, with the parts that are off from now on. `recorded`: as the journal had them instead."""
+        failed = {fault.part: fault for fault in (self._failed if recorded is None else recorded)}
+        self._failed = []
+        self._strikes = {part: self._strikes.get(part, 0) + 1 for part in failed}
+        self._off |= {part for part, strikes in self._strikes.items() if strikes >= STRIKES}
+        return [Fault(f.attempt, f.step, f.part, f.error, f.part in self._off) for f in failed.values()]
+
+    def _guard(self, part: str, at: RolloutBatch | Reading, work: Callable[[], Answer]) -> Answer | None:
+        """The error boundary: what fails here is written down, and nobody else is stopped by it."""
+        if part in self._off:
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                return work()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plug-in's SystemExit must not end the monitor either
+            if self.strict:
+                raise
+            text = f"{type(error).__name__}: {str(error)[:300]}"
+            if not self._strikes.get(part):
+                log.warning("%s failed at step %d: %s", part, at.step, text)
+            self._failed.append(Fault(at.attempt, at.step, part, text))
+            return None
+
+
+def lacking(part: Instrument, batch: RolloutBatch) -> list[str]:
+    return [column for column in part.needs if batch.column(column) is None]
+
+
+def readings(part: Instrument, batch: RolloutBatch, baseline: RolloutBatch | None) -> list[Reading]:
+    """One instrument's readings of one step: mean, count and standard error, computed here for everyone.
+
+    Gold is weighted by the inverse of the chance each row had of being labelled. Values that are not finite are left
+    out; if none is left there is no reading, never a 0.
+    """
+    answer = part.measure(batch, baseline)
+    named: dict[str, Any] = {part.name: answer}
+    if isinstance(answer, Mapping):
+        named = {f"{part.name}.{suffix}": values for suffix, values in answer.items()}
+    weights = None
+    if "gold" in part.needs and part.grain == "rollout" and batch.gold_chance is not None:
+        weights = np.divide(1.0, batch.gold_chance, out=np.zeros(len(batch)), where=batch.gold_chance > 0)
+    expected, starts = shape(part, batch)
+    found = []
+    for name, raw in named.items():
+        values = np.asarray(raw, np.float64)
+        if values.shape != (expected,):
+            raise ContractError(f"{name} has {values.shape} values, its grain {part.grain!r} asks for ({expected},)")
+        mean, n, stderr = clustered_mean(values, starts, weights)
+        if n and np.isfinite(mean):
+            bets = _bets(values) if getattr(part, "audited", False) else ()
+            found.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets))
+    return found
+
+
+def shape(part: Instrument, batch: RolloutBatch) -> tuple[int, Any]:
+    """How many values an instrument must give for this batch, and the clusters they fall into."""
+    groups = len(batch.starts) - 1
+    if part.grain == "rollout":
+        return len(batch), batch.starts
+    expected = groups if part.grain == "group" else 1
+    return expected, np.arange(expected + 1)
+
+
+def _bets(values: Floats) -> tuple[float, ...]:
+    finite = values[np.isfinite(values)]
+    if len(finite) > BETS_PER_STEP:
+        finite = np.array([run.mean() for run in np.array_split(finite, BETS_PER_STEP)])
+    return tuple(map(float, finite))

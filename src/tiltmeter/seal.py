@@ -1,0 +1,115 @@
+"""A checksum over every byte of a Parquet file that any reader may act on, so that a flipped bit is never read as data.
+
+Parquet's page checksums cover page bodies only: page headers and the footer, where schema, offsets and our own
+metadata live, have none. The seal is a small block between the last column chunk and the footer, a place that the
+format leaves unused (readers find the footer from the end of the file, chunks by absolute offset). It holds a CRC-32
+of the footer and of each column chunk, headers included, so one column of one row group can be checked alone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.durable import write_all
+from tiltmeter.errors import StoreError
+
+_MAGIC = b"TILTSEAL"
+_TAIL = 8  # footer length and PAR1
+
+
+def seal(parquet: pa.Buffer) -> list[pa.Buffer | bytes]:
+    """The pieces of the sealed file, in order, from the bytes of an ordinary one."""
+    footer_at = _footer_start(parquet)
+    meta = pq.read_metadata(pa.BufferReader(parquet))
+    sums = [zlib.crc32(parquet[start:stop]) for start, stop in _chunks(meta)]
+    sums.append(zlib.crc32(parquet[footer_at:]))
+    block = b"".join(crc.to_bytes(4, "little") for crc in sums)
+    return [parquet[:footer_at], block, struct.pack("<I", len(block)), _MAGIC, parquet[footer_at:]]
+
+
+def seal_file(handle: int) -> None:
+    """Seal a Parquet file on disk that is too large to hold in memory; nobody may read it before this returns."""
+    with pa.memory_map(f"/proc/self/fd/{handle}") as source:
+        body, *rest = map(memoryview, seal(source.read_buffer()))
+        tail, end = b"".join(rest), len(body)
+    os.ftruncate(handle, end)
+    os.lseek(handle, 0, os.SEEK_END)
+    write_all(handle, tail)
+
+
+class Sealed:
+    """An open sealed file: its footer is checked at once, column chunks when asked for."""
+
+    def __init__(self, data: pa.Buffer, name: str) -> None:
+        self.data, self.name = data, name
+        footer_at = _footer_start(data, name)
+        head = footer_at - len(_MAGIC) - 4
+        if head < 4 or data[head + 4 : footer_at].to_pybytes() != _MAGIC:
+            raise StoreError(f"{name}: no seal; not written by Tiltmeter, or damaged")
+        (size,) = struct.unpack("<I", data[head : head + 4])
+        if size > head - 4 or size % 4:
+            raise StoreError(f"{name}: damaged seal")
+        self._sums = struct.unpack(f"<{size // 4}I", data[head - size : head])
+        if zlib.crc32(data[footer_at:]) != self._sums[-1]:
+            raise StoreError(f"{name}: damaged footer")
+        self.file = pq.ParquetFile(
+            pa.BufferReader(data), page_checksum_verification=True, arrow_extensions_enabled=False
+        )
+        self._spans = list(_chunks(self.file.metadata))
+        if len(self._spans) != len(self._sums) - 1:
+            raise StoreError(f"{name}: the seal is of another file")
+
+    def check(self, row_groups: Iterable[int], columns: Iterable[int]) -> None:
+        """Raise unless the chunks of these row groups and leaf columns are as they were written."""
+        width = self.file.metadata.num_columns
+        wanted = list(columns)
+        for row_group in row_groups:
+            for column in wanted:
+                start, stop = self._spans[row_group * width + column]
+                if zlib.crc32(self.data[start:stop]) != self._sums[row_group * width + column]:
+                    raise StoreError(f"{self.name}: damaged data in row group {row_group}, column {column}")
+
+    def read(self, row_groups: Iterable[int] | None = None, columns: Iterable[str] | None = None) -> pa.Table:
+        """The named columns (all by default) of the given row groups, checked first."""
+        groups = range(self.file.metadata.num_row_groups) if row_groups is None else list(row_groups)
+        names = None if columns is None else [name for name in columns if name in self.file.schema_arrow.names]
+        leaves = range(self.file.metadata.num_columns)
+        if names is not None:
+            first = self.file.metadata.row_group(0) if self.file.metadata.num_row_groups else None
+            leaves = [i for i in leaves if first and _belongs(first.column(i).path_in_schema, names)]  # type: ignore[assignment]
+        self.check(groups, leaves)
+        if not len(groups):
+            return self.file.schema_arrow.empty_table().select(names or self.file.schema_arrow.names)
+        return self.file.read_row_groups(list(groups), columns=names, use_threads=False)
+
+
+def _belongs(path: str, names: list[str]) -> bool:
+    return any(path == name or path == f"{name}.list.element" for name in names)
+
+
+def _footer_start(data: pa.Buffer, name: str = "file") -> int:
+    if data.size < 12 or data[data.size - 4 :].to_pybytes() != b"PAR1":
+        raise StoreError(f"{name}: not a whole Parquet file")
+    (length,) = struct.unpack("<I", data[data.size - _TAIL : data.size - 4])
+    start = int(data.size) - _TAIL - int(length)
+    if start < 4:
+        raise StoreError(f"{name}: damaged footer length")
+    return start
+
+
+def _chunks(meta: pq.FileMetaData) -> Iterable[tuple[int, int]]:
+    """Byte range of each column chunk, row group by row group."""
+    for row_group in range(meta.num_row_groups):
+        group = meta.row_group(row_group)
+        for index in range(meta.num_columns):
+            column = group.column(index)
+            start = column.data_page_offset
+            if column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            yield start, start + column.total_compressed_size

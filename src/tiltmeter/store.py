@@ -1,0 +1,306 @@
+"""The run directory: where files lie, how one is written so that it is whole or absent, and how it is read back.
+
+Acknowledged means: written under a dot name, fsynced, linked to its final name without replacing, directory fsynced.
+One Parquet file per (attempt, step, rank), one writer per file, nothing ever overwritten. The layout and what a newer
+version may change is written down in `docs/run-directory.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.columns import companions, from_table, to_table
+from tiltmeter.durable import entries, publish
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, encode, metadata, open_sealed
+from tiltmeter.records import RolloutBatch
+from tiltmeter.seal import Sealed, seal
+
+ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
+
+PACKED_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
+_STEP_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StepFile:
+    """One rank's rollouts of one step: a file of its own, or a span of row groups in a packed file."""
+
+    attempt: int
+    step: int
+    rank: int
+    path: Path
+    name: str  # of the original file, also when packed
+    sha256: str = ""  # of the original file, where known without reading it
+    row_groups: tuple[int, ...] | None = None  # None: the whole file
+    offset: int = 0  # first row inside the first of these row groups
+    facts: str = ""  # JSON metadata of the original, for packed files
+
+
+class RunDirectory:
+    """A folder that holds one run. Every method is safe while other processes write to it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._packed: dict[Path, tuple[StepFile, ...]] = {}
+
+    # -- identity ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path | str, facts: Mapping[str, Any] | None = None) -> RunDirectory:
+        """Open the run at `path`, made first if there is none. Raises `AttachError` if files cannot be kept there."""
+        run = cls(path)
+        try:
+            for folder in ("rollouts", "events"):
+                (run.path / folder).mkdir(parents=True, exist_ok=True)
+            if not (run.path / "run.json").exists():
+                run.path.chmod(0o700)  # rollouts may hold personal data; widen it by hand if the team reads along
+                identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
+                publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
+        except OSError as error:
+            raise AttachError(
+                f"cannot keep a run in {run.path}: {error}. Name a directory on a local or POSIX file "
+                "system with free space, or set TILTMETER_DISABLED=1 to train without a record."
+            ) from error
+        run.identity()
+        return run
+
+    def identity(self) -> dict[str, Any]:
+        """What `run.json` says, unknown keys included. Raises if this is no run, or one of a newer format."""
+        try:
+            facts = json.loads((self.path / "run.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.path} is not a run directory (no readable run.json)") from error
+        if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+            raise StoreError(f"{self.path / 'run.json'} has no format number")
+        if facts["format"] > FORMAT:
+            raise StoreError(
+                f"{self.path} has format {facts['format']}, this version reads up to {FORMAT}: "
+                "pip install --upgrade tiltmeter"
+            )
+        return facts
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    def attempts(self) -> list[int]:
+        folder = self.path / "rollouts"
+        return sorted(int(entry.name) for entry in entries(folder) if entry.name.isdecimal() and entry.is_dir())
+
+    def open_attempt(self, *, launch: str, ranks: int, resume_step: int | None) -> int:
+        """Claim the next attempt; `mkdir` has one winner, so two trainers on one directory never share one."""
+        while True:
+            number = max(self.attempts(), default=-1) + 1
+            try:
+                (self.path / "rollouts" / str(number)).mkdir()
+                break
+            except FileExistsError:
+                continue
+        facts = {
+            "attempt": number,
+            "parent": number - 1 if number else None,
+            "resume_step": resume_step,
+            "launch": launch,
+            "ranks": ranks,
+            "started": time.time(),
+        }
+        publish(self.path / "rollouts" / str(number) / "attempt.json", [json.dumps(facts).encode()])
+        return number
+
+    def join_attempt(self, *, launch: str, rank: int, timeout: float = 60.0) -> int:
+        """The attempt that rank 0 of the same launch opened: the newest one in which this rank has not stood before."""
+        deadline = time.monotonic() + timeout
+        while True:
+            for number in reversed(self.attempts()):
+                facts = self.attempt(number)
+                if facts and facts.get("launch") == launch and self.claim(number, rank):
+                    return number
+            if time.monotonic() > deadline:
+                raise AttachError(
+                    f"rank {rank} found no attempt of launch {launch!r} in {self.path} within {timeout:.0f} s. "
+                    "Give every rank the same directory (on storage they share) and the same launch=."
+                )
+            time.sleep(0.05)
+
+    def claim(self, attempt: int, rank: int) -> bool:
+        """Mark a rank as taken in an attempt; False if it already was."""
+        marker = self.path / "rollouts" / str(attempt) / f"{rank}.rank.json"
+        try:
+            publish(marker, [json.dumps({"rank": rank, "pid": os.getpid()}).encode()])
+        except FileExistsError:
+            return False
+        return True
+
+    def attempt(self, number: int) -> dict[str, Any]:
+        """What `attempt.json` says; empty while it is not there yet."""
+        return _read_json(self.path / "rollouts" / str(number) / "attempt.json")
+
+    def counters(self, attempt: int) -> dict[int, dict[str, int]]:
+        """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
+        found = {}
+        for entry in entries(self.path / "rollouts" / str(attempt)):
+            if entry.name.endswith(".counters.json") and entry.name.split(".")[0].isdecimal():
+                found[int(entry.name.split(".")[0])] = _read_json(Path(entry.path))
+        return dict(sorted(found.items()))
+
+    def ended(self, attempt: int) -> bool:
+        return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, batch: RolloutBatch, rank: int, extra: Mapping[str, Any], precision: str = "fp32") -> bool:
+        """Store one rank's batch. When this returns it survives a kill; raises OSError if it could not be stored.
+
+        Returns whether it is known to survive a power cut too (see `durable.publish`).
+        """
+        table, facts = to_table(batch, precision=precision)
+        key = {"attempt": batch.attempt, "step": batch.step, "rank": rank, "rows": len(batch)}
+        pieces = seal(encode(table, {"format": FORMAT, **key, **facts, **extra}, spans=_row_groups(batch)))
+        path = self.step_path(batch.attempt, batch.step, rank)
+        try:
+            return publish(path, pieces)
+        except FileExistsError:
+            # The key is taken (a step observed twice): kept beside it, never measured, reported by the monitor.
+            return publish(path.with_name(f"{path.stem}.conflict-{secrets.token_hex(4)}.parquet"), pieces)
+
+    def step_path(self, attempt: int, step: int, rank: int) -> Path:
+        return self.path / "rollouts" / str(attempt) / f"{step:06d}-{rank}.parquet"
+
+    def close_rank(self, attempt: int, rank: int, counters: Mapping[str, int]) -> None:
+        folder = self.path / "rollouts" / str(attempt)
+        publish(folder / f"{rank}.counters.json", [json.dumps(dict(counters)).encode()])
+
+    # -- listing ----------------------------------------------------------------------------------------------------
+
+    def files(self, attempt: int) -> list[StepFile]:
+        """Every stored (step, rank) of an attempt, packed copies first where a key exists twice."""
+        folder = self.path / "rollouts" / str(attempt)
+        found: dict[tuple[int, int], StepFile] = {}
+        for entry in entries(folder):
+            if match := _STEP_FILE.fullmatch(entry.name):
+                step, rank = int(match[1]), int(match[2])
+                found[step, rank] = StepFile(attempt, step, rank, Path(entry.path), entry.name)
+        for entry in entries(folder / "packed"):
+            if PACKED_FILE.fullmatch(entry.name):
+                for file in self._packed_files(Path(entry.path), attempt):
+                    found[file.step, file.rank] = file
+        return sorted(found.values())
+
+    def conflicts(self, attempt: int) -> list[str]:
+        return sorted(
+            e.name
+            for e in entries(self.path / "rollouts" / str(attempt))
+            if ".conflict-" in e.name and not e.name.startswith(".")
+        )
+
+    def find(self, attempt: int, step: int) -> list[StepFile]:
+        """The files of one step, by path or from the one packed file that covers it: no listing of a long run."""
+        ranks = range(int(self.attempt(attempt).get("ranks", 1)))
+        paths = [(rank, self.step_path(attempt, step, rank)) for rank in ranks]
+        direct = {rank: StepFile(attempt, step, rank, path, path.name) for rank, path in paths if path.exists()}
+        if len(direct) < len(ranks):
+            for entry in entries(self.path / "rollouts" / str(attempt) / "packed"):
+                if (span := PACKED_FILE.fullmatch(entry.name)) and int(span[1]) <= step <= int(span[2]):
+                    packed = self._packed_files(Path(entry.path), attempt)
+                    direct |= {file.rank: file for file in packed if file.step == step}
+        return sorted(direct.values())
+
+    def _packed_files(self, path: Path, attempt: int) -> tuple[StepFile, ...]:
+        if path not in self._packed:
+            sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+            listing = metadata(sealed)["packed"]
+            self._packed[path] = tuple(
+                StepFile(
+                    attempt,
+                    key["step"],
+                    key["rank"],
+                    path,
+                    key["name"],
+                    key["sha256"],
+                    tuple(key["row_groups"]),
+                    key["offset"],
+                    json.dumps(key["facts"]),
+                )
+                for key in listing
+            )
+        return self._packed[path]
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, file: StepFile, columns: Sequence[str] | None = None) -> tuple[RolloutBatch, dict[str, Any], str]:
+        """The batch, its metadata and the SHA-256 of the original file. Raises `StoreError` for anything damaged."""
+        with _only_store_errors(file.path):
+            if file.row_groups is None:
+                data = pa.py_buffer(file.path.read_bytes())
+                sealed, facts = open_sealed(data, str(file.path))
+                digest = hashlib.sha256(data).hexdigest() if columns is None else ""
+            else:
+                sealed = Sealed(pa.memory_map(str(file.path)).read_buffer(), str(file.path))
+                facts, digest = json.loads(file.facts), file.sha256
+            if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
+                raise StoreError(f"{file.path} holds another step than its name says")
+            wanted = None if columns is None else [part for name in columns for part in companions(name)]
+            table = sealed.read(file.row_groups, wanted)
+            if file.row_groups is not None:
+                table = table.slice(file.offset, facts["rows"])
+            if table.num_rows != facts["rows"]:
+                raise StoreError(f"{file.path} has {table.num_rows} rows, its metadata says {facts['rows']}")
+            return from_table(table, facts, file.attempt, file.step), facts, digest
+
+    def worst(self, attempt: int, step: int, n: int = 20, *, by: str = "reward") -> list[tuple[float, str | None]]:
+        """The n completions of a step with the lowest `by`, and that value; rows without one are left out."""
+        rows: list[tuple[float, str | None]] = []
+        for file in self.find(attempt, step):
+            batch, _, _ = self.read(file, (by, "completion"))
+            values = getattr(batch, by) if hasattr(batch, by) else batch.rewards[by]
+            scored = np.flatnonzero(np.isfinite(values))
+            order = scored[np.argsort(values[scored], kind="stable")][:n]
+            texts = batch.completion or (None,) * len(batch)
+            rows += [(float(values[row]), texts[row]) for row in order]
+        return sorted(rows, key=lambda row: row[0])[:n]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _row_groups(batch: RolloutBatch) -> Iterator[tuple[int, int]]:
+    """Spans of rows near the size limit, cut between prompt groups: a reader of one span never sees half a group."""
+    if not len(batch):
+        return
+    weight = batch.length if batch.length is not None else np.full(len(batch), 256)
+    total = np.concatenate(([0], np.cumsum(np.maximum(weight, 1))))
+    start, previous = 0, 0
+    for stop in map(int, batch.starts[1:]):
+        if previous > start and (total[stop] - total[start] > ROW_GROUP_TOKENS or stop - start > ROW_GROUP_ROWS):
+            yield start, previous
+            start = previous
+        previous = stop
+    yield start, previous
+
+
+@contextmanager
+def _only_store_errors(path: Path) -> Iterator[None]:
+    """Whatever a damaged file makes the libraries raise, the caller hears of a damaged file."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error

@@ -1,0 +1,133 @@
+"""A run's events folded into what a reader wants to know: the state that verdict, terminal, report and page share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from tiltmeter.journal import Event, record_of
+from tiltmeter.lineage import lineage
+from tiltmeter.records import Alarm, Fault, Tier
+
+
+@dataclass
+class Story:
+    """Feed it every event, in order; ask it anything in between."""
+
+    attempts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    first: dict[int, int] = field(default_factory=dict)
+    done: dict[int, int] = field(default_factory=dict)  # last measured step by attempt
+    steps: int = 0
+    rows: int = 0
+    detectors: list[Mapping[str, Any]] = field(default_factory=list)
+    alarms: dict[tuple[Any, ...], list[tuple[int, int, Alarm]]] = field(default_factory=dict)
+    off: dict[str, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    labels: int = 0
+    last_label: tuple[int, int] | None = None
+    counters: dict[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
+    missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
+    recent: list[tuple[float, int, int]] = field(default_factory=list)  # time, rows, infra rows of the last steps
+
+    skipped: int = 0  # torn or damaged lines of the journal
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Story:
+        story = cls()
+        for event in events:
+            story.add(event)
+        return story
+
+    def add(self, event: Event) -> None:
+        match event.kind:
+            case "attempt" if event.data["state"] == "open":
+                self.attempts[event.attempt] = event.data["facts"]
+                self.detectors = list(event.data["detectors"])
+                self.off = {}
+            case "attempt":
+                self.ended.add(event.attempt)
+                self._count(event.attempt, event.data["counters"])
+            case "alarm":
+                alarm = record_of(event)
+                assert isinstance(alarm, Alarm)
+                key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+                self.alarms.setdefault(key, []).append((event.attempt, event.step, alarm))
+            case "fault":
+                fault = record_of(event)
+                assert isinstance(fault, Fault)
+                self.faults.append(fault)
+                if fault.off:
+                    self.off[fault.part] = fault.error
+            case "note" if event.data.get("note") == "absent":
+                self.absent = event.data["absent"]
+            case "note" if event.data.get("note") == "segment":
+                self.segments.append((event.attempt, event.step))
+            case "step_done":
+                self._step(event)
+
+    def _step(self, event: Event) -> None:
+        data = event.data
+        self.first.setdefault(event.attempt, event.step)
+        self.done[event.attempt] = max(event.step, self.done.get(event.attempt, event.step))
+        self.steps += 1
+        self.rows += data["rows"]
+        self._count(event.attempt, data["counters"])
+        if data["missing"] or data["unreadable"]:
+            self.missing.append((event.attempt, event.step))
+        if data.get("labels"):
+            self.labels += data["labels"]
+            self.last_label = (event.attempt, event.step)
+        infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
+        self.recent = [*self.recent[-19:], (event.time, data["rows"], infra)]
+
+    def _count(self, attempt: int, counters: Mapping[str, Mapping[str, int]]) -> None:
+        for rank, counts in counters.items():
+            self.counters[attempt, int(rank)] = counts
+
+    @property
+    def attempt(self) -> int | None:
+        """The attempt that is the run as it now is."""
+        return max(self.attempts, default=None)
+
+    @property
+    def last_step(self) -> int:
+        return self.done.get(self.attempt, -1) if self.attempt is not None else -1
+
+    def spans(self) -> dict[int, float]:
+        """The current lineage: by attempt, the step below which its steps count."""
+        return {} if self.attempt is None else lineage(self.attempt, self.attempts, self.first)
+
+    def open(self, tier: Tier) -> tuple[Alarm, ...]:
+        """What is open now. Alarms stand whatever is rewound; warnings belong to the lineage they were raised in."""
+        spans = self.spans()
+        found = []
+        for told in self.alarms.values():
+            if told[0][2].tier == "warning":
+                told = [item for item in told if item[1] < spans.get(item[0], -1)]
+            else:
+                told = [item for item in told if item[2].tier == tier]
+            if told and told[0][2].tier == tier and all(alarm.resolved is None for _, _, alarm in told):
+                found.append(told[-1][2])
+        return tuple(found)
+
+    @property
+    def pace(self) -> float:
+        """Median seconds between the last steps; 0 while unknown. For display and for calling something stale."""
+        gaps = [b[0] - a[0] for a, b in zip(self.recent, self.recent[1:], strict=False)]
+        return median(gaps) if gaps else 0.0
+
+
+def series(events: Iterable[Event], spans: Mapping[int, float]) -> dict[str, list[tuple[int, float]]]:
+    """Every reading's (step, value) along a lineage, in step order; abandoned steps are left out."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in events:
+        if event.kind == "reading" and event.step < spans.get(event.attempt, -1):
+            for part in ("measured", "derived"):
+                for name, packed in event.data.get(part, {}).items():
+                    found.setdefault(name, []).append((event.step, float(packed[0])))
+    return {name: sorted(points) for name, points in found.items()}

@@ -1,0 +1,221 @@
+"""Keeping a run directory in order: packing many small files into few, checking every byte, and deleting on purpose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tiltmeter.columns import content_hash
+from tiltmeter.durable import entries, publish, sync_folder
+from tiltmeter.errors import StoreError
+from tiltmeter.journal import Tail
+from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, writer
+from tiltmeter.seal import Sealed, seal_file
+from tiltmeter.store import ROW_GROUP_TOKENS, RunDirectory, StepFile
+
+PACK_BYTES = 1 << 30
+PACK_ROW_GROUPS = 256
+BEHIND_HEAD = 64  # steps of a live attempt that are left alone: late ranks may still come
+
+Progress = Callable[[str], None]
+
+
+def pack(run: RunDirectory, *, progress: Progress = lambda text: None) -> int:
+    """Merge whole steps of every attempt into large files that the same reader reads; the number of files merged.
+
+    Order of work: dot name, write, fsync, check every key's content against its original, link without replacing,
+    fsync of the directory, and only then the originals go. Killed anywhere, a key may exist twice, never zero times.
+    """
+    merged = 0
+    for attempt in run.attempts():
+        loose = [file for file in run.files(attempt) if file.row_groups is None]
+        head = max((file.step for file in loose), default=-1)
+        if not run.ended(attempt) and attempt == run.attempts()[-1]:
+            loose = [file for file in loose if file.step <= head - BEHIND_HEAD]
+        for part in _batches(loose):
+            merged += _pack(run, attempt, part)
+            progress(f"attempt {attempt}: steps {part[0].step} to {part[-1].step} packed")
+    return merged
+
+
+def _batches(files: list[StepFile]) -> Iterator[list[StepFile]]:
+    """Runs of whole steps that fit one packed file."""
+    part: list[StepFile] = []
+    size = groups = 0
+    for file in files:
+        own = file.path.stat().st_size
+        many = max(1, own // (4 << 20))
+        full = size + own > PACK_BYTES or groups + many > PACK_ROW_GROUPS
+        if part and full and file.step != part[-1].step:
+            yield part
+            part, size, groups = [], 0, 0
+        part.append(file)
+        size, groups = size + own, groups + many
+    if len(part) > 1:
+        yield part
+
+
+def _pack(run: RunDirectory, attempt: int, files: list[StepFile]) -> int:
+    folder = run.path / "rollouts" / str(attempt) / "packed"
+    folder.mkdir(exist_ok=True)
+    target = folder / f"{files[0].step}-{files[-1].step}.parquet"
+    schema = pa.unify_schemas([_open(file)[0].file.schema_arrow.remove_metadata() for file in files])
+    dot = folder / f".{target.name}.{secrets.token_hex(4)}"
+    handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        keys: list[dict[str, Any]] = []
+        with os.fdopen(os.dup(handle), "wb") as sink, writer(sink, schema, level=3) as parquet:
+            row, tokens, cuts = 0, 0, [0]
+            pending: list[pa.Table] = []
+            for file in files:
+                sealed, facts, digest = _open(file)
+                whole = []
+                for index in range(sealed.file.metadata.num_row_groups):
+                    table = sealed.read([index])
+                    weight = int(pa.compute.sum(table["length"]).as_py() or 0) if "length" in table.column_names else 0
+                    whole.append(table)
+                    if pending and (tokens + weight > ROW_GROUP_TOKENS or row - cuts[-1] + len(table) > ROW_GROUP_ROWS):
+                        _flush(parquet, pending, schema)
+                        cuts.append(row)
+                        pending, tokens = [], 0
+                    pending.append(table)
+                    tokens, row = tokens + weight, row + len(table)
+                content = content_hash(pa.concat_tables(whole)) if whole else ""
+                keys.append(
+                    {
+                        "step": file.step,
+                        "rank": file.rank,
+                        "name": file.name,
+                        "sha256": digest,
+                        "content": content,
+                        "start": row - facts["rows"],
+                        "facts": facts,
+                    }
+                )
+            if pending:
+                _flush(parquet, pending, schema)
+            cuts.append(row)
+            for key in keys:
+                _place(key, cuts)
+            annotate(parquet, {"format": FORMAT, "attempt": attempt, "packed": keys})
+        seal_file(handle)
+        os.fsync(handle)
+        _check_packed(dot, keys)
+        os.link(dot, target)
+    finally:
+        os.close(handle)
+        dot.unlink()
+    sync_folder(folder)
+    for file in files:
+        file.path.unlink()
+    return len(files)
+
+
+def _flush(parquet: Any, tables: list[pa.Table], schema: pa.Schema) -> None:
+    whole = pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(schema.names)
+    parquet.write_table(whole, row_group_size=max(1, len(whole)))
+
+
+def _place(key: dict[str, Any], cuts: list[int]) -> None:
+    """Turn a key's first row into the row groups it lies in and its offset in the first of them."""
+    start = key.pop("start")
+    stop = start + key["facts"]["rows"]
+    inside = [i for i in range(len(cuts) - 1) if cuts[i] < stop and cuts[i + 1] > start]
+    key["row_groups"] = inside
+    key["offset"] = start - cuts[inside[0]] if inside else 0
+
+
+def _check_packed(path: Path, keys: list[dict[str, Any]]) -> None:
+    sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+    for key in keys:
+        rows = key["facts"]["rows"]
+        table = sealed.read(key["row_groups"]).slice(key["offset"], rows)
+        if len(table) != rows or (rows and content_hash(table) != key["content"]):
+            raise StoreError(f"packing changed {key['name']}; the originals are kept")
+
+
+def _open(file: StepFile) -> tuple[Sealed, dict[str, Any], str]:
+    data = pa.py_buffer(file.path.read_bytes())
+    sealed, facts = open_sealed(data, str(file.path))
+    return sealed, facts, hashlib.sha256(data).hexdigest()
+
+
+def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list[str]:
+    """Read every byte again: seals, checksums, contents, the hashes the journal recorded. What is wrong, in words."""
+    problems: list[str] = []
+    tail = Tail(run.path / "events")
+    recorded: dict[tuple[int, int], dict[str, str]] = {}
+    for event in tail.poll():
+        if event.kind == "step_done":
+            recorded[event.attempt, event.step] = {name: digest for name, digest, *_ in event.data["files"]}
+    if tail.skipped:
+        problems.append(f"events: {tail.skipped} lines are torn or damaged and were skipped")
+    for attempt in run.attempts():
+        kept = _kept_from(run, attempt)
+        present: set[tuple[int, str]] = set()
+        for file in run.files(attempt):
+            present.add((file.step, file.name))
+            try:
+                _, _, digest = run.read(file)
+            except StoreError as error:
+                problems.append(str(error))
+                continue
+            expected = recorded.get((attempt, file.step), {}).get(file.name)
+            if expected is not None and digest != expected:
+                problems.append(f"{file.path}: not the bytes that were measured")
+            progress(f"attempt {attempt}, step {file.step}")
+        for entry in entries(run.path / "rollouts" / str(attempt) / "packed"):
+            if not entry.name.startswith("."):
+                problems += _verify_packed(Path(entry.path))
+        for (of, step), files in recorded.items():
+            gone = [name for name in files if (step, name) not in present]
+            if of == attempt and gone and step >= kept:
+                problems.append(f"attempt {attempt}, step {step}: measured from {', '.join(gone)}, which is gone")
+    return problems
+
+
+def _verify_packed(path: Path) -> list[str]:
+    try:
+        sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+        _check_packed(path, metadata(sealed)["packed"])
+    except (StoreError, pa.ArrowException, KeyError, ValueError) as error:
+        return [f"{path}: {error}"]
+    return []
+
+
+def purge(run: RunDirectory, *, before: int | None = None, days: float | None = None) -> int:
+    """Delete stored rollouts (text, tokens, rewards) of steps below `before`, or written more than `days` ago, or all.
+
+    Readings and events stay: they hold numbers, not text. What was deleted cannot be replayed, and a receipt in the
+    attempt's folder says so. A packed file goes when all of it qualifies. Returns the number of files deleted.
+    """
+    horizon = None if days is None else time.time() - days * 86_400
+    deleted = 0
+    for attempt in run.attempts():
+        folder = run.path / "rollouts" / str(attempt)
+        last = -1
+        for path in sorted({file.path for file in run.files(attempt)} | {folder / n for n in run.conflicts(attempt)}):
+            steps = [file.step for file in run.files(attempt) if file.path == path]
+            old = horizon is None or path.stat().st_mtime < horizon
+            if old and (before is None or max(steps, default=-1) < before):
+                path.unlink()
+                last = max(last, *steps, -1)
+                deleted += 1
+        if last >= 0:
+            receipt = {"below": last + 1, "time": time.time()}
+            publish(folder / f"purged-{last + 1}-{secrets.token_hex(2)}.json", [json.dumps(receipt).encode()])
+    return deleted
+
+
+def _kept_from(run: RunDirectory, attempt: int) -> int:
+    """The first step that was not deleted on purpose."""
+    names = [e.name for e in entries(run.path / "rollouts" / str(attempt)) if e.name.startswith("purged-")]
+    return max((int(name.split("-")[1]) for name in names if name.split("-")[1].isdecimal()), default=0)

@@ -1,0 +1,197 @@
+"""The trainer's side of the boundary: a bounded queue and one thread that turns batches into files.
+
+`offer` puts and returns: no file, no lock held during one, no wait. When whole batches no longer fit, the newest is
+thinned (text and tokens go, every row and number stays); when those do not fit either it is refused. Rows are never
+chosen by value, and both are counted: seen = written + thinned + dropped once the queue is empty.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.batches import from_columns, thin
+from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, Ragged, RolloutBatch
+from tiltmeter.store import RunDirectory
+
+WHOLE_BATCHES = 8
+WHOLE_BYTES = 256 << 20
+THIN_BATCHES = 256  # a thinned batch is some 30 bytes per row
+FLUSH_SECONDS = 10.0
+
+log = logging.getLogger("tiltmeter")
+Columns = Mapping[str, Any]
+
+
+class Writer:
+    """One rank's queue and thread. Every public method may be called from the training thread; none raises."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        attempt: int,
+        rank: int,
+        facts: Mapping[str, Any],
+        *,
+        precision: str = "fp32",
+        wait: bool = False,
+        after_write: Callable[[], None] | None = None,
+    ) -> None:
+        self.run, self.attempt, self.rank = run, attempt, rank
+        self.counters = {"seen": 0, "written": 0, "thinned": 0, "dropped": 0, "bytes_lost": 0, "unsynced": 0}
+        self.faults: list[str] = []  # the last few reasons, for the next file's metadata
+        self._facts, self._precision, self._wait = dict(facts), precision, wait
+        self._after_write = after_write
+        self._queue: queue.SimpleQueue[tuple[RolloutBatch | Columns, int, bool] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the accounts below for a few instructions, never during I/O
+        self._put = [0, 0]  # whole batches and their bytes, ever put; written by callers
+        self._got = [0, 0]  # the same, ever finished; written by the thread
+        self._warned = False
+        self._thread = threading.Thread(target=self._work, name="tiltmeter-writer", daemon=True)
+        self._thread.start()
+
+    def offer(self, item: RolloutBatch | Columns) -> None:
+        """Take a batch, or what can be kept of it, and return at once."""
+        size = nbytes(item)
+        while True:
+            with self._lock:
+                whole = self._put[0] - self._got[0] < WHOLE_BATCHES
+                whole = whole and self._put[1] - self._got[1] + size <= max(WHOLE_BYTES, size)
+                if whole or not self._wait:
+                    self.counters["seen"] += 1
+                    if whole:
+                        self._put[0] += 1
+                        self._put[1] += size
+                    break
+            time.sleep(0.005)
+        if whole:
+            self._queue.put((item, size, False))
+        elif self._queue.qsize() < WHOLE_BATCHES + THIN_BATCHES:
+            self._queue.put((thinned(item), size, True))
+        else:
+            self._lose("dropped", size, "the queue is full: storage does not keep up")
+
+    def refuse(self, error: BaseException) -> None:
+        """Count a batch that could not even be queued."""
+        with self._lock:
+            self.counters["seen"] += 1
+        self._lose("dropped", 0, f"{type(error).__name__}: {str(error)[:200]}")
+
+    def close(self, timeout: float = FLUSH_SECONDS) -> bool:
+        """Flush for at most `timeout` seconds and leave the closing counters; whether all of it was written."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            log.warning("storage did not keep up: about %d batches were not written", self._queue.qsize())
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while (entry := self._queue.get()) is not None:
+            item, size, thinner = entry
+            try:
+                self._store(item, size, thinner)
+            except Exception as error:  # noqa: BLE001  # the boundary of the trainer's process: a batch is lost, the run is not
+                self._lose("dropped", size, f"{type(error).__name__}: {str(error)[:200]}")
+            finally:
+                if not thinner:
+                    self._got[0] += 1
+                    self._got[1] += size
+            if self._after_write is not None:
+                self._after_write()
+        try:
+            self.run.close_rank(self.attempt, self.rank, self.counters)
+        except OSError as error:
+            log.warning("the closing counters could not be written: %s", error)
+
+    def _store(self, item: RolloutBatch | Columns, size: int, thinner: bool) -> None:
+        batch = item if isinstance(item, RolloutBatch) else from_columns(**item)
+        if batch.attempt != self.attempt:
+            batch = replace(batch, attempt=self.attempt)
+        if not thinner:
+            try:
+                self._write(batch, "written")
+                return
+            except OSError as error:
+                self._remember(f"whole batch not written: {error}")
+                batch = thin(batch)  # numbers are small; a nearly full disk may still take them
+        self._write(batch, "thinned")
+        self.counters["bytes_lost"] += size
+
+    def _write(self, batch: RolloutBatch, account: str) -> None:
+        counters = {**self.counters, account: self.counters[account] + 1}
+        facts = {**self._facts, "counters": counters, "faults": self.faults[-5:], "thinned": account == "thinned"}
+        synced = self.run.write(batch, self.rank, facts, self._precision)
+        self.counters[account] += 1
+        if not synced:
+            self.counters["unsynced"] += 1
+            self._remember("a directory could not be synced: a power cut may lose the newest file")
+
+    def _lose(self, account: str, size: int, why: str) -> None:
+        with self._lock:
+            self.counters[account] += 1
+            self.counters["bytes_lost"] += size
+        self._remember(why)
+
+    def _remember(self, why: str) -> None:
+        self.faults = [*self.faults[-4:], why]
+        if not self._warned:
+            self._warned = True
+            log.warning("a batch could not be kept whole (%s); training goes on, the count is shown with the run", why)
+
+
+def owned(item: Columns) -> dict[str, Any]:
+    """The columns with numeric data copied, because trainers reuse buffers; strings cannot change and stay shared."""
+    return {name: _copy(value) for name, value in item.items()}
+
+
+def thinned(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
+    """Without text and token columns; lengths are kept even if only the tokens told them."""
+    if isinstance(item, RolloutBatch):
+        return thin(item)
+    kept = {name: value for name, value in item.items() if name not in (*TEXT_COLUMNS, *RAGGED_COLUMNS)}
+    rows = item.get("tokens") if item.get("tokens") is not None else item.get("logprob")
+    if kept.get("length") is None and rows is not None:
+        kept["length"] = rows.lengths if isinstance(rows, Ragged) else [len(row) for row in rows]
+    return kept
+
+
+def nbytes(item: RolloutBatch | Columns) -> int:
+    """About how much memory a batch holds; long lists are estimated from a sample, so that this stays cheap."""
+    columns = item.values() if isinstance(item, Mapping) else (getattr(item, name) for name in item.__slots__)
+    return sum(map(_size, columns))
+
+
+def _size(value: object) -> int:
+    if isinstance(value, Ragged):
+        return int(value.values.nbytes + value.offsets.nbytes)
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, (list, tuple)) and value:
+        stride = max(1, len(value) // 64)
+        sample = value[::stride]
+        return sum(len(v) if isinstance(v, (str, bytes)) else _size(v) for v in sample) * stride + 8 * len(value)
+    return 8
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Ragged):
+        return Ragged(value.values.copy(), value.offsets.copy())
+    if isinstance(value, Mapping):
+        return {name: _copy(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        nested = bool(value) and not isinstance(value[0], (str, int, float, type(None)))
+        return [_copy(part) for part in value] if nested else list(value)
+    if hasattr(value, "__array__") and not np.isscalar(value):
+        return np.array(value)  # a tensor: always a copy, and never one of its storage
+    return value
