@@ -36,8 +36,8 @@ def seal(parquet: pa.Buffer) -> list[pa.Buffer | bytes]:
 def seal_file(handle: int) -> None:
     """Seal a Parquet file on disk that is too large to hold in memory; nobody may read it before this returns."""
     with pa.memory_map(f"/proc/self/fd/{handle}") as source:
-        body, *rest = map(memoryview, seal(source.read_buffer()))
-        tail, end = b"".join(rest), len(body)
+        pieces = [memoryview(piece) for piece in seal(source.read_buffer())]
+        tail, end = b"".join(pieces[1:]), len(pieces[0])
     os.ftruncate(handle, end)
     os.lseek(handle, 0, os.SEEK_END)
     write_all(handle, tail)

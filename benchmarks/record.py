@@ -1,0 +1,53 @@
+"""Every figure we publish comes from a file that a command wrote: `benchmarks/results/NAME.json`, flat, with its origin."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import tiltmeter
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def record(
+    name: str, figures: dict[str, float | int | str | bool], *, seed: int, keep: bool = True
+) -> dict[str, object]:
+    """The figures with the command, seed and machine that made them; written unless `keep` is False (small sizes)."""
+    result: dict[str, object] = {
+        **figures,
+        "command": shlex.join(["python", *_relative(sys.argv)]),
+        "seed": seed,
+        "version": tiltmeter.__version__,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count() or 0,
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _relative(argv: list[str]) -> list[str]:
+    root = Path(__file__).parent.parent
+    script = Path(argv[0]).resolve()
+    return [str(script.relative_to(root)) if script.is_relative_to(root) else script.name, *argv[1:]]
+
+
+def _revision() -> str:
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
+    return asked.stdout.strip() or "unknown"
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
