@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tiltmeter.derived.kl_speed import KlSpeed
@@ -17,4 +18,4 @@ class Derived(Protocol):
     def fold(self, reading: Reading) -> Reading | None: ...
 
 
-BUILTIN: tuple[type, ...] = (KlSpeed,)
+BUILTIN: tuple[Callable[[], Derived], ...] = (KlSpeed,)

@@ -54,7 +54,7 @@ class Limit:
 
     def update(self, reading: Reading) -> Alarm | None:
         # Scaled so that u is at most 1, which keeps wealth above zero; negative means above the limit.
-        u = (self.limit - reading.value) / self.limit
+        u = (self.limit - min(max(reading.value, 0.0), 1.0)) / self.limit
         if self._open is not None:
             return self._resolve(reading, u)
         if self._count % self.block == 0:

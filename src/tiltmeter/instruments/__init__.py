@@ -6,8 +6,8 @@ write the file, add it to the tuple, and the contract tests find it (`docs/add-a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.entropy import PolicyEntropy
@@ -22,23 +22,26 @@ from tiltmeter.instruments.reward_spread import RewardSpread
 from tiltmeter.instruments.truncation import Truncation
 from tiltmeter.records import Floats, RolloutBatch
 
-Grain = Literal["rollout", "group", "batch"]
-
 
 class Instrument(Protocol):
     """What `measure` returns has one value per row, per prompt group, or one in all, as `grain` says; NaN where there
     is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` is the first step of the run,
     the start policy's rollouts. An instrument whose values are the bets of an alarm says so with `audited = True`."""
 
-    name: str  # subject.measure; stable for ever
-    grain: Grain
-    needs: tuple[str, ...]  # columns; without them it does not run, and the run says so
-    bounds: tuple[float | None, float | None]
+    # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
+    @property
+    def name(self) -> str: ...  # subject.measure; stable for ever
+    @property
+    def grain(self) -> str: ...  # "rollout", "group" or "batch"
+    @property
+    def needs(self) -> tuple[str, ...]: ...  # columns; without them it does not run, and the run says so
+    @property
+    def bounds(self) -> tuple[float | None, float | None]: ...
 
     def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats | Mapping[str, Floats]: ...
 
 
-BUILTIN: tuple[type, ...] = (
+BUILTIN: tuple[Callable[[], Instrument], ...] = (
     RewardMean,
     RewardSpread,
     RewardComponent,

@@ -1,0 +1,100 @@
+"""Imports point down only. The layers are the ones of the architecture; a new file must be given its place here."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "tiltmeter"
+
+#: Each file or folder by layer; a folder's files may not import each other unless it is listed in TALKING.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "records", "stats"),
+    ("batches", "fingerprint", "durable", "lineage", "encode"),
+    ("seal", "columns", "journal"),
+    ("parquet", "story"),
+    ("store",),
+    ("verdict", "upkeep", "writer"),
+    ("instruments", "derived", "detectors"),
+    ("config", "arrivals"),
+    ("panel",),
+    ("watch",),
+    ("monitor", "replay"),
+    ("adapters",),
+    ("testing",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+TALKING = {"cli", "stats"}
+#: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
+HEAVY = {"torch", "transformers", "trl", "ray", "starlette", "duckdb", "numba", "wandb"}
+#: What the command line and the writer's side may use, by package.
+ONLY_IN = {"rich": {"cli", "encode"}, "typer": {"cli"}}
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Every imported module with its line, those inside functions included."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+    return found
+
+
+def violations(src: Path) -> list[str]:
+    """What breaks the layering of a source tree, in words."""
+    place = {name: level for level, names in enumerate(LAYERS) for name in names}
+    wrong = []
+    for path in sorted(src.rglob("*.py")):
+        parts = path.relative_to(src).with_suffix("").parts
+        own = parts[0]
+        if own not in place:
+            wrong.append(f"{own} has no layer")
+            continue
+        for line, name in imports(path):
+            where = f"{path.relative_to(src)}:{line}"
+            top, *rest = name.split(".")
+            if top in HEAVY:
+                wrong.append(f"{where} imports {top}")
+            if top in ONLY_IN and own not in ONLY_IN[top]:
+                wrong.append(f"{where} imports {top}")
+            if top != "tiltmeter" or not rest or rest[0] not in place or own in ("__init__", "__main__"):
+                continue
+            target = rest[0]
+            sibling = target == own and len(parts) > 1 and parts[1] != "__init__" and len(rest) > 1
+            if place[target] > place[own] or (place[target] == place[own] and target != own and own != "stats"):
+                wrong.append(f"{where} imports upward or sideways: {name}")
+            elif sibling and own not in TALKING:
+                wrong.append(f"{where} imports a sibling: {name}")
+    return wrong
+
+
+def test_imports_point_down() -> None:
+    assert violations(SRC) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("records.py", "from tiltmeter.store import RunDirectory", "upward"),
+        ("store.py", "import tiltmeter.watch", "upward"),
+        ("stats/betting.py", "from tiltmeter import records", "sideways"),
+        ("instruments/kl.py", "from tiltmeter.instruments.entropy import PolicyEntropy", "sibling"),
+        ("instruments/kl.py", "from tiltmeter.detectors.limit import Limit", "sideways"),
+        ("writer.py", "def late():\n    from tiltmeter.cli import main", "upward"),
+        ("panel.py", "import torch", "imports torch"),
+        ("verdict.py", "from rich.text import Text", "imports rich"),
+        ("helpers.py", "", "has no layer"),
+    ],
+)
+def test_a_planted_import_is_noticed(tmp_path: Path, file: str, line: str, message: str) -> None:
+    copy = tmp_path / "tiltmeter"
+    shutil.copytree(SRC, copy, ignore=shutil.ignore_patterns("__pycache__", "demo"))
+    target = copy / file
+    target.write_text((target.read_text() if target.exists() else "") + f"\n{line}\n")
+    assert any(message in wrong for wrong in violations(copy))
