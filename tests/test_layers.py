@@ -67,7 +67,7 @@ def violations(src: Path) -> list[str]:
                 continue
             target = rest[0]
             sibling = target == own and len(parts) > 1 and parts[1] != "__init__" and len(rest) > 1
-            if place[target] > place[own] or (place[target] == place[own] and target != own and own != "stats"):
+            if place[target] > place[own] or (place[target] == place[own] and target != own):
                 wrong.append(f"{where} imports upward or sideways: {name}")
             elif sibling and own not in TALKING:
                 wrong.append(f"{where} imports a sibling: {name}")

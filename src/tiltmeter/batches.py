@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -191,45 +191,52 @@ def join(batches: Sequence[RolloutBatch], *, shared_groups: bool) -> RolloutBatc
     `shared_groups`: equal ids on two ranks are one prompt group; else ids are each rank's own. A column that one rank
     lacks (it was thinned there) is absent from the whole; a reward function that one rank lacks is `missing` there.
     """
+    batches = [batch for batch in batches if len(batch)] or batches[:1]  # an empty rank has nothing to say
     if len(batches) == 1:
         return batches[0]
     if shared_groups:
         group = np.concatenate([batch.group for batch in batches])
     else:
-        cuts = [np.concatenate(([0], np.cumsum(np.diff(b.group) != 0))) if len(b) else b.group for b in batches]
-        base = np.cumsum([0, *(int(cut[-1]) + 1 if len(cut) else 0 for cut in cuts)])
-        group = np.concatenate([cut + start for cut, start in zip(cuts, base[:-1], strict=True)]).astype(np.int64)
-    columns: dict[str, Any] = {}
-    for name in _ROW_COLUMNS:
-        parts = [getattr(batch, name) for batch in batches]
-        if any(part is None for part in parts):
-            columns[name] = None
-        elif isinstance(parts[0], Ragged):
-            offsets = [np.zeros(1, np.int64)]
-            for part in parts:
-                offsets.append(part.offsets[1:] + offsets[-1][-1])
-            columns[name] = Ragged(np.concatenate([part.values for part in parts]), np.concatenate(offsets))
-        elif isinstance(parts[0], tuple):
-            columns[name] = tuple(item for part in parts for item in part)
-        else:
-            columns[name] = np.concatenate(parts)
+        numbered = [np.repeat(np.arange(len(b.starts) - 1), np.diff(b.starts)) for b in batches]
+        before = np.cumsum([0, *(len(b.starts) - 1 for b in batches)])
+        group = np.concatenate([own + start for own, start in zip(numbered, before[:-1], strict=True)])
     names = dict.fromkeys(name for batch in batches for name in batch.rewards)
-    rewards = {n: np.concatenate([b.rewards.get(n, np.full(len(b), np.nan)) for b in batches]) for n in names}
-    flags = {}
-    for name in dict.fromkeys([*(n for b in batches for n in b.flags), *(f"rewards.{n}" for n in names)]):
-        lacking = [name.startswith("rewards.") and name.removeprefix("rewards.") not in b.rewards for b in batches]
-        codes = [
-            b.flags.get(name, np.full(len(b), MISSING if lacks else OK, np.uint8))
-            for b, lacks in zip(batches, lacking, strict=True)
-        ]
-        whole = np.concatenate(codes)
-        if whole.any() and (name.startswith("rewards.") or columns.get(name) is not None):
-            flags[name] = whole
     scalars: dict[str, float] = {}
     for batch in batches:
         scalars = {**batch.scalars, **scalars}  # the lowest rank's value stands: trainers log from rank 0
-    joined = replace(batches[0], group=group, rewards=rewards, flags=flags, scalars=scalars, **columns)
+    joined = replace(
+        batches[0],
+        group=group.astype(np.int64),
+        rewards={n: np.concatenate([b.rewards.get(n, np.full(len(b), np.nan)) for b in batches]) for n in names},
+        flags=_joined_flags(batches, names),
+        scalars=scalars,
+        **{name: _joined([getattr(batch, name) for batch in batches]) for name in _ROW_COLUMNS},
+    )
     return by_group(joined) if shared_groups else joined
+
+
+def _joined(parts: list[Any]) -> Any:
+    if any(part is None for part in parts):
+        return None
+    if isinstance(parts[0], Ragged):
+        lengths = np.concatenate([part.lengths for part in parts])
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+        return Ragged(np.concatenate([part.values for part in parts]), offsets)
+    if isinstance(parts[0], tuple):
+        return tuple(item for part in parts for item in part)
+    return np.concatenate(parts)
+
+
+def _joined_flags(batches: Sequence[RolloutBatch], rewards: Iterable[str]) -> dict[str, Flags]:
+    flags = {}
+    for name in dict.fromkeys([*(n for b in batches for n in b.flags), *(f"rewards.{n}" for n in rewards)]):
+        codes = []
+        for batch in batches:
+            component = name.removeprefix("rewards.") if name.startswith("rewards.") else None
+            absent = component is not None and component not in batch.rewards
+            codes.append(batch.flags.get(name, np.full(len(batch), MISSING if absent else OK, np.uint8)))
+        flags[name] = np.concatenate(codes)
+    return {name: codes for name, codes in flags.items() if codes.any()}
 
 
 def thin(batch: RolloutBatch) -> RolloutBatch:

@@ -6,6 +6,7 @@ test can make the n-th call fail.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -21,26 +22,43 @@ def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
     counted, and the dot file is removed whatever happens. Returns whether the name, too, is known to survive a power
     cut: False if the file is there and whole but its directory could not be synced.
     """
-    dot = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(dot, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    dot, handle = open_dot(path)
     try:
-        try:
-            for piece in pieces:
-                write_all(handle, piece)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.link(dot, path)
+        for piece in pieces:
+            write_all(handle, piece)
+        os.fsync(handle)
+        os.link(dot, path)  # while the handle, and with it the lock, is held
     finally:
         try:
             dot.unlink()
         except OSError:
             pass  # a dot file is invisible to every reader; the next attach sweeps it away
+        try:
+            os.close(handle)
+        except OSError:
+            pass  # what it could say about the data, fsync has said
     try:
         sync_folder(path.parent)
     except OSError:
         return False
     return True
+
+
+def open_dot(path: Path) -> tuple[Path, int]:
+    """A new file under a dot name beside `path`, open and locked: the lock says that its writer is alive."""
+    while True:
+        dot = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass  # a sweep came between the two calls; it is about to remove the file
+        except OSError:
+            return dot, handle  # a file system without locks: no sweep gets one either, and dot files stay
+        else:
+            if os.fstat(handle).st_nlink:
+                return dot, handle
+        os.close(handle)
 
 
 def write_all(handle: int, piece: bytes | pa.Buffer) -> None:
@@ -61,12 +79,25 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> int:
-    """Remove dot files that a killed writer left behind; called when an attempt opens, on the attempts before it."""
+    """Remove the dot files of writers that are gone; called when an attempt opens, on the attempts before it.
+
+    A run started twice by mistake has a living writer in an earlier attempt: a dot file that is locked is left alone.
+    """
     count = 0
     for entry in entries(folder):
         if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-            Path(entry.path).unlink()
-            count += 1
+            try:
+                handle = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue  # linked and gone since it was listed, or not ours to remove
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                Path(entry.path).unlink()
+                count += 1
+            except OSError:
+                pass
+            finally:
+                os.close(handle)
     return count
 
 

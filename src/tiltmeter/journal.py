@@ -54,7 +54,11 @@ class Event:
 
 
 def event(record: Alarm | Finding | Action | Fault, attempt: int, step: int, config: str) -> Event:
-    """The event that writes a record down; its id is the record's full identity."""
+    """The event that writes a record down, at a step of an attempt; its id is the record's full identity.
+
+    An alarm's resolution is written in the attempt that resolves it, which after a rewind may be another one, at a
+    step of the same number: the attempt that writes is part of the id.
+    """
     data = jsonable(asdict(record))
     key: tuple[object, ...]
     match record:
@@ -66,7 +70,7 @@ def event(record: Alarm | Finding | Action | Fault, attempt: int, step: int, con
             kind, key = "action", (record.id, record.state)
         case Fault():
             kind, key = "fault", (record.step, record.part, record.error)
-    return Event(kind, attempt, step, data, event_id(kind, record.attempt, *key, config))
+    return Event(kind, attempt, step, data, event_id(kind, record.attempt, *key, attempt, config))
 
 
 def event_id(*parts: object) -> str:
@@ -151,9 +155,12 @@ class Journal:
         return self._handles[attempt]
 
     def close(self) -> None:
-        for handle in self._handles.values():
-            os.close(handle)
-        self._handles.clear()
+        while self._handles:
+            _, handle = self._handles.popitem()
+            try:
+                os.close(handle)
+            except OSError:
+                pass  # the lines that must last were fsynced; this is also called because the disk fails
 
 
 class Tail:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.columns import companions, from_table, to_table
-from tiltmeter.durable import entries, publish
+from tiltmeter.durable import entries, publish, sync_folder
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.records import RolloutBatch
@@ -63,18 +63,17 @@ class RunDirectory:
     def create(cls, path: Path | str, facts: Mapping[str, Any] | None = None) -> RunDirectory:
         """Open the run at `path`, made first if there is none. Raises `AttachError` if files cannot be kept there."""
         run = cls(path)
-        try:
+        with _loud_at_attach(run.path):
             for folder in ("rollouts", "events"):
                 (run.path / folder).mkdir(parents=True, exist_ok=True)
             if not (run.path / "run.json").exists():
                 run.path.chmod(0o700)  # rollouts may hold personal data; widen it by hand if the team reads along
                 identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
-                publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
-        except OSError as error:
-            raise AttachError(
-                f"cannot keep a run in {run.path}: {error}. Name a directory on a local or POSIX file "
-                "system with free space, or set TILTMETER_DISABLED=1 to train without a record."
-            ) from error
+                try:
+                    publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
+                except FileExistsError:
+                    pass  # another rank, or another start, was first: its identity stands
+                sync_folder(run.path.parent)
         run.identity()
         return run
 
@@ -101,22 +100,26 @@ class RunDirectory:
 
     def open_attempt(self, *, launch: str, ranks: int, resume_step: int | None) -> int:
         """Claim the next attempt; `mkdir` has one winner, so two trainers on one directory never share one."""
-        while True:
-            number = max(self.attempts(), default=-1) + 1
-            try:
-                (self.path / "rollouts" / str(number)).mkdir()
-                break
-            except FileExistsError:
-                continue
-        facts = {
-            "attempt": number,
-            "parent": number - 1 if number else None,
-            "resume_step": resume_step,
-            "launch": launch,
-            "ranks": ranks,
-            "started": time.time(),
-        }
-        publish(self.path / "rollouts" / str(number) / "attempt.json", [json.dumps(facts).encode()])
+        with _loud_at_attach(self.path):
+            while True:
+                before = self.attempts()
+                number = max(before, default=-1) + 1
+                try:
+                    (self.path / "rollouts" / str(number)).mkdir()
+                    break
+                except FileExistsError:
+                    continue
+            facts = {
+                "attempt": number,
+                # Not simply the one before: a start that failed here has left a folder and no attempt.
+                "parent": next((earlier for earlier in reversed(before) if self.attempt(earlier)), None),
+                "resume_step": resume_step,
+                "launch": launch,
+                "ranks": ranks,
+                "started": time.time(),
+            }
+            publish(self.path / "rollouts" / str(number) / "attempt.json", [json.dumps(facts).encode()])
+            sync_folder(self.path / "rollouts")  # or a power cut takes the folder, and every file in it
         return number
 
     def join_attempt(self, *, launch: str, rank: int, timeout: float = 60.0) -> int:
@@ -137,10 +140,11 @@ class RunDirectory:
     def claim(self, attempt: int, rank: int) -> bool:
         """Mark a rank as taken in an attempt; False if it already was."""
         marker = self.path / "rollouts" / str(attempt) / f"{rank}.rank.json"
-        try:
-            publish(marker, [json.dumps({"rank": rank, "pid": os.getpid()}).encode()])
-        except FileExistsError:
-            return False
+        with _loud_at_attach(self.path):
+            try:
+                publish(marker, [json.dumps({"rank": rank, "pid": os.getpid()}).encode()])
+            except FileExistsError:
+                return False
         return True
 
     def attempt(self, number: int) -> dict[str, Any]:
@@ -293,6 +297,17 @@ def _row_groups(batch: RolloutBatch) -> Iterator[tuple[int, int]]:
             start = previous
         previous = stop
     yield start, previous
+
+
+@contextmanager
+def _loud_at_attach(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise AttachError(
+            f"cannot keep a run in {path}: {error}. Name a directory on a local or POSIX file system with free "
+            "space, or set TILTMETER_DISABLED=1 to train without a record."
+        ) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tiltmeter.columns import content_hash
-from tiltmeter.durable import entries, publish, sync_folder
+from tiltmeter.durable import entries, open_dot, publish, sweep, sync_folder
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Tail
 from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, writer
@@ -36,6 +36,7 @@ def pack(run: RunDirectory, *, progress: Progress = lambda text: None) -> int:
     """
     merged = 0
     for attempt in run.attempts():
+        sweep(run.path / "rollouts" / str(attempt) / "packed")  # a pack that was killed may have left a gigabyte
         loose = [file for file in run.files(attempt) if file.row_groups is None]
         head = max((file.step for file in loose), default=-1)
         if not run.ended(attempt) and attempt == run.attempts()[-1]:
@@ -68,8 +69,7 @@ def _pack(run: RunDirectory, attempt: int, files: list[StepFile]) -> int:
     folder.mkdir(exist_ok=True)
     target = folder / f"{files[0].step}-{files[-1].step}.parquet"
     schema = pa.unify_schemas([_open(file)[0].file.schema_arrow.remove_metadata() for file in files])
-    dot = folder / f".{target.name}.{secrets.token_hex(4)}"
-    handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    dot, handle = open_dot(target)
     try:
         keys: list[dict[str, Any]] = []
         with os.fdopen(os.dup(handle), "wb") as sink, writer(sink, schema, level=3) as parquet:

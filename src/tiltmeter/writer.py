@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,12 @@ from tiltmeter.store import RunDirectory
 WHOLE_BATCHES = 8
 WHOLE_BYTES = 256 << 20
 THIN_BATCHES = 256  # a thinned batch is some 30 bytes per row
+SAMPLE = 8  # texts looked at to estimate a column's size: each is a cache miss on the training thread
+LOCKED_COPY = 4 << 20  # bytes copied in one go without letting other threads run: below 1 ms
 FLUSH_SECONDS = 10.0
+CLOSING_PAUSES = (0.1, 0.4)  # seconds before the closing counters are tried again
+
+_PLAIN = (str, int, float, type(None))
 
 log = logging.getLogger("tiltmeter")
 Columns = Mapping[str, Any]
@@ -105,10 +111,16 @@ class Writer:
                     self._got[1] += size
             if self._after_write is not None:
                 self._after_write()
-        try:
-            self.run.close_rank(self.attempt, self.rank, self.counters)
-        except OSError as error:
-            log.warning("the closing counters could not be written: %s", error)
+        # A lost batch is told by the next file; after this one there is none, so it is tried more than once.
+        for pause in (*CLOSING_PAUSES, None):
+            try:
+                self.run.close_rank(self.attempt, self.rank, self.counters)
+                return
+            except OSError as error:
+                if pause is None:
+                    log.warning("the closing counters could not be written: %s", error)
+                else:
+                    time.sleep(pause)
 
     def _store(self, item: RolloutBatch | Columns, size: int, thinner: bool) -> None:
         batch = item if isinstance(item, RolloutBatch) else from_columns(**item)
@@ -122,7 +134,8 @@ class Writer:
                 self._remember(f"whole batch not written: {error}")
                 batch = thin(batch)  # numbers are small; a nearly full disk may still take them
         self._write(batch, "thinned")
-        self.counters["bytes_lost"] += size
+        with self._lock:
+            self.counters["bytes_lost"] += size
 
     def _write(self, batch: RolloutBatch, account: str) -> None:
         counters = {**self.counters, account: self.counters[account] + 1}
@@ -164,34 +177,49 @@ def thinned(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
 
 def nbytes(item: RolloutBatch | Columns) -> int:
     """About how much memory a batch holds; long lists are estimated from a sample, so that this stays cheap."""
-    columns = item.values() if isinstance(item, Mapping) else (getattr(item, name) for name in item.__slots__)
+    columns = (getattr(item, name) for name in item.__slots__) if isinstance(item, RolloutBatch) else item.values()
     return sum(map(_size, columns))
 
 
 def _size(value: object) -> int:
-    if isinstance(value, Ragged):
-        return int(value.values.nbytes + value.offsets.nbytes)
+    # Plain types first, here and below: asking whether something is a Mapping costs more than all the rest.
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
-    if isinstance(value, Mapping):
-        return sum(map(_size, value.values()))
+    if isinstance(value, Ragged):
+        return int(value.values.nbytes + value.offsets.nbytes)
     if isinstance(value, (list, tuple)) and value:
-        stride = max(1, len(value) // 64)
+        stride = max(1, len(value) // SAMPLE)
         sample = value[::stride]
         return sum(len(v) if isinstance(v, (str, bytes)) else _size(v) for v in sample) * stride + 8 * len(value)
+    if not isinstance(value, _PLAIN) and isinstance(value, (dict, Mapping)):
+        return sum(map(_size, value.values()))
     return 8
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.copy()
+        return _copy_array(value)
     if isinstance(value, Ragged):
-        return Ragged(value.values.copy(), value.offsets.copy())
-    if isinstance(value, Mapping):
-        return {name: _copy(part) for name, part in value.items()}
+        twin = copy(value)  # not by its constructor, whose checks have been made and would let go of the lock
+        object.__setattr__(twin, "values", _copy_array(value.values))
+        object.__setattr__(twin, "offsets", _copy_array(value.offsets))
+        return twin
     if isinstance(value, (list, tuple)):
-        nested = bool(value) and not isinstance(value[0], (str, int, float, type(None)))
+        nested = bool(value) and not isinstance(value[0], _PLAIN)
         return [_copy(part) for part in value] if nested else list(value)
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (dict, Mapping)):
+        return {name: _copy(part) for name, part in value.items()}
     if hasattr(value, "__array__") and not np.isscalar(value):
-        return np.array(value)  # a tensor: always a copy, and never one of its storage
+        return _copy_array(np.asarray(value))  # a tensor: always a copy, and never one of its storage
     return value
+
+
+def _copy_array(array: Any) -> Any:
+    """A copy that nobody else holds. `ndarray.copy` lets go of the interpreter lock, and with our own thread busy,
+    getting it back takes up to the switch interval of 5 ms: twenty times the copy. `tobytes` keeps it."""
+    plain = type(array) is np.ndarray and array.dtype.kind in "biuf" and array.flags.c_contiguous
+    if plain and array.nbytes <= LOCKED_COPY:
+        return np.ndarray(array.shape, array.dtype, array.tobytes())
+    return array.copy()

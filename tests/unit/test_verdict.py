@@ -1,0 +1,129 @@
+"""The state function against the truth table: green needs all eight counts, and nothing falls through to it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tiltmeter.journal import Event
+from tiltmeter.records import Alarm
+from tiltmeter.story import Story
+from tiltmeter.verdict import CHECKS, Ages, Check, decide, examine, judge
+
+FRESH = Ages(data=1.0, waiting=None)
+
+
+def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30) -> Alarm:
+    return Alarm(attempt, name, "ledger", tier, "down", step, step, 10, 8, 12, 9.0, 5.0, summary="it fell")
+
+
+@pytest.mark.parametrize("alarmed", [True, False])
+@pytest.mark.parametrize("warned", [True, False])
+def test_the_truth_table(alarmed: bool, warned: bool) -> None:
+    for counts in product([True, False], repeat=8):
+        checks = {name: Check(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
+        verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], Story())
+        if alarmed:
+            expected = ("ACT", 1)
+        elif not (checks["monitor"].ok and checks["fresh"].ok):
+            expected = ("STALE", 2)
+        elif not all(counts):
+            expected = ("BLIND", 2)
+        else:
+            expected = ("WATCH" if warned else "OK", 0)
+        assert (verdict.state, verdict.exit_code) == expected, counts
+
+
+def test_counts_that_were_not_examined_are_not_green() -> None:
+    assert decide({}, [], [], Story()).state == "STALE"
+    some = {name: Check(True, "") for name in CHECKS[:-1]}
+    assert decide(some, [], [], Story()).state == "BLIND"
+
+
+def test_no_events_are_not_green() -> None:
+    verdict = judge(Story(), FRESH)
+    assert verdict.exit_code == 2
+    assert verdict.state != "OK"
+
+
+def story(**changes: Any) -> Story:
+    """A run that is healthy in every way, or with one thing changed."""
+    detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
+    made = Story.of(
+        [
+            Event(
+                "attempt", 0, -1, {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}, "a"
+            ),
+            *(Event("step_done", 0, step, step_done(step, **changes), f"s{step}", time=step) for step in range(50)),
+        ]
+    )
+    return made
+
+
+def step_done(step: int, **changes: Any) -> dict[str, Any]:
+    data = {"files": [], "missing": [], "unreadable": [], "rows": 8, "labels": 8, "unscored": {}}
+    return {**data, "counters": {"0": {"seen": step + 1}}, **changes}
+
+
+def test_a_healthy_run_is_ok() -> None:
+    assert judge(story(), FRESH).state == "OK"
+
+
+@pytest.mark.parametrize(
+    ("changes", "ages", "state", "check"),
+    [
+        ({"labels": 0}, FRESH, "BLIND", "gold"),
+        ({"missing": [1]}, FRESH, "BLIND", "ranks"),
+        ({"counters": {"0": {"seen": 100, "dropped": 2}}}, FRESH, "BLIND", "kept"),
+        ({"counters": {}}, FRESH, "BLIND", "kept"),
+        ({"unscored": {"reward": {"infra": 1}}}, FRESH, "BLIND", "scored"),
+        ({}, Ages(data=1e4, waiting=None), "STALE", "fresh"),
+        ({}, Ages(data=1.0, waiting=1e4, behind=7), "STALE", "monitor"),
+    ],
+)
+def test_each_count_fails_for_its_own_reason(changes: dict[str, Any], ages: Ages, state: str, check: str) -> None:
+    told = story(**changes)
+    verdict = judge(told, ages)
+    assert (verdict.state, verdict.exit_code) == (state, 2)
+    assert not examine(told, ages)[check].ok
+
+
+def test_old_gold_is_blind() -> None:
+    told = story()
+    for step in range(50, 120):
+        told.add(Event("step_done", 0, step, step_done(step, labels=0), f"s{step}", time=step))
+    assert judge(told, FRESH).state == "BLIND"
+    assert not examine(told, FRESH)["gold_recent"].ok
+
+
+@pytest.mark.parametrize("part", ["ledger:gold.slope", "gold.slope"])
+def test_a_detector_that_is_off_is_blind(part: str) -> None:
+    told = story()
+    fault = {"attempt": 0, "step": 49, "part": part, "error": "boom", "off": True}
+    told.add(Event("fault", 0, 49, fault, "f"))
+    assert judge(told, FRESH).state == "BLIND"
+
+
+def test_the_end_marker_ends_staleness_but_not_blindness() -> None:
+    told = story(labels=0)
+    told.add(Event("attempt", 0, 49, {"state": "end", "counters": {"0": {"seen": 50}}}, "e"))
+    assert judge(told, Ages(data=1e6, waiting=None)).state == "BLIND"
+
+
+def test_an_alarm_outlives_a_rewind_until_it_is_resolved_and_a_warning_does_not() -> None:
+    from dataclasses import asdict, replace
+
+    told = story()
+    for kind, name in (("alarm", "gold.slope"), ("warning", "reward.dead_share")):
+        told.add(Event("alarm", 0, 30, asdict(alarm(kind, name)), f"{kind}-open"))
+    assert judge(told, FRESH).state == "ACT"
+    assert len(told.open("warning")) == 1
+    told.add(Event("attempt", 1, -1, {"state": "open", "facts": {"parent": 0}, "detectors": [], "config": ""}, "a1"))
+    told.add(Event("step_done", 1, 20, step_done(20), "s1-20"))
+    assert len(told.open("alarm")) == 1
+    assert told.open("warning") == ()
+    resolved = asdict(replace(alarm("alarm"), resolved=20))
+    told.add(Event("alarm", 1, 20, resolved, "alarm-resolved"))
+    assert told.open("alarm") == ()
