@@ -213,7 +213,7 @@ class RunDirectory:
         """The files of one step, by path or from the one packed file that covers it: no listing of a long run."""
         ranks = range(int(self.attempt(attempt).get("ranks", 1)))
         paths = [(rank, self.step_path(attempt, step, rank)) for rank in ranks]
-        direct = {rank: StepFile(attempt, step, rank, path, path.name) for rank, path in paths if path.exists()}
+        direct = {rank: StepFile(attempt, step, rank, path, path.name) for rank, path in paths if _is_plain(path)}
         if len(direct) < len(ranks):
             for entry in entries(self.path / "rollouts" / str(attempt) / "packed"):
                 if (span := PACKED_FILE.fullmatch(entry.name)) and int(span[1]) <= step <= int(span[2]):
@@ -274,6 +274,10 @@ class RunDirectory:
             texts = batch.completion or (None,) * len(batch)
             rows += [(float(values[row]), texts[row]) for row in order]
         return sorted(rows, key=lambda row: row[0])[:n]
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,7 +188,7 @@ def test_a_newer_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
 def test_a_file_under_another_steps_name_is_refused(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", [sample_batch([2], seed=1)])
     [file] = run.find(0, 1)
-    os.rename(file.path, run.step_path(0, 7, 0))
+    file.path.rename(run.step_path(0, 7, 0))
     [moved] = run.find(0, 7)
     with pytest.raises(StoreError, match="another step"):
         run.read(moved)

@@ -51,15 +51,9 @@ def test_no_events_are_not_green() -> None:
 def story(**changes: Any) -> Story:
     """A run that is healthy in every way, or with one thing changed."""
     detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
-    made = Story.of(
-        [
-            Event(
-                "attempt", 0, -1, {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}, "a"
-            ),
-            *(Event("step_done", 0, step, step_done(step, **changes), f"s{step}", time=step) for step in range(50)),
-        ]
-    )
-    return made
+    opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
+    steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}", time=step) for step in range(50)]
+    return Story.of([Event("attempt", 0, -1, opened, "a"), *steps])
 
 
 def step_done(step: int, **changes: Any) -> dict[str, Any]:
