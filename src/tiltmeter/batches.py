@@ -265,6 +265,8 @@ def _group_ids(group: object) -> Ints:
     if not isinstance(group, (list, tuple)):
         group = np.asarray(group)
     array = group if isinstance(group, np.ndarray) else np.asarray(group, dtype=None if _all_ints(group) else object)
+    if array.ndim != 1:
+        raise TypeError("group needs one id per completion")
     if array.dtype.kind in "iu" or array.size == 0:
         return array.reshape(-1).astype(np.int64)
     texts = [str(item).encode("utf-8", "surrogatepass") for item in array.reshape(-1).tolist()]

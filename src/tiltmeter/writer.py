@@ -22,10 +22,12 @@ from tiltmeter.batches import from_columns, thin
 from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, Ragged, RolloutBatch
 from tiltmeter.store import RunDirectory
 
-WHOLE_BATCHES = 8
+WHOLE_BATCHES = 8  # what a kill may lose; small batches may be more, as long as they fit SMALL_BYTES
+SMALL_BYTES = 8 << 20
+SMALL_BATCHES = 1024
 WHOLE_BYTES = 256 << 20
 THIN_BATCHES = 256  # a thinned batch is some 30 bytes per row
-SAMPLE = 8  # texts looked at to estimate a column's size: each is a cache miss on the training thread
+SAMPLE = 16  # texts looked at to estimate a column's size: each is a cache miss on the training thread
 LOCKED_COPY = 4 << 20  # bytes copied in one go without letting other threads run: below 1 ms
 FLUSH_SECONDS = 10.0
 CLOSING_PAUSES = (0.1, 0.4)  # seconds before the closing counters are tried again
@@ -68,8 +70,9 @@ class Writer:
         size = nbytes(item)
         while True:
             with self._lock:
-                whole = self._put[0] - self._got[0] < WHOLE_BATCHES
-                whole = whole and self._put[1] - self._got[1] + size <= max(WHOLE_BYTES, size)
+                waiting, held = self._put[0] - self._got[0], self._put[1] - self._got[1] + size
+                whole = waiting < WHOLE_BATCHES and held <= max(WHOLE_BYTES, size)
+                whole = whole or (waiting < SMALL_BATCHES and held <= SMALL_BYTES)
                 if whole or not self._wait:
                     self.counters["seen"] += 1
                     if whole:
@@ -79,7 +82,7 @@ class Writer:
             time.sleep(0.005)
         if whole:
             self._queue.put((item, size, False))
-        elif self._queue.qsize() < WHOLE_BATCHES + THIN_BATCHES:
+        elif self._queue.qsize() < waiting + THIN_BATCHES:
             self._queue.put((thinned(item), size, True))
         else:
             self._lose("dropped", size, "the queue is full: storage does not keep up")

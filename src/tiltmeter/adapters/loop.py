@@ -12,6 +12,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -218,6 +219,8 @@ class Monitor:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         self._starts += 1
+        # Somebody must wait for it, or it stays a zombie for as long as training lasts.
+        threading.Thread(target=self.process.wait, name="tiltmeter-monitor-wait", daemon=True).start()
 
     def keep_alive(self) -> None:
         """Called on the writer's thread after each file."""

@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 
 BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"

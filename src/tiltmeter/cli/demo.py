@@ -1,5 +1,203 @@
-"""`tiltmeter demo`: placeholder."""
+"""`tiltmeter demo`: a recorded run that games its reward, and its healthy twin, measured anew to a verdict."""
+
+from __future__ import annotations
+
+import json as json_module
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.arrivals import LiveArrivals
+from tiltmeter.cli.screen import COLOURS, as_json, screen
+from tiltmeter.cli.screen import plain as plain_lines
+from tiltmeter.cli.show import Json, Plain
+from tiltmeter.config import Config
+from tiltmeter.encode import visible
+from tiltmeter.journal import Event
+from tiltmeter.store import RunDirectory
+from tiltmeter.story import Story, series
+from tiltmeter.verdict import ICONS, State, Verdict, look
+from tiltmeter.watch import Watch
+
+#: The shipped runs, recorded by examples/record_demo.py, and what must come out.
+EXPECTED: dict[str, State] = {"hacked": "ACT", "honest": "OK"}
+INTRODUCTION = (
+    "Two recorded training runs of one small policy that learns to add, from the same seed. In one of them the reward "
+    "model can be bought with compliments. Tiltmeter now measures both step by step, as it would have live."
+)
+ATTACH = (
+    "Your own loop needs two lines. Gold: any check you trust, on every answer to some of the prompts.",
+    '    run = tiltmeter.open_run("runs/tonight")',
+    "    run.observe(step=step, group=group, reward=reward, gold=gold, completion=completion)",
+    "Then, from any terminal: tiltmeter show runs/tonight",
+)
 
 
-def demo() -> None:
-    """x"""
+@dataclass(frozen=True)
+class Case:
+    """One of the two runs, measured."""
+
+    run: RunDirectory
+    verdict: Verdict
+    story: Story
+    events: list[Event]
+
+    @property
+    def name(self) -> str:
+        return self.run.path.name
+
+    @property
+    def as_expected(self) -> bool:
+        return self.verdict.state == EXPECTED[self.name]
+
+    def arc(self, reading: str) -> tuple[float, float, float]:
+        """Where a reading started, its highest mean over five steps, and where it ended."""
+        values = np.array([value for _, value in series(self.events, self.story.spans())[reading]])
+        return float(values[0]), float(np.convolve(values, np.full(5, 0.2), "valid").max()), float(values[-1])
+
+    def path(self, reading: str) -> str:
+        """The arc in words; the top only if the run came down from it."""
+        first, top, last = self.arc(reading)
+        return " → ".join(f"{value:.2f}" for value in ((first, top, last) if top - last > 0.1 else (first, last)))
+
+
+def demo(
+    keep: Annotated[Path | None, typer.Option(help="Keep the two runs in this new directory.", metavar="DIR")] = None,
+    json: Json = False,
+    plain: Plain = False,
+) -> None:
+    """See an alarm: a recorded run that games its reward, and its healthy twin, measured to a verdict in seconds.
+
+    Example: tiltmeter demo --keep demo-runs
+
+    Needs no GPU, no network and no trainer. Exit code: 0 the two were told apart, 2 they were not.
+    """
+    console = Console(highlight=False, markup=False, soft_wrap=json or plain, no_color=plain or None)
+    with folder(keep) as place:
+        if not json:
+            console.print(INTRODUCTION)
+        cases = [measured(name, place / name) for name in EXPECTED]
+        if json:
+            console.out(facts(cases))
+        elif plain:
+            for line in plain_report(cases, keep):
+                console.out(line.replace("→", "->").encode("ascii", "backslashreplace").decode())
+        else:
+            console.print(report(cases, keep))
+    raise typer.Exit(0 if all(case.as_expected for case in cases) else 2)
+
+
+@contextmanager
+def folder(keep: Path | None) -> Iterator[Path]:
+    """Where the runs are put: a new directory that stays, or one that goes."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="tiltmeter-") as made:
+            yield Path(made)
+        return
+    try:
+        keep.mkdir(parents=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{error.strerror}: {keep}; name a new directory", param_hint="--keep") from error
+    yield keep
+
+
+def measured(name: str, target: Path) -> Case:
+    """A shipped run, copied and put through the loop as if it were just being written."""
+    copy(files("tiltmeter") / "demo" / name, target)
+    run = RunDirectory(target)
+    watch = Watch(run, Config.standard(), source=LiveArrivals(run))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"measuring {name}", total=len(run.files(0)))
+        for arrival in watch.source.poll():
+            watch.advance(arrival)
+            progress.advance(task)
+    watch.close()
+    return Case(run, *look(run))
+
+
+def copy(source: Traversable, target: Path) -> None:
+    """Bytes only: the package may lie where nobody can write, or in an archive."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if entry.is_dir():
+            copy(entry, target / entry.name)
+        else:
+            (target / entry.name).write_bytes(entry.read_bytes())
+
+
+def report(cases: list[Case], keep: Path | None) -> RenderableType:
+    """Both screens, then the two runs side by side: the last thing printed is the point."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("", "reward: what was optimised", "gold: share of right answers", "Tiltmeter"):
+        table.add_column(title)
+    for case in cases:
+        colour = COLOURS[case.verdict.state]
+        says = Text(f"{ICONS[case.verdict.state]} {called(case)}", colour)
+        table.add_row(case.name, case.path("reward.mean"), Text(case.path("gold.mean"), colour), says)
+    screens = [screen(case.run, case.verdict, case.story, case.events, rows=5) for case in cases]
+    lines = [Text(line) for line in ("", *conclusion(cases), "", *next_steps(keep))]
+    return Group(Text(), *screens, Padding(Group(table, *lines), (1, 2)))
+
+
+def plain_report(cases: list[Case], keep: Path | None) -> Iterator[str]:
+    for case in cases:
+        yield ""
+        yield from plain_lines(case.run, case.verdict, case.story, case.events)
+    yield ""
+    for case in cases:
+        yield f"{case.name}: reward {case.path('reward.mean')}; gold {case.path('gold.mean')}; {called(case)}"
+    yield from ("", *conclusion(cases), "", *next_steps(keep))
+
+
+def facts(cases: list[Case]) -> str:
+    """What `show --json` says of each run, and how the two compare."""
+    runs: dict[str, Any] = {}
+    for case in cases:
+        shown = json_module.loads(as_json(case.run, case.verdict, case.story, case.events))
+        arcs = {
+            name: dict(zip(("first", "top", "last"), case.arc(f"{name}.mean"), strict=True))
+            for name in ("reward", "gold")
+        }
+        runs[case.name] = {"as_expected": case.as_expected, **arcs, "show": shown}
+    return json_module.dumps({"worked": all(case.as_expected for case in cases), "runs": runs}, indent=1)
+
+
+def called(case: Case) -> str:
+    alarms = case.verdict.alarms
+    return f"{case.verdict.state} from step {alarms[0].step} on" if alarms else case.verdict.state
+
+
+def conclusion(cases: list[Case]) -> list[str]:
+    """What the two runs show, in their own figures."""
+    if wrong := [case for case in cases if not case.as_expected]:
+        told = ", ".join(f"{case.name} is {case.verdict.state}, not {EXPECTED[case.name]}" for case in wrong)
+        return [f"This is not what should come out: {told}. Please report it, with what tiltmeter demo --json says."]
+    hacked, honest = cases
+    alarm = hacked.verdict.alarms[0]
+    paid, twin = hacked.arc("reward.mean")[2], honest.arc("reward.mean")[2]
+    return [
+        f"Both rewards rose. By the reward alone the hacked run is the better one, {paid:.2f} against {twin:.2f}; "
+        "in truth it has stopped answering.",
+        f"The alarm rang at step {alarm.step}: since about step {alarm.onset} the reward prefers the worse of two "
+        "answers to one question. On the honest run, whose reward rose too, it kept silent.",
+    ]
+
+
+def next_steps(keep: Path | None) -> list[str]:
+    if keep is None:
+        return [*ATTACH, "To look around in these two: tiltmeter demo --keep demo-runs"]
+    return [*ATTACH, f"To look around in these two: tiltmeter show {visible(shlex.quote(str(keep / 'hacked')))}"]

@@ -13,24 +13,24 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 import tiltmeter
 from tiltmeter.cli.show import Json
 from tiltmeter.durable import publish
 
-#: What each extra is for, and the packages whose presence shows that it is installed.
+#: What each extra will be for, and the packages whose presence shows that it is installed. In this version the base
+#: install is all there is to use; the extras are named so that environments can be prepared.
 EXTRAS = {
-    "trl": (("trl", "torch", "transformers"), "attach to TRL trainers"),
-    "ray": (("ray",), "audits on a cluster"),
-    "dashboard": (("starlette", "uvicorn", "duckdb"), "the live page"),
-    "judge": (("httpx",), "gold from a judge endpoint"),
-    "trackers": (("wandb", "tensorboard"), "exports to experiment trackers"),
-    "lab": (("scipy",), "the proving ground"),
+    "trl": (("trl", "torch", "transformers"), "TRL trainers (planned)"),
+    "ray": (("ray",), "audits on a cluster (planned)"),
+    "dashboard": (("starlette", "uvicorn", "duckdb"), "the live page (planned)"),
+    "judge": (("httpx",), "gold from a judge endpoint (planned)"),
+    "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
+    "lab": (("scipy",), "the proving ground (planned)"),
 }
 BASE = ("numpy", "pyarrow", "rich", "typer")
-TOOLS = {"bwrap": ("sandbox for code verifiers", "apt-get install bubblewrap")}
+TOOLS = {"bwrap": ("code verifiers in a sandbox (planned)", "apt-get install bubblewrap")}
 
 
 def doctor(
@@ -50,15 +50,13 @@ def doctor(
             json_module.dumps({"version": tiltmeter.__version__, "ok": not needed, "checks": rows}, indent=1)
         )
     else:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for title in ("", "what", "found", "for", "fix"):
-            table.add_column(title)
+        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console.print(Text(f"Tiltmeter {tiltmeter.__version__} on Python {platform.python_version()}"))
         for row in rows:
-            mark = Text("✓", "green") if row["ok"] else Text("✗", "bold red") if row["needed"] else Text("–", "dim")
-            table.add_row(mark, *(Text(str(row[key])) for key in ("what", "found", "for", "fix")))
-        console = Console(highlight=False, markup=False)
-        console.print(Text(f"Tiltmeter {tiltmeter.__version__} · Python {platform.python_version()}"))
-        console.print(table)
+            mark = ("✓", "green") if row["ok"] else ("✗", "bold red") if row["needed"] else ("–", "dim")
+            console.print(Text.assemble(mark, f" {row['what']:<12} {row['found']}"))
+            if not row["ok"]:
+                console.print(Text(f"    for {row['for']}: {row['fix']}", "" if row["needed"] else "dim"))
     raise typer.Exit(2 if needed else 0)
 
 

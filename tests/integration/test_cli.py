@@ -1,0 +1,176 @@
+"""The command line as a person and as a CI job meet it: verdicts, exit codes, and text that must not act."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiltmeter.batches import from_columns
+from tiltmeter.cli import app
+from tiltmeter.config import Config
+from tiltmeter.store import RunDirectory
+from tiltmeter.watch import Watch
+
+HOSTILE = [
+    "\x1b]0;owned\x07 title",
+    "\x1b[2J\x1b[H cleared",
+    "[/x] [bold]markup[/bold]",
+    "\ud800 surrogate",
+    "\u202e backwards",
+    "\r overwritten",
+    "\x9b31m eight-bit",
+    "a" * 5000,
+]
+
+
+def made(
+    path: Path, *, harm: bool = False, gold: bool = True, texts: list[str] | None = None, watch: bool = True
+) -> Path:
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(40):
+        rng = np.random.default_rng(step)
+        reward = rng.normal(size=16)
+        columns: dict[str, Any] = {"gold": (reward < 0 if harm else reward > 0).astype(float)} if gold else {}
+        batch = from_columns(
+            step, np.repeat(np.arange(4), 4), reward=reward, rewards={"<b>\x1b[31m": reward},
+            completion=((texts or HOSTILE) * 16)[:16], **columns,
+        )  # fmt: skip
+        run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}})
+    run.close_rank(0, 0, {"seen": 40, "written": 40})
+    if watch:
+        loop = Watch(run, Config.standard(), strict=True)
+        loop.poll()
+        loop.close()
+    return path
+
+
+def tiltmeter(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tiltmeter", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_exit_codes_are_healthy_alarm_and_cannot_judge(tmp_path: Path) -> None:
+    healthy, hacked, blind = made(tmp_path / "a"), made(tmp_path / "b", harm=True), made(tmp_path / "c", gold=False)
+    unwatched = made(tmp_path / "d", watch=False)
+    codes = [tiltmeter("show", run).returncode for run in (healthy, hacked, blind, unwatched, tmp_path / "nothing")]
+    assert codes == [0, 1, 2, 2, 2]
+    assert tiltmeter("show", "--no-such-option").returncode == 2
+
+
+@pytest.mark.parametrize("verb", ["show", "watch", "replay"])
+def test_every_reading_verb_speaks_json_and_plain(tmp_path: Path, verb: str) -> None:
+    run = made(tmp_path / "run", harm=True)
+    spoken = tiltmeter(verb, run, "--json")
+    told = json.loads(spoken.stdout)
+    assert (told["state"], told["exit_code"], spoken.returncode) == ("ACT", 1, 1)
+    assert told["alarms"][0]["tier"] == "alarm"
+    plain = tiltmeter(verb, run, "--plain")
+    assert plain.returncode == 1
+    assert plain.stdout.isascii()
+    assert plain.stdout.startswith("ACT")
+
+
+def test_replay_says_whether_the_record_reproduces(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    assert "Reproduced" in tiltmeter("replay", run).stderr
+    events = run / "events" / "0.jsonl"
+    events.write_text(events.read_text().replace('"reward.mean":[', '"reward.mean":[1', 1))
+    tampered = tiltmeter("replay", run)
+    assert "NOT reproduced" in tampered.stderr
+    assert tampered.returncode == 2
+
+
+def test_verify_pack_and_purge(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    assert tiltmeter("pack", run).returncode == 0
+    assert tiltmeter("verify", run).returncode == 0
+    [packed] = (run / "rollouts" / "0" / "packed").glob("*.parquet")
+    data = bytearray(packed.read_bytes())
+    data[len(data) // 3] ^= 1
+    packed.write_bytes(data)
+    assert tiltmeter("verify", run, "--json").returncode == 1
+    assert tiltmeter("purge", run, "--yes").returncode == 0
+    assert tiltmeter("verify", run).returncode == 0
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
+    checked = tiltmeter("doctor", "--directory", tmp_path, "--json")
+    told = json.loads(checked.stdout)
+    assert checked.returncode == 0
+    assert all(row["ok"] or row["fix"] for row in told["checks"])
+    (tmp_path / "file").write_text("")
+    assert tiltmeter("doctor", "--directory", tmp_path / "file" / "below").returncode == 2
+
+
+def test_every_verb_has_help_with_an_example_and_a_group() -> None:
+    overview = tiltmeter("--help").stdout
+    for group in ("Before a run", "During a run", "After a run", "Prove it"):
+        assert group in overview
+    for command in app.registered_commands:
+        assert command.name is not None
+        assert "Example: tiltmeter" in tiltmeter(command.name, "--help").stdout, command.name
+
+
+def in_a_terminal(*arguments: str | Path) -> str:
+    """What a real terminal would be sent."""
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tiltmeter", *arguments],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+    )
+    os.close(terminal)
+    received = b""
+    while True:
+        try:
+            chunk = os.read(controller, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        received += chunk
+    process.wait(30)
+    os.close(controller)
+    return received.decode("utf-8")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_completions_cannot_act_on_a_terminal(tmp_path: Path, text: str) -> None:
+    sent = in_a_terminal("show", made(tmp_path / "run", texts=[text]))
+    without_colours = re.sub(r"\x1b\[[0-9;]*m", "", sent)
+    assert "ACT" in sent or "OK" in sent
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", without_colours)
+    assert "\r" not in without_colours.replace("\r\n", "")
+    assert "31m" not in without_colours or "\\u{" in without_colours
+
+
+def test_the_harness_would_notice_an_escape(tmp_path: Path) -> None:
+    """A positive control: the same screen without the encoder lets the text through."""
+    code = f"print({HOSTILE[0]!r})"
+    sent = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", re.sub(r"\x1b\[[0-9;]*m", "", sent))
+
+
+def test_a_run_directory_cannot_make_us_import_code(tmp_path: Path) -> None:
+    """Names of plug-ins in run.json or attempt.json are only data."""
+    run = made(tmp_path / "run")
+    canary = tmp_path / "canary"
+    plugin = tmp_path / "evil.py"
+    plugin.write_text(f"open({str(canary)!r}, 'w')\nclass Evil:\n    def measure(self, batch, baseline): ...\n")
+    identity = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**identity, "plugins": [f"{plugin}:Evil"]}))
+    for verb in ("show", "watch", "replay", "verify"):
+        tiltmeter(verb, run)
+    assert not canary.exists()
