@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tiltmeter.records import (
     FLAGS,
@@ -30,6 +31,8 @@ from tiltmeter.records import (
 OK, MISSING, NAN, PLUS_INF, MINUS_INF, OVERFLOW, TYPE, INFRA = range(8)
 
 TOKEN_LIMIT = 131_072  # per completion
+LENGTH_LIMIT = 2**53  # and, for steps, what every reader of JSON and of file names keeps exactly
+STEP_LIMIT = 2**53
 SCALAR_LIMIT = 2_000  # per step
 
 _DTYPES: dict[str, type[np.generic]] = dict.fromkeys(RAGGED_COLUMNS, np.float32) | {"tokens": np.int32}
@@ -46,6 +49,9 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     known = {field.name for field in fields(RolloutBatch)}
     if unknown := sorted(set(columns) - known):
         raise TypeError(f"unknown columns {unknown}; a batch has {sorted(known)}")
+    for name in ("rewards", "scalars"):
+        if not isinstance(columns.get(name), (Mapping, type(None))):
+            raise TypeError(f"{name} must be a dict by name, not {type(columns[name]).__name__}")
     ids = _group_ids(group)
     rows = len(ids)
     made: dict[str, Any] = {
@@ -64,7 +70,9 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     if columns.get("gold") is not None and columns.get("gold_chance") is None:
         # The trainer's own gold was not sampled: each row it scored was certain to be asked.
         made["gold_chance"] = np.where(flags["gold"] == OK, 1.0, np.nan)
-    length = None if columns.get("length") is None else _integers(columns["length"])
+    length = None
+    if columns.get("length") is not None:
+        length = _whole(_numeric(np.asarray(columns["length"]).reshape(-1)), 0, LENGTH_LIMIT).astype(np.int64)
     for name in RAGGED_COLUMNS:
         if columns.get(name) is not None:
             made[name] = ragged(columns[name], length, _DTYPES[name])
@@ -80,7 +88,7 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
         if name not in ("rewards", "scalars", "fingerprint") and column is not None and len(column) != rows:
             raise ValueError(f"{name} has {len(column)} rows, group has {rows}")
     kept = {name: codes for name, codes in flags.items() if codes.any()}
-    batch = RolloutBatch(attempt=attempt, step=int(step), group=ids, flags=kept, **made)
+    batch = RolloutBatch(attempt=attempt, step=_step(step), group=ids, flags=kept, **made)
     return by_group(_within_token_limit(batch))
 
 
@@ -116,12 +124,14 @@ def _number(item: object) -> tuple[float, int]:
         return np.nan, MISSING
     if isinstance(item, BaseException):
         return np.nan, INFRA
+    if isinstance(item, (np.generic, np.ndarray)) and item.dtype.kind not in "biuf":
+        return np.nan, TYPE  # float() would parse numpy's strings and drop the imaginary part
     if isinstance(item, (float, int, np.number, np.bool_)) or (hasattr(item, "item") and hasattr(item, "__float__")):
         try:
             return float(item), OK
         except OverflowError:
             return np.nan, OVERFLOW
-        except (TypeError, ValueError):  # a complex number, a tensor of several elements
+        except (TypeError, ValueError):  # a tensor of several elements
             return np.nan, TYPE
     return np.nan, TYPE
 
@@ -129,7 +139,7 @@ def _number(item: object) -> tuple[float, int]:
 def ragged(values: object, length: Ints | None, dtype: type[np.generic]) -> Ragged:
     """Rows of different length from rows, or from a padded matrix whose valid lengths are the `length` column."""
     if isinstance(values, Ragged):
-        return Ragged(np.ascontiguousarray(values.values, dtype), values.offsets.astype(np.int64))
+        return Ragged(_cast(values.values, dtype), values.offsets.astype(np.int64))
     if not isinstance(values, (list, tuple, np.ndarray)) and hasattr(values, "__array__"):
         values = np.asarray(values)
     if isinstance(values, np.ndarray) and values.ndim == 2:
@@ -139,8 +149,55 @@ def ragged(values: object, length: Ints | None, dtype: type[np.generic]) -> Ragg
             raise ValueError(f"length has {len(length)} rows, the padded matrix {len(values)}")
         keep = np.arange(values.shape[1]) < length[:, None]
         offsets = np.concatenate(([0], np.cumsum(np.minimum(length, values.shape[1])))).astype(np.int64)
-        return Ragged(values[keep].astype(dtype), offsets)
-    return Ragged.of(list(values), dtype)  # type: ignore[call-overload]  # any iterable of rows
+        return Ragged(_cast(values[keep], dtype), offsets)
+    rows = [np.atleast_1d(row) for row in values]  # type: ignore[attr-defined]  # any iterable of rows
+    if any(row.ndim > 1 for row in rows):
+        raise ValueError("a row must be a list of numbers, not of lists")
+    filled = [row for row in rows if len(row)]  # an empty list is an array of floats to numpy
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)))
+    return Ragged(_cast(np.concatenate(filled) if filled else np.empty(0, dtype), dtype), offsets)
+
+
+def _cast(values: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
+    """The values as `dtype`: integers exact or refused, floats rounded (beyond float32 they are infinite)."""
+    values = _numeric(values)
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)  # type: ignore[type-var]
+        values = _whole(values, int(limits.min), int(limits.max))
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values, dtype)
+
+
+def _numeric(values: NDArray[Any]) -> NDArray[np.generic]:
+    """The same numbers without Python objects among them (None is NaN); anything else is refused, never parsed."""
+    if values.dtype.kind == "O":
+        found = [_number(item) for item in values]
+        if any(code not in (OK, MISSING) for _, code in found):
+            raise TypeError("a column of numbers holds something else")
+        return np.array([number for number, _ in found], np.float64)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"a column of numbers holds {values.dtype}")
+    return values
+
+
+def _whole(values: NDArray[Any], low: int, high: int) -> NDArray[np.generic]:
+    """The values, if each is a whole number between the limits."""
+    if values.dtype.kind == "f" and not np.array_equal(values, np.trunc(values)):  # NaN differs from itself
+        raise ValueError("lengths and tokens must be whole numbers")
+    if values.size and (values.min() < low or values.max() > high):
+        raise ValueError(f"lengths and tokens must lie between {low} and {high}")
+    return values
+
+
+def _step(step: object) -> int:
+    """The step as an int: a file is named after it, so what is not a whole number from 0 on would never be found."""
+    try:
+        number = int(step)  # type: ignore[call-overload]
+    except OverflowError:
+        number = -1
+    if number != step or not 0 <= number <= STEP_LIMIT:
+        raise ValueError(f"step must be a whole number from 0 to {STEP_LIMIT}, not {str(step)[:40]}")
+    return int(number)
 
 
 def component_name(raw: str, taken: Mapping[str, object]) -> str:
@@ -250,13 +307,15 @@ _ROW_COLUMNS = (*NUMBER_COLUMNS, "length", "truncated", *TEXT_COLUMNS, *RAGGED_C
 
 def _within_token_limit(batch: RolloutBatch) -> RolloutBatch:
     cut: dict[str, Ragged] = {}
+    over = np.zeros(len(batch), bool)
     for name in RAGGED_COLUMNS:
         column: Ragged | None = getattr(batch, name)
         if column is not None and len(column) and column.lengths.max() > TOKEN_LIMIT:
+            over |= column.lengths > TOKEN_LIMIT
             cut[name] = Ragged.of([column[row][:TOKEN_LIMIT] for row in range(len(column))], column.values.dtype.type)
     if not cut:
         return batch
-    codes = np.where(next(iter(cut.values())).lengths == TOKEN_LIMIT, FLAGS.index("capped"), OK).astype(np.uint8)
+    codes = np.where(over, FLAGS.index("capped"), OK).astype(np.uint8)
     return replace(batch, flags={**batch.flags, "tokens": codes}, **cut)  # type: ignore[arg-type]
 
 
@@ -276,13 +335,6 @@ def _group_ids(group: object) -> Ints:
 
 def _all_ints(items: Sequence[object]) -> bool:
     return all(isinstance(item, (int, np.integer)) and -(2**63) <= item < 2**63 for item in items)
-
-
-def _integers(values: object) -> Ints:
-    array = np.asarray(values).reshape(-1)
-    if array.size and array.dtype.kind not in "iu" and not np.all(np.isfinite(array.astype(np.float64))):
-        raise ValueError("length must be whole numbers")
-    return array.astype(np.int64)
 
 
 def _scalars(raw: Mapping[str, Any]) -> dict[str, float]:

@@ -169,6 +169,8 @@ class RunDirectory:
 
         Returns whether it is known to survive a power cut too (see `durable.publish`).
         """
+        if batch.step < 0:
+            raise ValueError(f"step {batch.step}: steps count from 0, and no reader would find this file")
         table, facts = to_table(batch, precision=precision)
         key = {"attempt": batch.attempt, "step": batch.step, "rank": rank, "rows": len(batch)}
         pieces = seal(encode(table, {"format": FORMAT, **key, **facts, **extra}, spans=_row_groups(batch)))

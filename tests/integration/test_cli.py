@@ -146,14 +146,13 @@ def in_a_terminal(*arguments: str | Path) -> str:
     return received.decode("utf-8")
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
 def test_hostile_completions_cannot_act_on_a_terminal(tmp_path: Path, text: str) -> None:
     sent = in_a_terminal("show", made(tmp_path / "run", texts=[text]))
     without_colours = re.sub(r"\x1b\[[0-9;]*m", "", sent)
     assert "ACT" in sent or "OK" in sent
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", without_colours)
     assert "\r" not in without_colours.replace("\r\n", "")
-    assert "31m" not in without_colours or "\\u{" in without_colours
 
 
 def test_the_harness_would_notice_an_escape(tmp_path: Path) -> None:
