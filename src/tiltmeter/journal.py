@@ -218,5 +218,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _compact(reading: Reading) -> list[Any]:
-    packed: list[Any] = [reading.value, reading.n, reading.stderr]
+    # Rewards near the end of float64 have a mean, and a standard error that no line could hold.
+    told = reading.stderr is not None and math.isfinite(reading.stderr)
+    packed: list[Any] = [reading.value, reading.n, reading.stderr if told else None]
     return [*packed, list(reading.values)] if reading.values else packed

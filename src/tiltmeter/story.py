@@ -116,6 +116,12 @@ class Story:
         return tuple(found)
 
     @property
+    def lost(self) -> tuple[int, int]:
+        """Batches the trainer's side had to thin or drop, of how many, over all ranks and attempts."""
+        counts = self.counters.values()
+        return sum(c.get("dropped", 0) + c.get("thinned", 0) for c in counts), sum(c.get("seen", 0) for c in counts)
+
+    @property
     def pace(self) -> float:
         """Median seconds between the last steps; 0 while unknown. For display and for calling something stale."""
         gaps = [b[0] - a[0] for a, b in zip(self.recent, self.recent[1:], strict=False)]

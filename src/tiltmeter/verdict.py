@@ -101,8 +101,7 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
     least = max((int(part["least"]) for part in needed), default=0)
     off = [name for name in story.off if any(name.split(":")[0] == part["name"] for part in needed)]
     off += [name for name in story.off if any(name in part["watches"] for part in needed)]
-    seen = sum(counts.get("seen", 0) for counts in story.counters.values())
-    lost = sum(counts.get("dropped", 0) + counts.get("thinned", 0) for counts in story.counters.values())
+    lost, seen = story.lost
     rows, infra = sum(item[1] for item in story.recent), sum(item[2] for item in story.recent)
     waiting = ages.waiting is not None and ages.waiting > patience
     spans = story.spans()
@@ -157,13 +156,26 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
     }
 
 
+class Look:
+    """A reader's view of a run directory, kept up to date: each `now` reads only what was added since."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run, self.story = run, Story()
+        self.events: list[Event] = []
+        self._tail = Tail(run.path / "events")
+
+    def now(self) -> Verdict:
+        for event in self._tail.poll():
+            self.story.add(event)
+            self.events.append(event)
+        self.story.skipped = self._tail.skipped
+        return judge(self.story, ages(self.run, self.story))
+
+
 def look(run: RunDirectory) -> tuple[Verdict, Story, list[Event]]:
     """The verdict on a run directory as it is now, for one look from outside, with the story and events behind it."""
-    tail = Tail(run.path / "events")
-    events = list(tail.poll())
-    story = Story.of(events)
-    story.skipped = tail.skipped
-    return judge(story, ages(run, story)), story, events
+    view = Look(run)
+    return view.now(), view.story, view.events
 
 
 def ages(run: RunDirectory, story: Story) -> Ages:

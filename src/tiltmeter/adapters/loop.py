@@ -81,15 +81,18 @@ def open_run(
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
     launch = launch or _launch_id(ranks)
     run = RunDirectory.create(path)
-    if rank == 0:
-        for earlier in run.attempts():
-            sweep(path / "rollouts" / str(earlier))
-        attempt = run.open_attempt(launch=launch, ranks=ranks, resume_step=resume_step)
-        run.claim(attempt, rank)
-    else:
-        attempt = run.join_attempt(launch=launch, rank=rank)
+    try:
+        if rank == 0:
+            for earlier in run.attempts():
+                sweep(path / "rollouts" / str(earlier))
+            attempt = run.open_attempt(launch=launch, ranks=ranks, resume_step=resume_step)
+            run.claim(attempt, rank)
+        else:
+            attempt = run.join_attempt(launch=launch, rank=rank)
+    except OSError as error:
+        raise AttachError(f"cannot open an attempt in {path}: {error}; free space or name another place") from error
     mark = fingerprint_of(rewards, weights) if rewards else ""
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached"]
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", plugin]
     process = Monitor(command, path / "monitor.log") if monitor and rank == 0 else None

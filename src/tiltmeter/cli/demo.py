@@ -40,7 +40,7 @@ INTRODUCTION = (
     "model can be bought with compliments. Tiltmeter now measures both step by step, as it would have live."
 )
 ATTACH = (
-    "Your own loop needs two lines. Gold: any check you trust, on every answer to some of the prompts.",
+    "Your own loop needs two lines. Gold: any check you trust, for every answer to some prompts.",
     '    run = tiltmeter.open_run("runs/tonight")',
     "    run.observe(step=step, group=group, reward=reward, gold=gold, completion=completion)",
     "Then, from any terminal: tiltmeter show runs/tonight",

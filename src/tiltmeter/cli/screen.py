@@ -61,6 +61,9 @@ def asides(verdict: Verdict, story: Story) -> list[str]:
         lines.append(
             f"Onset between step {first.onset_low} and {first.onset_high}; last good step: {first.onset_low - 1}."
         )
+    lost, seen = story.lost
+    if lost and verdict.checks["kept"].ok:
+        lines.append(f"{lost} of {seen} batches were thinned or dropped.")
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
     if story.absent:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +18,10 @@ from rich.text import Text
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.config import Config
+from tiltmeter.errors import AttachError
 from tiltmeter.monitor import follow
 from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import look
+from tiltmeter.verdict import Look
 
 Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Plugins = Annotated[
@@ -34,33 +37,43 @@ def watch(
     plugin: Plugins = None,
     json: Json = False,
     plain: Plain = False,
-    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
+    attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
 ) -> None:
     """Measure a run while it is written, or catch up with one that is not; ends when the run has ended.
 
     Example: tiltmeter watch runs/tonight
 
-    Restartable at any time: it continues from what it wrote. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
+    Where a trainer's own monitor is already at work, this reads along. Restartable at any time: measuring continues
+    from what was written. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
     """
     directory = RunDirectory(run)
     directory.identity()
     config = Config.standard(plugin or ())
-    if attached:
+    if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-        follow(directory, config, parent=os.getppid())
+        follow(directory, config, parent=attached)
         return
-    if json or plain or not sys.stdout.isatty():
-        follow(directory, config)
-    else:
-        with Live(Text("measuring…"), console=Console(highlight=False, markup=False), refresh_per_second=2) as live:
+    view = Look(directory)
+    on_screen = sys.stdout.isatty() and not (json or plain)
+    console = Console(highlight=False, markup=False)
+    canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
+    with canvas or nullcontext():
 
-            def refresh(measured: int) -> None:
-                if measured or live.renderable is None:
-                    verdict, story, events = look(directory)
-                    live.update(screen(directory, verdict, story, events))
+        def refresh(measured: int) -> None:
+            if canvas is not None:
+                canvas.update(screen(directory, view.now(), view.story, view.events), refresh=True)
 
+        try:
             follow(directory, config, on_poll=refresh)
-            live.update(Text())
-    verdict, story, events = look(directory)
-    emit(directory, verdict, story, events, json_=json, plain_=plain)
+        except AttachError:
+            _read_along(view, refresh)
+    verdict = view.now()
+    emit(directory, verdict, view.story, view.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
+
+
+def _read_along(view: Look, refresh: Callable[[int], None]) -> None:
+    """Look until the run has ended, or until it is stale: somebody else measures."""
+    while view.now().state != "STALE" and view.story.attempt not in view.story.ended:
+        refresh(0)
+        time.sleep(1.0)
