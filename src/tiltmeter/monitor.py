@@ -25,13 +25,13 @@ def follow(
     config: Config,
     *,
     parent: int | None = None,
-    forever: bool = False,
+    give_up: Callable[[], bool] = lambda: False,
     on_poll: Callable[[int], None] | None = None,
 ) -> None:
     """Measure what is stored and what comes, until every rank of the newest attempt has closed.
 
-    `parent`: the trainer's process; when it is gone, what is stored is measured and the monitor ends. A disk that
-    refuses a line is met by starting over from what it holds.
+    `parent`: the trainer's process; when it is gone, what is stored is measured and the monitor ends. `give_up`: asked
+    when there is nothing to do. A disk that refuses a line is met by starting over from what it holds.
     """
     with only_monitor(run):
         watch: Watch | None = None
@@ -56,7 +56,7 @@ def follow(
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
-                    if (ended or orphaned) and not forever:
+                    if ended or orphaned or give_up():
                         return
                     # Listing a long run takes time: never spend more than a twentieth of a core on looking.
                     time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))

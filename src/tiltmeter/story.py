@@ -32,7 +32,9 @@ class Story:
     last_label: tuple[int, int] | None = None
     counters: dict[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
-    recent: list[tuple[float, int, int]] = field(default_factory=list)  # time, rows, infra rows of the last steps
+    recent: list[tuple[float, int, int]] = field(
+        default_factory=list
+    )  # time written, rows, infra rows of the last steps
 
     skipped: int = 0  # torn or damaged lines of the journal
 
@@ -83,7 +85,7 @@ class Story:
             self.labels += data["labels"]
             self.last_label = (event.attempt, event.step)
         infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
-        self.recent = [*self.recent[-19:], (event.time, data["rows"], infra)]
+        self.recent = [*self.recent[-19:], (data["written"], data["rows"], infra)]
 
     def _count(self, attempt: int, counters: Mapping[str, Mapping[str, int]]) -> None:
         for rank, counts in counters.items():

@@ -97,6 +97,7 @@ class Watch:
         made: list[Event] = []
         batches, files, unreadable = [], [], []
         counters: dict[str, dict[str, int]] = {}
+        written = 0.0
         facts: dict[str, Any] = {}
         for position, file in enumerate(arrival.files):
             try:
@@ -113,10 +114,11 @@ class Watch:
             batches.append(batch)
             files.append([file.name, digest, len(batch)])
             counters[str(file.rank)] = facts.get("counters") or {}
+            written = max(written, float(facts.get("time", 0.0)))  # for display, and for calling a run stale
         for rank, counts in counters.items():
             made += self._lost(attempt, step, int(rank), counts)
         data: dict[str, Any] = {"files": files, "missing": list(arrival.missing), "unreadable": unreadable}
-        data |= {"rows": sum(map(len, batches)), "counters": counters}
+        data |= {"rows": sum(map(len, batches)), "counters": counters, "written": written}
         if batches:
             batch = join(batches, shared_groups=facts.get("groups") == "shared")
             made += self._measure(batch)
@@ -219,10 +221,18 @@ class Watch:
         self.panel.fold(readings_of(found))
         self.panel.close_step(faults)
         if self._baseline is None and done.data["rows"]:
-            names = {name for name, *_ in done.data["files"]}
-            files = [file for file in self.run.find(done.attempt, done.step) if file.name in names]
-            read = [self.run.read(file) for file in files]
-            self._baseline = join([b for b, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
+            self._baseline = self._first_batch(done)
+
+    def _first_batch(self, done: Event) -> RolloutBatch | None:
+        """The start policy's rollouts again; None if they were deleted since, and the next step stands in for them."""
+        names = {name for name, *_ in done.data["files"]}
+        try:
+            read = [self.run.read(file) for file in self.run.find(done.attempt, done.step) if file.name in names]
+        except StoreError:
+            return None
+        if len(read) < len(names):
+            return None
+        return join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
 
 
 def _steps(events: Iterator[Event]) -> Iterator[tuple[Event | None, Event]]:

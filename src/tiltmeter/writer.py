@@ -142,7 +142,13 @@ class Writer:
 
     def _write(self, batch: RolloutBatch, account: str) -> None:
         counters = {**self.counters, account: self.counters[account] + 1}
-        facts = {**self._facts, "counters": counters, "faults": self.faults[-5:], "thinned": account == "thinned"}
+        facts = {
+            **self._facts,
+            "counters": counters,
+            "faults": self.faults[-5:],
+            "thinned": account == "thinned",
+            "time": time.time(),
+        }
         synced = self.run.write(batch, self.rank, facts, self._precision)
         self.counters[account] += 1
         if not synced:

@@ -52,13 +52,13 @@ def story(**changes: Any) -> Story:
     """A run that is healthy in every way, or with one thing changed."""
     detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
     opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
-    steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}", time=step) for step in range(50)]
+    steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}") for step in range(50)]
     return Story.of([Event("attempt", 0, -1, opened, "a"), *steps])
 
 
 def step_done(step: int, **changes: Any) -> dict[str, Any]:
     data = {"files": [], "missing": [], "unreadable": [], "rows": 8, "labels": 8, "unscored": {}}
-    return {**data, "counters": {"0": {"seen": step + 1}}, **changes}
+    return {**data, "counters": {"0": {"seen": step + 1}}, "written": float(step), **changes}
 
 
 def test_a_healthy_run_is_ok() -> None:
@@ -87,7 +87,7 @@ def test_each_count_fails_for_its_own_reason(changes: dict[str, Any], ages: Ages
 def test_old_gold_is_blind() -> None:
     told = story()
     for step in range(50, 120):
-        told.add(Event("step_done", 0, step, step_done(step, labels=0), f"s{step}", time=step))
+        told.add(Event("step_done", 0, step, step_done(step, labels=0), f"s{step}"))
     assert judge(told, FRESH).state == "BLIND"
     assert not examine(told, FRESH)["gold_recent"].ok
 

@@ -39,7 +39,7 @@ def watch(
     plain: Plain = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
 ) -> None:
-    """Measure a run while it is written, or catch up with one that is not; ends when the run has ended.
+    """Measure a run while it is written, or catch up with it; ends when the run has ended or fallen silent.
 
     Example: tiltmeter watch runs/tonight
 
@@ -63,10 +63,16 @@ def watch(
             if canvas is not None:
                 canvas.update(screen(directory, view.now(), view.story, view.events), refresh=True)
 
+        def silent() -> bool:
+            """The trainer is gone without a word: what is stored is measured, and waiting would help nobody."""
+            return not view.now().checks["fresh"].ok
+
         try:
-            follow(directory, config, on_poll=refresh)
+            follow(directory, config, give_up=silent, on_poll=refresh)
         except AttachError:
             _read_along(view, refresh)
+        except KeyboardInterrupt:
+            pass  # the verdict so far is the answer
     verdict = view.now()
     emit(directory, verdict, view.story, view.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
@@ -74,6 +80,6 @@ def watch(
 
 def _read_along(view: Look, refresh: Callable[[int], None]) -> None:
     """Look until the run has ended, or until it is stale: somebody else measures."""
-    while view.now().state != "STALE" and view.story.attempt not in view.story.ended:
+    while view.now().checks["fresh"].ok and view.story.attempt not in view.story.ended:
         refresh(0)
         time.sleep(1.0)
