@@ -42,7 +42,7 @@ INTRODUCTION = (
 ATTACH = (
     "Your own loop needs two lines. Gold: any check you trust, for every answer to some prompts.",
     '    run = tiltmeter.open_run("runs/tonight")',
-    "    run.observe(step=step, group=group, reward=reward, gold=gold, completion=completion)",
+    "    run.observe(step=t, group=ids, reward=r, gold=gold, completion=texts)",
     "Then, from any terminal: tiltmeter show runs/tonight",
 )
 
@@ -64,10 +64,15 @@ class Case:
     def as_expected(self) -> bool:
         return self.verdict.state == EXPECTED[self.name]
 
+    def values(self, reading: str, until: int | None = None) -> list[float]:
+        """A reading step by step, up to and with step `until`."""
+        points = series(self.events, self.story.spans())[reading]
+        return [value for step, value in points if until is None or step <= until]
+
     def arc(self, reading: str) -> tuple[float, float, float]:
         """Where a reading started, its highest mean over five steps, and where it ended."""
-        values = np.array([value for _, value in series(self.events, self.story.spans())[reading]])
-        return float(values[0]), float(np.convolve(values, np.full(5, 0.2), "valid").max()), float(values[-1])
+        values = self.values(reading)
+        return values[0], float(np.convolve(values, np.full(5, 0.2), "valid").max()), values[-1]
 
     def path(self, reading: str) -> str:
         """The arc in words; the top only if the run came down from it."""
@@ -142,7 +147,7 @@ def copy(source: Traversable, target: Path) -> None:
 def report(cases: list[Case], keep: Path | None) -> RenderableType:
     """Both screens, then the two runs side by side: the last thing printed is the point."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("", "reward: what was optimised", "gold: share of right answers", "Tiltmeter"):
+    for title in ("", "reward (optimised)", "gold (right answers)", "Tiltmeter"):
         table.add_column(title)
     for case in cases:
         colour = COLOURS[case.verdict.state]
@@ -189,11 +194,12 @@ def conclusion(cases: list[Case]) -> list[str]:
     hacked, honest = cases
     alarm = hacked.verdict.alarms[0]
     paid, twin = hacked.arc("reward.mean")[2], honest.arc("reward.mean")[2]
+    then = np.mean(hacked.values("gold.mean", until=alarm.step)[-5:])
     return [
         f"Both rewards rose. By the reward alone the hacked run is the better one, {paid:.2f} against {twin:.2f}; "
         "in truth it has stopped answering.",
-        f"The alarm rang at step {alarm.step}: since about step {alarm.onset} the reward prefers the worse of two "
-        "answers to one question. On the honest run, whose reward rose too, it kept silent.",
+        f"The alarm rang at step {alarm.step}, with gold down to {then:.2f}: since about step {alarm.onset} the reward "
+        "prefers the worse of two answers to one question. The honest run's reward rose too, and nothing rang.",
     ]
 
 

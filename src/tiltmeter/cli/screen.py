@@ -37,17 +37,25 @@ def screen(
     head = Text.assemble(
         (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
         "  ",
-        terminal(run.path.name, 60),
-        f" · attempt {story.attempt if story.attempt is not None else '-'} · step {story.last_step} · {live}"
-        f" · {story.rows:,} completions · {story.labels:,} gold labels",
+        terminal(run.path.name, 30),
+        f" · attempt {story.attempt if story.attempt is not None else '-'} · step {story.last_step} · {live} ",
     )
+    foot = Text(f" {story.rows:,} completions · {story.labels:,} gold labels ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, story)]
     body += [Text(), readings_table(events, story, rows)]
     evidence = exemplars(run, story)
     if evidence is not None:
         body += [Text(), evidence]
-    return Panel(Group(*body), title=head, title_align="left", border_style=colour, padding=(1, 2))
+    return Panel(
+        Group(*body),
+        title=head,
+        title_align="left",
+        subtitle=foot,
+        subtitle_align="right",
+        border_style=colour,
+        padding=(1, 2),
+    )
 
 
 def asides(verdict: Verdict, story: Story) -> list[str]:
