@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.columns import companions, from_table, to_table
+from tiltmeter.columns import TEXT_LIMIT, companions, from_table, to_table
 from tiltmeter.durable import entries, publish, sync_folder
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, encode, metadata, open_sealed
-from tiltmeter.records import RolloutBatch
+from tiltmeter.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
+from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.seal import Sealed, seal
 
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
@@ -291,18 +291,39 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _row_groups(batch: RolloutBatch) -> Iterator[tuple[int, int]]:
-    """Spans of rows near the size limit, cut between prompt groups: a reader of one span never sees half a group."""
+    """Spans of rows near the size limit, cut between prompt groups: a reader of one span never sees half a group.
+
+    Only a group that alone is beyond what any reader accepts is cut inside: acknowledged and refused would be lost.
+    """
     if not len(batch):
         return
     weight = batch.length if batch.length is not None else np.full(len(batch), 256)
     total = np.concatenate(([0], np.cumsum(np.maximum(weight, 1))))
+    held = np.concatenate(([0], np.cumsum(_row_bytes(batch))))
     start, previous = 0, 0
     for stop in map(int, batch.starts[1:]):
         if previous > start and (total[stop] - total[start] > ROW_GROUP_TOKENS or stop - start > ROW_GROUP_ROWS):
             yield start, previous
             start = previous
         previous = stop
+        while stop - start > ROW_GROUP_ROWS or held[stop] - held[start] > ROW_GROUP_BYTES:
+            fits = int(np.searchsorted(held, held[start] + ROW_GROUP_BYTES, "right")) - 1
+            cut = max(start + 1, min(fits, start + ROW_GROUP_ROWS))
+            yield start, cut
+            start = cut
     yield start, previous
+
+
+def _row_bytes(batch: RolloutBatch) -> Any:
+    """The most that each row takes in a file before compression, where text may stand twice (see `columns`)."""
+    size = np.full(len(batch), 32 * (8 + len(batch.rewards)))
+    for name in RAGGED_COLUMNS:
+        if (rows := getattr(batch, name)) is not None:
+            size += 8 * rows.lengths
+    for name in TEXT_COLUMNS:
+        if (texts := getattr(batch, name)) is not None:
+            size += [2 * min(4 * len(text), TEXT_LIMIT) if text else 0 for text in texts]
+    return size
 
 
 @contextmanager

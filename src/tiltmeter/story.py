@@ -85,7 +85,7 @@ class Story:
             self.labels += data["labels"]
             self.last_label = (event.attempt, event.step)
         infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
-        self.recent = [*self.recent[-19:], (data["written"], data["rows"], infra)]
+        self.recent = [*self.recent[-19:], (data.get("written", event.time), data["rows"], infra)]
 
     def _count(self, attempt: int, counters: Mapping[str, Mapping[str, int]]) -> None:
         for rank, counts in counters.items():

@@ -42,7 +42,7 @@ def screen(
     )
     foot = Text(f" {story.rows:,} completions · {story.labels:,} gold labels ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
-    body += [Text(visible(line), style="dim") for line in asides(verdict, story)]
+    body += [Text(visible(line), style="dim") for line in asides(verdict, story, events)]
     body += [Text(), readings_table(events, story, rows)]
     evidence = exemplars(run, story)
     if evidence is not None:
@@ -58,7 +58,7 @@ def screen(
     )
 
 
-def asides(verdict: Verdict, story: Story) -> list[str]:
+def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]:
     """What else a reader must know: open warnings, other failed counts, losses, parts that are off, segments."""
     others = (*verdict.alarms[1:], *(verdict.warnings if verdict.state != "WATCH" else verdict.warnings[1:]))
     lines = [f"{alarm.tier.capitalize()}: {alarm.summary}" for alarm in others]
@@ -67,8 +67,9 @@ def asides(verdict: Verdict, story: Story) -> list[str]:
     if verdict.alarms:
         first = verdict.alarms[0]
         lines.append(
-            f"Onset between step {first.onset_low} and {first.onset_high}; last good step: {first.onset_low - 1}."
+            f"Raised at step {first.step}; the push turned between step {first.onset_low} and {first.onset_high}."
         )
+        lines += gold_peak(events, story)
     lost, seen = story.lost
     if lost and verdict.checks["kept"].ok:
         lines.append(f"{lost} of {seen} batches were thinned or dropped.")
@@ -79,6 +80,19 @@ def asides(verdict: Verdict, story: Story) -> list[str]:
     if story.skipped:
         lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     return lines
+
+
+def gold_peak(events: Sequence[Event], story: Story, window: int = 5) -> list[str]:
+    """Where gold itself stood highest: parameters are shared, so gold may fall before the push inside prompts turns."""
+    points = series(events, story.spans()).get("gold.mean", [])
+    if len(points) < 2 * window:
+        return []
+    means = np.convolve([value for _, value in points], np.full(window, 1 / window), mode="valid")
+    best = int(np.argmax(means))
+    around = points[best + window // 2][0]
+    return [
+        f"Gold was highest around step {around}, at {number(float(means[best]))}; it is {number(float(means[-1]))} now."
+    ]
 
 
 def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
@@ -102,7 +116,7 @@ def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> 
     steps = np.array_split(np.array([step for step, _ in points]), min(_WIDTH, len(points)))
     means = np.array([block.mean() for block in blocks])
     low, span = means.min(), np.ptp(means)
-    scale = (means - low) / span if span > 0 else np.full(len(means), 0.5)
+    scale = (means - low) / span if span > 0 else np.zeros(len(means))
     line = Text()
     for value, block in zip(scale, steps, strict=True):
         line.append(_BARS[int(value * (len(_BARS) - 1))], "red" if onset is not None and block[0] >= onset else "cyan")
@@ -153,7 +167,7 @@ def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Ev
     """The same for logs and pipes: ASCII, no colour, no boxes."""
     yield f"{verdict.state}  {visible(run.path.name)}  attempt {story.attempt}  step {story.last_step}"
     yield visible(verdict.sentence)
-    yield from map(visible, asides(verdict, story))
+    yield from map(visible, asides(verdict, story, events))
     for name, points in series(events, story.spans()).items():
         yield f"{visible(name):<40} {number(points[0][1]):>12} -> {number(points[-1][1]):>12}"
 
