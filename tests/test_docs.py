@@ -1,0 +1,285 @@
+"""The documentation does what it says: its code runs, its output is real, its links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import html
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tiltmeter import journal
+from tiltmeter.batches import from_columns
+from tiltmeter.cli import app
+from tiltmeter.cli.demo import measured
+from tiltmeter.config import Config, load
+from tiltmeter.instruments import BUILTIN
+from tiltmeter.journal import KINDS, Event
+from tiltmeter.records import COLUMNS, FLAGS
+from tiltmeter.store import RunDirectory
+from tiltmeter.verdict import CHECKS, ICONS
+from tiltmeter.watch import Watch
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.M | re.S)
+TITLE = re.compile(r'title="([^"]+)"')
+LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")
+
+#: Written before a page's own code: what a console block says is run, and what it shows is compared.
+PRELUDE = """
+import subprocess, sys
+
+def console(command, shown, code):
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=60)
+    said = f"{command} exits {done.returncode}, the page says {code}\\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, said
+    rest = iter(done.stdout.splitlines())
+    for line in shown:
+        found = any(line == out.rstrip() for out in rest)
+        assert found, f"{command} does not print, in this order: {line!r}\\n{done.stdout}"
+"""
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Language, options and text of every fenced block."""
+    return [(match[1], match[2], match[3]) for match in FENCE.finditer(page.read_text())]
+
+
+def commands(text: str) -> list[tuple[list[str], list[str], int]]:
+    """The commands of a console block, the lines shown after each ("..." stands for any), and its exit code."""
+    found: list[tuple[list[str], list[str], int]] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line == "$ echo $?":
+            command, shown, _ = found[-1]
+            found[-1] = (command, shown, int(lines[number + 1]))
+        elif line.startswith("$ "):
+            assert line.startswith("$ tiltmeter "), f"only tiltmeter is run from pages: {line}"
+            found.append((line.removeprefix("$ ").split(), [], 0))
+        elif line.strip() not in ("", "...") and lines[number - 1] != "$ echo $?":
+            found[-1][1].append(line)
+    return found
+
+
+def script(page: Path) -> str:
+    """A page as one program: its Python in order, its files written, its commands run and compared in between."""
+    parts = [PRELUDE]
+    for language, options, text in blocks(page):
+        if language == "python" and (title := TITLE.search(options)):
+            parts.append(f"import pathlib; pathlib.Path({title[1]!r}).write_text({text!r})")
+        elif language == "python" and ">>>" not in text:
+            parts.append(text)
+        elif language == "console":
+            parts += [f"console({command!r}, {shown!r}, {code})" for command, shown, code in commands(text)]
+    return "\n".join(parts)
+
+
+def execute(source: str, folder: Path) -> str:
+    (folder / "page.py").write_text(source)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TILTMETER_")}
+    env |= {"PYTHONWARNINGS": "error", "COLUMNS": "100", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "page.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", ["start.md", "add-an-instrument.md"])
+def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    execute(script(DOCS / page), tmp_path)
+
+
+def test_a_page_whose_output_or_exit_code_is_wrong_is_caught(tmp_path: Path) -> None:
+    for wrong in ("$ tiltmeter doctor\nTiltmeter 9.9\n", "$ tiltmeter doctor\n$ echo $?\n1\n"):
+        (tmp_path / "wrong.md").write_text(f"```console\n{wrong}```\n")
+        with pytest.raises(AssertionError):
+            execute(script(tmp_path / "wrong.md"), tmp_path)
+
+
+def test_the_snippet_of_the_readme_runs(tmp_path: Path) -> None:
+    (snippet,) = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
+    loop = """
+from types import SimpleNamespace
+def training_steps():
+    for _ in range(5):
+        yield SimpleNamespace(prompt_id=[0, 0, 1, 1], reward=[0, 1, 2, 3], gold=[0, 1, 0, 1], text=list("abcd"))
+"""
+    check = "\nassert run.counters['seen'] == 5 and run.counters['dropped'] == 0, run.counters\n"
+    execute(loop + snippet + check, tmp_path)
+
+
+def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+    shown = [
+        command
+        for language, _, text in blocks(ROOT / "README.md")
+        if language == "console"
+        for command in commands(text)
+    ]
+    assert shown
+    execute(
+        "\n".join([PRELUDE, *(f"console({command!r}, {lines!r}, {code})" for command, lines, code in shown)]), tmp_path
+    )
+
+
+def test_the_pictures_show_what_the_demo_says(tmp_path: Path) -> None:
+    for name in ("hacked", "honest"):
+        case = measured(name, tmp_path / name)
+        picture = (DOCS / "images" / f"{name}.svg").read_text()
+        text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", picture)).replace("\N{NO-BREAK SPACE}", " "))
+        assert case.verdict.sentence in text.replace(" │ │ ", " "), (
+            "make the pictures again: python docs/make_images.py"
+        )
+        assert set(re.findall(r"https?://[^\"]+", picture)) == {"http://www.w3.org/2000/svg"}
+
+
+def failures(text: str, name: str, **names: object) -> int:
+    """How many of the interactive examples in a text do not give what they show."""
+    example = doctest.DocTestParser().get_doctest(text, names, name, name, 0)
+    assert example.examples, f"{name} has no example"
+    return doctest.DocTestRunner(verbose=False).run(example).failed
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```pycon" in page.read_text()], ids=lambda page: page.name)
+def test_interactive_examples_of_a_page_give_what_they_show(page: Path) -> None:
+    text = "\n".join(text for language, _, text in blocks(page) if language == "pycon")
+    assert failures(text, page.name) == 0
+
+
+def test_an_interactive_example_that_lies_is_caught() -> None:
+    assert failures(">>> 1 + 1\n3\n", "a lie") == 1
+
+
+def test_the_instrument_of_the_page_is_under_60_lines_and_its_docstring_is_true(tmp_path: Path) -> None:
+    (text,) = (text for _, options, text in blocks(DOCS / "add-an-instrument.md") if TITLE.search(options))
+    assert len(text.splitlines()) < 60
+    (tmp_path / "shared_opening.py").write_text(text)
+    instrument = load(f"{tmp_path}/shared_opening.py:SharedOpening")
+    assert failures(instrument.__doc__, "shared_opening.py", SharedOpening=instrument) == 0
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragment of every heading, as both mkdocs and code hosts make it."""
+    text = FENCE.sub("", page.read_text())
+    heads = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_internal_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, fragment = target.partition("#")
+        found = page if not path else (page.parent / path).resolve()
+        assert found.exists(), f"{page.name} links to {target}"
+        if fragment:
+            assert fragment in anchors(found), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_machine(page: Path) -> None:
+    text = page.read_text()
+    for pattern in (r"/(?:home|root|work|tmp|Users|mnt|opt)/\w", r"[A-Z]:\\", r"pypi\.org", r"\b\d+\.\d+\.\d+\.\d+\b"):
+        assert not re.search(pattern, text), f"{page.name} has {re.findall(pattern, text)}"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert all(str(page.relative_to(DOCS)) in navigation for page in DOCS.rglob("*.md"))
+
+
+def words(page: str) -> set[str]:
+    """Everything a page has set as code."""
+    return set(re.findall(r"`([^`\n]+)`", FENCE.sub("", (DOCS / page).read_text())))
+
+
+def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None:
+    assert set(COLUMNS) - {"rewards"} <= words("run-directory.md")
+    assert set(FLAGS) <= words("run-directory.md")
+    assert set(KINDS) <= words("run-directory.md")
+    assert set(CHECKS) | set(ICONS) <= words("verdict.md")
+    start = (DOCS / "start.md").read_text()
+    assert all(name in start for make in BUILTIN if (name := make().name) != "group.size")
+
+
+def test_the_command_line_page_has_every_verb_and_option() -> None:
+    text = (DOCS / "cli.md").read_text()
+    verbs: Any = typer.main.get_command(app)
+    for name, verb in verbs.commands.items():
+        assert f"## {name}\n" in text, name
+        part = text.split(f"## {name}\n")[1].split("\n## ")[0]
+        assert f"tiltmeter {name}" in part, name
+        for option in verb.params:
+            if not getattr(option, "hidden", False) and option.opts[0].startswith("--"):
+                assert f"`{option.opts[0]}" in part, f"{name} {option.opts[0]}"
+
+
+def shapes(events: Iterable[Event]) -> dict[tuple[str, str], tuple[list[str], int]]:
+    """By kind and variant of event: the keys of its data, and the number of parts of its id."""
+    found: dict[tuple[str, str], tuple[list[str], int]] = {}
+    for event in events:
+        variant = str(event.data.get("state") or event.data.get("note") or "")
+        found[event.kind, variant] = (sorted(event.data), event.id.count("|"))
+    return found
+
+
+def test_the_example_lines_of_the_run_directory_page_are_those_of_a_run(tmp_path: Path) -> None:
+    text = "".join(text for language, _, text in blocks(DOCS / "run-directory.md") if language == "json")
+    lines = [line for line in text.splitlines() if '"seq"' in line]
+    shown = [event for line in lines if (event := journal.parse(line.encode())) is not None]
+    assert len(shown) == len(lines)
+    assert {event.kind for event in shown} == set(KINDS) - {"labels_closed", "finding", "action"}
+
+    run = RunDirectory.create(tmp_path / "run")
+    attempt = run.open_attempt(launch="a", ranks=1, resume_step=None)
+    for step in range(20):
+        reward, gold = [0.0, 1.0, None, 0.5] * 4, [1.0, 0.0, None, 0.5] * 4
+        rows = from_columns(step, [0, 0, 1, 1] * 4, reward=reward, gold=gold, fingerprint=str(step // 10))
+        run.write(rows, 0, {"counters": {"seen": step + 1, "dropped": 1}})
+    run.close_rank(attempt, 0, {"seen": 20, "dropped": 1})
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    watch.close()
+    assert shapes(shown) == shapes(journal.read(run.path / "events"))
+
+
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_come_from_the_results_and_their_absence_is_said(tmp_path: Path) -> None:
+    page = (DOCS / "figures.md").read_text()
+    empty = hooks().rendered(page, tmp_path)
+    assert "not measured yet" in empty
+    result = {"kills": 1000, "lost": 0, "command": "python benchmarks/crash.py", "seed": 7, "cpu": "a | b", "new": 1.5}
+    (tmp_path / "crash.json").write_text(json.dumps(result))
+    (tmp_path / "later.json").write_text(json.dumps({"figure": 2, "seed": 1}))
+    (tmp_path / "torn.json").write_text('{"figure": ')
+    full = hooks().rendered(page, tmp_path)
+    assert "| `kills` | 1,000 |" in full
+    assert "| `figure` | 2 |" in full
+    assert "`python benchmarks/crash.py`" in full
+    assert "a | b" not in full
+    assert "could not be read" in full
+
+
+def test_no_figure_is_typed() -> None:
+    """Outside the markers the figures page has no number that could be a result."""
+    text = (DOCS / "figures.md").read_text()
+    assert not re.search(r"\d[\d,.]* ?(ms|s|MB|kB|rows|files|%)\b", text)
