@@ -12,7 +12,7 @@ SRC = Path(__file__).parent.parent / "src" / "tiltmeter"
 
 #: Each file or folder by layer; a folder's files may not import each other unless it is listed in TALKING.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "records", "stats"),
+    ("errors", "records", "stats", "ranks"),
     ("batches", "fingerprint", "durable", "lineage", "encode"),
     ("seal", "columns", "journal"),
     ("parquet", "story"),

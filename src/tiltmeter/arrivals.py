@@ -13,6 +13,7 @@ from typing import Any
 
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event, record_of
+from tiltmeter.ranks import account, expand
 from tiltmeter.records import Fault
 from tiltmeter.store import RunDirectory, StepFile
 
@@ -35,16 +36,16 @@ class Step:
     step: int
     files: tuple[StepFile, ...]
     missing: tuple[int, ...]  # ranks
-    hashes: tuple[str, ...] | None = None  # what the files must be, when a journal says so
+    sha256: str | None = None  # what the files must be, together, when a journal says so
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every rank of an attempt closed; its last counters."""
+    """Every rank of an attempt closed; what they saw and lost, as `ranks.account` tells it."""
 
     attempt: int
     step: int
-    counters: Mapping[int, Mapping[str, int]]
+    account: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,10 @@ class LiveArrivals:
         self.run = run
         self._opened: set[int] = set()
         self._ended: set[int] = set()
-        self._handled: dict[int, set[str]] = {}  # file names by attempt, measured or reported
-        self._last: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # by attempt
+        self._measured: dict[int, set[int]] = {}  # steps by attempt
+        self._missing: dict[tuple[int, int], set[int]] = {}  # ranks by (attempt, step), only where some were
+        self._reported: dict[int, set[str]] = {}  # file names by attempt
 
     def done(self, event: Event) -> None:
         """Take note of an event that was written down."""
@@ -73,10 +76,11 @@ class LiveArrivals:
             (self._opened if event.data["state"] == "open" else self._ended).add(event.attempt)
         elif event.kind == "step_done":
             self._last[event.attempt] = max(event.step, self._last.get(event.attempt, event.step))
-            self._handled.setdefault(event.attempt, set()).update(name for name, *_ in event.data["files"])
-            self._handled[event.attempt].update(event.data["unreadable"])
+            self._measured.setdefault(event.attempt, set()).add(event.step)
+            if event.data["missing"]:
+                self._missing[event.attempt, event.step] = set(expand(event.data["missing"]))
         elif event.kind == "fault" and event.data["part"] == "store":
-            self._handled.setdefault(event.attempt, set()).add(event.data["error"].split(":")[0])
+            self._reported.setdefault(event.attempt, set()).add(event.data["error"].split(":")[0])
 
     def poll(self) -> Iterator[Arrival]:
         """What is ready now, oldest attempt first. Each arrival must be handled before the next is drawn."""
@@ -93,26 +97,27 @@ class LiveArrivals:
             ended = self.run.ended(attempt)
             yield from self._steps(attempt, int(facts.get("ranks", 1)), over=ended or attempt != attempts[-1])
             if ended and attempt not in self._ended:
-                yield Ended(attempt, self._last.get(attempt, -1), self.run.counters(attempt))
+                yield Ended(attempt, self._last.get(attempt, -1), account(self.run.counters(attempt)))
 
     def _steps(self, attempt: int, ranks: int, *, over: bool) -> Iterator[Arrival]:
-        handled = self._handled.setdefault(attempt, set())
+        reported, last = self._reported.get(attempt, set()), self._last.get(attempt, -1)
+        measured = self._measured.get(attempt, set())
         for name in self.run.conflicts(attempt):
-            if name not in handled:
+            if name not in reported:
                 error = f"{name}: a step was written twice by one rank; the first was kept, this one is not measured"
-                yield Trouble(Fault(attempt, self._last.get(attempt, -1), "store", error))
+                yield Trouble(Fault(attempt, last, "store", error))
         waiting: dict[int, list[StepFile]] = {}
         for file in self.run.files(attempt):
-            if file.name not in handled:
+            if file.step > last:
                 waiting.setdefault(file.step, []).append(file)
+                continue
+            late = file.step not in measured or file.rank in self._missing.get((attempt, file.step), ())
+            if late and file.name not in reported:
+                error = f"{file.name}: arrived after its step was measured; kept, not measured"
+                yield Trouble(Fault(attempt, last, "store", error))
         complete = sorted(step for step, files in waiting.items() if len(files) >= ranks)
         for step in sorted(waiting):
             files = waiting[step]
-            if step <= self._last.get(attempt, step - 1):
-                for file in files:
-                    error = f"{file.name}: arrived after its step was measured; kept, not measured"
-                    yield Trouble(Fault(attempt, self._last[attempt], "store", error))
-                continue
             if len(files) < ranks and not over and sum(later > step for later in complete) < PATIENCE:
                 return
             present = {file.rank for file in files}
@@ -133,8 +138,7 @@ class RecordedArrivals:
             if event.kind == "attempt" and event.data["state"] == "open":
                 yield Opened(event.attempt, event.data["facts"])
             elif event.kind == "attempt":
-                counters = {int(rank): counts for rank, counts in event.data["counters"].items()}
-                yield Ended(event.attempt, event.step, counters)
+                yield Ended(event.attempt, event.step, {key: event.data[key] for key in ("seen", "lost")})
             elif event.kind == "fault" and event.data["part"] in ("store", "file"):
                 fault = record_of(event)
                 assert isinstance(fault, Fault)
@@ -143,11 +147,10 @@ class RecordedArrivals:
                 yield self._step(event)
 
     def _step(self, event: Event) -> Step:
-        known = {file.name: file for file in self.run.find(event.attempt, event.step)}
-        names = [name for name, *_ in event.data["files"]]
-        if lost := [name for name in names if name not in known]:
-            raise StoreError(
-                f"step {event.step} of attempt {event.attempt} cannot be replayed: {', '.join(lost)} is gone"
-            )
-        hashes = tuple(digest for _, digest, *_ in event.data["files"])
-        return Step(event.attempt, event.step, tuple(known[n] for n in names), tuple(event.data["missing"]), hashes)
+        known = {file.rank: file for file in self.run.find(event.attempt, event.step)}
+        ranks = expand(event.data["ranks"])
+        if lost := [rank for rank in ranks if rank not in known]:
+            where = f"step {event.step} of attempt {event.attempt}"
+            raise StoreError(f"{where} cannot be replayed: the file of rank {lost[0]} is gone")
+        files = tuple(known[rank] for rank in ranks)
+        return Step(event.attempt, event.step, files, tuple(expand(event.data["missing"])), event.data["sha256"])

@@ -62,6 +62,10 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     for name in NUMBER_COLUMNS:
         if columns.get(name) is not None:
             made[name], flags[name] = numbers(columns[name])
+    if "gold" in made:
+        odd = (flags["gold"] == OK) & ((made["gold"] < 0.0) | (made["gold"] > 1.0))
+        flags["gold"][odd] = FLAGS.index("range")
+        made["gold"] = np.where(odd, np.nan, made["gold"])
     parts: dict[str, Floats] = {}
     for raw, part in (columns.get("rewards") or {}).items():
         name = component_name(str(raw), taken=parts)

@@ -17,6 +17,9 @@ from typing import Any
 from tiltmeter import derived, detectors, instruments
 from tiltmeter.errors import AttachError
 
+#: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
+EVENTS = 1
+
 
 @dataclass(frozen=True)
 class Config:
@@ -46,7 +49,7 @@ class Config:
     @property
     def digest(self) -> str:
         """A hash of what is measured and decided, part of every event's id: other settings make other events."""
-        parts = [f"{part.name}/{part.grain}/{part.needs}" for part in self.instruments]
+        parts = [f"events {EVENTS}"] + [f"{part.name}/{part.grain}/{part.needs}" for part in self.instruments]
         parts += [repr(make()) for make in (*self.derived, *self.detectors)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 

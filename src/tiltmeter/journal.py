@@ -22,7 +22,7 @@ from tiltmeter.records import Action, Alarm, Fault, Finding, Reading
 
 KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note")
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
-LINE_LIMIT = 64 * 1024
+LINE_LIMIT = 1 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
 
 _KEYS = ("id", "seq", "kind", "attempt", "step", "time", "data")
 

@@ -24,7 +24,8 @@ Direction = Literal["up", "down"]
 #: Why a value is not a plain number; the position is the code stored in memory, the word is what stands in files.
 #: `missing`: the reward function answered None. `infra`: it failed for reasons that are not the policy's.
 #: `capped` is the one flag of text columns: the stored text is the first and last part of a longer one.
-FLAGS = ("ok", "missing", "nan", "+inf", "-inf", "overflow", "type", "infra", "capped")
+#: `range`: gold outside [0, 1], which no detector may bet on.
+FLAGS = ("ok", "missing", "nan", "+inf", "-inf", "overflow", "type", "infra", "capped", "range")
 
 #: Columns with one number per completion, ragged columns, and text columns, in storage order.
 NUMBER_COLUMNS = ("reward", "advantage", "gold", "gold_chance")
@@ -137,7 +138,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A detector's claim that something changed. `tier` says whether its false-alarm rate is proved or measured."""
+    """A detector's claim that something changed. Tier "alarm": about gold, with a proved bound for the whole run.
+    Tier "warning": about anything else; it often has an innocent cause and never shares a word with an alarm."""
 
     attempt: int
     name: str  # of the reading

@@ -53,7 +53,7 @@ class Sealed:
         if head < 4 or data[head + 4 : footer_at].to_pybytes() != _MAGIC:
             raise StoreError(f"{name}: no seal; not written by Tiltmeter, or damaged")
         (size,) = struct.unpack("<I", data[head : head + 4])
-        if size > head - 4 or size % 4:
+        if not 4 <= size <= head - 4 or size % 4:
             raise StoreError(f"{name}: damaged seal")
         self._sums = struct.unpack(f"<{size // 4}I", data[head - size : head])
         if zlib.crc32(data[footer_at:]) != self._sums[-1]:

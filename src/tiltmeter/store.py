@@ -64,10 +64,12 @@ class RunDirectory:
         """Open the run at `path`, made first if there is none. Raises `AttachError` if files cannot be kept there."""
         run = cls(path)
         with _loud_at_attach(run.path):
+            fresh = not run.path.exists()
             for folder in ("rollouts", "events"):
                 (run.path / folder).mkdir(parents=True, exist_ok=True)
             if not (run.path / "run.json").exists():
-                run.path.chmod(0o700)  # rollouts may hold personal data; widen it by hand if the team reads along
+                if fresh:  # a folder that was there before keeps the mode somebody gave it
+                    run.path.chmod(0o700)  # rollouts may hold personal data; widen it if the team reads along
                 identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
                 try:
                     publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
@@ -151,7 +153,7 @@ class RunDirectory:
         """What `attempt.json` says; empty while it is not there yet."""
         return _read_json(self.path / "rollouts" / str(number) / "attempt.json")
 
-    def counters(self, attempt: int) -> dict[int, dict[str, int]]:
+    def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
         found = {}
         for entry in entries(self.path / "rollouts" / str(attempt)):
@@ -184,14 +186,18 @@ class RunDirectory:
     def step_path(self, attempt: int, step: int, rank: int) -> Path:
         return self.path / "rollouts" / str(attempt) / f"{step:06d}-{rank}.parquet"
 
-    def close_rank(self, attempt: int, rank: int, counters: Mapping[str, int]) -> None:
+    def close_rank(self, attempt: int, rank: int, counters: Mapping[str, Any]) -> None:
         folder = self.path / "rollouts" / str(attempt)
         publish(folder / f"{rank}.counters.json", [json.dumps(dict(counters)).encode()])
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
-    def files(self, attempt: int) -> list[StepFile]:
-        """Every stored (step, rank) of an attempt, packed copies first where a key exists twice."""
+    def files(self, attempt: int, damaged: list[str] | None = None) -> list[StepFile]:
+        """Every stored (step, rank) of an attempt, packed copies first where a key exists twice.
+
+        A packed file whose list of contents cannot be trusted raises `StoreError`; with `damaged`, it is noted there
+        and the others are listed.
+        """
         folder = self.path / "rollouts" / str(attempt)
         found: dict[tuple[int, int], StepFile] = {}
         for entry in entries(folder):
@@ -200,8 +206,12 @@ class RunDirectory:
                 found[step, rank] = StepFile(attempt, step, rank, Path(entry.path), entry.name)
         for entry in entries(folder / "packed"):
             if PACKED_FILE.fullmatch(entry.name):
-                for file in self._packed_files(Path(entry.path), attempt):
-                    found[file.step, file.rank] = file
+                try:
+                    found |= {(file.step, file.rank): file for file in self._packed_files(Path(entry.path), attempt)}
+                except StoreError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(str(error))
         return sorted(found.values())
 
     def conflicts(self, attempt: int) -> list[str]:
@@ -225,22 +235,22 @@ class RunDirectory:
 
     def _packed_files(self, path: Path, attempt: int) -> tuple[StepFile, ...]:
         if path not in self._packed:
-            sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
-            listing = metadata(sealed)["packed"]
-            self._packed[path] = tuple(
-                StepFile(
-                    attempt,
-                    key["step"],
-                    key["rank"],
-                    path,
-                    key["name"],
-                    key["sha256"],
-                    tuple(key["row_groups"]),
-                    key["offset"],
-                    json.dumps(key["facts"]),
+            with _only_store_errors(path):
+                sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+                self._packed[path] = tuple(
+                    StepFile(
+                        attempt,
+                        key["step"],
+                        key["rank"],
+                        path,
+                        key["name"],
+                        key["sha256"],
+                        tuple(key["row_groups"]),
+                        key["offset"],
+                        json.dumps(key["facts"]),
+                    )
+                    for key in metadata(sealed)["packed"]
                 )
-                for key in listing
-            )
         return self._packed[path]
 
     # -- reading ----------------------------------------------------------------------------------------------------

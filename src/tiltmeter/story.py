@@ -30,7 +30,12 @@ class Story:
     segments: list[tuple[int, int]] = field(default_factory=list)
     labels: int = 0
     last_label: tuple[int, int] | None = None
-    counters: dict[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
+    bets: int = 0  # audited groups that said something
+    last_bet: tuple[int, int] | None = None  # (attempt, step)
+    gold_differs: bool = False  # from the reward, anywhere
+    bad_gold: int = 0  # labels outside [0, 1]
+    seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
+    losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
     missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
     recent: list[tuple[float, int, int]] = field(
         default_factory=list
@@ -53,7 +58,9 @@ class Story:
                 self.off = {}
             case "attempt":
                 self.ended.add(event.attempt)
-                self._count(event.attempt, event.data["counters"])
+                self._count(event)
+            case "reading":
+                self._bet(event)
             case "alarm":
                 alarm = record_of(event)
                 assert isinstance(alarm, Alarm)
@@ -67,6 +74,8 @@ class Story:
                     self.off[fault.part] = fault.error
             case "note" if event.data.get("note") == "absent":
                 self.absent = event.data["absent"]
+            case "note" if event.data.get("note") == "config":
+                self.detectors = list(event.data["detectors"])
             case "note" if event.data.get("note") == "segment":
                 self.segments.append((event.attempt, event.step))
             case "step_done":
@@ -78,7 +87,9 @@ class Story:
         self.done[event.attempt] = max(event.step, self.done.get(event.attempt, event.step))
         self.steps += 1
         self.rows += data["rows"]
-        self._count(event.attempt, data["counters"])
+        self._count(event)
+        self.gold_differs |= bool(data.get("gold_differs"))
+        self.bad_gold += data.get("unscored", {}).get("gold", {}).get("range", 0)
         if data["missing"] or data["unreadable"]:
             self.missing.append((event.attempt, event.step))
         if data.get("labels"):
@@ -87,9 +98,19 @@ class Story:
         infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
         self.recent = [*self.recent[-19:], (data.get("written", event.time), data["rows"], infra)]
 
-    def _count(self, attempt: int, counters: Mapping[str, Mapping[str, int]]) -> None:
-        for rank, counts in counters.items():
-            self.counters[attempt, int(rank)] = counts
+    def _count(self, event: Event) -> None:
+        self.seen[event.attempt] = max(event.data["seen"], self.seen.get(event.attempt, 0))
+        for rank, (thinned, dropped, *_) in event.data["lost"].items():
+            self.losses[event.attempt, int(rank)] = thinned + dropped
+
+    def _bet(self, event: Event) -> None:
+        """Count what the alarm could bet on: a label in a group without spread, or half a group, says nothing to it."""
+        watched = {name for part in self.detectors if part["tier"] == "alarm" for name in part["watches"]}
+        measured = event.data["measured"]
+        told = sum(u != 0 for name in watched & measured.keys() for u in (measured[name][3:] or [[]])[0])
+        if told:
+            self.bets += told
+            self.last_bet = (event.attempt, event.step)
 
     @property
     def attempt(self) -> int | None:
@@ -120,8 +141,7 @@ class Story:
     @property
     def lost(self) -> tuple[int, int]:
         """Batches the trainer's side had to thin or drop, of how many, over all ranks and attempts."""
-        counts = self.counters.values()
-        return sum(c.get("dropped", 0) + c.get("thinned", 0) for c in counts), sum(c.get("seen", 0) for c in counts)
+        return sum(self.losses.values()), sum(self.seen.values())
 
     @property
     def pace(self) -> float:

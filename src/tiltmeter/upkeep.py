@@ -18,6 +18,7 @@ from tiltmeter.durable import entries, open_dot, publish, sweep, sync_folder
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Tail
 from tiltmeter.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, writer
+from tiltmeter.ranks import combined, expand
 from tiltmeter.seal import Sealed, seal_file
 from tiltmeter.store import ROW_GROUP_TOKENS, RunDirectory, StepFile
 
@@ -152,33 +153,31 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
     """Read every byte again: seals, checksums, contents, the hashes the journal recorded. What is wrong, in words."""
     problems: list[str] = []
     tail = Tail(run.path / "events")
-    recorded: dict[tuple[int, int], dict[str, str]] = {}
-    for event in tail.poll():
-        if event.kind == "step_done":
-            recorded[event.attempt, event.step] = {name: digest for name, digest, *_ in event.data["files"]}
+    recorded = {(event.attempt, event.step): event.data for event in tail.poll() if event.kind == "step_done"}
     if tail.skipped:
         problems.append(f"events: {tail.skipped} lines are torn or damaged and were skipped")
     for attempt in run.attempts():
         kept = _kept_from(run, attempt)
-        present: set[tuple[int, str]] = set()
-        for file in run.files(attempt):
-            present.add((file.step, file.name))
-            try:
-                _, _, digest = run.read(file)
-            except StoreError as error:
-                problems.append(str(error))
-                continue
-            expected = recorded.get((attempt, file.step), {}).get(file.name)
-            if expected is not None and digest != expected:
-                problems.append(f"{file.path}: not the bytes that were measured")
+        hashes: dict[int, dict[int, str]] = {}  # by step and rank
+        damaged: list[str] = []  # packed files, which are also checked, and reported, one by one below
+        for file in run.files(attempt, damaged):
             progress(f"attempt {attempt}, step {file.step}")
+            try:
+                hashes.setdefault(file.step, {})[file.rank] = run.read(file)[2]
+            except StoreError as error:
+                hashes.setdefault(file.step, {})[file.rank] = "unreadable"
+                problems.append(str(error))
         for entry in entries(run.path / "rollouts" / str(attempt) / "packed"):
             if not entry.name.startswith("."):
                 problems += _verify_packed(Path(entry.path))
-        for (of, step), files in recorded.items():
-            gone = [name for name in files if (step, name) not in present]
-            if of == attempt and gone and step >= kept:
-                problems.append(f"attempt {attempt}, step {step}: measured from {', '.join(gone)}, which is gone")
+        for (of, step), data in recorded.items():
+            if of != attempt or step < kept:
+                continue
+            ranks, found = expand(data["ranks"]), hashes.get(step, {})
+            if gone := [rank for rank in ranks if rank not in found]:
+                problems.append(f"attempt {attempt}, step {step}: measured from files that are gone: ranks {gone}")
+            elif "unreadable" not in found.values() and combined({r: found[r] for r in ranks}) != data["sha256"]:
+                problems.append(f"attempt {attempt}, step {step}: not the bytes that were measured")
     return problems
 
 
@@ -186,7 +185,7 @@ def _verify_packed(path: Path) -> list[str]:
     try:
         sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
         _check_packed(path, metadata(sealed)["packed"])
-    except (StoreError, pa.ArrowException, KeyError, ValueError) as error:
+    except (StoreError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError) as error:
         return [f"{path}: {error}"]
     return []
 

@@ -105,8 +105,9 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
     rows, infra = sum(item[1] for item in story.recent), sum(item[2] for item in story.recent)
     waiting = ages.waiting is not None and ages.waiting > patience
     spans = story.spans()
-    recent = story.last_label is not None and story.last_step - story.last_label[1] <= RECENT_STEPS
-    recent = recent and story.last_label is not None and story.last_label[1] < spans.get(story.last_label[0], -1)
+    attempt, newest = story.last_bet or (-1, -1)
+    recent = newest < spans.get(attempt, -1) and story.last_step - newest <= RECENT_STEPS
+    enough = story.bets >= max(least, 1)
     gaps = [step for attempt, step in story.missing if attempt == story.attempt and step > story.last_step - 3]
     return {
         "monitor": Check(
@@ -121,19 +122,8 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
             not live or ages.data <= patience,
             "the run has ended" if not live else f"the trainer was last heard of {_span(ages.data)} ago",
         ),
-        "gold": Check(
-            story.labels >= max(least, 1),
-            f"{story.labels} gold labels"
-            if story.labels >= max(least, 1)
-            else f"no gold to judge by: {story.labels} labels, the alarm needs {max(least, 1)}; "
-            "pass gold= to observe() for some completions",
-        ),
-        "gold_recent": Check(
-            recent,
-            f"newest gold is of step {story.last_label[1]}, the run is at {story.last_step}"
-            if story.last_label
-            else "no gold",
-        ),
+        "gold": Check(enough and story.gold_differs, _about_gold(story, max(least, 1), enough)),
+        "gold_recent": Check(recent, f"newest gold is of step {newest}, the run is at {story.last_step}"),
         "detectors": Check(
             bool(needed) and not off,
             f"switched off: {', '.join(off)}"
@@ -195,6 +185,18 @@ def ages(run: RunDirectory, story: Story) -> Ages:
     started = newest or max((float(f.get("started", 0.0)) for f in story.attempts.values()), default=0.0)
     waiting = None if oldest_waiting is None else max(0.0, now - oldest_waiting)
     return Ages(max(0.0, now - started), waiting, behind)
+
+
+def _about_gold(story: Story, least: int, enough: bool) -> str:
+    if enough and not story.gold_differs:
+        return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
+    if enough:
+        return f"{story.bets} prompt groups with gold"
+    why = f"; {story.bad_gold} labels were outside [0, 1] and not used" if story.bad_gold else ""
+    return (
+        f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; "
+        "pass gold= for every completion of some prompts"
+    )
 
 
 def _span(seconds: float) -> str:

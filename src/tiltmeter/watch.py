@@ -20,6 +20,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event, Journal, Tail, event, event_id, reading_event, readings_of, record_of
 from tiltmeter.lineage import lineage
 from tiltmeter.panel import Panel
+from tiltmeter.ranks import LOSSES, account, combined, expand, spans
 from tiltmeter.records import FLAGS, Fault, RolloutBatch
 from tiltmeter.store import RunDirectory
 
@@ -47,7 +48,7 @@ class Watch:
         self._baseline: RolloutBatch | None = None
         self._fingerprint: str | None = None
         self._segment = 0
-        self._losses: dict[tuple[int, int], dict[str, int]] = {}
+        self._losses: dict[tuple[int, int], tuple[int, ...]] = {}  # last known, by (attempt, rank)
         self.journal = self._restore()
 
     def poll(self) -> int:
@@ -78,7 +79,12 @@ class Watch:
 
     def _opened(self, arrival: Opened) -> list[Event]:
         self._attempts[arrival.attempt] = arrival.facts
-        parts = [
+        data = {"state": "open", "facts": dict(arrival.facts), "config": self._digest, "detectors": self._promises()}
+        return [Event("attempt", arrival.attempt, -1, data, event_id("attempt", arrival.attempt, "open", self._digest))]
+
+    def _promises(self) -> list[dict[str, Any]]:
+        """What each detector promises, and the fewest bets after which it could speak."""
+        return [
             {
                 "name": part.name,
                 "tier": part.tier,
@@ -88,42 +94,42 @@ class Watch:
             }
             for part in self.panel.detectors
         ]
-        data = {"state": "open", "facts": dict(arrival.facts), "config": self._digest, "detectors": parts}
-        return [Event("attempt", arrival.attempt, -1, data, event_id("attempt", arrival.attempt, "open", self._digest))]
 
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
         self._enter(attempt, step)
         made: list[Event] = []
-        batches, files, unreadable = [], [], []
-        counters: dict[str, dict[str, int]] = {}
+        batches: list[RolloutBatch] = []
+        hashes: dict[int, str] = {}
+        counters: dict[int, dict[str, Any]] = {}
+        unreadable: list[int] = []
         written = 0.0
         facts: dict[str, Any] = {}
-        for position, file in enumerate(arrival.files):
+        for file in arrival.files:
             try:
                 batch, facts, digest = self.run.read(file)
             except StoreError as error:
-                if arrival.hashes is not None:
+                if arrival.sha256 is not None:
                     raise
-                unreadable.append(file.name)
+                unreadable.append(file.rank)
                 fault = Fault(attempt, step, "file", f"{file.name}: {str(error)[:300]}")
                 made.append(event(fault, attempt, step, self._digest))
                 continue
-            if arrival.hashes is not None and digest != arrival.hashes[position]:
-                raise StoreError(f"{file.path} is not the file that was measured: its hash differs from the journal's")
             batches.append(batch)
-            files.append([file.name, digest, len(batch)])
-            counters[str(file.rank)] = facts.get("counters") or {}
+            hashes[file.rank] = digest
+            counters[file.rank] = {**(facts.get("counters") or {}), "why": (facts.get("faults") or [""])[-1]}
             written = max(written, float(facts.get("time", 0.0)))  # for display, and for calling a run stale
-        for rank, counts in counters.items():
-            made += self._lost(attempt, step, int(rank), counts)
-        data: dict[str, Any] = {"files": files, "missing": list(arrival.missing), "unreadable": unreadable}
-        data |= {"rows": sum(map(len, batches)), "counters": counters, "written": written}
+        if arrival.sha256 not in (None, combined(hashes)):
+            raise StoreError(f"step {step} of attempt {attempt}: the files are not those that were measured")
+        told = account(counters)
+        made += self._lost(attempt, step, told)
+        data: dict[str, Any] = {"ranks": spans(hashes), "sha256": combined(hashes), "missing": spans(arrival.missing)}
+        data |= {"unreadable": spans(unreadable), "rows": sum(map(len, batches)), "written": written, **told}
         if batches:
             batch = join(batches, shared_groups=facts.get("groups") == "shared")
             made += self._measure(batch)
-            data |= {"labels": _labels(batch), "unscored": _unscored(batch), "segment": self._segment}
-            data |= {"fingerprint": batch.fingerprint}
+            data |= {"labels": _labels(batch), "unscored": _unscored(batch), "gold_differs": _gold_differs(batch)}
+            data |= {"segment": self._segment, "fingerprint": batch.fingerprint}
         made.append(Event("step_done", attempt, step, data, event_id("step_done", attempt, step, self._digest)))
         return made
 
@@ -154,23 +160,23 @@ class Watch:
         return made
 
     def _ended(self, arrival: Ended) -> list[Event]:
-        made: list[Event] = []
-        for rank, counters in arrival.counters.items():
-            made += self._lost(arrival.attempt, arrival.step, rank, counters)
-        data = {"state": "end", "counters": {str(rank): dict(counts) for rank, counts in arrival.counters.items()}}
+        made = self._lost(arrival.attempt, arrival.step, arrival.account)
         key = event_id("attempt", arrival.attempt, "end", self._digest)
-        return [*made, Event("attempt", arrival.attempt, arrival.step, data, key)]
+        return [*made, Event("attempt", arrival.attempt, arrival.step, {"state": "end", **arrival.account}, key)]
 
-    def _lost(self, attempt: int, step: int, rank: int, counters: Mapping[str, int]) -> list[Event]:
-        """A Fault for what the trainer's side had to thin or drop since this rank was last heard of."""
-        before = self._losses.get((attempt, rank), {})
-        grown = {key: counters.get(key, 0) - before.get(key, 0) for key in ("thinned", "dropped", "unsynced")}
-        self._losses[attempt, rank] = dict(counters)
-        if not any(count > 0 for count in grown.values()):
-            return []
-        told = ", ".join(f"{count} {key}" for key, count in grown.items() if count > 0)
-        fault = Fault(attempt, step, "writer", f"rank {rank}: {told} (of {counters.get('seen', 0)} batches seen)")
-        return [event(fault, attempt, step, self._digest)]
+    def _lost(self, attempt: int, step: int, told: Mapping[str, Any]) -> list[Event]:
+        """A Fault for what each rank had to thin or drop since it was last heard of."""
+        made = []
+        for rank, (*counts, why) in told["lost"].items():
+            before = self._losses.get((attempt, int(rank)), (0,) * len(LOSSES))
+            self._losses[attempt, int(rank)] = tuple(counts)
+            grown = [
+                f"{now - then} {name}" for name, now, then in zip(LOSSES, counts, before, strict=True) if now > then
+            ]
+            if grown:
+                fault = Fault(attempt, step, "writer", f"rank {rank}: {', '.join(grown)}: {why}")
+                made.append(event(fault, attempt, step, self._digest))
+        return made
 
     def _enter(self, attempt: int, step: int, before: float = float("inf")) -> None:
         """At an attempt's first step, give the folds the history that this lineage had then, and no other."""
@@ -179,11 +185,11 @@ class Watch:
             return
         self._current = attempt
         self.panel.renew()
-        spans = lineage(attempt, self._attempts, self._first)
-        spans[attempt] = step
-        past: dict[int, list[Event]] = {ancestor: [] for ancestor in spans}
+        limits = lineage(attempt, self._attempts, self._first)
+        limits[attempt] = step
+        past: dict[int, list[Event]] = {ancestor: [] for ancestor in limits}
         for found, done in _steps(Tail(self.events).poll()):
-            if done.seq < before and done.step < spans.get(done.attempt, -1) and found is not None:
+            if done.seq < before and done.step < limits.get(done.attempt, -1) and found is not None:
                 past[done.attempt].append(found)
         for found in (item for items in past.values() for item in items):
             self.panel.fold(readings_of(found), history=True)
@@ -191,30 +197,40 @@ class Watch:
     def _restore(self) -> Journal:
         """Everything remembered, from what the journal says; then a writing end that continues it."""
         tail = Tail(self.events)
-        seq, unfinished, faults = 0, set(), []
+        seq, config, unfinished = 0, self._digest, set()
+        faults: list[Fault] = []
         found: Event | None = None
+        last: Event | None = None
         for item in tail.poll():
-            seq = max(seq, item.seq + 1)
+            seq, last = max(seq, item.seq + 1), item
             self.source.done(item)
             unfinished.add(item.id)
+            config = item.data.get("config", config)
             match item.kind:
-                case "attempt" if item.data["state"] == "open":
-                    self._attempts[item.attempt] = item.data["facts"]
                 case "attempt":
-                    self._losses |= {(item.attempt, int(r)): dict(c) for r, c in item.data["counters"].items()}
+                    if item.data["state"] == "open":
+                        self._attempts[item.attempt] = item.data["facts"]
+                    self._recall_losses(item)
                 case "reading":
                     found = item
                 case "fault" if item.data["part"] not in ("store", "file", "writer"):
-                    faults.append(record_of(item))
+                    fault = record_of(item)
+                    assert isinstance(fault, Fault)
+                    faults.append(fault)
                 case "step_done":
                     self._recall(item, found, faults)
-                    found, faults = None, []
-                    unfinished = set()
-        return Journal(self.events, seq, unfinished)
+                    found, faults, unfinished = None, [], set()
+        journal = Journal(self.events, seq, unfinished)
+        if config != self._digest and last is not None:
+            # Another version or other plug-ins from here on: a replay must know that one set of settings is not enough.
+            data = {"note": "config", "config": self._digest, "detectors": self._promises()}
+            key = event_id("note", "config", seq, self._digest)
+            journal.append(Event("note", last.attempt, last.step, data, key))
+        return journal
 
-    def _recall(self, done: Event, found: Event | None, faults: list[Any]) -> None:
+    def _recall(self, done: Event, found: Event | None, faults: list[Fault]) -> None:
         self._enter(done.attempt, done.step, before=done.seq)
-        self._losses |= {(done.attempt, int(rank)): dict(c) for rank, c in done.data["counters"].items()}
+        self._recall_losses(done)
         if found is None:
             return
         self._fingerprint, self._segment = done.data["fingerprint"], done.data["segment"]
@@ -223,14 +239,18 @@ class Watch:
         if self._baseline is None and done.data["rows"]:
             self._baseline = self._first_batch(done)
 
+    def _recall_losses(self, item: Event) -> None:
+        for rank, (*counts, _) in item.data.get("lost", {}).items():
+            self._losses[item.attempt, int(rank)] = tuple(counts)
+
     def _first_batch(self, done: Event) -> RolloutBatch | None:
         """The start policy's rollouts again; None if they were deleted since, and the next step stands in for them."""
-        names = {name for name, *_ in done.data["files"]}
+        ranks = set(expand(done.data["ranks"]))
         try:
-            read = [self.run.read(file) for file in self.run.find(done.attempt, done.step) if file.name in names]
+            read = [self.run.read(file) for file in self.run.find(done.attempt, done.step) if file.rank in ranks]
         except StoreError:
             return None
-        if len(read) < len(names):
+        if len(read) < len(ranks):
             return None
         return join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
 
@@ -248,6 +268,14 @@ def _steps(events: Iterator[Event]) -> Iterator[tuple[Event | None, Event]]:
 
 def _labels(batch: RolloutBatch) -> int:
     return 0 if batch.gold is None else int(np.isfinite(batch.gold).sum())
+
+
+def _gold_differs(batch: RolloutBatch) -> bool:
+    """Whether gold ever says something that the reward does not: the same function twice can never alarm."""
+    if batch.gold is None or batch.reward is None:
+        return batch.gold is not None
+    both = np.isfinite(batch.gold) & np.isfinite(batch.reward)
+    return bool((batch.gold[both] != batch.reward[both]).any())
 
 
 def _unscored(batch: RolloutBatch) -> dict[str, dict[str, int]]:

@@ -117,7 +117,7 @@ class Writer:
         # A lost batch is told by the next file; after this one there is none, so it is tried more than once.
         for pause in (*CLOSING_PAUSES, None):
             try:
-                self.run.close_rank(self.attempt, self.rank, self.counters)
+                self.run.close_rank(self.attempt, self.rank, {**self.counters, "why": (self.faults or [""])[-1]})
                 return
             except OSError as error:
                 if pause is None:

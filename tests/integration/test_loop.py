@@ -70,6 +70,45 @@ def test_without_gold_a_run_is_blind(tmp_path: Path) -> None:
     assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
 
 
+@pytest.mark.parametrize("gold", ["one row per group", "the reward itself", "a scale of its own"])
+def test_gold_that_cannot_raise_the_alarm_is_never_green(tmp_path: Path, gold: str) -> None:
+    """A hacked run whose gold the alarm cannot bet on must not look healthy."""
+    with tiltmeter.open_run(tmp_path / "run") as run:
+        for step in range(40):
+            told = columns(step, harm=True)
+            if gold == "one row per group":
+                told["gold"] = [value if row % 4 == 0 else None for row, value in enumerate(told["gold"])]
+            elif gold == "the reward itself":
+                told["reward"] = (told["reward"] > 0).astype(float)
+                told["gold"] = told["reward"]
+            else:
+                told["gold"] = told["gold"] * 100 + 1
+            run.observe(**told)
+    verdict = run.verdict()
+    assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
+
+
+def test_other_settings_in_mid_run_are_on_record(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "import numpy as np\n"
+        "class Rows:\n"
+        "    name, grain, needs, bounds = 'batch.rows', 'batch', ('group',), (0.0, None)\n"
+        "    def measure(self, batch, baseline):\n"
+        "        return np.array([float(len(batch))])\n"
+    )
+    for plugins in ([], [f"{plugin}:Rows"]):
+        with tiltmeter.open_run(tmp_path / "run", plugins=plugins) as run:
+            run.observe(**columns(0))
+        run.verdict()
+    notes = [event.data for event in events(tmp_path / "run") if event.kind == "note"]
+    assert [note["note"] for note in notes].count("config") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "tiltmeter", "replay", tmp_path / "run"], capture_output=True, text=True
+    )
+    assert "other settings" in done.stderr
+
+
 def test_a_killed_monitor_is_started_again_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     run = tiltmeter.open_run(tmp_path / "run")
     assert run._monitor is not None

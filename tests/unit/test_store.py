@@ -217,7 +217,7 @@ def test_verify_notices_a_swapped_file_and_a_missing_one(tmp_path: Path) -> None
     two.path.unlink()
     problems = " ".join(verify(run))
     assert "not the bytes that were measured" in problems
-    assert "which is gone" in problems
+    assert "files that are gone" in problems
 
 
 def test_purge_leaves_no_byte_of_a_completion_and_keeps_the_readings(tmp_path: Path) -> None:

@@ -52,13 +52,20 @@ def story(**changes: Any) -> Story:
     """A run that is healthy in every way, or with one thing changed."""
     detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
     opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
+    us = changes.pop("us", (0.1, 0.2))
     steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}") for step in range(50)]
-    return Story.of([Event("attempt", 0, -1, opened, "a"), *steps])
+    readings = [bets(step, *us) for step in range(50)]
+    both = [event for pair in zip(readings, steps, strict=True) for event in pair]
+    return Story.of([Event("attempt", 0, -1, opened, "a"), *both])
 
 
 def step_done(step: int, **changes: Any) -> dict[str, Any]:
-    data = {"files": [], "missing": [], "unreadable": [], "rows": 8, "labels": 8, "unscored": {}}
-    return {**data, "counters": {"0": {"seen": step + 1}}, "written": float(step), **changes}
+    data = {"ranks": [[0, 0]], "sha256": "", "missing": [], "unreadable": [], "rows": 8, "labels": 8, "unscored": {}}
+    return {**data, "gold_differs": True, "seen": step + 1, "lost": {}, "written": float(step), **changes}
+
+
+def bets(step: int, *us: float) -> Event:
+    return Event("reading", 0, step, {"measured": {"gold.slope": [0.1, 2, None, list(us)]}}, f"r{step}")
 
 
 def test_a_healthy_run_is_ok() -> None:
@@ -68,10 +75,12 @@ def test_a_healthy_run_is_ok() -> None:
 @pytest.mark.parametrize(
     ("changes", "ages", "state", "check"),
     [
-        ({"labels": 0}, FRESH, "BLIND", "gold"),
+        ({"us": ()}, FRESH, "BLIND", "gold"),
+        ({"us": (0.0, 0.0)}, FRESH, "BLIND", "gold"),
+        ({"gold_differs": False}, FRESH, "BLIND", "gold"),
         ({"missing": [1]}, FRESH, "BLIND", "ranks"),
-        ({"counters": {"0": {"seen": 100, "dropped": 2}}}, FRESH, "BLIND", "kept"),
-        ({"counters": {}}, FRESH, "BLIND", "kept"),
+        ({"seen": 100, "lost": {"0": [1, 1, 0, "full"]}}, FRESH, "BLIND", "kept"),
+        ({"seen": 0}, FRESH, "BLIND", "kept"),
         ({"unscored": {"reward": {"infra": 1}}}, FRESH, "BLIND", "scored"),
         ({}, Ages(data=1e4, waiting=None), "STALE", "fresh"),
         ({}, Ages(data=1.0, waiting=1e4, behind=7), "STALE", "monitor"),
@@ -87,7 +96,7 @@ def test_each_count_fails_for_its_own_reason(changes: dict[str, Any], ages: Ages
 def test_old_gold_is_blind() -> None:
     told = story()
     for step in range(50, 120):
-        told.add(Event("step_done", 0, step, step_done(step, labels=0), f"s{step}"))
+        told.add(Event("step_done", 0, step, step_done(step), f"s{step}"))
     assert judge(told, FRESH).state == "BLIND"
     assert not examine(told, FRESH)["gold_recent"].ok
 
@@ -101,8 +110,8 @@ def test_a_detector_that_is_off_is_blind(part: str) -> None:
 
 
 def test_the_end_marker_ends_staleness_but_not_blindness() -> None:
-    told = story(labels=0)
-    told.add(Event("attempt", 0, 49, {"state": "end", "counters": {"0": {"seen": 50}}}, "e"))
+    told = story(us=())
+    told.add(Event("attempt", 0, 49, {"state": "end", "seen": 50, "lost": {}}, "e"))
     assert judge(told, Ages(data=1e6, waiting=None)).state == "BLIND"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
@@ -37,4 +38,8 @@ def main() -> None:
         app()
     except TiltmeterError as error:
         sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
+        raise SystemExit(2) from None
+    except Exception:  # noqa: BLE001
+        # Our own mistake must not leave with 1, which means "alarm".
+        traceback.print_exc()
         raise SystemExit(2) from None

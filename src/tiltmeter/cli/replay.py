@@ -36,7 +36,7 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
     story = Story.of(result.events)
     verdict = judge(story, ages(directory, story))
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    then = {event.data["config"] for event in result.recorded if event.kind == "attempt" and "config" in event.data}
+    then = {event.data["config"] for event in result.recorded if "config" in event.data}
     reproduced = True
     if not result.recorded:
         note.out("This run had no record: measured for the first time, nothing to compare.")

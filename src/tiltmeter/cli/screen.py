@@ -73,6 +73,8 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
     lost, seen = story.lost
     if lost and verdict.checks["kept"].ok:
         lines.append(f"{lost} of {seen} batches were thinned or dropped.")
+    if story.faults and not story.steps:
+        lines.append(f"Last fault: {story.faults[-1].part}: {story.faults[-1].error}")
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
     if story.absent:
@@ -124,7 +126,7 @@ def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> 
 
 
 def exemplars(run: RunDirectory, story: Story, n: int = 3) -> RenderableType | None:
-    """Completions of the newest step that the reward pays most and gold (where known) values least."""
+    """Of the quarter of the newest step that the reward pays most, the completions that gold values least."""
     try:
         batch = newest(run, story)
     except StoreError:
@@ -134,7 +136,8 @@ def exemplars(run: RunDirectory, story: Story, n: int = 3) -> RenderableType | N
     scored = np.flatnonzero(np.isfinite(batch.reward))
     gold = np.full(len(batch), np.nan) if batch.gold is None else batch.gold
     worth = np.where(np.isfinite(gold), gold, 0.5)
-    order = scored[np.lexsort((-batch.reward[scored], worth[scored]))][:n]
+    paid = scored[batch.reward[scored] >= np.quantile(batch.reward[scored], 0.75)]
+    order = paid[np.lexsort((-batch.reward[paid], worth[paid]))][:n]
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("reward", justify="right")
     table.add_column("gold", justify="right")
@@ -195,7 +198,7 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "off": story.off,
             "faults": [asdict(fault) for fault in story.faults[-20:]],
             "segments": story.segments,
-            "counters": {f"{a}-{r}": dict(c) for (a, r), c in story.counters.items()},
+            "batches": {"seen": story.lost[1], "lost": story.lost[0]},
         },
         indent=1,
         allow_nan=False,

@@ -16,10 +16,11 @@ from tiltmeter.stats.changepoint import turn
 class Limit:
     """A warning that a reading in [0, 1] exceeds `limit` on average.
 
-    Promise: if, given the past, the expected reading is at most `limit` at every step, the chance that a run of any
-    length ever warns is at most `alpha`. Assumes nothing else about the readings: they may drift, jump and depend on
-    each other below the limit. Void if readings leave [0, 1]. It says nothing about reward hacking: a warning names a
-    condition that often has an innocent cause, which is why it is not an alarm. One quiet block resolves it.
+    Promise: if, given the past, the expected reading is at most `limit` at every step, the chance that a lineage of any
+    length ever warns is at most `alpha`; a rewind starts a lineage, whose folds see its own history only. Assumes
+    nothing else about the readings: they may drift, jump and depend on each other below the limit. Void if readings
+    leave [0, 1]. It says nothing about reward hacking: a warning names a condition that often has an innocent cause,
+    which is why it is not an alarm. One quiet block resolves it.
 
     >>> limit = Limit("reward.dead_share", 0.5)
     >>> steps = [Reading(0, t, "reward.dead_share", 0.2 if t < 50 else 0.9, 64) for t in range(99)]

@@ -34,7 +34,7 @@ class GoldSlope:
         assert batch.gold is not None
         assert batch.gold_chance is not None
         z, spread, _ = standardised(batch.reward, batch.starts)
-        gold = np.where(batch.gold_chance == 1.0, np.clip(batch.gold, 0.0, 1.0), np.nan)
+        gold = np.where(batch.gold_chance == 1.0, batch.gold, np.nan)
         sums, used = group_sums(z * (gold - 0.5), batch.starts)
         _, scored = group_sums(batch.reward, batch.starts)
         whole = np.isfinite(spread) & (used == scored) & (scored > 1)

@@ -1,0 +1,49 @@
+"""What thousands of ranks did in one step, in few bytes: events must not grow with the size of the cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+#: What a rank may lose, in the order in which an account lists it.
+LOSSES = ("thinned", "dropped", "unsynced")
+
+
+def spans(ranks: Iterable[int]) -> list[list[int]]:
+    """Ranks as runs of neighbours, first and last.
+
+    >>> spans([0, 1, 2, 7, 9, 8]), expand([[0, 2], [7, 9]])
+    ([[0, 2], [7, 9]], [0, 1, 2, 7, 8, 9])
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return runs
+
+
+def expand(runs: Sequence[Sequence[int]]) -> list[int]:
+    return [rank for first, last in runs for rank in range(first, last + 1)]
+
+
+def combined(hashes: Mapping[int, str]) -> str:
+    """One SHA-256 for the files of a step, by rank."""
+    text = "".join(f"{rank}:{hashes[rank]}\n" for rank in sorted(hashes))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def account(counters: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Batches seen by all of these ranks, and the losses of those that have any: [thinned, dropped, unsynced, why].
+
+    >>> account({0: {"seen": 9}, 1: {"seen": 9, "dropped": 2, "why": "disk full"}})
+    {'seen': 18, 'lost': {'1': [0, 2, 0, 'disk full']}}
+    """
+    lost = {
+        str(rank): [*(int(counts.get(name, 0)) for name in LOSSES), str(counts.get("why", ""))[:200]]
+        for rank, counts in sorted(counters.items())
+        if any(counts.get(name, 0) for name in LOSSES)
+    }
+    return {"seen": sum(int(counts.get("seen", 0)) for counts in counters.values()), "lost": lost}
