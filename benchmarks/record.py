@@ -1,4 +1,4 @@
-"""Every figure we publish comes from a file that a command wrote: `benchmarks/results/NAME.json`, flat, with its origin."""
+"""Every published figure comes from a file that a command wrote: `benchmarks/results/NAME.json`, with its origin."""
 
 from __future__ import annotations
 

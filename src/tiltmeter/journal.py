@@ -144,14 +144,16 @@ class Journal:
     def _handle(self, attempt: int) -> int:
         if attempt not in self._handles:
             path = self.folder / f"{attempt}.jsonl"
-            new = not path.exists()
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                write_all(handle, b"\n")  # or the next good event is glued to a torn one and lost with it
+            try:
+                size = os.fstat(handle).st_size
+                if size and os.pread(handle, 1, size - 1) != b"\n":
+                    write_all(handle, b"\n")  # or the next good event is glued to a torn one and lost with it
+                sync_folder(self.folder)  # also for a file that was there: whoever made it may have failed here
+            except OSError:
+                os.close(handle)
+                raise
             self._handles[attempt] = handle
-            if new:
-                sync_folder(self.folder)
         return self._handles[attempt]
 
     def close(self) -> None:

@@ -170,9 +170,9 @@ class Watch:
         for rank, (*counts, why) in told["lost"].items():
             before = self._losses.get((attempt, int(rank)), (0,) * len(LOSSES))
             self._losses[attempt, int(rank)] = tuple(counts)
-            grown = [
-                f"{now - then} {name}" for name, now, then in zip(LOSSES, counts, before, strict=True) if now > then
-            ]
+            # The total makes two equal losses at one step, a batch and then the closing marker, two faults.
+            pairs = zip(LOSSES, counts, before, strict=True)
+            grown = [f"{now - then} {name} ({now} in all)" for name, now, then in pairs if now > then]
             if grown:
                 fault = Fault(attempt, step, "writer", f"rank {rank}: {', '.join(grown)}: {why}")
                 made.append(event(fault, attempt, step, self._digest))

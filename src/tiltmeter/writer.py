@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -112,8 +112,11 @@ class Writer:
                 if not thinner:
                     self._got[0] += 1
                     self._got[1] += size
-            if self._after_write is not None:
-                self._after_write()
+            try:
+                if self._after_write is not None:
+                    self._after_write()
+            except Exception as error:  # noqa: BLE001  # looking after the monitor must not end the record
+                log.warning("the monitor could not be looked after: %s: %s", type(error).__name__, error)
         # A lost batch is told by the next file; after this one there is none, so it is tried more than once.
         for pause in (*CLOSING_PAUSES, None):
             try:
@@ -187,22 +190,47 @@ def thinned(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
 def nbytes(item: RolloutBatch | Columns) -> int:
     """About how much memory a batch holds; long lists are estimated from a sample, so that this stays cheap."""
     columns = (getattr(item, name) for name in item.__slots__) if isinstance(item, RolloutBatch) else item.values()
-    return sum(map(_size, columns))
+    return _size(columns)
 
 
-def _size(value: object) -> int:
-    # Plain types first, here and below: asking whether something is a Mapping costs more than all the rest.
-    if isinstance(value, np.ndarray):
-        return int(value.nbytes)
-    if isinstance(value, Ragged):
-        return int(value.values.nbytes + value.offsets.nbytes)
-    if isinstance(value, (list, tuple)) and value:
-        stride = max(1, len(value) // SAMPLE)
-        sample = value[::stride]
-        return sum(len(v) if isinstance(v, (str, bytes)) else _size(v) for v in sample) * stride + 8 * len(value)
-    if not isinstance(value, _PLAIN) and isinstance(value, (dict, Mapping)):
-        return sum(map(_size, value.values()))
-    return 8
+def _size(values: Iterable[Any]) -> int:
+    total = 0
+    for value in values:
+        # Exact types first: this runs on the training thread with cold caches, where every isinstance is felt.
+        kind = type(value)
+        if kind is np.ndarray:
+            total += value.nbytes
+        elif kind is list:
+            total += _sampled(value)
+        elif kind is int or kind is str:
+            total += 8
+        elif kind is dict:
+            total += _size(value.values())
+        elif kind is Ragged:
+            total += value.values.nbytes + value.offsets.nbytes
+        elif isinstance(value, np.ndarray):
+            total += value.nbytes
+        elif isinstance(value, (list, tuple)):
+            total += _sampled(value)
+        elif isinstance(value, Mapping):
+            total += _size(value.values())
+        else:
+            total += 8
+    return total
+
+
+def _sampled(items: Sequence[Any]) -> int:
+    stride = len(items) // SAMPLE or 1
+    sample = items[::stride]
+    try:
+        inside = sum(map(len, sample)) if sample and type(sample[0]) is str else _sizes(sample)
+    except TypeError:  # texts, but not only
+        inside = _sizes(sample)
+    return inside * stride + 8 * len(items)
+
+
+def _sizes(sample: Sequence[Any]) -> int:
+    return sum(len(item) if isinstance(item, (str, bytes)) else _size((item,)) for item in sample)
 
 
 def _copy(value: Any) -> Any:

@@ -1,0 +1,151 @@
+"""Every benchmark, one after the other, and one table of what they found: `make bench` runs this.
+
+    python benchmarks/all.py [--quick] [--only handoff,store]
+
+A missed target is said, and is no failure: time on a shared machine must not stop a commit. A benchmark that ends in
+an error (its oracle disagreed, data was lost) is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure of a benchmark and what it must reach; without a bound it is only shown."""
+
+    script: str
+    figure: str
+    sign: Literal["<=", ">=", "==", ""] = ""
+    bound: float = 0.0
+    full_only: bool = False  # the ratio grows with the size of the store: at a small one it says nothing
+
+    def met(self, value: float) -> bool:
+        if self.sign == "<=":
+            return value <= self.bound
+        return value >= self.bound if self.sign == ">=" else value == self.bound
+
+
+TARGETS = (
+    Target("handoff", "p95_ms", "<=", 0.1),
+    Target("handoff", "p95_copy_ms", "<=", 0.6),
+    Target("handoff", "p95_vs_copy", "<=", 1.0),
+    Target("handoff", "full_queue_p99_ms", "<=", 2.0),
+    Target("handoff", "full_queue_max_ms", "<=", 50.0),
+    Target("handoff", "work_ratio"),
+    Target("handoff", "work_cpu_ratio"),
+    Target("handoff", "writer_cpu_ms"),
+    Target("handoff", "other_cores"),
+    Target("store", "worst20_cpu_ms", "<=", 5.0),
+    Target("store", "worst20_packed_cpu_ms", "<=", 5.0),
+    Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
+    Target("store", "size_vs_jsonl", ">=", 5.0),
+    Target("store", "size_vs_jsonl_softmax"),
+    Target("store", "size_vs_jsonl_tolist"),
+    Target("store", "bytes_per_token"),
+    Target("store", "size_vs_arrow", ">=", 1 / 0.6),
+    Target("store", "default_bytes_vs_ours", ">=", 1.3),
+    Target("store", "default_cpu_vs_ours", ">=", 1.5),
+    Target("store", "write_us_per_token"),
+    Target("store", "pack_us_per_token"),
+    Target("store", "other_cores"),
+    Target("crash", "cycles"),
+    Target("crash", "lost", "==", 0),
+    Target("crash", "torn_reads", "==", 0),
+    Target("crash", "events_lost", "==", 0),
+    Target("crash", "events_changed", "==", 0),
+)
+SCRIPTS = ("handoff", "store", "crash", "fuzz", "bitflips")
+ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
+
+_ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the rows of the table as JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes, about a minute")
+    parser.add_argument("--only", default=",".join(SCRIPTS), help="names, with commas")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    failed = []
+    for script in options.only.split(","):
+        if not (HERE / f"{script}.py").exists():
+            print(f"{script}: not there, left out", file=sys.stderr)
+            continue
+        quick = options.quick or script in ALWAYS_QUICK
+        print(f"{script}{' --quick' if quick else ''}, load {os.getloadavg()[0]:.2f}", file=sys.stderr, flush=True)
+        result = _run(script, quick=quick, seed=options.seed)
+        if result is None:
+            failed.append(script)
+        else:
+            rows += _rows(script, result, quick=quick)
+    print(json.dumps(rows) if options.json else _table(rows))
+    missed = [f"{row['name']}.{row['figure']}" for row in rows if row["pass"] == "MISSED"]
+    if missed:
+        print(f"\nmissed: {', '.join(missed)}", file=sys.stderr)
+    if failed:
+        print(f"\nended in an error: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _run(script: str, *, quick: bool, seed: int) -> dict[str, object] | None:
+    command = [
+        sys.executable,
+        str(HERE / f"{script}.py"),
+        "--json",
+        "--seed",
+        str(seed),
+        *(["--quick"] if quick else []),
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        return None
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _rows(script: str, result: dict[str, object], *, quick: bool) -> list[dict[str, object]]:
+    """The figures that have a line above; of a script that has none, every number it reports."""
+    listed = [target for target in TARGETS if target.script == script and target.figure in result]
+    if not any(target.script == script for target in TARGETS):
+        numbers = (name for name, value in result.items() if isinstance(value, (int, float)) and name not in _ORIGIN)
+        listed = [Target(script, name) for name in numbers]
+    rows: list[dict[str, object]] = []
+    for target in listed:
+        value = result[target.figure]
+        verdict, bound = "", f"{target.sign} {target.bound:.4g}" if target.sign else ""
+        if target.full_only and quick:
+            bound += ", full size"
+        elif target.sign:
+            verdict = "yes" if isinstance(value, (int, float)) and target.met(value) else "MISSED"
+        rows.append({"name": script, "figure": target.figure, "value": value, "target": bound, "pass": verdict})
+    return rows
+
+
+def _table(rows: list[dict[str, object]]) -> str:
+    heads = ("name", "figure", "value", "target", "pass")
+    cells = [heads, *(tuple(str(row[head]) for head in heads) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if head == "value" else cell.ljust(width)
+            for head, cell, width in zip(heads, line, widths, strict=True)
+        ).rstrip()
+        for line in cells
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
