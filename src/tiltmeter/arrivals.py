@@ -106,14 +106,18 @@ class LiveArrivals:
             if name not in reported:
                 error = f"{name}: a step was written twice by one rank; the first was kept, this one is not measured"
                 yield Trouble(Fault(attempt, last, "store", error))
+        damaged: list[str] = []
         waiting: dict[int, list[StepFile]] = {}
-        for file in self.run.files(attempt):
+        for file in self.run.files(attempt, damaged):
             if file.step > last:
                 waiting.setdefault(file.step, []).append(file)
                 continue
             late = file.step not in measured or file.rank in self._missing.get((attempt, file.step), ())
             if late and file.name not in reported:
                 error = f"{file.name}: arrived after its step was measured; kept, not measured"
+                yield Trouble(Fault(attempt, last, "store", error))
+        for error in damaged:
+            if error.split(":")[0] not in reported:
                 yield Trouble(Fault(attempt, last, "store", error))
         complete = sorted(step for step, files in waiting.items() if len(files) >= ranks)
         for step in sorted(waiting):

@@ -106,7 +106,7 @@ def numbers(values: object) -> tuple[Floats, Flags]:
     ([0.5, nan, inf, nan, nan, nan], ['ok', 'missing', '+inf', 'type', 'overflow', 'infra'])
     """
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
-        values = np.asarray(values)
+        values = from_tensor(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         array = values.reshape(-1).astype(np.float64)
         codes = np.zeros(len(array), np.uint8)
@@ -145,7 +145,7 @@ def ragged(values: object, length: Ints | None, dtype: type[np.generic]) -> Ragg
     if isinstance(values, Ragged):
         return Ragged(_cast(values.values, dtype), values.offsets.astype(np.int64))
     if not isinstance(values, (list, tuple, np.ndarray)) and hasattr(values, "__array__"):
-        values = np.asarray(values)
+        values = from_tensor(values)
     if isinstance(values, np.ndarray) and values.ndim == 2:
         if length is None:
             raise ValueError("a padded matrix needs the length column, to tell tokens from padding")
@@ -204,6 +204,15 @@ def _step(step: object) -> int:
     return int(number)
 
 
+def from_tensor(value: Any) -> Any:
+    """An array from whatever has one: torch tensors too, on any device, with a gradient, or in bfloat16."""
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds every value of it
+            value = value.float()
+    return np.asarray(value)
+
+
 def component_name(raw: str, taken: Mapping[str, object]) -> str:
     """A reward function's name as a reading may carry it: odd characters become `_`, with a digest to tell two apart.
 
@@ -252,9 +261,12 @@ def join(batches: Sequence[RolloutBatch], *, shared_groups: bool) -> RolloutBatc
     `shared_groups`: equal ids on two ranks are one prompt group; else ids are each rank's own. A column that one rank
     lacks (it was thinned there) is absent from the whole; a reward function that one rank lacks is `missing` there.
     """
-    batches = [batch for batch in batches if len(batch)] or batches[:1]  # an empty rank has nothing to say
+    scalars: dict[str, float] = {}
+    for batch in batches:
+        scalars = {**batch.scalars, **scalars}  # the lowest rank's value stands: trainers log from rank 0
+    batches = [batch for batch in batches if len(batch)] or batches[:1]  # rows: an empty rank has nothing to say
     if len(batches) == 1:
-        return batches[0]
+        return replace(batches[0], scalars=scalars)
     if shared_groups:
         group = np.concatenate([batch.group for batch in batches])
     else:
@@ -262,9 +274,6 @@ def join(batches: Sequence[RolloutBatch], *, shared_groups: bool) -> RolloutBatc
         before = np.cumsum([0, *(len(b.starts) - 1 for b in batches)])
         group = np.concatenate([own + start for own, start in zip(numbered, before[:-1], strict=True)])
     names = dict.fromkeys(name for batch in batches for name in batch.rewards)
-    scalars: dict[str, float] = {}
-    for batch in batches:
-        scalars = {**batch.scalars, **scalars}  # the lowest rank's value stands: trainers log from rank 0
     joined = replace(
         batches[0],
         group=group.astype(np.int64),

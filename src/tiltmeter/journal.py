@@ -1,7 +1,7 @@
 """The events of a run: one JSON object per line, append only, written by the monitor alone.
 
-A torn line is always recognisable (no proper prefix of a JSON object is valid JSON); it is skipped and counted,
-wherever it stands. Each event has an id made of its kind, its record's identity and the configuration's hash; readers
+Each line carries a CRC-32 of itself, so that a torn or damaged one is recognised; it is skipped and counted, wherever
+it stands. Each event has an id made of its kind, its record's identity and the configuration's hash; readers
 keep the first of equal ids, so a monitor that died in the middle of a step recomputes the step and nothing doubles.
 """
 
@@ -12,6 +12,7 @@ import json
 import math
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,6 +25,7 @@ KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding",
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
 LINE_LIMIT = 1 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
 
+_CRC = len(',"crc":"00000000"}')
 _KEYS = ("id", "seq", "kind", "attempt", "step", "time", "data")
 
 
@@ -50,7 +52,7 @@ class Event:
         text = json.dumps(plain | dict(self.extra), allow_nan=False, separators=(",", ":")).encode("ascii")
         if len(text) > LINE_LIMIT:
             raise ValueError(f"an event of kind {self.kind} has {len(text)} bytes, more than a line may have")
-        return text + b"\n"
+        return b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text))
 
 
 def event(record: Alarm | Finding | Action | Fault, attempt: int, step: int, config: str) -> Event:
@@ -200,9 +202,13 @@ def read(folder: Path) -> list[Event]:
 
 
 def parse(line: bytes) -> Event | None:
-    """The event on a line, or None if it is not one."""
+    """The event on a line, or None if it is not one: torn, or changed since it was written."""
+    line = line.rstrip(b"\n")
+    text = line[:-_CRC] + b"}"
+    if line[-_CRC:] != b',"crc":"%08x"}' % zlib.crc32(text):
+        return None
     try:
-        raw = json.loads(line)
+        raw = json.loads(text)
         event = Event(**{key: raw.pop(key) for key in _KEYS}, extra=raw)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -220,7 +226,5 @@ def jsonable(value: Any) -> Any:
 
 
 def _compact(reading: Reading) -> list[Any]:
-    # Rewards near the end of float64 have a mean, and a standard error that no line could hold.
-    told = reading.stderr is not None and math.isfinite(reading.stderr)
-    packed: list[Any] = [reading.value, reading.n, reading.stderr if told else None]
+    packed: list[Any] = [reading.value, reading.n, reading.stderr]
     return [*packed, list(reading.values)] if reading.values else packed

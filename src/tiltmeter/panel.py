@@ -129,6 +129,8 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: RolloutBatch | Non
         if values.shape != (expected,):
             raise ContractError(f"{name} has {values.shape} values, its grain {part.grain!r} asks for ({expected},)")
         mean, n, stderr = clustered_mean(values, starts, weights)
+        if stderr is not None and not np.isfinite(stderr):
+            stderr = None  # rewards near the end of float64 have a mean, and a standard error that no float holds
         if n and np.isfinite(mean):
             bets = _bets(values) if getattr(part, "audited", False) else ()
             found.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets))

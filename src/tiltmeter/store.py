@@ -276,11 +276,17 @@ class RunDirectory:
             return from_table(table, facts, file.attempt, file.step), facts, digest
 
     def worst(self, attempt: int, step: int, n: int = 20, *, by: str = "reward") -> list[tuple[float, str | None]]:
-        """The n completions of a step with the lowest `by`, and that value; rows without one are left out."""
+        """The n completions of a step with the lowest `by`, and that value; rows without one are left out.
+
+        `by` is a column of numbers, or `rewards.NAME` for one reward function.
+        """
         rows: list[tuple[float, str | None]] = []
+        component = by.removeprefix("rewards.") if by.startswith("rewards.") else None
         for file in self.find(attempt, step):
             batch, _, _ = self.read(file, (by, "completion"))
-            values = getattr(batch, by) if hasattr(batch, by) else batch.rewards[by]
+            values = getattr(batch, by) if component is None else batch.rewards.get(component)
+            if values is None:
+                continue
             scored = np.flatnonzero(np.isfinite(values))
             order = scored[np.argsort(values[scored], kind="stable")][:n]
             texts = batch.completion or (None,) * len(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ def pack(run: RunDirectory, *, progress: Progress = lambda text: None) -> int:
     merged = 0
     for attempt in run.attempts():
         sweep(run.path / "rollouts" / str(attempt) / "packed")  # a pack that was killed may have left a gigabyte
+        _drop_shadowed(run, attempt)
         loose = [file for file in run.files(attempt) if file.row_groups is None]
         head = max((file.step for file in loose), default=-1)
         if not run.ended(attempt) and attempt == run.attempts()[-1]:
@@ -46,6 +48,15 @@ def pack(run: RunDirectory, *, progress: Progress = lambda text: None) -> int:
             merged += _pack(run, attempt, part)
             progress(f"attempt {attempt}: steps {part[0].step} to {part[-1].step} packed")
     return merged
+
+
+def _drop_shadowed(run: RunDirectory, attempt: int) -> None:
+    """Finish what a killed pack began: originals whose packed copy, checked before it got its name, is there."""
+    for file in run.files(attempt):
+        original = run.step_path(attempt, file.step, file.rank)
+        packed = file.row_groups is not None and original.exists()
+        if packed and hashlib.sha256(original.read_bytes()).hexdigest() == file.sha256:
+            original.unlink()
 
 
 def _batches(files: list[StepFile]) -> Iterator[list[StepFile]]:
@@ -196,17 +207,20 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     Readings and events stay: they hold numbers, not text. What was deleted cannot be replayed, and a receipt in the
     attempt's folder says so. A packed file goes when all of it qualifies. Returns the number of files deleted.
     """
-    horizon = None if days is None else time.time() - days * 86_400
+    horizon = float("inf") if days is None else time.time() - days * 86_400
     deleted = 0
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
         last = -1
-        for path in sorted({file.path for file in run.files(attempt)} | {folder / n for n in run.conflicts(attempt)}):
-            steps = [file.step for file in run.files(attempt) if file.path == path]
-            old = horizon is None or path.stat().st_mtime < horizon
-            if old and (before is None or max(steps, default=-1) < before):
-                path.unlink()
-                last = max(last, *steps, -1)
+        for entry in [*entries(folder), *entries(folder / "packed")]:
+            # By name, not by content: what is damaged must be deletable too. Packed is FIRST-LAST, loose STEP-RANK.
+            named = re.match(r"(\d+)-(\d+)\b.*\.parquet", entry.name)
+            if named is None or entry.stat(follow_symlinks=False).st_mtime >= horizon:
+                continue
+            step = int(named[2]) if Path(entry.path).parent != folder else int(named[1])
+            if before is None or step < before:
+                Path(entry.path).unlink()
+                last = max(last, step)
                 deleted += 1
         if last >= 0:
             receipt = {"below": last + 1, "time": time.time()}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.batches import from_columns, thin
+from tiltmeter.batches import from_columns, from_tensor, thin
 from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, Ragged, RolloutBatch
 from tiltmeter.store import RunDirectory
 
@@ -249,7 +249,7 @@ def _copy(value: Any) -> Any:
     if isinstance(value, (dict, Mapping)):
         return {name: _copy(part) for name, part in value.items()}
     if hasattr(value, "__array__") and not np.isscalar(value):
-        return _copy_array(np.asarray(value))  # a tensor: always a copy, and never one of its storage
+        return _copy_array(from_tensor(value))  # a tensor: always a copy, and never one of its storage
     return value
 
 
