@@ -43,6 +43,7 @@ TARGETS = (
     Target("handoff", "full_queue_p99_ms", "<=", 2.0),
     Target("handoff", "full_queue_max_ms", "<=", 50.0),
     Target("handoff", "work_ratio"),
+    Target("handoff", "work_extra_ms"),
     Target("handoff", "work_cpu_ratio"),
     Target("handoff", "writer_cpu_ms"),
     Target("handoff", "other_cores"),
@@ -64,6 +65,15 @@ TARGETS = (
     Target("crash", "torn_reads", "==", 0),
     Target("crash", "events_lost", "==", 0),
     Target("crash", "events_changed", "==", 0),
+    Target("fuzz", "batches"),
+    Target("fuzz", "crashes", "==", 0),
+    Target("fuzz", "differences", "==", 0),
+    Target("fuzz", "non_finite_readings", "==", 0),
+    Target("bitflips", "flips"),
+    Target("bitflips", "silent", "==", 0),
+    Target("bitflips", "other_errors", "==", 0),
+    Target("bitflips", "verify_crashed", "==", 0),
+    Target("bitflips", "journal_silent"),
 )
 SCRIPTS = ("handoff", "store", "crash", "fuzz", "bitflips")
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`

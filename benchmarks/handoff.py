@@ -168,6 +168,7 @@ def _work(home: Path, pool: Pool, pairs: int, steps: int = 3, units: int = 30) -
         "work_ratio": round(float(np.median(ratios)), 4),
         "work_ratio_low": round(float(np.quantile(ratios, 0.25)), 4),
         "work_ratio_high": round(float(np.quantile(ratios, 0.75)), 4),
+        "work_extra_ms": _ms(np.median(np.array(wall[True]) - np.array(wall[False])) / steps),
         "work_cpu_ratio": round(float(np.median(np.array(busy[True]) / np.array(busy[False]))), 4),
         "work_pairs": pairs,
         "writer_cpu_ms": _ms(beside / (pairs * steps)),
