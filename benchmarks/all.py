@@ -52,7 +52,7 @@ TARGETS = (
     Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
     Target("store", "size_vs_jsonl", ">=", 5.0),
     Target("store", "size_vs_jsonl_softmax"),
-    Target("store", "size_vs_jsonl_tolist"),
+    Target("store", "size_vs_jsonl_shortest"),
     Target("store", "bytes_per_token"),
     Target("store", "size_vs_arrow", ">=", 1 / 0.6),
     Target("store", "default_bytes_vs_ours", ">=", 1.3),

@@ -65,6 +65,10 @@ class Ragged:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes + self.offsets.nbytes)
+
+    @property
     def lengths(self) -> Ints:
         return np.diff(self.offsets)
 

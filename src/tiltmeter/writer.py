@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -24,10 +24,9 @@ from tiltmeter.store import RunDirectory
 
 WHOLE_BATCHES = 8  # what a kill may lose; small batches may be more, as long as they fit SMALL_BYTES
 SMALL_BYTES = 8 << 20
-SMALL_BATCHES = 1024
+SMALL_BATCHES = 128  # a bound that holds even if the size was guessed too low
 WHOLE_BYTES = 256 << 20
 THIN_BATCHES = 256  # a thinned batch is some 30 bytes per row
-SAMPLE = 16  # texts looked at to estimate a column's size: each is a cache miss on the training thread
 LOCKED_COPY = 4 << 20  # bytes copied in one go without letting other threads run: below 1 ms
 FLUSH_SECONDS = 10.0
 CLOSING_PAUSES = (0.1, 0.4)  # seconds before the closing counters are tried again
@@ -188,49 +187,20 @@ def thinned(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
 
 
 def nbytes(item: RolloutBatch | Columns) -> int:
-    """About how much memory a batch holds; long lists are estimated from a sample, so that this stays cheap."""
+    """About how much memory a batch holds. This runs on the training thread with cold caches, where every call is felt:
+    a list counts as if each of its items were as large as the largest of three."""
     columns = (getattr(item, name) for name in item.__slots__) if isinstance(item, RolloutBatch) else item.values()
-    return _size(columns)
-
-
-def _size(values: Iterable[Any]) -> int:
     total = 0
-    for value in values:
-        # Exact types first: this runs on the training thread with cold caches, where every isinstance is felt.
-        kind = type(value)
-        if kind is np.ndarray:
-            total += value.nbytes
-        elif kind is list:
-            total += _sampled(value)
-        elif kind is int or kind is str:
-            total += 8
-        elif kind is dict:
-            total += _size(value.values())
-        elif kind is Ragged:
-            total += value.values.nbytes + value.offsets.nbytes
-        elif isinstance(value, np.ndarray):
-            total += value.nbytes
-        elif isinstance(value, (list, tuple)):
-            total += _sampled(value)
-        elif isinstance(value, Mapping):
-            total += _size(value.values())
-        else:
-            total += 8
+    for value in columns:
+        size = getattr(value, "nbytes", None)
+        if size is None and type(value) in (list, tuple) and value:
+            size = len(value) * max(map(_heft, (value[0], value[len(value) // 2], value[-1])))
+        total += size or 64
     return total
 
 
-def _sampled(items: Sequence[Any]) -> int:
-    stride = len(items) // SAMPLE or 1
-    sample = items[::stride]
-    try:
-        inside = sum(map(len, sample)) if sample and type(sample[0]) is str else _sizes(sample)
-    except TypeError:  # texts, but not only
-        inside = _sizes(sample)
-    return inside * stride + 8 * len(items)
-
-
-def _sizes(sample: Sequence[Any]) -> int:
-    return sum(len(item) if isinstance(item, (str, bytes)) else _size((item,)) for item in sample)
+def _heft(value: Any) -> int:
+    return len(value) + 56 if type(value) is str else 8 * len(value) if hasattr(value, "__len__") else 8
 
 
 def _copy(value: Any) -> Any:
