@@ -6,8 +6,8 @@ last bytes, where Parquet's own checksums do not reach. `silent` counts reads th
 was stored; `other_errors` those that raised something a caller does not expect.
 
 The positive control reads the same damaged files with plain pyarrow, in a process of its own because damaged bytes may
-end it: if that showed no wrong values, the flips would prove nothing. Journal lines are flipped too; they have no
-checksum, and `journal_silent` says how many flips change an event without anybody noticing.
+end it: if that showed no wrong values, the flips would prove nothing. Journal lines are flipped too: `journal_silent`
+says how many flips change an event without anybody noticing.
 """
 
 from __future__ import annotations
