@@ -56,6 +56,7 @@ class RunDirectory:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._packed: dict[Path, tuple[StepFile, ...]] = {}
+        self._open: dict[Path, Sealed] = {}
 
     # -- identity ---------------------------------------------------------------------------------------------------
 
@@ -233,10 +234,18 @@ class RunDirectory:
                     direct |= {file.rank: file for file in packed if file.step == step}
         return sorted(direct.values())
 
+    def _open_packed(self, path: Path) -> Sealed:
+        """A packed file, kept open: its footer is large, and one look is often followed by another."""
+        sealed = self._open.get(path)
+        if sealed is None or sealed.data.size != path.stat().st_size:
+            sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+            self._open = {**dict(list(self._open.items())[-3:]), path: sealed}
+        return sealed
+
     def _packed_files(self, path: Path, attempt: int) -> tuple[StepFile, ...]:
         if path not in self._packed:
             with _only_store_errors(path):
-                sealed = Sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+                sealed = self._open_packed(path)
                 self._packed[path] = tuple(
                     StepFile(
                         attempt,
@@ -263,7 +272,7 @@ class RunDirectory:
                 sealed, facts = open_sealed(data, str(file.path))
                 digest = hashlib.sha256(data).hexdigest() if columns is None else ""
             else:
-                sealed = Sealed(pa.memory_map(str(file.path)).read_buffer(), str(file.path))
+                sealed = self._open_packed(file.path)
                 facts, digest = json.loads(file.facts), file.sha256
             if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
                 raise StoreError(f"{file.path} holds another step than its name says")
