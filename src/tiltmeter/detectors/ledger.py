@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
-import numpy as np
-
 from tiltmeter.records import Alarm, Reading, Tier
-from tiltmeter.stats.betting import bet, evidence, opened, restarted, share_of
-from tiltmeter.stats.changepoint import turn
+from tiltmeter.stats.betting import share_of
+from tiltmeter.stats.sequential import Bets
 
 
 @dataclass
@@ -37,23 +35,19 @@ class Ledger:
     watches: tuple[str, ...] = field(default=("gold.slope",), init=False, repr=False)
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
+    _bets: Bets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._arm()
+        self._bets = Bets(self.block)
 
     @property
     def least(self) -> int:
         """The fewest audited groups that could raise a first alarm, each as bad as it can be."""
-        wealth, count = restarted(opened(), 1), 0
-        while evidence(wealth) < log(1.0 / share_of(self.alpha, 1)):
-            wealth, count = bet(wealth, (-1.0,)), count + 1
+        worst, count = Bets(self.block), 0
+        while not count or worst.evidence < log(1.0 / share_of(self.alpha, 1)):
+            worst, count = Bets(self.block), count + 1
+            worst.place(0, (-1.0,) * count)
         return count
-
-    def _arm(self) -> None:
-        self._wealth = opened()
-        self._count = 0
-        self._steps: list[int] = []
-        self._us: list[float] = []
 
     def update(self, reading: Reading) -> Alarm | None:
         if self._open is not None:
@@ -62,15 +56,15 @@ class Ledger:
             resolved = replace(self._open, resolved=reading.step)
             self._open = None
             self._arming += 1
-            self._arm()
-            self._bet(reading)
+            self._bets = Bets(self.block)
+            self._bets.place(reading.step, reading.values)
             return resolved
-        self._bet(reading)
+        self._bets.place(reading.step, reading.values)
         threshold = log(1.0 / share_of(self.alpha, self._arming))
-        strength = float(evidence(self._wealth))
-        if strength < threshold:
+        if self._bets.evidence < threshold:
             return None
-        onset, low, high = (min(self._steps[i], reading.step) for i in turn(np.array(self._us)))
+        # Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
+        onset, low, high = (min(step, reading.step) for step in self._bets.turned())
         self._open = Alarm(
             attempt=reading.attempt,
             name=reading.name,
@@ -80,19 +74,12 @@ class Ledger:
             step=reading.step,
             data_step=reading.step,
             onset=onset,
-            onset_low=low,
+            onset_low=min(low, onset),
             onset_high=max(high, onset),
-            evidence=strength,
+            evidence=self._bets.evidence,
             threshold=threshold,
             summary=f"the reward pushes gold down since about step {onset} "
-            f"(odds {exp(min(strength, 50.0)):.0f} to 1; a healthy run alarms with chance at most {self.alpha:g})",
+            f"(odds {exp(min(self._bets.evidence, 50.0)):.0f} to 1; "
+            f"a healthy run alarms with chance at most {self.alpha:g})",
         )
         return self._open
-
-    def _bet(self, reading: Reading) -> None:
-        if self._count % self.block == 0:
-            self._wealth = restarted(self._wealth, 1 + self._count // self.block)
-        self._count += 1
-        self._steps.append(reading.step)
-        self._us.append(reading.value)
-        self._wealth = bet(self._wealth, reading.values)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
-import numpy as np
-
 from tiltmeter.records import Alarm, Reading, Tier
-from tiltmeter.stats.betting import bet, evidence, opened, restarted, share_of
-from tiltmeter.stats.changepoint import turn
+from tiltmeter.stats.betting import share_of
+from tiltmeter.stats.sequential import Bets
 
 
 @dataclass
@@ -38,37 +36,26 @@ class Limit:
     name: str = field(default="limit", init=False, repr=False)
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
-    _count: int = field(default=0, init=False, repr=False)
     _quiet: int = field(default=0, init=False, repr=False)
+    _bets: Bets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.limit < 1.0:
             raise ValueError("a limit lies between 0 and 1")
         self.watches = (self.reading,)
-        self._arm()
-
-    def _arm(self) -> None:
-        self._wealth = opened()
-        self._count = 0
-        self._steps: list[int] = []
-        self._us: list[float] = []
+        self._bets = Bets(self.block)
 
     def update(self, reading: Reading) -> Alarm | None:
         # Scaled so that u is at most 1, which keeps wealth above zero; negative means above the limit.
         u = (self.limit - min(max(reading.value, 0.0), 1.0)) / self.limit
         if self._open is not None:
             return self._resolve(reading, u)
-        if self._count % self.block == 0:
-            self._wealth = restarted(self._wealth, 1 + self._count // self.block)
-        self._count += 1
-        self._steps.append(reading.step)
-        self._us.append(u)
-        self._wealth = bet(self._wealth, (u,))
+        self._bets.place(reading.step, (u,))
         threshold = log(1.0 / share_of(self.alpha, self._arming))
-        strength = float(evidence(self._wealth))
-        if strength < threshold:
+        if self._bets.evidence < threshold:
             return None
-        onset, low, high = (self._steps[i] for i in turn(np.array(self._us)))
+        onset, low, high = self._bets.turned()
+        self._quiet = 0
         self._open = Alarm(
             attempt=reading.attempt,
             name=self.reading,
@@ -80,21 +67,20 @@ class Limit:
             onset=onset,
             onset_low=low,
             onset_high=high,
-            evidence=strength,
+            evidence=self._bets.evidence,
             threshold=threshold,
             summary=f"{self.reading} is above {self.limit:g} on average since step {onset} "
-            f"(odds {exp(min(strength, 50.0)):.0f} to 1 against chance)",
+            f"(odds {exp(min(self._bets.evidence, 50.0)):.0f} to 1 against chance)",
         )
-        self._quiet = 0
         return self._open
 
     def _resolve(self, reading: Reading, u: float) -> Alarm | None:
+        assert self._open is not None
         self._quiet = self._quiet + 1 if u >= 0 else 0
         if self._quiet < self.block:
             return None
-        assert self._open is not None
         resolved = replace(self._open, resolved=reading.step)
         self._open = None
         self._arming += 1
-        self._arm()
+        self._bets = Bets(self.block)
         return resolved
