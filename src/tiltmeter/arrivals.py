@@ -18,6 +18,7 @@ from tiltmeter.records import Fault
 from tiltmeter.store import RunDirectory, StepFile
 
 PATIENCE = 3  # complete later steps before a step is measured without its missing ranks
+GIVEN_UP = 16  # later steps of any rank: more than a rank's writer can be behind, so the missing one is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Step:
     files: tuple[StepFile, ...]
     missing: tuple[int, ...]  # ranks
     sha256: str | None = None  # what the files must be, together, when a journal says so
+    unreadable: tuple[int, ...] = ()  # ranks that could not be read then, when a journal says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class LiveArrivals:
             if name not in reported:
                 error = f"{name}: a step was written twice by one rank; the first was kept, this one is not measured"
                 yield Trouble(Fault(attempt, last, "store", error))
+        for name, why in self.run.troubles(attempt).items():
+            if name not in reported:
+                yield Trouble(Fault(attempt, last, "store", f"{name}: {why}"))
         damaged: list[str] = []
         waiting: dict[int, list[StepFile]] = {}
         for file in self.run.files(attempt, damaged):
@@ -122,7 +127,9 @@ class LiveArrivals:
         complete = sorted(step for step, files in waiting.items() if len(files) >= ranks)
         for step in sorted(waiting):
             files = waiting[step]
-            if len(files) < ranks and not over and sum(later > step for later in complete) < PATIENCE:
+            hopeful = sum(later > step for later in complete) < PATIENCE
+            hopeful = hopeful and sum(later > step for later in waiting) < GIVEN_UP
+            if len(files) < ranks and not over and hopeful:
                 return
             present = {file.rank for file in files}
             yield Step(attempt, step, tuple(files), tuple(rank for rank in range(ranks) if rank not in present))
@@ -157,4 +164,5 @@ class RecordedArrivals:
             where = f"step {event.step} of attempt {event.attempt}"
             raise StoreError(f"{where} cannot be replayed: the file of rank {lost[0]} is gone")
         files = tuple(known[rank] for rank in ranks)
-        return Step(event.attempt, event.step, files, tuple(expand(event.data["missing"])), event.data["sha256"])
+        missing, unreadable = expand(event.data["missing"]), expand(event.data["unreadable"])
+        return Step(event.attempt, event.step, files, tuple(missing), event.data["sha256"], tuple(unreadable))

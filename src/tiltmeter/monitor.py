@@ -33,11 +33,16 @@ def follow(
     `parent`: the trainer's process; when it is gone, what is stored is measured and the monitor ends. `give_up`: asked
     when there is nothing to do. A disk that refuses a line is met by starting over from what it holds.
     """
-    with only_monitor(run):
+
+    def orphan() -> bool:
+        return parent is not None and os.getppid() != parent
+
+    # Beside a trainer, wait for whoever measures now: they may leave before the run ends.
+    with only_monitor(run, wait=lambda: parent is not None and not orphan()):
         watch: Watch | None = None
         try:
             while True:
-                orphaned = parent is not None and os.getppid() != parent
+                orphaned = orphan()
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
@@ -66,16 +71,21 @@ def follow(
 
 
 @contextmanager
-def only_monitor(run: RunDirectory) -> Iterator[None]:
-    """Hold the run's monitor lock; a second monitor on the same directory is refused."""
+def only_monitor(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again."""
     folder = run.path / "cache"
     folder.mkdir(exist_ok=True)
     handle = os.open(folder / "monitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise AttachError(f"{run.path} already has a monitor; `tiltmeter show {run.path}` reads along") from error
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if not wait():
+                    message = f"{run.path} already has a monitor; `tiltmeter show {run.path}` reads along"
+                    raise AttachError(message) from error
+                time.sleep(RETRY_SECONDS)
         yield
     finally:
         os.close(handle)

@@ -6,8 +6,10 @@ three in a row the part is switched off until the next attempt, and shown as off
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,19 +66,24 @@ class Panel:
         for item in measured:
             for fold in self._derived:
                 if item.name in fold.watches:
-                    out = self._guard(fold.name, item, lambda f=fold, r=item: f.fold(r))  # type: ignore[misc]
-                    if out is not None and np.isfinite(out.value):
+                    out = self._guard(fold.name, item, lambda f=fold, r=item: _sound(f.fold(r), Reading))  # type: ignore[misc]
+                    if out is not None:
                         derived.append(out)
         for item in (*measured, *derived):
             for part in self._warning if history else (*self._alarming, *self._warning):
                 if item.name in part.watches:
                     name = f"{part.name}:{item.name}"
-                    alarm = self._guard(name, item, lambda p=part, r=item: p.update(r))  # type: ignore[misc]
+                    alarm = self._guard(name, item, lambda p=part, r=item: _sound(p.update(r), Alarm))  # type: ignore[misc]
                     if alarm is not None:
                         alarms.append(alarm)
         if history:
             self._failed = []  # faults of those steps are on record where they happened
         return derived, alarms
+
+    def rewind(self, attempt: int, step: int) -> list[Alarm]:
+        """Tell the alarms that a new attempt begins at this step; those that this resolves."""
+        told = [part.rewind(attempt, step) for part in self._alarming if hasattr(part, "rewind")]
+        return [alarm for alarm in told if alarm is not None]
 
     def close_step(self, recorded: Iterable[Fault] | None = None) -> list[Fault]:
         """This step's faults, with the parts that are off from now on. `recorded`: as the journal had them instead."""
@@ -103,6 +110,19 @@ class Panel:
                 log.warning("%s failed at step %d: %s", part, at.step, text)
             self._failed.append(Fault(at.attempt, at.step, part, text))
             return None
+
+
+Record = TypeVar("Record", Reading, Alarm)
+
+
+def _sound(answer: Record | None, kind: type[Record]) -> Record | None:
+    """What a fold answered, if the journal can hold it; else it is the part's fault, and stays inside the boundary."""
+    if answer is None:
+        return None
+    if not isinstance(answer, kind):
+        raise ContractError(f"answered with a {type(answer).__name__}, not a {kind.__name__}")
+    json.dumps(asdict(answer), allow_nan=False)
+    return answer
 
 
 def lacking(part: Instrument, batch: RolloutBatch) -> list[str]:

@@ -162,6 +162,17 @@ class RunDirectory:
                 found[int(entry.name.split(".")[0])] = _read_json(Path(entry.path))
         return dict(sorted(found.items()))
 
+    def tell_trouble(self, attempt: int, rank: int, why: str) -> None:
+        """Leave word, once, that a batch never became a file: where no file follows, nothing else would say so."""
+        path = self.path / "rollouts" / str(attempt) / f"{rank}.trouble.json"
+        if not path.exists():
+            publish(path, [json.dumps({"why": why}).encode()])
+
+    def troubles(self, attempt: int) -> dict[str, str]:
+        """What ranks said of batches that never became files, by file name."""
+        told = [e for e in entries(self.path / "rollouts" / str(attempt)) if e.name.endswith(".trouble.json")]
+        return {e.name: str(_read_json(Path(e.path)).get("why", "")) for e in told if not e.name.startswith(".")}
+
     def ended(self, attempt: int) -> bool:
         return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
 

@@ -41,6 +41,7 @@ class Story:
         default_factory=list
     )  # time written, rows, infra rows of the last steps
 
+    unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
 
     @classmethod
@@ -70,6 +71,8 @@ class Story:
                 fault = record_of(event)
                 assert isinstance(fault, Fault)
                 self.faults.append(fault)
+                if fault.part in ("store", "file"):
+                    self.unmeasured.append(fault)
                 if fault.off:
                     self.off[fault.part] = fault.error
             case "note" if event.data.get("note") == "absent":
@@ -130,18 +133,18 @@ class Story:
         spans = self.spans()
         found = []
         for told in self.alarms.values():
-            if told[0][2].tier == "warning":
+            if told[0][2].tier != tier:
+                continue
+            if tier == "warning":
                 told = [item for item in told if item[1] < spans.get(item[0], -1)]
-            else:
-                told = [item for item in told if item[2].tier == tier]
-            if told and told[0][2].tier == tier and all(alarm.resolved is None for _, _, alarm in told):
+            if told and all(alarm.resolved is None for _, _, alarm in told):
                 found.append(told[-1][2])
         return tuple(found)
 
     @property
     def lost(self) -> tuple[int, int]:
-        """Batches the trainer's side had to thin or drop, of how many, over all ranks and attempts."""
-        return sum(self.losses.values()), sum(self.seen.values())
+        """Batches that were thinned, dropped or not measured, of how many, over all ranks and attempts."""
+        return sum(self.losses.values()) + len(self.unmeasured), sum(self.seen.values())
 
     @property
     def pace(self) -> float:

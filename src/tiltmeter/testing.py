@@ -21,7 +21,7 @@ from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
-from tiltmeter.journal import event, record_of
+from tiltmeter.journal import event, parse, record_of
 from tiltmeter.panel import lacking, shape
 from tiltmeter.records import COLUMNS, NUMBER_COLUMNS, RAGGED_COLUMNS, Alarm, Floats, Ragged, Reading, RolloutBatch
 
@@ -52,7 +52,7 @@ def check_derived(make: Callable[[], Derived]) -> None:
         one, two = make(), make()
         for reading in readings:
             answer = one.fold(reading)
-            _require(_same(answer, two.fold(reading)), f"{derived.name} gave two answers to the same readings")
+            _require(answer == two.fold(reading), f"{derived.name} gave two answers to the same readings")
             if answer is not None:
                 key = (answer.attempt, answer.step, answer.name)
                 _require(key == (reading.attempt, reading.step, derived.name), f"{derived.name} answered for {key}")
@@ -226,7 +226,8 @@ def _check_alarms(make: Callable[[], Detector], readings: list[Reading]) -> None
         if alarm is None:
             continue
         _require(alarm.detector == one.name and alarm.tier == one.tier, f"{one.name} signed an alarm with another name")
-        _require(record_of(event(alarm, alarm.attempt, alarm.step, "")) == alarm, f"{one.name}: not a plain record")
+        told = parse(event(alarm, alarm.attempt, alarm.step, "").line())
+        _require(told is not None and record_of(told) == alarm, f"{one.name}: not a plain record")
         if alarm.resolved is None:
             _require(opened is None, f"{one.name} opened a second alarm before the first was resolved")
             _require(alarm.step == reading.step, f"{one.name} raised an alarm for another step than it was shown")
@@ -290,10 +291,6 @@ def _arrays(batch: RolloutBatch) -> Iterator[Any]:
 
 def _fingerprint(batch: RolloutBatch) -> tuple[object, ...]:
     return (batch.prompt, batch.completion, tuple(batch.rewards), *(array.tobytes() for array in _arrays(batch)))
-
-
-def _same(one: Reading | None, two: Reading | None) -> bool:
-    return one == two
 
 
 def _tail(n: int, p: float, k: int) -> float:

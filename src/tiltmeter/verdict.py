@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tiltmeter.durable import entries
 from tiltmeter.journal import Event, Tail
 from tiltmeter.records import Alarm
 from tiltmeter.store import RunDirectory
@@ -27,6 +26,7 @@ RECENT_STEPS = 40  # two blocks of the alarm's bet: older gold says nothing abou
 LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
 PATIENCE_SECONDS = 60.0
+UNKNOWN_PACE_SECONDS = 600.0  # before two steps have shown how long one takes: a model is loaded, a step is long
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,13 @@ class Ages:
 
     data: float
     waiting: float | None  # None: nothing waits
-    behind: int = 0  # steps
+    behind: int = 0  # steps that are stored and not measured, or 1 for an attempt nobody has looked at
+    over: bool = False  # every rank has closed: what is not measured now is late, not on its way
 
 
-def judge(story: Story, ages: Ages) -> Verdict:
-    """The state function."""
-    checks = examine(story, ages)
+def judge(story: Story, ages: Ages, *, impatient: bool = False) -> Verdict:
+    """The state function. `impatient`: a step that waits at all is too much, for an answer that will be the last."""
+    checks = examine(story, ages, impatient=impatient)
     alarms, warnings = story.open("alarm"), story.open("warning")
     return decide(checks, alarms, warnings, story)
 
@@ -93,9 +94,9 @@ def decide(checks: Mapping[str, Check], alarms: Iterable[Alarm], warnings: Itera
     return Verdict(state, sentence, checks, alarms, warnings)
 
 
-def examine(story: Story, ages: Ages) -> dict[str, Check]:
+def examine(story: Story, ages: Ages, *, impatient: bool = False) -> dict[str, Check]:
     """The eight counts of a run that may be called healthy."""
-    patience = max(3.0 * story.pace, PATIENCE_SECONDS)
+    patience = max(3.0 * story.pace, PATIENCE_SECONDS) if story.pace else UNKNOWN_PACE_SECONDS
     live = story.attempt is None or story.attempt not in story.ended
     needed = [part for part in story.detectors if part["tier"] == "alarm"]
     least = max((int(part["least"]) for part in needed), default=0)
@@ -103,7 +104,7 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
     off += [name for name in story.off if any(name in part["watches"] for part in needed)]
     lost, seen = story.lost
     rows, infra = sum(item[1] for item in story.recent), sum(item[2] for item in story.recent)
-    waiting = ages.waiting is not None and ages.waiting > patience
+    waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
     spans = story.spans()
     attempt, newest = story.last_bet or (-1, -1)
     recent = newest < spans.get(attempt, -1) and story.last_step - newest <= RECENT_STEPS
@@ -112,8 +113,8 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
     return {
         "monitor": Check(
             not waiting and bool(story.steps),
-            f"the monitor is {ages.behind} steps behind; start it with: tiltmeter watch RUN"
-            if waiting or ages.behind
+            f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter watch RUN"
+            if ages.behind
             else "no step has been measured yet"
             if not story.steps
             else "every stored step is measured",
@@ -123,7 +124,10 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
             "the run has ended" if not live else f"the trainer was last heard of {_span(ages.data)} ago",
         ),
         "gold": Check(enough and story.gold_differs, _about_gold(story, max(least, 1), enough)),
-        "gold_recent": Check(recent, f"newest gold is of step {newest}, the run is at {story.last_step}"),
+        "gold_recent": Check(
+            recent,
+            f"newest gold is of step {newest}, the run is at {story.last_step}" if story.last_bet else "no gold so far",
+        ),
         "detectors": Check(
             bool(needed) and not off,
             f"switched off: {', '.join(off)}"
@@ -132,10 +136,17 @@ def examine(story: Story, ages: Ages) -> dict[str, Check]:
             if needed
             else "no alarm detector is set up",
         ),
-        "ranks": Check(not gaps, f"ranks missing at step {gaps[-1]}" if gaps else "all ranks are there"),
+        "ranks": Check(
+            not gaps,
+            f"ranks missing at step {gaps[-1]}; if only one process observes, pass ranks=1"
+            if gaps
+            else "all ranks are there",
+        ),
         "kept": Check(
             seen > 0 and lost < LOST_SHARE * seen,
-            f"{lost} of {seen} batches were thinned or dropped" if seen else "the trainer's counters are missing",
+            f"{lost} of {seen} batches were thinned, dropped or not measured"
+            if seen
+            else "the trainer's counters are missing",
         ),
         "scored": Check(
             rows > 0 and infra < INFRA_SHARE * rows,
@@ -154,12 +165,12 @@ class Look:
         self.events: list[Event] = []
         self._tail = Tail(run.path / "events")
 
-    def now(self) -> Verdict:
+    def now(self, *, impatient: bool = False) -> Verdict:
         for event in self._tail.poll():
             self.story.add(event)
             self.events.append(event)
         self.story.skipped = self._tail.skipped
-        return judge(self.story, ages(self.run, self.story))
+        return judge(self.story, ages(self.run, self.story), impatient=impatient)
 
 
 def look(run: RunDirectory) -> tuple[Verdict, Story, list[Event]]:
@@ -170,21 +181,20 @@ def look(run: RunDirectory) -> tuple[Verdict, Story, list[Event]]:
 
 def ages(run: RunDirectory, story: Story) -> Ages:
     """How old the newest rollouts are and how long the oldest unmeasured ones have waited, by their files' times."""
-    now = time.time()
-    newest, oldest_waiting, behind = 0.0, None, 0
-    for attempt in run.attempts()[-1:]:
-        done = story.done.get(attempt, -1)
-        for entry in entries(run.path / "rollouts" / str(attempt)):
-            if entry.name.endswith(".parquet") and not entry.name.startswith("."):
-                stamp = entry.stat(follow_symlinks=False).st_mtime
-                newest = max(newest, stamp)
-                head = entry.name.split("-")[0]
-                if ".conflict-" not in entry.name and head.isdecimal() and int(head) > done:
-                    oldest_waiting = stamp if oldest_waiting is None else min(oldest_waiting, stamp)
-                    behind += 1
-    started = newest or max((float(f.get("started", 0.0)) for f in story.attempts.values()), default=0.0)
-    waiting = None if oldest_waiting is None else max(0.0, now - oldest_waiting)
-    return Ages(max(0.0, now - started), waiting, behind)
+    now, attempts = time.time(), run.attempts()
+    if not attempts:
+        return Ages(max(0.0, now - (run.path / "run.json").stat().st_mtime), None)
+    last = attempts[-1]
+    started = float(run.attempt(last).get("started", now))
+    stamps = {file.step: file.path.stat().st_mtime for file in run.files(last, [])}
+    waiting = [stamp for step, stamp in stamps.items() if step > story.done.get(last, -1)]
+    newest = max(stamps.values(), default=started)
+    if not waiting and story.recent and story.done.get(last) is not None:
+        newest = min(newest, story.recent[-1][0] or newest)  # a copy of a run is no younger than the run
+    if last not in story.attempts:
+        waiting.append(started)  # nobody has looked at this attempt
+    oldest = max(0.0, now - min(waiting)) if waiting else None
+    return Ages(max(0.0, now - newest), oldest, len(waiting), run.ended(last))
 
 
 def _about_gold(story: Story, least: int, enough: bool) -> str:

@@ -21,8 +21,8 @@ from tiltmeter.journal import Event, Journal, Tail, event, event_id, reading_eve
 from tiltmeter.lineage import lineage
 from tiltmeter.panel import Panel
 from tiltmeter.ranks import LOSSES, account, combined, expand, spans
-from tiltmeter.records import FLAGS, Fault, RolloutBatch
-from tiltmeter.store import RunDirectory
+from tiltmeter.records import FLAGS, Alarm, Fault, RolloutBatch
+from tiltmeter.store import RunDirectory, StepFile
 
 
 class Watch:
@@ -97,17 +97,16 @@ class Watch:
 
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
-        self._enter(attempt, step)
-        made: list[Event] = []
+        made = [event(alarm, attempt, step, self._digest) for alarm in self._enter(attempt, step)]
         batches: list[RolloutBatch] = []
         hashes: dict[int, str] = {}
         counters: dict[int, dict[str, Any]] = {}
-        unreadable: list[int] = []
+        unreadable = list(arrival.unreadable)
         written = 0.0
         facts: dict[str, Any] = {}
         for file in arrival.files:
             try:
-                batch, facts, digest = self.run.read(file)
+                batch, facts, digest = self._read(file)
             except StoreError as error:
                 if arrival.sha256 is not None:
                     raise
@@ -132,6 +131,16 @@ class Watch:
             data |= {"segment": self._segment, "fingerprint": batch.fingerprint}
         made.append(Event("step_done", attempt, step, data, event_id("step_done", attempt, step, self._digest)))
         return made
+
+    def _read(self, file: StepFile) -> tuple[RolloutBatch, dict[str, Any], str]:
+        """A file of a step; if it was packed since it was listed, its packed copy."""
+        try:
+            return self.run.read(file)
+        except StoreError:
+            again = [other for other in self.run.find(file.attempt, file.step) if other.rank == file.rank]
+            if not again or again[0].path == file.path:
+                raise
+            return self.run.read(again[0])
 
     def _measure(self, batch: RolloutBatch) -> list[Event]:
         attempt, step = batch.attempt, batch.step
@@ -178,11 +187,14 @@ class Watch:
                 made.append(event(fault, attempt, step, self._digest))
         return made
 
-    def _enter(self, attempt: int, step: int, before: float = float("inf")) -> None:
-        """At an attempt's first step, give the folds the history that this lineage had then, and no other."""
+    def _enter(self, attempt: int, step: int, before: float = float("inf")) -> list[Alarm]:
+        """At an attempt's first step, give the folds the history that this lineage had then, and no other.
+
+        Returns the alarms that going back to this step resolves.
+        """
         self._first.setdefault(attempt, step)
         if attempt == self._current:
-            return
+            return []
         self._current = attempt
         self.panel.renew()
         limits = lineage(attempt, self._attempts, self._first)
@@ -193,6 +205,7 @@ class Watch:
                 past[done.attempt].append(found)
         for found in (item for items in past.values() for item in items):
             self.panel.fold(readings_of(found), history=True)
+        return self.panel.rewind(attempt, step)
 
     def _restore(self) -> Journal:
         """Everything remembered, from what the journal says; then a writing end that continues it."""
@@ -275,7 +288,8 @@ def _gold_differs(batch: RolloutBatch) -> bool:
     if batch.gold is None or batch.reward is None:
         return batch.gold is not None
     both = np.isfinite(batch.gold) & np.isfinite(batch.reward)
-    return bool((batch.gold[both] != batch.reward[both]).any())
+    # Within rounding: a reward kept in float32 and the same numbers in float64 are one function.
+    return not np.allclose(batch.gold[both], batch.reward[both], rtol=1e-4, atol=1e-6)
 
 
 def _unscored(batch: RolloutBatch) -> dict[str, dict[str, int]]:

@@ -35,6 +35,7 @@ _PLAIN = (str, int, float, type(None))
 
 log = logging.getLogger("tiltmeter")
 Columns = Mapping[str, Any]
+WAKE: tuple[Any, int, bool] = ({}, 0, True)  # an entry that holds no batch
 
 
 class Writer:
@@ -91,6 +92,7 @@ class Writer:
         with self._lock:
             self.counters["seen"] += 1
         self._lose("dropped", 0, f"{type(error).__name__}: {str(error)[:200]}")
+        self._queue.put(WAKE)  # so that the thread leaves word of it
 
     def close(self, timeout: float = FLUSH_SECONDS) -> bool:
         """Flush for at most `timeout` seconds and leave the closing counters; whether all of it was written."""
@@ -102,11 +104,15 @@ class Writer:
 
     def _work(self) -> None:
         while (entry := self._queue.get()) is not None:
+            if entry is WAKE:
+                self._tell()
+                continue
             item, size, thinner = entry
             try:
                 self._store(item, size, thinner)
             except Exception as error:  # noqa: BLE001  # the boundary of the trainer's process: a batch is lost, the run is not
                 self._lose("dropped", size, f"{type(error).__name__}: {str(error)[:200]}")
+                self._tell()
             finally:
                 if not thinner:
                     self._got[0] += 1
@@ -126,6 +132,12 @@ class Writer:
                     log.warning("the closing counters could not be written: %s", error)
                 else:
                     time.sleep(pause)
+
+    def _tell(self) -> None:
+        try:
+            self.run.tell_trouble(self.attempt, self.rank, f"a batch was not stored: {self.faults[-1]}")
+        except OSError as error:
+            log.warning("a lost batch could not be reported: %s", error)
 
     def _store(self, item: RolloutBatch | Columns, size: int, thinner: bool) -> None:
         batch = item if isinstance(item, RolloutBatch) else from_columns(**item)

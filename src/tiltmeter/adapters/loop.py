@@ -22,13 +22,13 @@ from typing import Any, Literal
 
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
-from tiltmeter.config import load
+from tiltmeter.config import Config
 from tiltmeter.durable import sweep
 from tiltmeter.errors import AttachError
 from tiltmeter.fingerprint import fingerprint as fingerprint_of
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import Verdict, look
+from tiltmeter.verdict import Look, Verdict
 from tiltmeter.writer import Writer, owned
 
 MONITOR_RESTARTS = 3
@@ -56,8 +56,8 @@ def open_run(
     """Start (or resume) a run in `directory`, and its monitor in a process of its own.
 
     `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
-    step observed. `rank`, `ranks`, `launch`: for several writing processes; from torchrun's or SLURM's environment if
-    not given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
+    step observed. `rank`, `ranks`, `launch`: for several writing processes; taken from torchrun's environment if not
+    given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
     `weights`: the reward functions, so that a change of them is noticed. `plugins`: your own instruments, derived
     readings or detectors, each as `file.py:Class`. `on_full="wait"`: rather slow training down than thin a batch.
     `logprobs`: fp32 (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
@@ -73,10 +73,9 @@ def open_run(
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
-    for plugin in plugins:
-        load(plugin)  # a name that does not load must fail here, not in the monitor's log
-    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
-    ranks = int(os.environ.get("WORLD_SIZE", "1")) if ranks is None else ranks
+    _try_plugins(plugins)
+    rank = _from_environment("RANK", 0) if rank is None else rank
+    ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
     launch = launch or _launch_id(ranks)
@@ -142,6 +141,7 @@ class Run:
     def observe(self, batch: RolloutBatch | None = None, /, *, give: bool = False, **columns: Any) -> None:
         """Hand over one optimiser step: a `RolloutBatch`, or columns by name (`step`, `group`, `reward`, ...).
 
+        Once per step and rank: a second batch under the same step is kept but not measured, and the run says so.
         Numeric columns are copied, because trainers reuse buffers; with `give=True` they are taken as they are and the
         caller must not write to them again.
         """
@@ -175,14 +175,12 @@ class Run:
         """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
         if self._run is None:
             raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
-        deadline = time.monotonic() + timeout
+        view, deadline = Look(self._run), time.monotonic() + timeout
         while True:
-            verdict, story, _ = look(self._run)
-            files = [file.step for file in self._run.files(self.attempt)]
-            caught_up = (self._open or self.attempt in story.ended) and story.done.get(self.attempt, -1) >= max(
-                files, default=-1
-            )
-            if caught_up or time.monotonic() > deadline:
+            verdict = view.now(impatient=True)
+            stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
+            known = self._open or self.attempt in view.story.ended
+            if (known and view.story.done.get(self.attempt, -1) >= stored) or time.monotonic() > deadline:
                 return verdict
             time.sleep(0.1)
 
@@ -237,6 +235,24 @@ class Monitor:
 
     def release(self) -> None:
         self._released = True
+
+
+def _try_plugins(plugins: Sequence[str]) -> None:
+    """What does not load or start must fail here, not in the monitor's log."""
+    try:
+        if plugins:
+            _ = Config.standard(plugins).digest
+    except AttachError:
+        raise
+    except Exception as error:
+        raise AttachError(f"a plug-in cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _from_environment(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isdecimal():
+        raise AttachError(f"the environment variable {name} is {value!r}, not a whole number: pass rank= and ranks=")
+    return int(value)
 
 
 def _launch_id(ranks: int) -> str:

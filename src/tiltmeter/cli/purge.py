@@ -28,7 +28,7 @@ def purge(
     """
     directory = RunDirectory(run)
     directory.identity()
-    if not yes:
-        typer.confirm(f"Delete stored rollouts of {run.name}?", abort=True)
+    if not yes and not typer.confirm(f"Delete stored rollouts of {run.name}?"):
+        raise typer.Exit(2)
     deleted = purge_run(directory, before=before, days=days)
     Console(highlight=False, markup=False).out(f"{deleted} files deleted")

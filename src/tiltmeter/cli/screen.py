@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -16,7 +17,7 @@ from rich.text import Text
 from tiltmeter.encode import terminal, visible
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
-from tiltmeter.records import Alarm, RolloutBatch
+from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story, series
 from tiltmeter.verdict import ICONS, Verdict
@@ -72,9 +73,9 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
         lines += gold_peak(events, story)
     lost, seen = story.lost
     if lost and verdict.checks["kept"].ok:
-        lines.append(f"{lost} of {seen} batches were thinned or dropped.")
-    if story.faults and not story.steps:
-        lines.append(f"Last fault: {story.faults[-1].part}: {story.faults[-1].error}")
+        lines.append(f"{lost} of {seen} batches were thinned, dropped or not measured.")
+    if story.unmeasured:
+        lines.append(f"Not measured: {len(story.unmeasured)}, the last: {story.unmeasured[-1].error}")
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
     if story.absent:
@@ -191,8 +192,8 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "completions": story.rows,
             "labels": story.labels,
             "checks": {name: asdict(check) for name, check in verdict.checks.items()},
-            "alarms": [_alarm(alarm) for alarm in verdict.alarms],
-            "warnings": [_alarm(alarm) for alarm in verdict.warnings],
+            "alarms": [asdict(alarm) for alarm in verdict.alarms],
+            "warnings": [asdict(alarm) for alarm in verdict.warnings],
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in found.items()},
             "absent": dict(story.absent),
             "off": story.off,
@@ -205,19 +206,22 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
     )
 
 
-def _alarm(alarm: Alarm) -> dict[str, Any]:
-    return asdict(alarm)
-
-
 def emit(
     run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event], *, json_: bool, plain_: bool
 ) -> None:
     """Print in the form asked for."""
-    if json_:
-        Console(soft_wrap=True, highlight=False, markup=False).out(as_json(run, verdict, story, events))
-    elif plain_:
-        out = Console(soft_wrap=True, highlight=False, markup=False, no_color=True)
-        for line in plain(run, verdict, story, events):
-            out.out(line.encode("ascii", "backslashreplace").decode())
-    else:
-        Console(highlight=False, markup=False).print(screen(run, verdict, story, events))
+    console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
+    with console.capture() as capture:
+        if json_:
+            console.out(as_json(run, verdict, story, events))
+        elif plain_:
+            for line in plain(run, verdict, story, events):
+                console.out(line.encode("ascii", "backslashreplace").decode())
+        else:
+            console.print(screen(run, verdict, story, events))
+    try:
+        sys.stdout.write(capture.get())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has seen enough. The exit code is the verdict's all the same, so nobody may write to the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

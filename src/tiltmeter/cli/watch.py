@@ -68,9 +68,10 @@ def watch(
             return not view.now().checks["fresh"].ok
 
         try:
-            follow(directory, config, give_up=silent, on_poll=refresh)
-        except AttachError:
-            _read_along(view, refresh)
+            try:
+                follow(directory, config, give_up=silent, on_poll=refresh)
+            except AttachError:
+                _read_along(view, refresh)
         except KeyboardInterrupt:
             pass  # the verdict so far is the answer
     verdict = view.now()

@@ -14,7 +14,8 @@ from tiltmeter.records import Alarm, Reading, Tier
 class Detector(Protocol):
     """`update` sees every reading it watches, in order, and answers with an alarm when it opens or resolves one.
 
-    Tier "alarm": a proved bound `alpha` per run; its state goes on through rewinds. Tier "warning": everything else;
+    Tier "alarm": a proved bound `alpha` per run; its state goes on through rewinds, of which it is told by
+    `rewind(attempt, step)` if it has that method. Tier "warning": everything else;
     its state follows the current lineage of attempts. The `repr` of a fresh detector states its settings.
     """
 

@@ -49,16 +49,19 @@ class Ledger:
             worst.place(0, (-1.0,) * count)
         return count
 
+    def rewind(self, attempt: int, step: int) -> Alarm | None:
+        """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
+        if self._open is None or attempt == self._open.attempt or step > self._open.onset:
+            return None
+        resolved = replace(self._open, resolved=step)
+        self._open = None
+        self._arming += 1
+        self._bets = Bets(self.block)
+        return resolved
+
     def update(self, reading: Reading) -> Alarm | None:
         if self._open is not None:
-            if reading.attempt == self._open.attempt or reading.step > self._open.onset:
-                return None
-            resolved = replace(self._open, resolved=reading.step)
-            self._open = None
-            self._arming += 1
-            self._bets = Bets(self.block)
-            self._bets.place(reading.step, reading.values)
-            return resolved
+            return None
         self._bets.place(reading.step, reading.values)
         threshold = log(1.0 / share_of(self.alpha, self._arming))
         if self._bets.evidence < threshold:
