@@ -97,7 +97,8 @@ class Watch:
 
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
-        made = [event(alarm, attempt, step, self._digest) for alarm in self._enter(attempt, step)]
+        resolved = self._enter(attempt, step)
+        made: list[Event] = []
         batches: list[RolloutBatch] = []
         hashes: dict[int, str] = {}
         counters: dict[int, dict[str, Any]] = {}
@@ -121,6 +122,7 @@ class Watch:
         if arrival.sha256 not in (None, combined(hashes)):
             raise StoreError(f"step {step} of attempt {attempt}: the files are not those that were measured")
         told = account(counters)
+        made += [event(alarm, attempt, step, self._digest) for alarm in resolved]
         made += self._lost(attempt, step, told)
         data: dict[str, Any] = {"ranks": spans(hashes), "sha256": combined(hashes), "missing": spans(arrival.missing)}
         data |= {"unreadable": spans(unreadable), "rows": sum(map(len, batches)), "written": written, **told}
