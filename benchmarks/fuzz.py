@@ -388,6 +388,10 @@ class DifferenceError(AssertionError):
     """Something did not come back as it went in."""
 
 
+class NonFiniteError(DifferenceError):
+    """A reading was made of nothing, or is no number."""
+
+
 def compare(got: RolloutBatch, truth: Truth, names: list[str] | None = None) -> None:
     """Raise `DifferenceError` unless the batch says exactly what the truth says."""
     _same("rows", len(got), truth.rows)
@@ -475,7 +479,7 @@ def finite(measured: list[Reading], derived: list[Reading]) -> None:
     """Raise `DifferenceError` unless every reading is of something, finite, and comes back from its journal line."""
     for reading in (*measured, *derived):
         if not all(map(math.isfinite, (reading.value, *reading.values))):
-            raise DifferenceError(f"a reading is not finite: {reading}")
+            raise NonFiniteError(f"a reading is not finite: {reading}")
         if reading.n < 1:
             raise DifferenceError(f"a reading of nothing: {reading}")
     line = parse(reading_event(0, 0, measured, derived, "fuzz").line())
@@ -534,6 +538,9 @@ def refused(columns: dict[str, Any]) -> None:
     raise DifferenceError(f"{columns} was accepted")
 
 
+FAILURES = ("crashes", "differences", "non_finite_readings")
+ENOUGH = 20  # failures in one process: more would say the same
+
 # -- the campaign -----------------------------------------------------------------------------------------------------
 
 
@@ -548,9 +555,19 @@ def campaign(batches: int, files: int, seed: int, jobs: int) -> dict[str, float 
             seeds = [seed * 1000 + job for job in range(jobs)]
             for found in pool.map(fuzz, shares, [-(-files // jobs)] * jobs, seeds):
                 count += found
-    kept = ("batches", "rows", "packs", "file_each", "measured", "readings", "refused", "dropped", "long_texts")
+    kept = (
+        "batches",
+        "rows",
+        "packs",
+        "file_each",
+        "measured",
+        "readings",
+        "refused",
+        "dropped",
+        "long_texts",
+        *FAILURES,
+    )
     figures: dict[str, float | int | str | bool] = {name: count[name] for name in kept}
-    figures |= {"crashes": 0, "differences": 0, "non_finite_readings": 0}  # the first of any of these ends the run
     return figures | {
         "jobs": jobs,  # each has its own stream of random numbers: part of what makes a run repeatable
         "seconds": round(time.monotonic() - started, 1),
@@ -559,20 +576,25 @@ def campaign(batches: int, files: int, seed: int, jobs: int) -> dict[str, float 
 
 
 def fuzz(batches: int, files: int, seed: int) -> Counter[str]:
-    """One process's share. The first crash, difference or non-finite reading raises, and says where it was."""
+    """One process's share. A crash, difference or non-finite reading is counted and told, with the place to find it."""
     cpu = time.process_time()
     rng = random.Random(seed)
     count: Counter[str] = Counter()
     panel = Panel(Config.standard(), strict=True)
+    turn = 0
     while count["batches"] < batches:
+        turn += 1
         try:
             pack(rng, panel, min(PACK, batches - count["batches"]), count)
-        except Exception as error:
-            error.add_note(f"seed {seed}, pack {count['packs']}, about batch {count['batches']}")
-            raise
-        if count["packs"] % 100 == 0:  # alarms open and close: a fresh panel now and then sees both
-            panel = Panel(Config.standard(), strict=True)
-            long_texts(rng, count)
+            if turn % 100 == 0:  # alarms open and close: a fresh panel now and then sees both
+                panel = Panel(Config.standard(), strict=True)
+                long_texts(rng, count)
+        except Exception as error:  # whatever it is, it is what this looks for
+            place = f"seed {seed}, pack {count['packs']}, about batch {count['batches']}"
+            sys.stderr.write(f"{place}: {type(error).__name__}: {str(error)[:500]}\n")
+            count[FAILURES[isinstance(error, DifferenceError) + isinstance(error, NonFiniteError)]] += 1
+            if sum(count[name] for name in FAILURES) >= ENOUGH:
+                raise
     with tempfile.TemporaryDirectory(prefix="tiltmeter-fuzz-", dir=_memory()) as home:
         file_each(rng, files, Path(home), count)
         dropped_by_a_run(Path(home) / "malformed", count)
@@ -715,7 +737,7 @@ def main() -> int:
     else:
         for name, value in figures.items():
             print(f"{name:24} {value}")
-    return 0
+    return 1 if any(figures[name] for name in FAILURES) else 0
 
 
 if __name__ == "__main__":

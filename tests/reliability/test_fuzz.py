@@ -89,8 +89,7 @@ def test_a_store_that_changes_a_little_is_caught(
 ) -> None:
     real = fuzz.from_table
     monkeypatch.setattr(fuzz, "from_table", lambda *args: mistake(real(*args)))
-    with pytest.raises(fuzz.DifferenceError):
-        fuzz.fuzz(1000, 0, seed=1)
+    assert fuzz.fuzz(1000, 0, seed=1)["differences"] > 0
 
 
 @pytest.mark.parametrize("error", (KeyError, OverflowError, AttributeError, None))
