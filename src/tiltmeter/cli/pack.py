@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
+from tiltmeter.cli.show import Run
 from tiltmeter.store import RunDirectory
 from tiltmeter.upkeep import pack as pack_run
-
-Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
 
 def pack(run: Run) -> None:

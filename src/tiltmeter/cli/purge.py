@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from tiltmeter.cli.show import Run
 from tiltmeter.store import RunDirectory
 from tiltmeter.upkeep import purge as purge_run
-
-Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
 
 def purge(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 from rich.console import Console
 
 from tiltmeter.cli.screen import emit
-from tiltmeter.cli.show import Json, Plain
+from tiltmeter.cli.show import Json, Plain, Run
 from tiltmeter.cli.watch import Plugins
 from tiltmeter.config import Config
 from tiltmeter.encode import log_line
@@ -17,8 +14,6 @@ from tiltmeter.replay import replay as replay_run
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story
 from tiltmeter.verdict import ages, judge
-
-Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
 
 def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = False) -> None:

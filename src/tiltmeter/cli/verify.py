@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tiltmeter.cli.show import Json
+from tiltmeter.cli.show import Json, Run
 from tiltmeter.encode import log_line
 from tiltmeter.store import RunDirectory
 from tiltmeter.upkeep import verify as verify_run
-
-Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
 
 def verify(run: Run, json: Json = False) -> None:

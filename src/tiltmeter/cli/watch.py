@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,14 +15,13 @@ from rich.live import Live
 from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
-from tiltmeter.cli.show import Json, Plain
+from tiltmeter.cli.show import Json, Plain, Run
 from tiltmeter.config import Config
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor import follow
 from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import Look
 
-Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Plugins = Annotated[
     list[str] | None,
     typer.Option(
