@@ -8,7 +8,7 @@ import pytest
 from tiltmeter.batches import from_columns
 from tiltmeter.writer import owned
 
-torch = pytest.importorskip("torch", reason="torch is not part of the base install; tried where an extra brings it")
+torch = pytest.importorskip("torch", reason="torch is not part of the base install; CI brings it for the main test run")
 
 
 def test_tensors_with_a_gradient_or_in_bfloat16_are_taken_as_they_are() -> None:
