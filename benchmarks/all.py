@@ -60,6 +60,19 @@ TARGETS = (
     Target("store", "write_us_per_token"),
     Target("store", "pack_us_per_token"),
     Target("store", "other_cores"),
+    Target("instruments", "self_bleu_vs_nltk_g8", ">=", 200.0),
+    Target("instruments", "self_bleu_vs_nltk_g64", ">=", 1000.0),
+    Target("instruments", "distinct_vs_diversity", ">=", 30.0),
+    Target("instruments", "panel_mtok_per_core_s", ">=", 2.0),
+    Target("instruments", "group_growth_8_to_512", "<=", 2.0),
+    Target("instruments", "length_growth_100_to_4000", "<=", 1.5),
+    Target("instruments", "panel_readings"),
+    Target("instruments", "share"),
+    Target("instruments", "other_cores"),
+    Target("refusal", "f1", ">=", 0.95),
+    Target("refusal", "precision"),
+    Target("refusal", "recall"),
+    Target("refusal", "string_match_f1"),
     Target("crash", "cycles"),
     Target("crash", "lost", "==", 0),
     Target("crash", "torn_reads", "==", 0),
@@ -75,7 +88,7 @@ TARGETS = (
     Target("bitflips", "verify_crashed", "==", 0),
     Target("bitflips", "journal_silent"),
 )
-SCRIPTS = ("handoff", "store", "crash", "fuzz", "bitflips")
+SCRIPTS = ("handoff", "store", "instruments", "refusal", "crash", "fuzz", "bitflips")
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
 
 _ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
@@ -135,6 +148,12 @@ def _rows(script: str, result: dict[str, object], *, quick: bool) -> list[dict[s
     rows: list[dict[str, object]] = []
     for target in listed:
         value = result[target.figure]
+        if isinstance(value, dict):  # one figure per part
+            rows += [
+                {"name": script, "figure": f"{target.figure}.{part}", "value": share, "target": "", "pass": ""}
+                for part, share in value.items()
+            ]
+            continue
         verdict, bound = "", f"{target.sign} {target.bound:.4g}" if target.sign else ""
         if target.full_only and quick:
             bound += ", full size"

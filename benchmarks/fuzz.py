@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from record import record
 from tiltmeter.adapters.loop import open_run
+from tiltmeter.baseline import Baseline
 from tiltmeter.batches import TOKEN_LIMIT, from_columns, join
 from tiltmeter.columns import TEXT_LIMIT, from_table, to_table
 from tiltmeter.config import Config
@@ -618,7 +619,7 @@ def pack(rng: random.Random, panel: Panel, size: int, count: Counter[str]) -> No
         batch = from_columns(**case.columns)
         _same("scalars", {n: v for n, v in batch.scalars.items() if math.isfinite(v)}, case.truth.scalars)
         if rng.randrange(PANEL_SHARE) == 0:
-            measured = panel.measure(batch, made[0] if made else None)
+            measured = panel.measure(batch, Baseline(made[0]) if made else None)
             derived, _ = panel.fold(measured)
             finite(measured, derived)
             count["measured"] += 1
@@ -636,7 +637,7 @@ def pack(rng: random.Random, panel: Panel, size: int, count: Counter[str]) -> No
         made = made[1:]
     joined = join(made, shared_groups=False)
     compare(_round_trip(joined), truth, list(made[0].rewards))
-    finite(panel.measure(joined, made[0]), [])
+    finite(panel.measure(joined, Baseline(made[0])), [])
 
 
 def _round_trip(batch: RolloutBatch) -> RolloutBatch:

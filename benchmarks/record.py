@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import tiltmeter
@@ -15,9 +16,7 @@ import tiltmeter
 RESULTS = Path(__file__).parent / "results"
 
 
-def record(
-    name: str, figures: dict[str, float | int | str | bool], *, seed: int, keep: bool = True
-) -> dict[str, object]:
+def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = True) -> dict[str, object]:
     """The figures with the command, seed and machine that made them; written unless `keep` is False (small sizes)."""
     result: dict[str, object] = {
         **figures,

@@ -14,7 +14,7 @@ SRC = Path(__file__).parent.parent / "src" / "tiltmeter"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "records", "stats", "ranks"),
     ("batches", "fingerprint", "durable", "lineage", "encode"),
-    ("seal", "columns", "journal"),
+    ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
     ("verdict", "upkeep", "writer"),
@@ -30,9 +30,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 TALKING = {"cli", "stats"}
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
-HEAVY = {"torch", "transformers", "trl", "ray", "starlette", "duckdb", "numba", "wandb"}
+HEAVY = {"torch", "transformers", "trl", "ray", "starlette", "duckdb", "wandb"}
 #: What the command line and the writer's side may use, by package.
-ONLY_IN = {"rich": {"cli", "encode"}, "typer": {"cli"}}
+ONLY_IN = {"rich": {"cli", "encode"}, "typer": {"cli"}, "numba": {"stats"}, "datasketches": {"stats"}}
 
 
 def imports(path: Path) -> list[tuple[int, str]]:

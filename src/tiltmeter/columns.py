@@ -89,7 +89,7 @@ def from_table(table: pa.Table, facts: Mapping[str, Any], attempt: int, step: in
         group=_numpy(table["group"]) if "group" in present else np.zeros(table.num_rows, np.int64),
         rewards=rewards,
         flags=flags,
-        scalars={name: value for name, value in facts.get("scalars", {}).items() if isinstance(value, float)},
+        scalars={name: float(value) for name, value in facts.get("scalars", {}).items()},
         fingerprint=facts.get("fingerprint", ""),
         **made,
     )

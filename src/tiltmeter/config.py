@@ -18,7 +18,7 @@ from tiltmeter import derived, detectors, instruments
 from tiltmeter.errors import AttachError
 
 #: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
-EVENTS = 1
+EVENTS = 2
 
 
 @dataclass(frozen=True)

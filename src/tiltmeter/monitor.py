@@ -40,6 +40,7 @@ def follow(
     # Beside a trainer, wait for whoever measures now: they may leave before the run ends.
     with only_monitor(run, wait=lambda: parent is not None and not orphan()):
         watch: Watch | None = None
+        warm = False
         try:
             while True:
                 orphaned = orphan()
@@ -63,6 +64,11 @@ def follow(
                 if not measured:
                     if ended or orphaned or give_up():
                         return
+                    if not warm:
+                        # Nothing to do yet: the moment to have kernels compiled, so that the first step is not late.
+                        watch.panel.warm()
+                        warm = True
+                        continue
                     # Listing a long run takes time: never spend more than a twentieth of a core on looking.
                     time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))
         finally:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tiltmeter.baseline import Baseline
+from tiltmeter.batches import from_columns
 from tiltmeter.config import Config
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
@@ -49,7 +51,18 @@ class Panel:
         """Instruments that cannot run on this batch, and the columns they would need."""
         return {part.name: ", ".join(lack) for part in self.config.instruments if (lack := lacking(part, batch))}
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> list[Reading]:
+    def warm(self) -> None:
+        """Call every instrument on a small batch, so that no step waits for kernels to be compiled."""
+        batch = specimen()
+        for baseline in (None, Baseline(batch)):
+            for part in self.config.instruments:
+                try:
+                    with np.errstate(all="ignore"):
+                        part.measure(batch, baseline)
+                except Exception:  # a part that fails will say so on a real step, with its fault
+                    log.debug("%s failed on the warm-up batch", part.name, exc_info=True)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> list[Reading]:
         """What every instrument reads off one step."""
         found: list[Reading] = []
         for part in self.config.instruments:
@@ -112,6 +125,33 @@ class Panel:
             return None
 
 
+def specimen() -> RolloutBatch:
+    """Two small prompt groups with every column filled."""
+    rows = range(8)
+    tokens = [[1 + row, 2, 3, 4, 5, 6] for row in rows]
+    logprob = [[-1.0 - 0.1 * row] * 6 for row in rows]
+    text = [f"# Answer {row}\nI think the answer is {row}.\n```\nx = {row}  # {row}\n```" for row in rows]
+    number = np.arange(8.0)
+    return from_columns(
+        step=0,
+        group=[0, 0, 0, 0, 1, 1, 1, 1],
+        reward=number,
+        rewards={"a.0": number, "a.1": number, "a.2": -number},
+        advantage=number - 3.5,
+        gold=number % 2,
+        truncated=number > 6,
+        prompt=["I believe it is 3. Is it?"] * 8,
+        completion=text,
+        tokens=tokens,
+        logprob=logprob,
+        ref_logprob=[[-1.1] * 6] * 8,
+        engine_logprob=logprob,
+        entropy=[[1.0] * 6] * 8,
+        step_reward=[[0.5, 1.0]] * 8,
+        scalars={"loss": 0.5, "grad_norm": 1.0},
+    )
+
+
 Record = TypeVar("Record", Reading, Alarm)
 
 
@@ -129,13 +169,14 @@ def lacking(part: Instrument, batch: RolloutBatch) -> list[str]:
     return [column for column in part.needs if batch.column(column) is None]
 
 
-def readings(part: Instrument, batch: RolloutBatch, baseline: RolloutBatch | None) -> list[Reading]:
+def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None) -> list[Reading]:
     """One instrument's readings of one step: mean, count and standard error, computed here for everyone.
 
     Gold is weighted by the inverse of the chance each row had of being labelled. Values that are not finite are left
     out; if none is left there is no reading, never a 0.
     """
     answer = part.measure(batch, baseline)
+    against = baseline.source if baseline is not None and getattr(part, "compares", False) else ""
     named: dict[str, Any] = {part.name: answer}
     if isinstance(answer, Mapping):
         named = {f"{part.name}.{suffix}": values for suffix, values in answer.items()}
@@ -153,7 +194,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: RolloutBatch | Non
             stderr = None  # rewards near the end of float64 have a mean, and a standard error that no float holds
         if n and np.isfinite(mean):
             bets = _bets(values) if getattr(part, "audited", False) else ()
-            found.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets))
+            found.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against))
     return found
 
 

@@ -116,9 +116,9 @@ class RolloutBatch:
         return len(self.group)
 
     def column(self, name: str) -> object | None:
-        """A column by name; an empty `rewards` counts as absent."""
+        """A column by name; `rewards` and `scalars` without an entry count as absent."""
         value: object = getattr(self, name)
-        return None if name == "rewards" and not self.rewards else value
+        return None if name in ("rewards", "scalars") and not value else value
 
     @property
     def starts(self) -> Ints:
@@ -138,6 +138,7 @@ class Reading:
     n: int  # values behind the mean
     stderr: float | None = None  # None: too few groups to tell
     values: tuple[float, ...] = ()  # the audited u of a bet, in logged order; else empty
+    against: str = ""  # what it was compared with: "reference", or "start" for the run's own first steps
 
 
 @dataclass(frozen=True, slots=True)

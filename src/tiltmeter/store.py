@@ -195,6 +195,26 @@ class RunDirectory:
             # The key is taken (a step observed twice): kept beside it, never measured, reported by the monitor.
             return publish(path.with_name(f"{path.stem}.conflict-{secrets.token_hex(4)}.parquet"), pieces)
 
+    def write_reference(self, batch: RolloutBatch) -> bool:
+        """Store the reference policy's rollouts, once per run; False if there are some already, which then stand."""
+        table, facts = to_table(batch)
+        pieces = seal(encode(table, {"format": FORMAT, "rows": len(batch), **facts}, spans=_row_groups(batch)))
+        with _loud_at_attach(self.path):
+            try:
+                publish(self.path / "reference.parquet", pieces)
+            except FileExistsError:
+                return False
+        return True
+
+    def reference(self) -> RolloutBatch | None:
+        """The reference policy's rollouts, if the run was given any. Raises `StoreError` if they are damaged."""
+        path = self.path / "reference.parquet"
+        if not path.exists():
+            return None
+        with _only_store_errors(path):
+            sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+            return from_table(sealed.read(), facts, 0, 0)
+
     def step_path(self, attempt: int, step: int, rank: int) -> Path:
         return self.path / "rollouts" / str(attempt) / f"{step:06d}-{rank}.parquet"
 

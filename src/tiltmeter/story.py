@@ -28,6 +28,7 @@ class Story:
     faults: list[Fault] = field(default_factory=list)
     absent: Mapping[str, str] = field(default_factory=dict)
     segments: list[tuple[int, int]] = field(default_factory=list)
+    baseline: str = ""  # what steps are compared with: "reference", "start", or nothing yet
     labels: int = 0
     last_label: tuple[int, int] | None = None
     bets: int = 0  # audited groups that said something
@@ -79,6 +80,8 @@ class Story:
                 self.absent = event.data["absent"]
             case "note" if event.data.get("note") == "config":
                 self.detectors = list(event.data["detectors"])
+            case "note" if event.data.get("note") == "baseline":
+                self.baseline = event.data["source"]
             case "note" if event.data.get("note") == "segment":
                 self.segments.append((event.attempt, event.step))
             case "step_done":

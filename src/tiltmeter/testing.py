@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter import batches
+from tiltmeter.baseline import Baseline
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector
 from tiltmeter.errors import ContractError
@@ -36,7 +37,7 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
     for title, batch in sample_batches():
         if lacking(instrument, batch):
             raise ContractError(f"{instrument.name} needs {lacking(instrument, batch)}, which no batch has")
-        for baseline in (None, batch, dict(sample_batches())["ordinary"]):
+        for baseline in (None, Baseline(batch), Baseline(dict(sample_batches())["ordinary"])):
             _check_answer(instrument, batch, baseline, title)
     _check_nan(instrument)
     _check_order(instrument)
@@ -123,13 +124,14 @@ def sample_batch(sizes: list[int], seed: int) -> RolloutBatch:
         engine_logprob=logprob,
         entropy=[rng.exponential(size=n) for n in length],
         step_reward=[rng.normal(size=2) for _ in range(rows)],
+        scalars={"loss": 0.5, "grad_norm": 1.0},
     )
 
 
 def _check_facts(instrument: Instrument) -> None:
     _require(re.fullmatch(r"[a-z][a-z0-9_.]*", instrument.name) is not None, f"bad name {instrument.name!r}")
     _require(instrument.grain in ("rollout", "group", "batch"), f"bad grain {instrument.grain!r}")
-    unknown = set(instrument.needs) - set(COLUMNS)
+    unknown = set(instrument.needs) - {*COLUMNS, "scalars"}
     _require(not unknown, f"{instrument.name} needs {sorted(unknown)}; columns are {COLUMNS}")
     low, high = instrument.bounds
     _require(low is None or high is None or low < high, f"bad bounds {instrument.bounds}")
@@ -141,12 +143,14 @@ def _check_docstring(part: object) -> None:
     _require(">>>" in text, f"{type(part).__name__} has no docstring with a doctest")
 
 
-def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: RolloutBatch | None, title: str) -> None:
+def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: Baseline | None, title: str) -> None:
     where = f"{instrument.name} on the batch {title!r}"
-    before = _fingerprint(batch), None if baseline is None else _fingerprint(baseline)
-    first = _measured(instrument, _frozen(batch), None if baseline is None else _frozen(baseline), where)
+    before = _fingerprint(batch), None if baseline is None else _fingerprint(baseline.batch)
+    first = _measured(
+        instrument, _frozen(batch), None if baseline is None else Baseline(_frozen(baseline.batch)), where
+    )
     second = _measured(instrument, batch, baseline, where)
-    after = _fingerprint(batch), None if baseline is None else _fingerprint(baseline)
+    after = _fingerprint(batch), None if baseline is None else _fingerprint(baseline.batch)
     _require(before == after, f"{where} changed the batch it was given")
     expected, _ = shape(instrument, batch)
     low, high = instrument.bounds
@@ -191,8 +195,8 @@ def _check_order(instrument: Instrument) -> None:
     order = np.concatenate(
         [rng.permutation(np.arange(a, b)) for a, b in zip(batch.starts, batch.starts[1:], strict=False)]
     )
-    one = _measured(instrument, batch, batch, instrument.name)
-    two = _measured(instrument, batches.take(batch, order), batch, instrument.name)
+    one = _measured(instrument, batch, Baseline(batch), instrument.name)
+    two = _measured(instrument, batches.take(batch, order), Baseline(batch), instrument.name)
     for name, values in one.items():
         expected = values[order] if instrument.grain == "rollout" else values
         same = np.allclose(expected, two[name], rtol=1e-9, atol=1e-12, equal_nan=True)
@@ -200,7 +204,7 @@ def _check_order(instrument: Instrument) -> None:
 
 
 def _measured(
-    instrument: Instrument, batch: RolloutBatch, baseline: RolloutBatch | None, where: str
+    instrument: Instrument, batch: RolloutBatch, baseline: Baseline | None, where: str
 ) -> Mapping[str, Floats]:
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
         warnings.simplefilter("error")

@@ -171,6 +171,10 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
     recorded = {(event.attempt, event.step): event.data for event in tail.poll() if event.kind == "step_done"}
     if tail.skipped:
         problems.append(f"events: {tail.skipped} lines are torn or damaged and were skipped")
+    try:
+        run.reference()
+    except StoreError as error:
+        problems.append(str(error))
     for attempt in run.attempts():
         kept = _kept_from(run, attempt)
         hashes: dict[int, dict[int, str]] = {}  # by step and rank

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.reward_mean import RewardMean
@@ -31,7 +32,7 @@ def test_the_unbroken_instrument_passes() -> None:
 class Mutating(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         batch.reward[:] = 0.0
         return batch.reward
@@ -40,7 +41,7 @@ class Mutating(Sound):
 class MutatingTheDict(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         batch.rewards["mine"] = batch.reward  # type: ignore[index]
         return batch.reward
@@ -73,7 +74,7 @@ class NoSubject(Sound):
 class NanToNumber(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         return np.nan_to_num(batch.reward)
 
@@ -81,14 +82,14 @@ class NanToNumber(Sound):
 class GroupNanToNumber(DeadGroups):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         return np.nan_to_num(super().measure(batch, baseline))
 
 
 class Dividing(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         spread = np.full(len(batch), batch.reward.std()) if len(batch) else batch.reward
         return batch.reward / spread
@@ -97,7 +98,7 @@ class Dividing(Sound):
 class Infinite(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         return np.where(batch.reward > 0, np.inf, batch.reward)
 
@@ -114,7 +115,7 @@ class UnknownColumn(Sound):
 class Forgetful(Sound):
     __doc__ = DOC
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         return batch.reward + np.random.default_rng().normal(size=len(batch))
 
@@ -123,7 +124,7 @@ class OrderMatters(DeadGroups):
     __doc__ = DOC
     bounds = (None, None)  # type: ignore[assignment]
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         return batch.reward[batch.starts[:-1]]
 

@@ -260,10 +260,14 @@ def test_a_place_that_cannot_hold_a_run_is_refused_at_once(tmp_path: Path) -> No
 
 
 RANK = """
-import sys, numpy as np, tiltmeter
+import pathlib, sys, time, numpy as np, tiltmeter
 run = tiltmeter.open_run(sys.argv[1], groups="shared", monitor=sys.argv[2] == "1")
 rank = run.rank
 for step in range(30):
+    if step % 8 == 0:  # ranks of one optimiser step wait for each other
+        pathlib.Path(sys.argv[1], f"at-{step}-{rank}").touch()
+        while not pathlib.Path(sys.argv[1], f"at-{step}-{1 - rank}").exists():
+            time.sleep(0.005)
     rng = np.random.default_rng([step, rank])
     reward = rng.normal(size=8)
     run.observe(step=step, group=np.repeat([0, 1], 4), reward=reward, gold=(reward > 0).astype(float))
@@ -300,3 +304,20 @@ def test_a_plugin_measures_beside_the_built_ins(tmp_path: Path) -> None:
     run.verdict()
     readings = [event.data["measured"] for event in events(tmp_path / "run") if event.kind == "reading"]
     assert readings[0]["text.shouting_share"][0] == 0.5
+
+
+def test_a_trainers_process_never_loads_numba(tmp_path: Path) -> None:
+    code = """
+import sys, tiltmeter
+run = tiltmeter.open_run(sys.argv[1], reference={"group": [0], "length": [3]}, plugins=[sys.argv[2]], monitor=False)
+run.observe(step=0, group=[0, 0], reward=[0, 1], completion=["a", "b"], tokens=[[1, 2], [3]])
+run.close()
+assert run.counters["written"] == 1
+print(sorted({"numba", "datasketches", "torch", "duckdb"} & set(sys.modules)))
+"""
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from tiltmeter.instruments.length_mean import LengthMean\nclass Mine(LengthMean): name = 'my.own'\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), f"{plugin}:Mine"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

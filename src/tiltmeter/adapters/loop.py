@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -47,6 +48,7 @@ def open_run(
     groups: Literal["rank", "shared"] = "rank",
     rewards: Sequence[Callable[..., Any]] = (),
     weights: Sequence[float] | None = None,
+    reference: Mapping[str, Any] | None = None,
     plugins: Sequence[str] = (),
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
@@ -58,9 +60,11 @@ def open_run(
     `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
     step observed. `rank`, `ranks`, `launch`: for several writing processes; taken from torchrun's environment if not
     given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
-    `weights`: the reward functions, so that a change of them is noticed. `plugins`: your own instruments, derived
-    readings or detectors, each as `file.py:Class`. `on_full="wait"`: rather slow training down than thin a batch.
-    `logprobs`: fp32 (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
+    `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
+    policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
+    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `on_full="wait"`: rather
+    slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or fp16. `strict`: raise what would
+    otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
     """
@@ -74,6 +78,7 @@ def open_run(
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
     _try_plugins(plugins)
+    compared = _reference(reference)
     rank = _from_environment("RANK", 0) if rank is None else rank
     ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
@@ -91,6 +96,9 @@ def open_run(
     except OSError as error:
         raise AttachError(f"cannot open an attempt in {path}: {error}; free space or name another place") from error
     mark = fingerprint_of(rewards, weights) if rewards else ""
+    if rank == 0 and compared is not None:
+        # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
+        run.write_reference(replace(compared, fingerprint=compared.fingerprint or mark))
     command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", plugin]
@@ -246,6 +254,13 @@ def _try_plugins(plugins: Sequence[str]) -> None:
         raise
     except Exception as error:
         raise AttachError(f"a plug-in cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _reference(columns: Mapping[str, Any] | None) -> RolloutBatch | None:
+    try:
+        return None if columns is None else from_columns(**{"step": 0, **columns})
+    except (TypeError, ValueError) as error:
+        raise AttachError(f"reference= needs the columns of observe(), group= among them: {error}") from error
 
 
 def _from_environment(name: str, default: int) -> int:

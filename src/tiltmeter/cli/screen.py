@@ -78,11 +78,22 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
         lines.append(f"Not measured: {len(story.unmeasured)}, the last: {story.unmeasured[-1].error}")
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
+    lines += [f"The reference could not be read: {fault.error}" for fault in story.faults if fault.part == "reference"]
+    if story.baseline == "start":
+        lines.append("Compared with this run's own first steps; open_run(reference=...) compares with the reference.")
     if story.absent:
-        lines.append("Cannot see: " + "; ".join(f"{name} (needs {lack})" for name, lack in story.absent.items()))
+        lines.append("Cannot see: " + "; ".join(f"{', '.join(names)} (needs {lack})" for lack, names in unseen(story)))
     if story.skipped:
         lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     return lines
+
+
+def unseen(story: Story) -> list[tuple[str, list[str]]]:
+    """Absent readings by the columns that would show them, those that would show most first."""
+    found: dict[str, list[str]] = {}
+    for name, lack in story.absent.items():
+        found.setdefault(lack, []).append(name)
+    return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
 def gold_peak(events: Sequence[Event], story: Story, window: int = 5) -> list[str]:
@@ -199,6 +210,7 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "off": story.off,
             "faults": [asdict(fault) for fault in story.faults[-20:]],
             "segments": story.segments,
+            "compared_with": story.baseline or None,
             "batches": {"seen": story.lost[1], "lost": story.lost[0]},
         },
         indent=1,

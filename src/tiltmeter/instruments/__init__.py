@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.entropy import PolicyEntropy
 from tiltmeter.instruments.gold_mean import GoldMean
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.group_size import GroupSize
 from tiltmeter.instruments.kl import ReferenceKl
+from tiltmeter.instruments.length_mean import LengthMean
 from tiltmeter.instruments.length_tail import LengthTail
 from tiltmeter.instruments.reward_component import RewardComponent
 from tiltmeter.instruments.reward_mean import RewardMean
@@ -25,8 +27,9 @@ from tiltmeter.records import Floats, RolloutBatch
 
 class Instrument(Protocol):
     """What `measure` returns has one value per row, per prompt group, or one in all, as `grain` says; NaN where there
-    is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` is the first step of the run,
-    the start policy's rollouts. An instrument whose values are the bets of an alarm says so with `audited = True`."""
+    is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` holds the reference
+    policy's rollouts, or the run's first steps; it is None while there are too few. An instrument that compares with it
+    says so with `compares = True`; one whose values are the bets of an alarm with `audited = True`."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property
@@ -38,7 +41,7 @@ class Instrument(Protocol):
     @property
     def bounds(self) -> tuple[float | None, float | None]: ...
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats | Mapping[str, Floats]: ...
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats | Mapping[str, Floats]: ...
 
 
 BUILTIN: tuple[Callable[[], Instrument], ...] = (
@@ -48,6 +51,7 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     DeadGroups,
     GoldMean,
     GoldSlope,
+    LengthMean,
     LengthTail,
     Truncation,
     ReferenceKl,

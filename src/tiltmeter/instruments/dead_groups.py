@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import standardised
 
@@ -13,6 +14,9 @@ class DeadGroups:
 
     Mastered prompts look like this, and so do hopeless ones and a saturated reward. The loss then reads 0 and the
     step is wasted. A group with fewer than two scored completions is not counted either way.
+
+    Formula: 1[spread of the group's rewards = 0]; for independent 0/1 rewards the expected share is p^G + (1 - p)^G
+    Source: Yu et al. 2025, DAPO, arXiv 2503.14476 (dynamic sampling)
 
     >>> from tiltmeter.batches import from_columns
     >>> DeadGroups().measure(from_columns(0, [0, 0, 1, 1, 2], reward=[1, 1, 0, 1, 1]), None).tolist()
@@ -24,7 +28,7 @@ class DeadGroups:
     needs = ("reward",)
     bounds = (0.0, 1.0)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         _, spread, _ = standardised(batch.reward, batch.starts)
         return np.where(np.isfinite(spread), (spread == 0.0).astype(np.float64), np.nan)

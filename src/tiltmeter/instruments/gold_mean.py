@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -9,6 +10,9 @@ class GoldMean:
     """Gold per labelled completion, in [0, 1]; the mean is weighted by the chance each had of being asked.
 
     The reward says how the proxy sees the run, this says how the run is. It moves late: near its peak it is flat.
+
+    Formula: sum(g_i / chance_i) / sum(1 / chance_i) over labelled completions
+    Source: Horvitz and Thompson 1952, in Hajek's form
 
     >>> from tiltmeter.batches import from_columns
     >>> GoldMean().measure(from_columns(0, [0, 0], gold=[1, None]), None).tolist()
@@ -20,6 +24,6 @@ class GoldMean:
     needs = ("gold", "gold_chance")
     bounds = (0.0, 1.0)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.gold is not None
         return batch.gold

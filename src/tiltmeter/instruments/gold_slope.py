@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import group_sums, standardised
 
@@ -17,6 +18,9 @@ class GoldSlope:
     groups in which every scored completion has gold are used here; the reward is taken as the trainer normalises it in
     GRPO, by the group's own standard deviation.
 
+    Formula: u = 2 mean over the group of z_i (g_i - 1/2), z_i = (r_i - mean r) / sd(r)
+    Source: own; the identity is d E[g] / d tilt = Cov(g, r) inside a prompt
+
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1], reward=[1, 0, 1, 0], gold=[1, 0, 0, 1])
     >>> GoldSlope().measure(batch, None).tolist()
@@ -29,7 +33,7 @@ class GoldSlope:
     bounds = (-1.0, 1.0)
     audited = True
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         assert batch.gold is not None
         assert batch.gold_chance is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -12,6 +13,9 @@ class GroupSize:
 
     A group of one has no advantage and teaches nothing; a size that changes changes every group statistic with it,
     so look here first when several readings jump at once.
+
+    Formula: number of completions of the prompt in this step
+    Source: own
 
     >>> from tiltmeter.batches import from_columns
     >>> GroupSize().measure(from_columns(0, [7, 7, 8]), None).tolist()
@@ -23,5 +27,5 @@ class GroupSize:
     needs = ("group",)
     bounds = (1.0, None)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         return np.diff(batch.starts).astype(np.float64)

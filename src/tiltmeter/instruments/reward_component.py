@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -10,6 +11,9 @@ class RewardComponent:
 
     A total that rises because one component rises, while the one you care about stands still, is the commonest hack
     and is invisible in the total.
+
+    Formula: r_k,i for each reward function k
+    Source: own
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0, 0], rewards={"correct": [1, 0], "format": [1, None]})
@@ -22,5 +26,5 @@ class RewardComponent:
     needs = ("rewards",)
     bounds = (None, None)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> dict[str, Floats]:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         return dict(batch.rewards)

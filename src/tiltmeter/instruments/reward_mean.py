@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -9,6 +10,9 @@ class RewardMean:
     """Reward per completion, as trained: after weights, shaping and penalties.
 
     The number every dashboard shows, and the one that keeps rising while quality falls. Read it beside gold.
+
+    Formula: r_i
+    Source: own
 
     >>> from tiltmeter.batches import from_columns
     >>> RewardMean().measure(from_columns(0, [0, 0], reward=[1.0, None]), None).tolist()
@@ -20,6 +24,6 @@ class RewardMean:
     needs = ("reward",)
     bounds = (None, None)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         return batch.reward

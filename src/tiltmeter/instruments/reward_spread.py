@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import standardised
 
@@ -11,6 +12,9 @@ class RewardSpread:
 
     Group-relative methods learn from this spread alone: when it shrinks, normalised advantages blow noise up to full
     size; at zero there is nothing to learn (see `reward.dead_share`).
+
+    Formula: sqrt(mean over the group of (r_i - mean r)^2)
+    Source: Shao et al. 2024, DeepSeekMath, arXiv 2402.03300 (which divides by it)
 
     >>> from tiltmeter.batches import from_columns
     >>> RewardSpread().measure(from_columns(0, [0, 0, 1], reward=[0.0, 1.0, 5.0]), None).tolist()
@@ -22,7 +26,7 @@ class RewardSpread:
     needs = ("reward",)
     bounds = (0.0, None)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         _, spread, _ = standardised(batch.reward, batch.starts)
         return spread

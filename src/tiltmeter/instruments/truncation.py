@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -12,6 +13,9 @@ class Truncation:
 
     What was cut has no answer to score: a verifier sees a wrong answer, a reward model half a sentence. Trainers that
     mask truncated completions stop learning from the longest ones.
+
+    Formula: 1[cut at the length limit]
+    Source: own
 
     >>> from tiltmeter.batches import from_columns
     >>> Truncation().measure(from_columns(0, [0, 0], truncated=[True, False]), None).tolist()
@@ -23,6 +27,6 @@ class Truncation:
     needs = ("truncated",)
     bounds = (0.0, 1.0)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> Floats:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.truncated is not None
         return batch.truncated.astype(np.float64)

@@ -1,0 +1,31 @@
+"""Length of completions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+
+
+class LengthMean:
+    """Tokens per completion.
+
+    Length is the first thing a biased reward pays for, and every diversity reading moves with it.
+
+    Formula: length_i
+    Source: Singhal et al. 2023, "A Long Way to Go", arXiv 2310.03716
+
+    >>> from tiltmeter.batches import from_columns
+    >>> LengthMean().measure(from_columns(9, [0, 0], length=[10, 40]), None).tolist()
+    [10.0, 40.0]
+    """
+
+    name = "length.mean"
+    grain = "rollout"
+    needs = ("length",)
+    bounds = (0.0, None)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        assert batch.length is not None
+        return batch.length.astype(np.float64)
