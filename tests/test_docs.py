@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tiltmeter import journal
+from tiltmeter import derived, journal
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
 from tiltmeter.cli.demo import measured
@@ -31,6 +31,7 @@ from tiltmeter.watch import Watch
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+INSTRUMENTS = ROOT / "src" / "tiltmeter" / "instruments"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.M | re.S)
@@ -209,8 +210,23 @@ def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None
     assert set(FLAGS) <= words("run-directory.md")
     assert set(KINDS) <= words("run-directory.md")
     assert set(CHECKS) | set(ICONS) <= words("verdict.md")
-    start = (DOCS / "start.md").read_text()
-    assert all(name in start for make in BUILTIN if (name := make().name) != "group.size")
+    assert {column for make in BUILTIN for column in make().needs} <= words("start.md")
+
+
+def test_the_page_of_instruments_says_of_each_what_why_how_and_whence(tmp_path: Path) -> None:
+    for make in (*BUILTIN, *derived.BUILTIN):
+        told = hooks().docstring(make())
+        assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{make().name}: {told}"
+    (tmp_path / "instruments.json").write_text(json.dumps({"us_per_token": {"reward.mean": 0.00125}}))
+    page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
+    assert "1.25 ns per token" in page
+    assert "not measured yet" in page
+    assert all(f"### `{make().name}`\n" in page for make in (*BUILTIN, *derived.BUILTIN))
+
+
+def test_no_instrument_is_a_long_file() -> None:
+    long = {path.name: n for path in INSTRUMENTS.glob("*.py") if (n := len(path.read_text().splitlines())) > 120}
+    assert not long
 
 
 def test_the_command_line_page_has_every_verb_and_option() -> None:

@@ -90,6 +90,10 @@ def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
     yield "one row", sample_batch([1], seed=2)
     yield "groups of one", sample_batch([1, 1, 1], seed=3)
     yield "ordinary", sample_batch([8, 8, 8, 8], seed=4)
+    yield "one group", sample_batch([12], seed=11)
+    yield "one token each", sample_batch([4, 4], seed=12, shortest=1, longest=1)
+    odd = ("\ud800", "\0\0 \0", None, "", "!!!!" * 50, "你好，世界", " \n\t", "`" * 9)
+    yield "odd texts", replace(sample_batch([4, 4], seed=13), completion=odd, prompt=odd[::-1])
     yield "uneven groups", sample_batch([1, 5, 2, 16, 3], seed=5)
     flat = sample_batch([4, 4, 4], seed=6)
     ones = {name: np.ones(len(flat)) for name in NUMBER_COLUMNS}
@@ -100,11 +104,12 @@ def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
     yield "extreme values", replace(large, reward=large.reward * 1e150, rewards={"a": large.reward * -1e150})
 
 
-def sample_batch(sizes: list[int], seed: int) -> RolloutBatch:
+def sample_batch(sizes: list[int], seed: int, shortest: int = 0, longest: int = 11) -> RolloutBatch:
     """A batch of prompt groups of the given sizes with every column filled; some completions are empty."""
     rng = np.random.default_rng(seed)
     rows = sum(sizes)
-    length = rng.integers(0, 12, rows)
+    length = rng.integers(shortest, longest + 1, rows)
+    words = ("the answer", "is", "not", "sorry", "I think", "so.", "42", "**", "\n- ", "you", "are right", "```")
     tokens = [rng.integers(0, 50, n) for n in length]
     logprob = [-rng.exponential(size=n) for n in length]
     return batches.from_columns(
@@ -116,8 +121,8 @@ def sample_batch(sizes: list[int], seed: int) -> RolloutBatch:
         gold=rng.integers(0, 2, rows).astype(float),
         length=length,
         truncated=length > 9,
-        prompt=["p"] * rows,
-        completion=["w " * n for n in length],
+        prompt=["I believe it is 4. Is it?"] * rows,
+        completion=[" ".join(rng.choice(words, n)) for n in length],
         tokens=tokens,
         logprob=logprob,
         ref_logprob=[row + rng.normal(0, 0.1, len(row)) for row in logprob],

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tiltmeter import derived, detectors, instruments
+from tiltmeter.baseline import Baseline
 from tiltmeter.config import Config
 from tiltmeter.detectors import Detector
 from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.detectors.limit import Limit
 from tiltmeter.instruments.gold_slope import GoldSlope
-from tiltmeter.records import Reading
-from tiltmeter.testing import check_derived, check_detector, check_instrument
+from tiltmeter.panel import readings
+from tiltmeter.records import Ragged, Reading, RolloutBatch
+from tiltmeter.testing import check_derived, check_detector, check_instrument, sample_batch
 
 
 def _title(part: Any) -> str:
@@ -25,6 +29,45 @@ def _title(part: Any) -> str:
 @pytest.mark.parametrize("make", instruments.BUILTIN, ids=_title)
 def test_instrument_keeps_its_contract(make: Callable[[], instruments.Instrument]) -> None:
     check_instrument(make)
+
+
+@pytest.fixture(scope="module")
+def endless() -> RolloutBatch:
+    """A completion of a million tokens and four million characters beside an ordinary one."""
+    rng = np.random.default_rng(0)
+    tokens = [rng.zipf(1.3, 1_000_000).clip(0, 30_000), rng.integers(0, 50, 10), np.array([7])]
+    offsets = np.concatenate(([0], np.cumsum([len(row) for row in tokens]))).astype(np.int64)
+    words = np.array(["the", "so", "sorry", "```", "\n# ", "value,", "however", "!!!!", "x = 1", "éé"])
+    text = " ".join(rng.choice(words, 1_000_000))
+
+    def column(values: Any, dtype: Any) -> Ragged:
+        return Ragged(np.asarray(values).astype(dtype), offsets)
+
+    noise = rng.normal(0, 0.1, offsets[-1])
+    small = sample_batch([3], seed=0)
+    return replace(
+        small,
+        length=np.diff(offsets),
+        completion=(text, "short answer", "!" * 4_000_000),
+        prompt=("I think so. " * 300_000, "why", "how"),
+        tokens=column(np.concatenate(tokens), np.int32),
+        logprob=column(-np.abs(noise), np.float32),
+        ref_logprob=column(-np.abs(noise) + noise[::-1] / 10, np.float32),
+        engine_logprob=column(-np.abs(noise), np.float32),
+        entropy=column(np.abs(noise), np.float32),
+    )
+
+
+@pytest.mark.parametrize("make", instruments.BUILTIN, ids=_title)
+def test_instrument_takes_a_completion_of_a_million_tokens(
+    make: Callable[[], instruments.Instrument], endless: RolloutBatch
+) -> None:
+    part = make()
+    begin = time.process_time()
+    with np.errstate(all="raise", under="ignore"):
+        found = readings(part, endless, Baseline(endless))
+    assert time.process_time() - begin < 20, "not linear in tokens, or close to it"
+    assert all(np.isfinite(reading.value) for reading in found)
 
 
 @pytest.mark.parametrize("make", derived.BUILTIN, ids=_title)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tiltmeter.derived.kl_speed import KlSpeed
+from tiltmeter.derived.ma_trend import GoldMaTrend
 from tiltmeter.records import Reading
 
 
@@ -18,4 +19,4 @@ class Derived(Protocol):
     def fold(self, reading: Reading) -> Reading | None: ...
 
 
-BUILTIN: tuple[Callable[[], Derived], ...] = (KlSpeed,)
+BUILTIN: tuple[Callable[[], Derived], ...] = (KlSpeed, GoldMaTrend)

@@ -13,6 +13,9 @@ class KlSpeed:
 
     A learning rate too high shows here in the first fifty steps, before the level looks alarming.
 
+    Formula: (K_t - K_s) / (t - s), s the step `window` readings back
+    Source: own
+
     >>> speed = KlSpeed(window=2)
     >>> [speed.fold(Reading(0, step, "policy.kl.k3", kl, 8)) for step, kl in enumerate([0.0, 1.0, 4.0])][-1].value
     2.0

@@ -11,17 +11,31 @@ from typing import Protocol
 
 from tiltmeter.baseline import Baseline
 from tiltmeter.instruments.dead_groups import DeadGroups
+from tiltmeter.instruments.dead_sides import DeadSides
+from tiltmeter.instruments.ensemble import EnsembleDisagreement
 from tiltmeter.instruments.entropy import PolicyEntropy
+from tiltmeter.instruments.gain_share import GainShare
+from tiltmeter.instruments.gold_agreement import GoldAgreement
+from tiltmeter.instruments.gold_covariance import GoldCovariance
+from tiltmeter.instruments.gold_gap import GoldGap
 from tiltmeter.instruments.gold_mean import GoldMean
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.group_size import GroupSize
+from tiltmeter.instruments.infra import InfraFailures
 from tiltmeter.instruments.kl import ReferenceKl
+from tiltmeter.instruments.length_gain import LengthGain
 from tiltmeter.instruments.length_mean import LengthMean
+from tiltmeter.instruments.length_residual import LengthResidual
+from tiltmeter.instruments.length_slope import LengthSlope
 from tiltmeter.instruments.length_tail import LengthTail
 from tiltmeter.instruments.reward_component import RewardComponent
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
+from tiltmeter.instruments.reward_win import RewardWin
+from tiltmeter.instruments.saturation import Saturation
+from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.instruments.truncation import Truncation
+from tiltmeter.instruments.unscored import Unscored
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -48,12 +62,26 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     RewardMean,
     RewardSpread,
     RewardComponent,
+    RewardWin,
+    GainShare,
+    SpreadShare,
     DeadGroups,
+    DeadSides,
+    Saturation,
+    Unscored,
+    InfraFailures,
+    EnsembleDisagreement,
     GoldMean,
     GoldSlope,
+    GoldGap,
+    GoldCovariance,
+    GoldAgreement,
     LengthMean,
     LengthTail,
     Truncation,
+    LengthSlope,
+    LengthResidual,
+    LengthGain,
     ReferenceKl,
     PolicyEntropy,
     GroupSize,

@@ -1,0 +1,174 @@
+"""Slopes inside prompt groups, with standard errors that treat the prompt as the unit drawn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ROUNDING = 1e-18  # a group's sum of squares, largest deviation 1, below which the feature is constant there
+SINGULAR = 1e-10  # smallest eigenvalue of the features' correlation matrix at which slopes can still be told apart
+
+
+class Slopes(NamedTuple):
+    """One slope per feature, its standard error, and what each group says about it (groups x features)."""
+
+    slope: Floats
+    stderr: Floats
+    influence: Floats
+
+
+class Line(NamedTuple):
+    """The line through the means of x and y whose slope is the one inside groups."""
+
+    y: float
+    x: float
+    slope: float
+
+    def left(self, y: Floats, x: Floats) -> Floats:
+        """What of y the line does not explain."""
+        return y - self.y - self.slope * (x - self.x)
+
+
+def within_slopes(y: Floats, features: Floats, starts: Ints) -> Slopes:
+    """Least squares of y on features inside groups: every group has its own intercept, all share the slopes.
+
+    b = (Σ_g S_g)^-1 Σ_g s_g, with S_g and s_g the sums of squares and products of deviations from the group's means.
+    The variance is the cluster sandwich B^-1 (Σ_g e_g e_g') B^-1 m / (m - 1), with B = Σ_g S_g, e_g = s_g - S_g b, m
+    groups; statsmodels has a further factor (n - 1) / (n - k - m), which counts the intercepts (Cameron & Miller 2015).
+    The influence of group g is b + m B^-1 e_g: its mean over groups is b exactly, and the standard error of that mean
+    is the sandwich, so whoever averages influences gets both right.
+
+    Groups in which no feature varies say nothing: influence NaN, not counted in m. (Counted, they would make the
+    standard error of a slope that rests on one group 0.) All is NaN where the features do not vary inside any group, or
+    vary together; the standard error is NaN with fewer than two groups.
+
+    >>> y, x = np.array([1.0, 3.0, 10.0, 11.0]), np.array([[0.0], [1.0], [0.0], [1.0]])
+    >>> found = within_slopes(y, x, np.array([0, 2, 4]))
+    >>> found.slope.tolist(), found.stderr.tolist(), found.influence.ravel().tolist()
+    ([1.5], [0.5], [2.0, 1.0])
+    """
+    groups, width = max(len(starts) - 1, 0), features.shape[1]
+    nothing = Slopes(np.full(width, np.nan), np.full(width, np.nan), np.full((groups, width), np.nan))
+    centred, scale = _centred(np.column_stack((features, y)), starts)
+    if groups == 0 or width == 0 or not scale[:width].all():
+        return nothing
+    x = centred[:, :width]
+    squares = np.add.reduceat(x[:, :, None] * x[:, None, :], starts[:-1], axis=0)
+    products = np.add.reduceat(x * centred[:, width:], starts[:-1], axis=0)
+    total = squares.sum(axis=0)
+    unit = np.sqrt(np.diag(total))
+    if np.linalg.eigvalsh(total / np.outer(unit, unit))[0] < SINGULAR:
+        return nothing
+    inverse = np.linalg.inv(total)
+    counted = np.trace(squares, axis1=1, axis2=2) > ROUNDING
+    m = int(counted.sum())
+    slope = inverse @ products.sum(axis=0)
+    told = m * (products - squares @ slope) @ inverse
+    back = scale[width] / scale[:width]
+    influence = np.where(counted[:, None], (slope + told) * back, np.nan)
+    return Slopes(slope * back, _spread(told[counted]) * back, influence)
+
+
+def slopes_on(ys: Floats, x: Floats, starts: Ints) -> Slopes:
+    """`within_slopes` of several y (rows x ys), each on the one feature x, in one pass; influence is groups x ys.
+
+    >>> ys = np.array([[1.0, 0.0], [3.0, 1.0], [5.0, 7.0]])
+    >>> slopes_on(ys, np.array([0.0, 1.0, 9.0]), np.array([0, 2, 3])).influence.tolist()
+    [[2.0, 1.0], [nan, nan]]
+    """
+    groups, width = max(len(starts) - 1, 0), ys.shape[1]
+    nothing = Slopes(np.full(width, np.nan), np.full(width, np.nan), np.full((groups, width), np.nan))
+    table = np.column_stack((x, ys))
+    centred, scale = _centred(table, starts)
+    if groups == 0 or not scale[0] > 0.0:
+        return nothing
+    products = np.add.reduceat(centred * centred[:, :1], starts[:-1], axis=0)
+    total = products[:, 0].sum()
+    slope = products[:, 1:].sum(axis=0) / total
+    counted = products[:, 0] > ROUNDING
+    m = int(counted.sum())
+    told = m * (products[:, 1:] - products[:, :1] * slope) / total
+    back = scale[1:] / scale[0]
+    influence = np.where(counted[:, None], (slope + told) * back, np.nan)
+    return Slopes(slope * back, _spread(told[counted]) * back, influence)
+
+
+def within_slope(y: Floats, x: Floats, starts: Ints) -> tuple[float, float, Floats]:
+    """`within_slopes` of one feature: slope, standard error, influence of each group.
+
+    >>> within_slope(np.array([1.0, 3.0, 5.0]), np.array([0.0, 1.0, 9.0]), np.array([0, 2, 3]))
+    (2.0, nan, array([ 2., nan]))
+    """
+    slope, stderr, influence = slopes_on(y[:, None], x, starts)
+    return float(slope[0]), float(stderr[0]), influence[:, 0]
+
+
+def within_line(y: Floats, x: Floats, starts: Ints) -> Line:
+    """The line through the means of the complete rows, with the slope inside groups; NaN where there is none.
+
+    >>> line = within_line(np.array([1.0, 3.0, 10.0, 12.0]), np.array([0.0, 1.0, 0.0, 1.0]), np.array([0, 2, 4]))
+    >>> line, line.left(np.array([7.5]), np.array([1.5])).tolist()
+    (Line(y=6.5, x=0.5, slope=2.0), [-1.0])
+    """
+    complete = np.isfinite(y) & np.isfinite(x)
+    if not complete.any():
+        return Line(np.nan, np.nan, np.nan)
+    return Line(float(y[complete].mean()), float(x[complete].mean()), within_slope(y, x, starts)[0])
+
+
+def linear_weights(total: Floats, parts: Floats) -> Floats:
+    """Weights w with total ≈ constant + parts @ w by least squares over the rows that have a total.
+
+    Exact when the total is such a sum. A part that did not score a row adds nothing to its total there, as trainers
+    sum them. A part that never varies gets 0; parts that always move together share their weight, since nothing can
+    tell them apart. NaN without two rows.
+
+    >>> parts = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, np.nan], [0.0, 0.0]])
+    >>> linear_weights(np.array([2.5, 1.0, 2.5, 0.5]), parts).round(12).tolist()
+    [2.0, 0.5]
+    """
+    known = np.isfinite(total)
+    if known.sum() < 2:
+        return np.full(parts.shape[1], np.nan)
+    x = np.where(np.isfinite(parts[known]), parts[known], 0.0)
+    middle = x.mean(axis=0)
+    x = x - middle
+    y = total[known] - total[known].mean()
+    scale = np.abs(x).max(axis=0)
+    scale[scale <= 1e-12 * np.abs(middle)] = 0.0
+    varies = scale > 0.0
+    size = float(np.abs(y).max()) or 1.0
+    weights = np.zeros(parts.shape[1])
+    if varies.any():
+        weights[varies] = np.linalg.lstsq(x[:, varies] / scale[varies], y / size, rcond=SINGULAR)[0]
+        weights[varies] *= size / scale[varies]
+    return weights
+
+
+def _centred(table: Floats, starts: Ints) -> tuple[Floats, Floats]:
+    """Deviations from group means over complete rows, each column divided by its largest; and the largest.
+
+    Divided, because squares of large rewards overflow. A column that only varies by rounding has largest deviation 0.
+    """
+    if len(starts) < 2:
+        return table, np.zeros(table.shape[1])
+    complete = np.asarray(np.isfinite(table).all(axis=1))[:, None]
+    rows = np.where(complete, table, 0.0)
+    counts = np.add.reduceat(complete[:, 0].astype(np.int64), starts[:-1])
+    mean = np.add.reduceat(rows, starts[:-1], axis=0) / np.maximum(counts, 1)[:, None]
+    rows = np.where(complete, rows - np.repeat(mean, np.diff(starts), axis=0), 0.0)
+    scale = np.abs(rows).max(axis=0)
+    scale[scale <= 1e-12 * np.abs(mean).max(axis=0)] = 0.0
+    varies = scale > 0.0
+    return np.where(varies, rows / np.where(varies, scale, 1.0), 0.0), scale
+
+
+def _spread(told: Floats) -> Floats:
+    """Standard error of a mean of groups, from their deviations from it; NaN with fewer than two."""
+    m = len(told)
+    return np.sqrt(np.square(told).sum(axis=0) / (m * (m - 1))) if m > 1 else np.full(told.shape[1], np.nan)
