@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tiltmeter.derived.kl_acceleration import KlAcceleration
+from tiltmeter.derived.kl_root import KlRoot
 from tiltmeter.derived.kl_speed import KlSpeed
 from tiltmeter.derived.ma_trend import GoldMaTrend
 from tiltmeter.records import Reading
@@ -19,4 +21,4 @@ class Derived(Protocol):
     def fold(self, reading: Reading) -> Reading | None: ...
 
 
-BUILTIN: tuple[Callable[[], Derived], ...] = (KlSpeed, GoldMaTrend)
+BUILTIN: tuple[Callable[[], Derived], ...] = (KlRoot, KlSpeed, KlAcceleration, GoldMaTrend)

@@ -12,8 +12,11 @@ from typing import Protocol
 from tiltmeter.baseline import Baseline
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.dead_sides import DeadSides
+from tiltmeter.instruments.engine_gap import EngineGap
 from tiltmeter.instruments.ensemble import EnsembleDisagreement
 from tiltmeter.instruments.entropy import PolicyEntropy
+from tiltmeter.instruments.entropy_ratio import EntropyRatio
+from tiltmeter.instruments.error_tail import ErrorTail
 from tiltmeter.instruments.gain_share import GainShare
 from tiltmeter.instruments.gold_agreement import GoldAgreement
 from tiltmeter.instruments.gold_covariance import GoldCovariance
@@ -23,17 +26,22 @@ from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.group_size import GroupSize
 from tiltmeter.instruments.infra import InfraFailures
 from tiltmeter.instruments.kl import ReferenceKl
+from tiltmeter.instruments.kl_tokens import TokenKl
 from tiltmeter.instruments.length_gain import LengthGain
 from tiltmeter.instruments.length_mean import LengthMean
 from tiltmeter.instruments.length_residual import LengthResidual
 from tiltmeter.instruments.length_slope import LengthSlope
 from tiltmeter.instruments.length_tail import LengthTail
+from tiltmeter.instruments.nonfinite import NonfiniteShare
+from tiltmeter.instruments.old_kl import OldKl
 from tiltmeter.instruments.reward_component import RewardComponent
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
+from tiltmeter.instruments.reward_tail import RewardTail
 from tiltmeter.instruments.reward_win import RewardWin
 from tiltmeter.instruments.saturation import Saturation
 from tiltmeter.instruments.spread_share import SpreadShare
+from tiltmeter.instruments.training import Training
 from tiltmeter.instruments.truncation import Truncation
 from tiltmeter.instruments.unscored import Unscored
 from tiltmeter.records import Floats, RolloutBatch
@@ -43,7 +51,8 @@ class Instrument(Protocol):
     """What `measure` returns has one value per row, per prompt group, or one in all, as `grain` says; NaN where there
     is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` holds the reference
     policy's rollouts, or the run's first steps; it is None while there are too few. An instrument that compares with it
-    says so with `compares = True`; one whose values are the bets of an alarm with `audited = True`."""
+    says so with `compares = True`; one that counts rows without a value with `counts_nan = True`;
+    one whose values are the bets of an alarm with `audited = True`."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property
@@ -71,11 +80,13 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     Unscored,
     InfraFailures,
     EnsembleDisagreement,
+    RewardTail,
     GoldMean,
     GoldSlope,
     GoldGap,
     GoldCovariance,
     GoldAgreement,
+    ErrorTail,
     LengthMean,
     LengthTail,
     Truncation,
@@ -83,6 +94,12 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     LengthResidual,
     LengthGain,
     ReferenceKl,
+    TokenKl,
+    OldKl,
+    EngineGap,
     PolicyEntropy,
+    EntropyRatio,
+    NonfiniteShare,
+    Training,
     GroupSize,
 )

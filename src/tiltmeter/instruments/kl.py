@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.kl import token_sweep
 
 
 class ReferenceKl:
     """KL from the reference policy per completion, in nats summed over its tokens: estimators `k1` and `k3`.
 
-    With d = ref_logprob - logprob on tokens drawn from the policy, k1 = -d is unbiased and noisy and may be negative;
-    k3 = exp(d) - 1 - d is unbiased where supports match, never negative, and heavy when d is large (Schulman, 2020).
-    Both are reported because their disagreement is itself a sign. This is the KL to the *reference*: neither the one
-    between old and new policy nor the one between engine and trainer. A completion with any token that is not finite,
-    or with different numbers of tokens in the two columns, has no value.
+    The leash. What a policy can gain from a wrong reward grows with this distance, so it is the x-axis of every
+    over-optimisation curve, and KL without a better gold is drift. `k1` is unbiased and noisy and may be negative; `k3`
+    is unbiased where supports match, never negative, and heavy when the reference finds a token far more likely. Both
+    are reported because their disagreement is itself a sign. Trap: if the log-probabilities of sampler and trainer
+    differ (engine, temperature, top-p) it is nobody's KL; look at `engine.gap` first. This is the KL to the
+    *reference*: neither the one between old and new policy (`policy.kl_old`) nor the one between engine and trainer. A
+    completion with a token that is not finite, or with different numbers of tokens in the two columns, has no value.
+
+    Formula: with d = ref_logprob - logprob on tokens of the policy, k1 = Σ -d and k3 = Σ e^d - 1 - d
+    Source: Schulman, "Approximating KL divergence", 2020; on their gradients 2510.01555, 2512.21852
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])
@@ -27,19 +32,9 @@ class ReferenceKl:
     needs = ("logprob", "ref_logprob")
     bounds = (None, None)
 
-    def measure(self, batch: RolloutBatch, baseline: RolloutBatch | None) -> dict[str, Floats]:
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         policy, reference = batch.logprob, batch.ref_logprob
         assert policy is not None
         assert reference is not None
-        if not np.array_equal(policy.offsets, reference.offsets):
-            return {"k1": np.full(len(batch), np.nan), "k3": np.full(len(batch), np.nan)}
-        # float64: exp(d) - 1 - d in float32 is wrong by more than its value for small d.
-        ours, theirs = policy.values.astype(np.float64), reference.values.astype(np.float64)
-        known = np.isfinite(ours) & np.isfinite(theirs)
-        d = np.where(known, theirs, 0.0) - np.where(known, ours, 0.0)
-        # Beyond 700 nats exp overflows; such a token says "no overlap", which k1 carries.
-        k3 = np.where(d < 700.0, np.expm1(np.minimum(d, 700.0)) - d, np.nan)
-        whole = (policy.sums((~known).astype(np.float64)) == 0) & (policy.lengths > 0)
-        finite = policy.sums(np.isnan(k3)) == 0
-        sums = policy.sums(np.where(np.isnan(k3), 0.0, k3))
-        return {"k1": np.where(whole, policy.sums(-d), np.nan), "k3": np.where(whole & finite, sums, np.nan)}
+        sweep = token_sweep(policy.values, policy.offsets, reference.values, reference.offsets)
+        return {"k1": sweep.k1, "k3": sweep.k3}

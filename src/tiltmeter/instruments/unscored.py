@@ -15,7 +15,7 @@ class Unscored:
     verifier, or to answer so that no rule applies, is then paid by omission. A few are usual where a reward function
     covers only some prompts; see `reward.infra_share` for those that are not the policy's doing.
 
-    Formula: 1[r_i is not a finite number]; no reading where the trainer supplies no reward at all
+    Formula: 1[r_i is not a finite number]
     Source: own
 
     >>> from tiltmeter.batches import from_columns
@@ -25,10 +25,10 @@ class Unscored:
 
     name = "reward.unscored_share"
     grain = "rollout"
-    needs = ("group",)  # not the reward: a row without one is what is counted
+    needs = ("reward",)
     bounds = (0.0, 1.0)
+    counts_nan = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
-        if batch.reward is None:
-            return np.full(len(batch), np.nan)
+        assert batch.reward is not None
         return (~np.isfinite(batch.reward)).astype(np.float64)

@@ -1,0 +1,42 @@
+"""Where inside a completion the distance from the reference sits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.kl import token_sweep
+
+
+class TokenKl:
+    """KL from the reference policy per token (`mean`), its most extreme token (`worst`, nats) and the share of tokens
+    whose probability moved by more than 10 % (`off_share`).
+
+    A completion's KL grows with its length, so longer answers alone look like drift; per token they do not. Drift that
+    sits in a few tokens (one phrase, one language switch) shows in `worst` and hardly in the mean, and a policy that
+    moved everywhere a little shows in `off_share`. Usual innocent cause of a large `worst`: a rare token that the
+    policy has learnt to prefer with good reason, or an end token.
+
+    Formula: with d = ref_logprob - logprob, mean(e^d - 1 - d), max |d|, mean(1[|e^d - 1| > 0.1])
+    Source: Schulman, "Approximating KL divergence", 2020; the share outside [0.9, 1.1] after trl#6789
+
+    >>> from tiltmeter.batches import from_columns
+    >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])
+    >>> {name: values.round(4).tolist() for name, values in TokenKl().measure(batch, None).items()}
+    {'mean': [0.1839], 'worst': [1.0], 'off_share': [0.5]}
+    """
+
+    name = "policy.kl_tokens"
+    grain = "rollout"
+    needs = ("logprob", "ref_logprob")
+    bounds = (0.0, None)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
+        policy, reference = batch.logprob, batch.ref_logprob
+        assert policy is not None
+        assert reference is not None
+        sweep = token_sweep(policy.values, policy.offsets, reference.values, reference.offsets)
+        tokens = np.maximum(sweep.tokens, 1)
+        off = np.where(np.isnan(sweep.worst), np.nan, sweep.off / tokens)
+        return {"mean": sweep.k3 / tokens, "worst": sweep.worst, "off_share": off}

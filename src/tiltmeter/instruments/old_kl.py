@@ -1,0 +1,35 @@
+"""How far one batch's updates carried the policy from the one that sampled it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+
+
+class OldKl:
+    """KL between the policy that sampled the batch and the policy being updated, as the trainer itself reports it.
+
+    About 0 with one update per batch; with several, the size of a step. A jump says that the learning rate or the
+    number of passes over a batch is too high, before loss or reward show it. It is no leash: a run may drift a long way
+    from the reference in steps that are all small. Trainers estimate it in different ways, some of which may be
+    negative. This is the KL between *old and new* policy: neither the one to the reference (`policy.kl`) nor the one
+    between engine and trainer (`engine.gap`).
+
+    Formula: the trainer's scalar `kl_old_new`, mean per token, nats
+    Source: the trainer
+
+    >>> from tiltmeter.batches import from_columns
+    >>> OldKl().measure(from_columns(0, [0, 0], scalars={"kl_old_new": 0.02}), None).tolist()
+    [0.02]
+    """
+
+    name = "policy.kl_old"
+    grain = "batch"
+    needs = ("scalars",)
+    bounds = (None, None)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        value = float(batch.scalars.get("kl_old_new", np.nan))
+        return np.array([value if np.isfinite(value) else np.nan])

@@ -1,0 +1,59 @@
+"""What the trainer says of itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+
+#: Canonical names of a trainer's scalars that become readings; adapters translate into them. `kl_old_new` is absent
+#: because it has an instrument of its own (`policy.kl_old`).
+SCALARS = (
+    "loss",  # what the optimiser minimised, all terms
+    "policy_loss",  # its policy term alone
+    "value_loss",  # its critic term, where there is a critic
+    "grad_norm",  # of the gradient before clipping
+    "learning_rate",  # the scheduler's word; the optimiser may hold another for one step
+    "clip_share",  # of tokens whose ratio was clipped, in [0, 1]
+    "beta",  # KL coefficient in force
+    "entropy_coef",  # entropy bonus in force
+    "entropy",  # mean per token as the trainer computes it, nats; ours is `policy.entropy`
+    "kl_ref",  # to the reference as the trainer estimates it, usually per token; ours is `policy.kl`
+    "kl_engine_trainer",  # engine against trainer as the trainer estimates it; ours is `engine.gap`
+    "truncated_share",  # of completions cut at the length limit, in [0, 1]
+    "step_seconds",  # wall time of the step
+)
+
+
+class Training:
+    """The trainer's own scalars of the step, under one name whatever the trainer: `loss`, `grad_norm`,
+    `learning_rate`, `clip_share`, `beta`, ... as far as it logs them; and `nonfinite_count`, how many of all its
+    scalars are NaN or infinite.
+
+    Health of the optimisation, apart from what it optimises. A gradient norm that jumps or a clipped share that climbs
+    comes before a KL that runs away; a loss of exactly 0 is often dead groups. A scalar that is NaN has no reading of
+    its own, which on a chart looks like nothing; that is why the NaN are counted. Trap: losses of policy gradients have
+    no meaningful level, only NaN and sudden changes of scale mean something.
+
+    Formula: the scalars themselves; nonfinite_count = Σ 1[scalar is NaN or infinite]
+    Source: the trainer
+
+    >>> from tiltmeter.batches import from_columns
+    >>> batch = from_columns(0, [0], scalars={"loss": 0.5, "grad_norm": float("nan"), "epoch": 1})
+    >>> {name: values.tolist() for name, values in Training().measure(batch, None).items()}
+    {'loss': [0.5], 'grad_norm': [nan], 'nonfinite_count': [1.0]}
+    """
+
+    name = "training"
+    grain = "batch"
+    needs = ("scalars",)
+    bounds = (None, None)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
+        known = {name: float(batch.scalars[name]) for name in SCALARS if name in batch.scalars}
+        found = {name: np.array([value if math.isfinite(value) else np.nan]) for name, value in known.items()}
+        lost = sum(not math.isfinite(value) for value in batch.scalars.values())
+        return {**found, "nonfinite_count": np.array([float(lost)])}

@@ -1,0 +1,62 @@
+"""Means over the tokens of each completion, where a token that is not a number must not pass for a 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.stats.jit import kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ROUNDING = 0.01  # nats: what a sum of p ln p in half precision can lose where the policy is certain
+
+
+def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Floats]:
+    """Mean of each row of a ragged column, and the share of its values that are not finite.
+
+    Row i is `values[offsets[i]:offsets[i + 1]]`. The mean of a row with a value that is not finite is NaN; both are NaN
+    for an empty row.
+
+    >>> means, shares = row_means(np.float32([1.0, 3.0, np.nan, 5.0]), np.array([0, 2, 2, 4]))
+    >>> means.tolist(), shares.tolist()
+    ([2.0, nan, nan], [0.0, nan, 0.5])
+    """
+    plain: NDArray[Any] = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
+    return _row_means(plain, offsets)
+
+
+def mean_entropy(values: NDArray[np.generic], offsets: Ints) -> Floats:
+    """Mean entropy of each row's tokens. NaN where `row_means` has none, and where it is negative beyond rounding:
+    that is then some other quantity under the name of entropy.
+
+    >>> mean_entropy(np.float32([0.5, -1e-4, -2.0]), np.array([0, 1, 2, 3])).tolist()
+    [0.5, 0.0, nan]
+    """
+    means, _ = row_means(values, offsets)
+    return np.where(means > -ROUNDING, np.maximum(means, 0.0), np.nan)
+
+
+@kernel
+def _row_means(values: NDArray[Any], offsets: Ints) -> tuple[Floats, Floats]:
+    rows = len(offsets) - 1
+    means = np.full(rows, np.nan)
+    shares = np.full(rows, np.nan)
+    for row in range(rows):
+        size = offsets[row + 1] - offsets[row]
+        total = 0.0
+        lost = 0
+        for p in range(offsets[row], offsets[row + 1]):
+            value = np.float64(values[p])
+            if np.isfinite(value):
+                total += value
+            else:
+                lost += 1
+        if size > 0:
+            shares[row] = lost / size
+            if lost == 0:
+                means[row] = total / size
+    return means, shares

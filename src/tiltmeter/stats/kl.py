@@ -1,0 +1,146 @@
+"""KL divergence between two policies: estimated from the log-probabilities of drawn tokens, or exact from logits.
+
+With d = other - drawn on tokens that the `drawn` policy sampled, e^d is the ratio of the other policy to it, and per
+token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020; performance.md 3.3).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.stats.jit import kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BLOCK = 256  # tokens
+OFF = 0.1  # a token's probability ratio further than this from 1 counts as off
+_LOW, _HIGH = math.log1p(-OFF), math.log1p(OFF)
+_SERIES = tuple(1.0 / math.factorial(n) for n in range(15, 1, -1))  # of (e^d - 1 - d) / d², highest power first
+
+
+class TokenSweep(NamedTuple):
+    """Per row, over its tokens. Sums and `worst` are NaN for a row that is empty, has a token that is not finite, or
+    has different numbers of tokens in the two columns; a sum that leaves out tokens would pass for a small KL."""
+
+    k1: Floats  # sum of -d, nats
+    k2: Floats  # sum of d²/2
+    k3: Floats  # sum of e^d - 1 - d; NaN also where e^d overflows
+    logprob: Floats  # sum of the drawn policy's log-probabilities
+    gap: Floats  # sum of |d|
+    worst: Floats  # largest |d|
+    off: Ints  # finite tokens with |e^d - 1| > OFF
+    nonfinite: Ints  # tokens at which either column is NaN or infinite
+    tokens: Ints  # 0 where the lengths differ
+
+
+def token_sweep(
+    drawn: NDArray[np.generic], drawn_offsets: Ints, other: NDArray[np.generic], other_offsets: Ints
+) -> TokenSweep:
+    """Everything a completion's two columns of log-probabilities say about the distance of two policies, in one pass.
+
+    Row i is `drawn[drawn_offsets[i]:drawn_offsets[i + 1]]`, `other` likewise. Sums are float64: e^d - 1 - d in float32
+    is wrong by more than its value where d is small, so for |d| < 1/2 its power series is summed instead, and never
+    goes below zero.
+
+    >>> ends = np.array([0, 2])
+    >>> sweep = token_sweep(np.float32([-1.0, -1.0]), ends, np.float32([-1.0, -2.0]), ends)
+    >>> sweep.k1.tolist(), sweep.k3.round(4).tolist(), sweep.worst.tolist(), sweep.off.tolist()
+    ([1.0], [0.3679], [1.0], [1])
+    """
+    sums, counts = _token_sweep(_floats(drawn), drawn_offsets, _floats(other), other_offsets)
+    return TokenSweep(*sums, *counts)
+
+
+def _floats(values: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
+
+
+@kernel
+def _series(drawn: NDArray[Any], other: NDArray[Any], d: Floats, excess: Floats) -> None:
+    """d, and e^d - 1 - d by its series; right for |d| < 1/2, where the terms left out are below 1e-17 of the value.
+
+    Without branches or sums, so that the compiler works on several tokens at once: this is most of the time.
+    """
+    for i in range(len(d)):
+        x = np.float64(other[i]) - np.float64(drawn[i])
+        total = _SERIES[0]
+        for n in range(1, len(_SERIES)):
+            total = total * x + _SERIES[n]
+        d[i] = x
+        excess[i] = x * x * total
+
+
+@kernel
+def _token_sweep(drawn: NDArray[Any], starts: Ints, other: NDArray[Any], other_starts: Ints) -> tuple[Floats, Ints]:
+    rows = len(starts) - 1
+    sums = np.full((6, rows), np.nan)
+    counts = np.zeros((3, rows), np.int64)
+    ds, excesses = np.empty(_BLOCK), np.empty(_BLOCK)
+    for row in range(rows):
+        first, stop = starts[row], starts[row + 1]
+        shift = other_starts[row] - first
+        if other_starts[row + 1] - stop != shift:
+            continue
+        k2 = k3 = gap = worst = logprob = signed = 0.0
+        off = nonfinite = 0
+        for begin in range(first, stop, _BLOCK):
+            end = min(begin + _BLOCK, stop)
+            _series(drawn[begin:end], other[begin + shift : end + shift], ds[: end - begin], excesses[: end - begin])
+            for i in range(end - begin):
+                d = ds[i]
+                size = abs(d)
+                if size < 0.5:
+                    k3 += excesses[i]
+                elif not np.isfinite(d):
+                    nonfinite += 1
+                    continue
+                else:
+                    # Beyond 700 e^d overflows: "no overlap", which k1 carries.
+                    k3 += math.exp(d) - 1.0 - d if d < 700.0 else np.nan
+                signed += d
+                gap += size
+                logprob += np.float64(drawn[begin + i])
+                k2 += d * d
+                worst = max(worst, size)
+                off += int((d > _HIGH) | (d < _LOW))
+        counts[0, row], counts[1, row], counts[2, row] = off, nonfinite, stop - first
+        if nonfinite == 0 and stop > first:
+            sums[0, row], sums[1, row], sums[2, row] = -signed, 0.5 * k2, k3
+            sums[3, row], sums[4, row], sums[5, row] = logprob, gap, worst
+    return sums, counts
+
+
+def exact_kl(logits: NDArray[np.generic], other: NDArray[np.generic]) -> Floats:
+    """KL of softmax(logits) from softmax(other) over the last axis, Σ p (ln p - ln q), in nats.
+
+    Infinite where the first puts mass on what the second excludes (a logit of -inf).
+
+    >>> reference, reward = np.log([0.5, 0.3, 0.2]), np.array([1.0, 0.5, -1.0])
+    >>> float(exact_kl(reference + reward / 0.5, reference).round(4))
+    0.2841
+    """
+    p, q = _log_softmax(logits), _log_softmax(other)
+    held = p > -np.inf
+    ratio = np.where(held, p, 0.0) - np.where(held, q, 0.0)
+    return np.asarray((np.exp(p) * ratio).sum(-1), np.float64)
+
+
+def exact_entropy(logits: NDArray[np.generic]) -> Floats:
+    """Entropy of softmax(logits) over the last axis, -Σ p ln p, in nats.
+
+    >>> float(exact_entropy(np.zeros(50)).round(4)) == round(math.log(50), 4)
+    True
+    """
+    p = _log_softmax(logits)
+    return np.asarray(-(np.exp(p) * np.where(p > -np.inf, p, 0.0)).sum(-1), np.float64)
+
+
+def _log_softmax(logits: NDArray[np.generic]) -> Floats:
+    z = np.asarray(logits, np.float64)
+    z = z - z.max(-1, keepdims=True)
+    return np.asarray(z - np.log(np.exp(z).sum(-1, keepdims=True)), np.float64)
