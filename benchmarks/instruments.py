@@ -114,6 +114,12 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     short = batch_of(rng, 1_280, 100, GROUP)
     long = batch_of(rng, 32, 4_000, GROUP)
 
+    def ngrams_of(of: RolloutBatch) -> Timed:
+        """The n-gram kernel by itself: in the panel it reads the first 256 tokens only, so that length cannot decide."""
+        tokens = of.tokens
+        assert tokens is not None
+        return timed(lambda: group_ngrams(tokens.values, tokens.offsets, of.starts), len(tokens.values))
+
     def cost(of: RolloutBatch) -> Timed:
         assert of.length is not None
         return timed(lambda: panel.measure(of, baseline), int(of.length.sum()))
@@ -132,6 +138,8 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
         "panel_readings": len(found),
         **_named("group_growth_8_to_512", growth),
         **_named("length_growth_100_to_4000", longer),
+        **_named("self_bleu_group_growth", ratio(ngrams_of(one_group), ngrams_of(batch), pairs)),
+        **_named("self_bleu_length_growth", ratio(ngrams_of(long), ngrams_of(short), pairs)),
         "us_per_token": {name: round(1e6 * seconds, 5) for name, seconds in alone.items()},
         "share": {name: round(seconds / total, 4) for name, seconds in sorted(alone.items(), key=lambda i: -i[1])},
     }

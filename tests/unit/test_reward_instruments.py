@@ -179,7 +179,6 @@ def test_rows_without_a_reward_are_counted_and_failures_of_machines_apart() -> N
     assert read(Unscored(), batch) == {"reward.unscored_share": 0.75}
     assert read(InfraFailures(), batch) == {"reward.infra_share": 0.5}
     no_reward = from_columns(0, [0, 0], length=[3, 4])
-    assert read(Unscored(), no_reward) == {}
     assert read(InfraFailures(), no_reward) == {}
 
 

@@ -10,13 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tiltmeter.baseline import Baseline
+from tiltmeter.instruments.answer_classes import AnswerClasses
+from tiltmeter.instruments.compression import CompressionRatio
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.dead_sides import DeadSides
+from tiltmeter.instruments.distinct_across import DistinctAcross
 from tiltmeter.instruments.engine_gap import EngineGap
 from tiltmeter.instruments.ensemble import EnsembleDisagreement
 from tiltmeter.instruments.entropy import PolicyEntropy
 from tiltmeter.instruments.entropy_ratio import EntropyRatio
 from tiltmeter.instruments.error_tail import ErrorTail
+from tiltmeter.instruments.expected_across import ExpectedAcross
+from tiltmeter.instruments.expected_distinct import ExpectedDistinct
 from tiltmeter.instruments.gain_share import GainShare
 from tiltmeter.instruments.gold_agreement import GoldAgreement
 from tiltmeter.instruments.gold_covariance import GoldCovariance
@@ -34,6 +39,8 @@ from tiltmeter.instruments.length_slope import LengthSlope
 from tiltmeter.instruments.length_tail import LengthTail
 from tiltmeter.instruments.nonfinite import NonfiniteShare
 from tiltmeter.instruments.old_kl import OldKl
+from tiltmeter.instruments.openings import RepeatedOpenings
+from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.instruments.reward_component import RewardComponent
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
@@ -101,5 +108,12 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     EntropyRatio,
     NonfiniteShare,
     Training,
+    PromptDiversity,
+    ExpectedDistinct,
+    DistinctAcross,
+    ExpectedAcross,
+    CompressionRatio,
+    RepeatedOpenings,
+    AnswerClasses,
     GroupSize,
 )

@@ -1,0 +1,61 @@
+"""How many different answers a prompt gets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.clusters import final_answer, word_classes
+from tiltmeter.stats.draws import drawn, text_hashes
+
+
+class AnswerClasses:
+    """Number of different answers among up to 8 completions of a prompt, and the share of their pairs that differ.
+
+    Two completions that say the same in other words are one answer to whoever asked. One answer per prompt where there
+    used to be four is the collapse that users notice. On questions with one right answer the same fall is mastery, so
+    read it beside gold. A completion is its marked final answer if it has one (\\boxed{}, "####", "answer is"),
+    compared exactly; else the set of words of its first 400 characters: two that share 0.24 of their words are one
+    answer, and answers of up to four words must share half. Length does not decide beyond those cuts, group size not
+    beyond 8, and `differing_share` does not depend on it at all. Lexical: a paraphrase without a common word counts as
+    another answer, and two names in equal sentences as one. Completions are drawn by content; of fewer than two there
+    is no value.
+
+    Formula: count: classes c; differing_share: 1 - Σ_c n_c (n_c - 1) / (n (n - 1)), n_c completions in class c
+    Source: own; the quantity is that of NoveltyBench, Zhang et al. 2025, arXiv 2504.05228
+
+    >>> from tiltmeter.batches import from_columns
+    >>> said = ["Paris.", "paris", "It must be 3.\\n#### 3", "So the answer is 3.", "I say: the answer is 4."]
+    >>> found = AnswerClasses().measure(from_columns(0, [0, 0, 1, 1, 1], completion=said), None)
+    >>> found["count"].tolist(), found["differing_share"].round(2).tolist()
+    ([1.0, 2.0], [0.0, 0.67])
+    """
+
+    name = "diversity.answer_classes"
+    grain = "group"
+    needs = ("completion",)
+    bounds = (0.0, None)
+    first = 400  # characters
+    most = 8  # completions of a prompt
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
+        assert batch.completion is not None
+        groups = len(batch.starts) - 1
+        there = np.array([text is not None for text in batch.completion], bool)
+        group = np.repeat(np.arange(groups), np.diff(batch.starts))[there]
+        texts = [_compared(text, self.first) for text in batch.completion if text is not None]
+        rows = drawn(text_hashes(texts), np.searchsorted(group, np.arange(groups + 1)), self.most)
+        group = group[rows]
+        labels = word_classes([texts[row] for row in rows], np.searchsorted(group, np.arange(groups + 1)))
+        sizes = np.bincount(group * self.most + labels, minlength=groups * self.most).reshape(groups, self.most)
+        n = sizes.sum(axis=1)
+        equal = np.divide((sizes * (sizes - 1)).sum(axis=1), n * (n - 1), out=np.full(groups, np.nan), where=n > 1)
+        return {"count": np.where(n > 1, (sizes > 0).sum(axis=1), np.nan), "differing_share": 1.0 - equal}
+
+
+def _compared(text: str, first: int) -> bytes:
+    answer = final_answer(text)
+    if answer is None:
+        return text[:first].lower().encode("utf-8", "surrogatepass")
+    return answer.encode("utf-8", "surrogatepass").hex().encode()  # one word, whatever it is made of
