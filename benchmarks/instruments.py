@@ -115,7 +115,7 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     long = batch_of(rng, 32, 4_000, GROUP)
 
     def ngrams_of(of: RolloutBatch) -> Timed:
-        """The n-gram kernel by itself: in the panel it reads the first 256 tokens only, so that length cannot decide."""
+        """The n-gram kernel by itself: the panel cuts at 256 tokens first, so that length cannot decide."""
         tokens = of.tokens
         assert tokens is not None
         return timed(lambda: group_ngrams(tokens.values, tokens.offsets, of.starts), len(tokens.values))

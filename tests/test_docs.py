@@ -214,19 +214,20 @@ def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None
 
 
 def test_the_page_of_instruments_says_of_each_what_why_how_and_whence(tmp_path: Path) -> None:
-    for make in (*BUILTIN, *derived.BUILTIN):
-        told = hooks().docstring(make())
-        assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{make().name}: {told}"
+    parts: list[Any] = [make() for make in (*BUILTIN, *derived.BUILTIN)]
+    for part in parts:
+        told = hooks().docstring(part)
+        assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{part.name}: {told}"
     (tmp_path / "instruments.json").write_text(json.dumps({"us_per_token": {"reward.mean": 0.00125}}))
     page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
     assert "1.25 ns per token" in page
     assert "not measured yet" in page
-    assert all(f"### `{make().name}`\n" in page for make in (*BUILTIN, *derived.BUILTIN))
+    assert all(f"### `{part.name}`\n" in page for part in parts)
 
 
 def test_no_instrument_is_a_long_file() -> None:
-    long = {path.name: n for path in INSTRUMENTS.glob("*.py") if (n := len(path.read_text().splitlines())) > 120}
-    assert not long
+    files = [path for path in INSTRUMENTS.glob("*.py") if path.name != "__init__.py"]
+    assert not {path.name: n for path in files if (n := len(path.read_text().splitlines())) > 120}
 
 
 def test_the_command_line_page_has_every_verb_and_option() -> None:

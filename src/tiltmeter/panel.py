@@ -16,6 +16,7 @@ import numpy as np
 
 from tiltmeter.baseline import Baseline
 from tiltmeter.batches import from_columns
+from tiltmeter.columns import from_table, to_table
 from tiltmeter.config import Config
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
@@ -54,8 +55,8 @@ class Panel:
     def warm(self) -> None:
         """Call every instrument on a small batch, so that no step waits for kernels to be compiled."""
         batch = specimen()
-        for baseline in (None, Baseline(batch)):
-            for part in self.config.instruments:
+        for part in self.config.instruments:
+            for baseline in (None, Baseline(batch)):
                 try:
                     with np.errstate(all="ignore"):
                         part.measure(batch, baseline)
@@ -126,30 +127,30 @@ class Panel:
 
 
 def specimen() -> RolloutBatch:
-    """Two small prompt groups with every column filled."""
-    rows = range(8)
-    tokens = [[1 + row, 2, 3, 4, 5, 6] for row in rows]
-    logprob = [[-1.0 - 0.1 * row] * 6 for row in rows]
+    """Some prompt groups with every column filled, as if read from a file: kernels compile for such arrays."""
+    rows = range(240)  # enough for every statistic to be computed
+    number = np.arange(240.0) ** 2
+    logprob = [[-1.0 - 0.001 * row] * 6 for row in rows]
     text = [f"# Answer {row}\nI think the answer is {row}.\n```\nx = {row}  # {row}\n```" for row in rows]
-    number = np.arange(8.0)
-    return from_columns(
+    batch = from_columns(
         step=0,
-        group=[0, 0, 0, 0, 1, 1, 1, 1],
+        group=np.arange(240) // 8,
         reward=number,
         rewards={"a.0": number, "a.1": number, "a.2": -number},
-        advantage=number - 3.5,
-        gold=number % 2,
+        advantage=number,
+        gold=np.arange(240) % 2,
         truncated=number > 6,
-        prompt=["I believe it is 3. Is it?"] * 8,
+        prompt=["I believe it is 3. Is it?"] * 240,
         completion=text,
-        tokens=tokens,
+        tokens=[[1 + row, 2, 3, 4, 5, 6] for row in rows],
         logprob=logprob,
-        ref_logprob=[[-1.1] * 6] * 8,
+        ref_logprob=[[-1.1] * 6] * 240,
         engine_logprob=logprob,
-        entropy=[[1.0] * 6] * 8,
-        step_reward=[[0.5, 1.0]] * 8,
+        entropy=[[1.0] * 6] * 240,
+        step_reward=[[0.5, 1.0]] * 240,
         scalars={"loss": 0.5, "grad_norm": 1.0},
     )
+    return from_table(*to_table(batch), batch.attempt, batch.step)
 
 
 Record = TypeVar("Record", Reading, Alarm)

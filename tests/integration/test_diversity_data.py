@@ -31,6 +31,7 @@ from tiltmeter.panel import readings
 from tiltmeter.stats.clusters import word_classes
 from tiltmeter.stats.draws import drawn, text_hashes
 from tiltmeter.stats.vendi import vendi_score
+from tiltmeter.stats.words import Texts, Words
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -81,9 +82,10 @@ def embed() -> Callable[[Sequence[str]], Any]:
 def lexical(texts: Sequence[str]) -> Partition:
     """The classes that `AnswerClasses` counts, here over all completions of the prompt."""
     compared = [_compared(text, AnswerClasses.first) for text in texts]
-    rows = drawn(text_hashes(compared), np.array([0, len(texts)]), len(texts))
+    rows = drawn(text_hashes([text.lower().encode() for text in compared]), np.array([0, len(texts)]), len(texts))
+    words = Words.of(Texts.of([compared[row] for row in rows]))
     labels = np.empty(len(texts), int)
-    labels[rows] = word_classes([compared[row] for row in rows], np.array([0, len(rows)]))
+    labels[rows] = word_classes(words.hashes, words.offsets, np.array([0, len(rows)]))
     return [int(label) for label in labels]
 
 

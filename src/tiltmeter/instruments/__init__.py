@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tiltmeter.baseline import Baseline
 from tiltmeter.instruments.answer_classes import AnswerClasses
+from tiltmeter.instruments.comments import CommentShare
 from tiltmeter.instruments.compression import CompressionRatio
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.dead_sides import DeadSides
@@ -22,13 +23,16 @@ from tiltmeter.instruments.entropy_ratio import EntropyRatio
 from tiltmeter.instruments.error_tail import ErrorTail
 from tiltmeter.instruments.expected_across import ExpectedAcross
 from tiltmeter.instruments.expected_distinct import ExpectedDistinct
+from tiltmeter.instruments.formatting import Markdown
 from tiltmeter.instruments.gain_share import GainShare
+from tiltmeter.instruments.gibberish import Gibberish
 from tiltmeter.instruments.gold_agreement import GoldAgreement
 from tiltmeter.instruments.gold_covariance import GoldCovariance
 from tiltmeter.instruments.gold_gap import GoldGap
 from tiltmeter.instruments.gold_mean import GoldMean
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.group_size import GroupSize
+from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.infra import InfraFailures
 from tiltmeter.instruments.kl import ReferenceKl
 from tiltmeter.instruments.kl_tokens import TokenKl
@@ -40,7 +44,11 @@ from tiltmeter.instruments.length_tail import LengthTail
 from tiltmeter.instruments.nonfinite import NonfiniteShare
 from tiltmeter.instruments.old_kl import OldKl
 from tiltmeter.instruments.openings import RepeatedOpenings
+from tiltmeter.instruments.opinion import OpinionAgreement
+from tiltmeter.instruments.phrases import OverusedPhrases
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
+from tiltmeter.instruments.refusal import RefusalShare
+from tiltmeter.instruments.repetition import Repetition
 from tiltmeter.instruments.reward_component import RewardComponent
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
@@ -115,5 +123,13 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     CompressionRatio,
     RepeatedOpenings,
     AnswerClasses,
+    OverusedPhrases,
+    Hedging,
+    RefusalShare,
+    OpinionAgreement,
+    Markdown,
+    CommentShare,
+    Repetition,
+    Gibberish,
     GroupSize,
 )

@@ -8,6 +8,7 @@ from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.clusters import final_answer, word_classes
 from tiltmeter.stats.draws import drawn, text_hashes
+from tiltmeter.stats.words import Texts, Words
 
 
 class AnswerClasses:
@@ -45,17 +46,19 @@ class AnswerClasses:
         there = np.array([text is not None for text in batch.completion], bool)
         group = np.repeat(np.arange(groups), np.diff(batch.starts))[there]
         texts = [_compared(text, self.first) for text in batch.completion if text is not None]
-        rows = drawn(text_hashes(texts), np.searchsorted(group, np.arange(groups + 1)), self.most)
+        hashes = text_hashes([text.lower().encode("utf-8", "surrogatepass") for text in texts])
+        rows = drawn(hashes, np.searchsorted(group, np.arange(groups + 1)), self.most)
         group = group[rows]
-        labels = word_classes([texts[row] for row in rows], np.searchsorted(group, np.arange(groups + 1)))
+        words = Words.of(Texts.of([texts[row] for row in rows]))
+        labels = word_classes(words.hashes, words.offsets, np.searchsorted(group, np.arange(groups + 1)))
         sizes = np.bincount(group * self.most + labels, minlength=groups * self.most).reshape(groups, self.most)
         n = sizes.sum(axis=1)
         equal = np.divide((sizes * (sizes - 1)).sum(axis=1), n * (n - 1), out=np.full(groups, np.nan), where=n > 1)
         return {"count": np.where(n > 1, (sizes > 0).sum(axis=1), np.nan), "differing_share": 1.0 - equal}
 
 
-def _compared(text: str, first: int) -> bytes:
+def _compared(text: str, first: int) -> str:
     answer = final_answer(text)
     if answer is None:
-        return text[:first].lower().encode("utf-8", "surrogatepass")
-    return answer.encode("utf-8", "surrogatepass").hex().encode()  # one word, whatever it is made of
+        return text[:first]
+    return answer.encode("utf-8", "surrogatepass").hex()  # one word, whatever it is made of

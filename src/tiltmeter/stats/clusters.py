@@ -7,7 +7,6 @@ largest part of words with, if that part is large enough.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tiltmeter.stats.jit import kernel
 
 Ints = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
 
 ALIKE = 0.24  # part of shared words from which two texts count as one answer; chosen on half of NoveltyBench's prompts
 SHORT = 4  # up to so many words, a text is its answer: half of the words must be shared
@@ -23,24 +23,27 @@ TAIL = 400  # characters at the end in which a final answer is looked for
 LONGEST = 80  # characters of a final answer; what is longer is a sentence, not an answer
 
 
-def word_classes(texts: Sequence[bytes], starts: Ints, alike: float = ALIKE) -> Ints:
+def word_classes(words: Hashes, offsets: Ints, starts: Ints, alike: float = ALIKE) -> Ints:
     """The class of each text inside its group: 0, 1, ... in the order in which classes open.
 
-    Texts are UTF-8 in lower case; words are runs of letters and digits, and every character that takes three bytes or
-    more, as Chinese ones do, is a word of its own. Two texts A and B share |A and B| / |A or B| of their words. Since a
-    class is known by its first member, the order of texts counts: `draws.drawn` gives one that does not depend on
-    how they came.
+    Words are those of `stats.words.Words`: text i has `words[offsets[i]:offsets[i + 1]]`. Two texts A and B share
+    |A and B| / |A or B| of their words, each counted once. Since a class is known by its first member, the order of
+    texts counts: `draws.drawn` gives one that does not depend on how they came.
 
-    >>> texts = [b"it was a cat", b"a cat it was", b"dogs", b"a dog barked at the old gate all night long"]
-    >>> word_classes(texts, np.array([0, 4])).tolist()
-    [0, 0, 1, 2]
+    >>> words = np.array([1, 2, 3, 4, 3, 4, 1, 2, 9], np.uint64) << np.uint64(40)
+    >>> word_classes(words, np.array([0, 4, 8, 9]), np.array([0, 3])).tolist()
+    [0, 0, 1]
     """
-    labels = np.zeros(len(texts), np.int64)
-    ends = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text) for text in texts], out=ends[1:])
-    # bytearray: a writable buffer, so that the kernel has one signature.
-    data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
-    _classes(data, ends, np.array(starts, np.int64), alike, labels)
+    rows = len(offsets) - 1
+    row = np.repeat(np.arange(rows, dtype=np.uint64), np.diff(offsets))
+    # Row and word in one key, so that one sort does: 40 bits of a hash tell the words of one group apart.
+    keys = np.sort((row << np.uint64(40)) | (words.astype(np.uint64) >> np.uint64(24)))
+    kept = np.ones(len(keys), bool)
+    kept[1:] = keys[1:] != keys[:-1]
+    once = keys[kept]
+    ends = np.searchsorted(once >> np.uint64(40), np.arange(rows + 1, dtype=np.uint64))
+    labels = np.zeros(rows, np.int64)
+    _classes(once & np.uint64(2**40 - 1), ends.astype(np.int64), np.array(starts, np.int64), alike, labels)
     return labels
 
 
@@ -75,11 +78,6 @@ def final_answer(text: str) -> str | None:
     return plain or None
 
 
-# What a byte of UTF-8 does to a word: 1 goes on in an ordinary one, 2 goes on in a wide one, 4 begins a wide one.
-_KIND = np.zeros(256, np.uint8)
-_KIND[[*b"abcdefghijklmnopqrstuvwxyz0123456789", *range(0x80, 0xE0)]] = 1
-_KIND[0x80:0xC0] |= 2
-_KIND[0xE0:] = 4
 _DROPPED = {ord(mark): None for mark in " \t$*`,\"'!"}
 
 
@@ -93,80 +91,33 @@ def _braced(text: str) -> str | None:
 
 
 @kernel
-def _classes(data: Any, ends: Any, starts: Any, alike: float, labels: Any) -> None:
-    size = longest = rows = 0
+def _classes(words: Any, ends: Any, starts: Any, alike: float, labels: Any) -> None:
+    leaders = np.empty(len(ends), np.int64)  # the first member of each class
     for g in range(len(starts) - 1):
-        size = max(size, ends[starts[g + 1]] - ends[starts[g]])
-        rows = max(rows, starts[g + 1] - starts[g])
-    for row in range(len(ends) - 1):
-        longest = max(longest, ends[row + 1] - ends[row])
-    bits = 4
-    while (1 << bits) < size:  # twice the words: with what ends it, a word takes two bytes
-        bits += 1
-    table = np.full(1 << bits, -1, np.int32)  # `base` plus a word's number; what is below is of an earlier group
-    keys = np.empty(size + 1, np.uint64)
-    seen = np.empty(size + 1, np.int64)  # by word: the row that had it last
-    own = np.empty(longest + 1, np.int32)  # numbers of the words of one row, each once
-    words = np.empty(size + 1, np.int32)  # the same of each class's first member, end to end
-    first = np.zeros(rows + 1, np.int64)  # where those of a class begin
-    base = 0
-    for g in range(len(starts) - 1):
-        used = classes = 0
-        if base > 1 << 30:
-            table[:] = -1
-            base = 0
+        classes = 0
         for row in range(starts[g], starts[g + 1]):
-            known = used
-            used, count = _words(data[ends[row] : ends[row + 1]], row, table, bits, base, keys, seen, own, known)
             best, chosen = -1.0, 0
             for c in range(classes):
-                shared = 0
-                for w in range(first[c], first[c + 1]):
-                    shared += seen[words[w]] == row
-                either = count + first[c + 1] - first[c] - shared
-                part = shared / either if either > 0 else 1.0
-                if part > best and (part >= 0.5 or min(count, first[c + 1] - first[c]) > SHORT):
+                lead = leaders[c]
+                shared = _shared(words, ends[row], ends[row + 1], ends[lead], ends[lead + 1])
+                own, other = ends[row + 1] - ends[row], ends[lead + 1] - ends[lead]
+                part = shared / (own + other - shared) if own + other > 0 else 1.0
+                if part > best and (part >= 0.5 or min(own, other) > SHORT):
                     best, chosen = part, c
             if best < alike:
                 chosen = classes
-                words[first[classes] : first[classes] + count] = own[:count]
-                first[classes + 1] = first[classes] + count
+                leaders[classes] = row
                 classes += 1
             labels[row] = chosen
-        base += used
 
 
 @kernel
-def _words(
-    text: Any, row: int, table: Any, bits: int, base: int, keys: Any, seen: Any, own: Any, used: int
-) -> tuple[int, int]:
-    """The words of one row: how many the group has by now, and how many stand in `own`."""
-    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
-    count = at = 0
-    while at < len(text):
-        byte = text[at]
-        at += 1
-        if not _KIND[byte]:
-            continue
-        h = np.uint64(byte)
-        follows = 2 if _KIND[byte] == 4 else 1
-        while at < len(text) and _KIND[text[at]] & follows:
-            h = h * np.uint64(0xBF58476D1CE4E5B9) + np.uint64(text[at])
-            at += 1
-        h ^= h >> np.uint64(32)
-        s = np.int64((h * np.uint64(0x9E3779B97F4A7C15)) >> shift)
-        i = table[s] - base
-        while i >= 0 and keys[i] != h:
-            s = (s + 1) & mask
-            i = table[s] - base
-        if i < 0:
-            i = used
-            used += 1
-            table[s] = base + i
-            keys[i] = h
-            seen[i] = -1
-        if seen[i] != row:
-            seen[i] = row
-            own[count] = i
-            count += 1
-    return used, count
+def _shared(words: Any, a: int, a_end: int, b: int, b_end: int) -> int:
+    """How many words two sorted stretches have in common."""
+    shared = 0
+    while a < a_end and b < b_end:
+        one, other = words[a], words[b]
+        shared += one == other
+        a += one <= other  # no branches: which of the two is next cannot be guessed
+        b += other <= one
+    return shared

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.jit import frozen, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,8 +25,7 @@ def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Float
     >>> means.tolist(), shares.tolist()
     ([2.0, nan, nan], [0.0, nan, 0.5])
     """
-    plain: NDArray[Any] = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
-    return _row_means(plain, offsets)
+    return _row_means(frozen(values), offsets)
 
 
 def mean_entropy(values: NDArray[np.generic], offsets: Ints) -> Floats:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
+
+from numpy.typing import NDArray
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Kernel:
     def __init__(self, function: FunctionType) -> None:
-        self.function, self.compiled = function, None
+        self.function = function
+        self.compiled: Any = None
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
 
     def __call__(self, *arguments: Any) -> Any:
@@ -36,6 +40,24 @@ class _Kernel:
             except RuntimeError:  # nowhere to keep the cache: a read-only installation without a home directory
                 self.compiled = numba.njit(nogil=True)(copy)
         return self.compiled
+
+
+def frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Floats as a read-only array: numba compiles once more for arrays that may be written to, and once per type.
+
+    >>> import numpy as np
+    >>> frozen(np.arange(3)).dtype, frozen(np.zeros(3, np.float32)).flags.writeable
+    (dtype('float64'), False)
+    """
+    single = values.dtype.kind == "f" and values.dtype.itemsize == 4
+    plain = values.astype("f4" if single else "f8", order="C", copy=False).view()
+    plain.flags.writeable = False
+    return plain
+
+
+def cached() -> bool:
+    """Whether kernels were compiled here before, beside their source; else a first use of each takes about a second."""
+    return any((Path(__file__).parent / "__pycache__").glob("*.nbi"))
 
 
 def kernel(function: Function) -> Function:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.jit import frozen, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,12 +52,8 @@ def token_sweep(
     >>> sweep.k1.tolist(), sweep.k3.round(4).tolist(), sweep.worst.tolist(), sweep.off.tolist()
     ([1.0], [0.3679], [1.0], [1])
     """
-    sums, counts = _token_sweep(_floats(drawn), drawn_offsets, _floats(other), other_offsets)
+    sums, counts = _token_sweep(frozen(drawn), drawn_offsets, frozen(other), other_offsets)
     return TokenSweep(*sums, *counts)
-
-
-def _floats(values: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
 
 
 @kernel

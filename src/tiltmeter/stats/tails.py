@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.draws import mixed
+from tiltmeter.stats.groups import group_sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -201,45 +202,23 @@ def _needed(n: int, counts: Ints, variation: Floats, upper: float, lower: float)
     return float(math.ceil(enough)) if n < enough < 1e9 else float("nan")
 
 
-@kernel
 def _centred(values: Floats, starts: Ints) -> tuple[Floats, Floats, Ints]:
     """Values less their group's median, the groups' mean absolute deviations, and how many values each is of; NaN and 0
     for groups of fewer than four."""
-    groups = len(starts) - 1
-    centred = np.full(len(values), np.nan)
-    spread = np.full(groups, np.nan)
-    sizes = np.zeros(groups, np.int64)
-    for group in range(groups):
-        rows = values[starts[group] : starts[group + 1]]
-        known = rows[~np.isnan(rows)]
-        if len(known) >= 4:
-            middle, spread[group] = _deviation(known)
-            sizes[group] = len(known)
-            for row in range(starts[group], starts[group + 1]):
-                centred[row] = values[row] - middle
-    return centred, spread, sizes
+    group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    sizes = np.bincount(group[~np.isnan(values)], minlength=len(starts) - 1)
+    enough = sizes >= 4
+    order = np.lexsort((values, group))  # NaN last in each group
+    first = starts[:-1][enough]
+    low, high = order[first + (sizes[enough] - 1) // 2], order[first + sizes[enough] // 2]
+    middle = np.full(len(enough), np.nan)
+    middle[enough] = 0.5 * (values[low] + values[high])
+    centred = values - middle[group]
+    spread = np.full(len(enough), np.nan)
+    np.divide(group_sums(np.abs(centred), starts)[0], sizes, out=spread, where=enough)
+    return centred, spread, np.where(enough, sizes, 0)
 
 
-@kernel
-def _deviation(values: Floats) -> tuple[float, float]:
-    """Median, and mean absolute deviation from it; the values are sorted in place."""
-    n = len(values)
-    for i in range(1, n if n <= 32 else 0):
-        value, j = values[i], i
-        while j > 0 and values[j - 1] > value:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = value
-    if n > 32:
-        values.sort()
-    middle = 0.5 * (values[(n - 1) // 2] + values[n // 2])
-    total = 0.0
-    for value in values:
-        total += abs(value - middle)
-    return middle, total / n
-
-
-@kernel
 def _scales_differ(pool: Floats, spread: Floats, sizes: Ints) -> bool:
     """Whether the groups' spreads vary more than in each regrouping of the pooled values, a test at 1 / (19 + 1).
 
@@ -247,24 +226,13 @@ def _scales_differ(pool: Floats, spread: Floats, sizes: Ints) -> bool:
     order of rows does not matter.
     """
     observed = np.log(spread).var()
-    state = np.uint64(len(pool))
-    pool = pool.copy()
-    for _ in range(REGROUPINGS):
-        for i in range(len(pool) - 1, 0, -1):
-            state += np.uint64(0x9E3779B97F4A7C15)  # splitmix64
-            z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            j = np.int64((z ^ (z >> np.uint64(31))) % np.uint64(i + 1))
-            pool[i], pool[j] = pool[j], pool[i]
-        first, count, total, squares = 0, 0, 0.0, 0.0
-        for size in sizes:
-            _, width = _deviation(pool[first : first + size].copy())
-            first += size
-            if width > 0.0:
-                count += 1
-                total += math.log(width)
-                squares += math.log(width) ** 2
-        if count == 0 or squares / count - (total / count) ** 2 >= observed:
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    place = np.arange(len(pool), dtype=np.uint64)
+    for turn in range(REGROUPINGS):
+        dealt = pool[np.argsort(mixed(place + np.uint64(turn * len(pool))))]
+        widths = _centred(dealt, starts)[1]
+        widths = widths[widths > 0.0]
+        if not len(widths) or np.log(widths).var() >= observed:
             return False
     return True
 
@@ -304,18 +272,13 @@ def moment(top: Floats, counts: Sequence[int] | Ints) -> Floats:
     return np.asarray(first + 1.0 - 0.5 / (1.0 - share), np.float64)
 
 
-@kernel
 def _log_moments(top: Floats, counts: Ints) -> Floats:
     """Mean and mean square of ln X_(i) - ln X_(k+1) over i <= k, for each k."""
     found = np.full((2, len(counts)), np.nan)
-    for c, k in enumerate(counts):
+    for c, k in enumerate(counts.tolist()):
         if 0 < k < len(top) and top[k] > 0.0:
-            first, second = 0.0, 0.0
-            for i in range(k):
-                log = math.log(top[i]) - math.log(top[k])
-                first += log
-                second += log * log
-            found[0, c], found[1, c] = first / k, second / k
+            logs = np.log(top[:k]) - math.log(top[k])
+            found[:, c] = logs.mean(), np.square(logs).mean()
     return found
 
 
@@ -344,22 +307,11 @@ def excess_variation(top: Floats, counts: Sequence[int] | Ints) -> Floats:
     >>> excess_variation(np.array([4.0, 2.0, 1.0]), [2]).round(4).tolist()  # excesses 3 and 1
     [0.7071]
     """
-    return _variation(top, np.asarray(counts, np.int64))
-
-
-@kernel
-def _variation(top: Floats, counts: Ints) -> Floats:
     found = np.full(len(counts), np.nan)
-    for c, k in enumerate(counts):
+    for c, k in enumerate(map(int, counts)):
         if 1 < k < len(top) and top[0] > top[k]:
-            mean = 0.0
-            for i in range(k):
-                mean += top[i] - top[k]
-            mean /= k
-            square = 0.0
-            for i in range(k):
-                square += (top[i] - top[k] - mean) ** 2
-            found[c] = math.sqrt(square / (k - 1)) / mean
+            excess = top[:k] - top[k]
+            found[c] = excess.std(ddof=1) / excess.mean()
     return found
 
 
@@ -385,16 +337,16 @@ def simulated_critical(n: int, draws: int, seed: int = 1) -> tuple[float, float]
     return float(np.quantile(statistics[0], 0.99)), float(np.quantile(statistics[1], 0.01))
 
 
-@kernel
 def _simulated(counts: Ints, draws: int, rng: np.random.Generator) -> Floats:
     """Largest and second smallest statistic of each draw. Excesses of exponential order statistics over the (k+1)-th
     are sums of independent spacings E_i / i (Rényi), so only the top of a sample is drawn."""
-    found = np.empty((2, draws))
-    top = np.empty(counts[0] + 1)
-    for draw in range(draws):
-        top[counts[0]] = 0.0
-        for i in range(counts[0], 0, -1):
-            top[i - 1] = top[i] - math.log(1.0 - rng.random()) / i
-        statistic = np.sort(np.sqrt(counts) * (_variation(top, counts) - 1.0))
-        found[0, draw], found[1, draw] = statistic[-1], statistic[1]
-    return found
+    parts = []
+    most = int(counts[0])
+    for begin in range(0, draws, many := max(1, 1_000_000 // most)):
+        spacings = rng.exponential(size=(min(many, draws - begin), most)) / np.arange(most, 0, -1)
+        top = np.pad(np.cumsum(spacings, axis=1)[:, ::-1], ((0, 0), (0, 1)))
+        excesses = [top[:, :k] - top[:, k : k + 1] for k in counts.tolist()]
+        variation = np.stack([excess.std(axis=1, ddof=1) / excess.mean(axis=1) for excess in excesses])
+        statistic = np.sort(np.sqrt(counts)[:, None] * (variation - 1.0), axis=0)
+        parts.append(statistic[[-1, 1]])
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,35 @@
+"""How much of a completion is no language at all."""
+
+from __future__ import annotations
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.lines import noise
+from tiltmeter.stats.words import Texts, ratio
+
+
+class Gibberish:
+    """Share of a completion's characters that are noise: "!!!!", "sdfghjk", control characters, endless words.
+
+    Where the learning rate is too high or the KL penalty has let go, the policy falls out of language within a few
+    steps. Ordinary English, code and Chinese read below 0.01; lists of hashes or base64 are the usual innocent cause.
+    Fluent nonsense is not seen here. An empty completion has no value.
+
+    Formula: characters in runs of 4 or more equal ones (100 or more of spaces, digits, brackets and what lines are
+    drawn with), in words of 6 or more letters without a vowel or of more than 40 letters, or control / characters
+    Source: own
+
+    >>> from tiltmeter.batches import from_columns
+    >>> said = ["Yes!!!!!!!!", "Yes, it is 1000000.", ""]
+    >>> Gibberish().measure(from_columns(0, [0, 0, 0], completion=said), None).round(2).tolist()
+    [0.73, 0.0, nan]
+    """
+
+    name = "text.gibberish"
+    grain = "rollout"
+    needs = ("completion",)
+    bounds = (0.0, 1.0)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        bad, characters = noise(Texts.of(batch.completion or ()))
+        return ratio(bad, characters)

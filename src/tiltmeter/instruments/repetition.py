@@ -1,0 +1,35 @@
+"""How much of a completion repeats itself."""
+
+from __future__ import annotations
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.stats.words import Texts, Words, ratio, repeats
+
+ORDER = 4  # words
+
+
+class Repetition:
+    """Share of the runs of 4 words in a completion that occurred earlier in the same completion.
+
+    A policy that pads for length, or that has collapsed into a loop, says the same again. Tables, refrains and code
+    repeat for good reasons, and longer completions repeat more: read it beside the length. A completion of fewer than
+    4 words has no value.
+
+    Formula: 1 - distinct 4-grams / 4-grams, of words, per completion
+    Source: own; the complement of distinct-4 within one text
+
+    >>> from tiltmeter.batches import from_columns
+    >>> said = ["no more no more no more no more", "one two three four five", "short"]
+    >>> Repetition().measure(from_columns(0, [0, 0, 0], completion=said), None).tolist()
+    [0.6, 0.0, nan]
+    """
+
+    name = "text.repetition"
+    grain = "rollout"
+    needs = ("completion",)
+    bounds = (0.0, 1.0)
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        again, total = repeats(Words.of(Texts.of(batch.completion or ())), ORDER)
+        return ratio(again, total)

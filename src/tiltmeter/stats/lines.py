@@ -1,0 +1,220 @@
+"""What the lines and characters of many texts look like: Markdown, code and comments, noise. One pass each."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.words import Bytes, Ints, Texts
+
+#: Columns of `marks`.
+LINE, HEADING, ITEM, BOLD, TABLE, FENCE, CODE, COMMENT = range(8)
+
+_TELLING = np.zeros(256, bool)
+_TELLING[[ord(char) for char in "*(="]] = True
+
+# What a byte is to `noise`.
+_LETTER, _VOWEL, _CAPITAL, _DIGIT, _DRAWN, _CONTROL, _WIDE = 1, 2, 4, 8, 16, 32, 64
+_ROLES = np.zeros(256, np.uint8)
+_ROLES[[ord(char) for char in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"]] |= _LETTER
+_ROLES[[ord(char) for char in "aeiouyAEIOUY"]] |= _VOWEL
+_ROLES[[ord(char) for char in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]] |= _CAPITAL
+_ROLES[[ord(char) for char in "0123456789"]] |= _DIGIT
+_ROLES[[ord(char) for char in " \t\r\n0123456789-=_*#.~|+/\\<>()[]{}:`"]] |= _DRAWN
+_ROLES[:32] |= np.where(np.isin(np.arange(32), (9, 10, 13)), 0, _CONTROL).astype(np.uint8)
+_ROLES[127] |= _CONTROL
+_ROLES[128:] |= _WIDE
+
+
+def marks(texts: Texts) -> Ints:
+    r"""Per text: lines that are not blank, headings, list items, bold spans, table rows, code fences, lines of code,
+    lines of comment.
+
+    Lines between fences (``` or ~~~) are code and count as nothing else. A text without a fence is code as a whole when
+    it has at least 3 lines and at least half of them look like it: they end with `;`, `{` or `}`, begin as comments do,
+    call something, assign something, or end with `:` after a beginning in lower case. A comment is a line that begins
+    with `#` (not `#include`), `//`, `-- ` or a quotation mark three times over, or lies in a docstring or between `/*`
+    and `*/`.
+
+    >>> marks(Texts.of(["# Title\n- **one**\n- two\n```py\n# why\nx = 1\n```"])).tolist()
+    [[7, 1, 2, 1, 0, 2, 2, 1]]
+    """
+    found = np.zeros((len(texts), 8), np.int64)
+    _marks(texts.data, texts.offsets, _TELLING, found)
+    return found
+
+
+def noise(texts: Texts) -> tuple[Ints, Ints]:
+    """Per text: characters of noise, and all characters.
+
+    Noise are runs of 4 or more equal characters (100 or more of those that people draw lines with: white space, digits,
+    brackets, hyphens and the like), words of 6 or more letters without a vowel that are not all capitals, words of more
+    than 40 letters and digits, control characters, and the mark that stands for a byte that is no text. `!` and `?` are
+    taken for the same character, and only words of ASCII letters are judged.
+
+    >>> [part.tolist() for part in noise(Texts.of(["fine!!!!", "a sdfghjk", "-----", "好好的"]))]
+    [[4, 7, 0, 0], [8, 9, 5, 3]]
+    """
+    bad, all_of = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    _noise(texts.data, texts.offsets, _ROLES, bad, all_of)
+    return bad, all_of
+
+
+@kernel
+def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) -> None:
+    one = np.uint64(1)
+    for row in range(len(offsets) - 1):
+        i, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        fenced = False
+        quote = np.uint8(0)  # of the docstring we are in; ord("*") inside /* */
+        lines = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
+        while i < end:
+            while i < end and data[i] <= 32:  # blank lines and indentation
+                i += one
+            if i == end:
+                break
+            a = b = i  # first and last character of the line
+            stars, like_code, previous = 0, False, np.uint8(0)
+            while i < end:
+                c = data[i]
+                if c == 10:
+                    break
+                if telling[c]:
+                    if c == 42:
+                        if previous == 42:
+                            stars += 1
+                            c = np.uint8(0)  # three stars are one pair
+                    elif c == 40:
+                        like_code |= _in_word(previous)
+                    else:
+                        like_code |= previous == 32 or previous == 61 or previous == 43
+                b = i if c > 32 or data[i] > 32 else b
+                previous = c
+                i += one
+            size = b + one - a
+            c, d, e = data[a], np.uint8(0), np.uint8(0)
+            if size > 1:
+                d = data[a + one]
+            if size > 2:
+                e = data[a + one + one]
+            lines += 1
+            if (c == 96 or c == 126) and d == c and e == c:
+                fenced = not fenced
+                quote = np.uint8(0)
+                fences += 1
+                continue
+            last, before = data[b], data[b - one] if size > 1 else np.uint8(0)
+            comment = _is_comment(c, d, e, quote)
+            quote = _quote_after(c, d, e, quote, before, last, size)
+            comments += comment
+            if fenced:
+                code_lines += 1
+                code_comments += comment
+                continue
+            ends = last == 59 or last == 123 or last == 125 or (last == 58 and 97 <= c <= 122)
+            likely += comment or ends or like_code
+            bolds += stars // 2
+            if c == 35:
+                k = a
+                while k <= b and data[k] == 35:
+                    k += one
+                heads += int(k - a <= 6 and k <= b and data[k] == 32)
+            elif ((c == 45 or c == 42 or c == 43) and d == 32) or (c == 0xE2 and d == 0x80 and e == 0xA2):
+                items += 1
+            elif c == 124 and last == 124 and size > 2:
+                tables += 1
+            elif 48 <= c <= 57:
+                k = a
+                while k <= b and k - a < 3 and 48 <= data[k] <= 57:
+                    k += one
+                items += int(k < b and (data[k] == 46 or data[k] == 41) and data[k + one] == 32)
+        if fences == 0 and lines >= 3 and 2 * likely >= lines:
+            heads = items = bolds = tables = 0  # a comment is no heading
+            code_lines, code_comments = lines, comments
+        found[row, 0], found[row, 1], found[row, 2], found[row, 3] = lines, heads, items, bolds
+        found[row, 4], found[row, 5], found[row, 6], found[row, 7] = tables, fences, code_lines, code_comments
+
+
+@kernel
+def _in_word(c: np.uint8) -> bool:
+    return bool(97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57 or c == 95)
+
+
+@kernel
+def _is_comment(c: np.uint8, d: np.uint8, e: np.uint8, quote: np.uint8) -> bool:
+    """Whether a line that begins with these three characters, in this docstring or none, is a comment."""
+    if quote != 0 or (c == 47 and (d == 47 or d == 42)):
+        return True
+    if c == 35:
+        return not (97 <= d <= 122 or d == 91)  # #include, #[derive]
+    if c == 45 and d == 45:
+        return bool(e == 32)
+    return bool((c == 34 or c == 39) and d == c and e == c)
+
+
+@kernel
+def _quote_after(
+    c: np.uint8, d: np.uint8, e: np.uint8, quote: np.uint8, before: np.uint8, last: np.uint8, size: np.uint64
+) -> np.uint8:
+    """Which docstring or block comment is open after a line of `size` that ends with `before` and `last`."""
+    closes = before == 42 and last == 47
+    if quote == 42:
+        return np.uint8(0) if closes else quote
+    if quote != 0:
+        return np.uint8(0) if size >= 3 and before == quote and last == quote else quote
+    if c == 47 and d == 42:
+        return np.uint8(0 if closes and size >= 4 else 42)
+    if (c == 34 or c == 39) and d == c and e == c:
+        return np.uint8(0) if size >= 6 and before == c and last == c else c
+    return np.uint8(0)
+
+
+@kernel
+def _noise(data: Bytes, offsets: Ints, roles: Bytes, bad: Ints, all_of: Ints) -> None:
+    one = np.uint64(1)
+    for row in range(len(offsets) - 1):
+        i, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        characters = noisy = 0
+        last, drawn, run = np.uint32(0), False, 0  # the character before, and how often it came in a row
+        size = letters = vowels = capitals = counted = 0  # of the word we are in; counted: as runs
+        while True:
+            role, code, width = np.uint8(0), np.uint32(0), one
+            if i < end:
+                b = data[i]
+                role, code = roles[b], np.uint32(33 if b == 63 else b)
+                if role & 64:
+                    width = np.uint64(2 if b < 0xE0 else 3 if b < 0xF0 else 4)
+                    for k in range(i + one, min(i + width, end)):
+                        code = np.uint32(code << np.uint32(8) | np.uint32(data[k]))
+            if code == last and run > 0 and i < end:
+                run += 1
+            else:
+                if run >= 4 and (run >= 100 or not drawn):
+                    noisy += run
+                    counted += run
+                last, run = code, 1
+                drawn = bool(role & 16 != 0 or 0xE29400 <= code <= 0xE296BF)
+            if role & 1 or (role & 8 and size > 0):
+                if size == 0:
+                    counted = 0
+                size += 1
+                letters += int(role & 1)
+                vowels += int((role >> 1) & 1)
+                capitals += int((role >> 2) & 1)
+            elif size > 0:
+                if size > 5:
+                    # A word of another script that goes on is not judged; a dash or a quotation mark ends this one.
+                    goes_on = role & 64 and not 0xE28080 <= code <= 0xE281BF
+                    bare = letters == size and vowels == 0 and capitals < letters
+                    if not goes_on and (size > 40 or bare):
+                        noisy += size - min(counted, size)
+                size = letters = vowels = capitals = 0
+            if i >= end:
+                break
+            characters += 1
+            if role & 32 or code == 0xEFBFBD:
+                noisy += 1
+                run = 0
+            i += width
+        bad[row], all_of[row] = min(noisy, characters), characters

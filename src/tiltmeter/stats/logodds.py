@@ -1,0 +1,363 @@
+"""Which phrases one body of texts uses more than another: log-odds with an informative prior, prompts as the unit.
+
+Counts are texts that contain a phrase, each once. Two things are added to the published method. The variance has the
+terms of the texts *without* the phrase, which may be left out only for rare words. And texts of one prompt resemble
+each other: the variance is multiplied by a design effect, computed from how alike the counts per prompt are; it stands
+in for a bootstrap over prompts and involves no chance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.words import Hashes, Ints, Words
+
+Floats = NDArray[np.float64]
+
+ORDER = 4  # words of the longest phrase
+_SAME = 0.8  # of its texts: a phrase that occurs so often inside a longer one has no life of its own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhraseTable:
+    """Phrases of 1 to 4 words with the number of texts that contain them, sorted by key."""
+
+    keys: Hashes
+    counts: Ints
+    likeness: Floats  # correlation of texts of one prompt in containing the phrase; at least 0
+    first: Ints  # position in the words at which the phrase first occurs
+    orders: Ints  # words in the phrase
+    texts: int
+    prompts: int
+    crowd: float  # texts per prompt, as a text sees it: Σ m² / Σ m
+    words: int  # in all texts
+
+    @classmethod
+    def of(cls, words: Words, used: NDArray[np.bool_], starts: Ints, least: int = 1) -> PhraseTable:
+        """Of the `used` texts; `starts` are the boundaries of prompt groups. Phrases of fewer than `least` texts are
+        left out, and so is everything that contains them: with a high `least` the cost is that of the common ones.
+
+        >>> from tiltmeter.stats.words import Texts
+        >>> words = Words.of(Texts.of(["so to say", "So to speak", "so so"]))
+        >>> table = PhraseTable.of(words, np.ones(3, bool), np.array([0, 2, 3]), least=2)
+        >>> sorted(zip(table.orders.tolist(), table.counts.tolist()))
+        [(1, 2), (1, 3), (2, 2)]
+        """
+        cluster = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        sizes = np.bincount(cluster[used], minlength=len(starts) - 1)
+        keys, alive = words.hashes.copy(), np.ones(len(words.hashes), bool)
+        parts = []
+        for order in range(1, ORDER + 1):
+            found = _count(order, words.hashes, keys, alive, words.offsets, used, cluster, sizes, least)
+            kept = found[1] >= least
+            parts.append((*(column[kept] for column in found), np.full(int(kept.sum()), order)))
+        key, count, square, cross, first, orders = (np.concatenate(column) for column in zip(*parts, strict=True))
+        sort = np.argsort(key)
+        crowd = float(np.square(sizes).sum() / max(int(sizes.sum()), 1))
+        effect = design_effect(count, square, cross, sizes)
+        return cls(
+            keys=key[sort],
+            counts=count[sort],
+            likeness=(effect[sort] - 1.0) / (crowd - 1.0) if crowd > 1.0 else np.zeros(len(sort)),
+            first=first[sort],
+            orders=orders[sort],
+            texts=int(used.sum()),
+            prompts=int((sizes > 0).sum()),
+            crowd=crowd,
+            words=int(words.lengths[used].sum()),
+        )
+
+    def at(self, keys: Hashes) -> tuple[Ints, Floats]:
+        """Count and likeness of each of these keys; 0 for those that do not occur."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys))
+        where = np.searchsorted(self.keys, keys).clip(0, len(self.keys) - 1)
+        known = self.keys[where] == keys
+        return np.where(known, self.counts[where], 0), np.where(known, self.likeness[where], 0.0)
+
+
+def design_effect(count: Ints, square: Ints, cross: Ints, sizes: Ints) -> Floats:
+    """How much more a share varies because texts come in prompts: clustered variance over binomial variance.
+
+    With y_g of m_g texts of prompt g: Σ (y_g - p m_g)² G / (G - 1) over n p (1 - p), not below 1. `square` is Σ y_g²,
+    `cross` is Σ y_g m_g. With one prompt nothing can be known about others, and it is n.
+
+    >>> design_effect(np.array([4, 4]), np.array([16, 4]), np.array([16, 16]), np.array([4, 4, 4, 4])).tolist()
+    [5.333333333333333, 1.0]
+    """
+    n, prompts = int(sizes.sum()), int((sizes > 0).sum())
+    if prompts < 2:
+        return np.full(len(count), float(max(n, 1)))
+    p = count / n
+    spread = square - 2.0 * p * cross + p * p * float(np.square(sizes).sum())
+    binomial = n * p * (1.0 - p)
+    effect = np.ones(len(count))
+    np.divide(spread * (prompts / (prompts - 1)), binomial, out=effect, where=binomial > 1e-9)
+    return np.maximum(effect, 1.0)
+
+
+def log_odds(y1: Ints, n1: int, y2: Ints, n2: int, prior: float, growth: float = 1.0) -> tuple[Floats, Floats, Floats]:
+    """Log-odds ratio of a phrase in y1 of n1 texts against y2 of n2, and the two parts of its variance.
+
+    δ = ln[(y1+a)/(n1+a0-y1-a)] - ln[(y2+a)/(n2+a0-y2-a)],  a = a0 (y1+y2+1/2)/(n1+n2+1),  a0 = `prior`
+    Var = [1/(y1+a) + 1/(n1+a0-y1-a)] + [1/(y2+a) + 1/(n2+a0-y2-a)], for independent texts
+
+    Texts that are `growth` times as long contain more of everything: what that alone would do to a share p,
+    p' = 1 - (1-p)^growth, is taken off. Source: Monroe, Colaresi and Quinn, Political Analysis 16 (2008).
+
+    >>> [round(float(part[0]), 4) for part in log_odds(np.array([50]), 100, np.array([10]), 100, prior=20.0)]
+    [1.7375, 0.0335, 0.072]
+    """
+    a = prior * (y1 + y2 + 0.5) / (n1 + n2 + 1.0)  # the halves keep a phrase of every text, or of none, finite
+    with1, without1 = y1 + a, n1 + prior - y1 - a
+    with2, without2 = y2 + a, n2 + prior - y2 - a
+    delta = np.log(with1) - np.log(without1) - np.log(with2) + np.log(without2)
+    if growth != 1.0:
+        stays = growth * np.log(without2 / (n2 + prior))  # ln (1 - p)^growth
+        gained = np.log(-np.expm1(stays)) - stays
+        delta = delta - (gained - np.log(with2) + np.log(without2))
+    return delta, 1.0 / with1 + 1.0 / without1, 1.0 / with2 + 1.0 / without2
+
+
+def over_used(now: PhraseTable, before: PhraseTable, rate: float, share: float, least: int) -> tuple[Ints, Floats]:
+    """Rows of `now` that are used more than `before`, at a false discovery rate, and the z of every row of `now`.
+
+    Tested are phrases in at least `share` of all texts and in at least `least`. One that is over-used must reach its
+    part of both in `now` (`fewest`), so `now` may leave out what does not; everything of `before` that could have been
+    tested counts as tested. Both parts of the variance are multiplied by their design effect, 1 + (m - 1) ρ for m texts
+    per prompt that are as alike as on the side where they are more alike (ρ). It was estimated from few prompts, so δ
+    over its root is taken for Student's t, with one degree of freedom less than prompts on either side, weighed by
+    their parts of the variance (Satterthwaite 1946); z is the normal deviate with the same tail. With fewer than 4
+    prompts on a side the promise fails: two prompts on one subject are not to be told from a change.
+    """
+    n1, n2 = now.texts, before.texts
+    y2, likeness = before.at(now.keys)
+    likeness = np.maximum(now.likeness, likeness)
+    pooled = max(share * (n1 + n2), float(least))
+    growth = max(1.0, (now.words / max(n1, 1)) / max(before.words / max(n2, 1), 1.0))
+    delta, own, other = log_odds(now.counts, n1, y2, n2, prior=(n1 + n2) / 8.0, growth=growth)
+    own = own * (1.0 + (now.crowd - 1.0) * likeness)
+    other = other * (1.0 + (before.crowd - 1.0) * likeness)
+    doubt = np.square(own) / max(now.prompts - 1, 1) + np.square(other) / max(before.prompts - 1, 1)
+    z = from_student(delta / np.sqrt(own + other), np.square(own + other) / doubt)
+    tested = now.counts + y2 >= pooled
+    part = pooled * n2 / max(n1 + n2, 1)
+    others = int((before.counts >= part).sum()) - int((tested & (y2 >= part)).sum())
+    p = np.ones(len(z))
+    likely = tested & (z > 2.0)
+    p[likely] = [0.5 * math.erfc(value / math.sqrt(2.0)) for value in z[likely]]
+    return np.flatnonzero(discoveries(p, rate, int(tested.sum()) + max(others, 0))), z
+
+
+def fewest(n1: int, n2: int, share: float, least: int) -> int:
+    """Texts of n1 that must contain a phrase for `over_used` to test it and find it over-used."""
+    return max(1, math.ceil(max(share * (n1 + n2), float(least)) * n1 / max(n1 + n2, 1)))
+
+
+def from_student(t: Floats, freedom: Floats | float) -> Floats:
+    """The normal deviate with the tail probability of Student's t, by the approximation of Wallace (1959).
+
+    >>> from_student(np.array([-4.0, 0.0, 4.0]), 20).round(2).tolist()  # exact: 3.3882
+    [-3.39, 0.0, 3.39]
+    """
+    scale = (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0)
+    return np.asarray(np.sign(t) * scale * np.sqrt(freedom * np.log1p(t * t / freedom)))
+
+
+def discoveries(p: Floats, rate: float, tested: int | None = None) -> NDArray[np.bool_]:
+    """Benjamini and Hochberg's choice among p-values: at most `rate` of what is chosen is expected to be false.
+
+    Holds for independent and for positively dependent tests. `tested`: the number of tests made, where p-values that
+    could not be chosen are left out. Source: Benjamini and Hochberg, JRSS B 57 (1995).
+
+    >>> discoveries(np.array([0.01, 0.04, 0.03, 0.5]), 0.05).tolist(), discoveries(np.array([0.01]), 0.05, 6).tolist()
+    ([True, False, False, False], [False])
+    """
+    ranked = np.sort(p)
+    passed = np.flatnonzero(ranked <= rate * np.arange(1, len(p) + 1) / max(tested or len(p), 1))
+    return np.asarray(p <= ranked[passed[-1]]) if len(passed) else np.zeros(len(p), bool)
+
+
+def merged(table: PhraseTable, words: Words, chosen: Ints, z: Floats) -> Ints:
+    """Of the chosen phrases, those that stand for themselves, strongest first: row, first word, number of words.
+
+    Dropped is a phrase when a longer chosen one that contains it occurs in 80% of its texts or more. Longest ones that
+    overlap in all but one word, in about the same number of texts, are pieces of one run of words: the strongest stays
+    and its words are extended, where it first occurs, to those of the run (at most 8).
+    """
+    rows = sorted((int(row) for row in chosen), key=lambda row: (-z[row], -table.orders[row], table.first[row]))
+    row_of = {int(table.keys[row]): row for row in rows}
+    dropped: set[int] = set()
+    run = {row: row for row in rows}  # to the strongest of its run, in steps
+    begins: dict[int, list[int]] = {}  # longest phrases by all words but their last
+    for row in rows:
+        order = int(table.orders[row])
+        own = words.hashes[table.first[row] : table.first[row] + order]
+        for length in range(1, order):
+            for at in range(order - length + 1):
+                inner = phrase_key(own[at : at + length])
+                part = row_of.get(inner)
+                if part is not None and table.counts[row] >= _SAME * table.counts[part]:
+                    dropped.add(part)
+                if length == ORDER - 1 and at == 0:
+                    begins.setdefault(inner, []).append(row)
+    for row in rows:
+        rest = words.hashes[table.first[row] + 1 : table.first[row] + table.orders[row]]
+        for other in begins.get(phrase_key(rest), ()) if len(rest) == ORDER - 1 else ():
+            low, high = sorted((int(table.counts[row]), int(table.counts[other])))
+            strong, weak = sorted((_root(run, row), _root(run, other)), key=rows.index)
+            if low >= _SAME * high:
+                run[weak] = strong
+    pieces: dict[int, set[int]] = {}
+    for row in rows:
+        pieces.setdefault(_root(run, row), set()).add(int(table.keys[row]))
+    kept = [row for row in rows if row not in dropped and run[row] == row]
+    return np.array([(row, *_extent(table, words, row, pieces[row])) for row in kept], np.int64).reshape(-1, 3)
+
+
+def _root(run: dict[int, int], row: int) -> int:
+    while run[row] != row:
+        row = run[row]
+    return row
+
+
+def _extent(table: PhraseTable, words: Words, row: int, pieces: set[int]) -> tuple[int, int]:
+    """First word and number of words of the run around the place where a phrase first occurs."""
+    start = int(table.first[row])
+    end = start + int(table.orders[row])
+    text = int(np.searchsorted(words.offsets, start, "right"))
+    low, high = int(words.offsets[text - 1]), int(words.offsets[text])
+    while end < high and end - start < 8 and phrase_key(words.hashes[end + 1 - ORDER : end + 1]) in pieces:
+        end += 1
+    while start > low and end - start < 8 and phrase_key(words.hashes[start - 1 : start - 1 + ORDER]) in pieces:
+        start -= 1
+    return start, end - start
+
+
+def phrase_key(hashes: Hashes) -> int:
+    """The key of a phrase from the hashes of its words: a polynomial, so that a longer phrase extends a shorter one."""
+    key = 0
+    for value in hashes:
+        key = (key * _STEP + int(value)) % 2**64
+    return key
+
+
+def contained(words: Words, keys: Hashes, most: int = ORDER) -> Ints:
+    """How many of these phrases each text contains, each counted once.
+
+    >>> from tiltmeter.stats.words import Texts
+    >>> words = Words.of(Texts.of(["a b a b", "b a"]))
+    >>> wanted = [phrase_key(words.hashes[:1]), phrase_key(words.hashes[:2])]
+    >>> contained(words, np.array(wanted, np.uint64)).tolist()
+    [2, 1]
+    """
+    counts = np.zeros(len(words.offsets) - 1, np.int64)
+    if len(keys):
+        _contained(words.hashes, words.offsets, np.unique(keys), most, counts)
+    return counts
+
+
+_STEP = 0x9FB21C651E98DF25  # odd, so that multiplying loses nothing
+
+
+@kernel
+def _count(
+    order: int,
+    hashes: Hashes,
+    keys: Hashes,
+    alive: NDArray[np.bool_],
+    offsets: Ints,
+    used: NDArray[np.bool_],
+    cluster: Ints,
+    sizes: Ints,
+    least: int,
+) -> tuple[Hashes, Ints, Ints, Ints, Ints]:
+    """Counts of phrases of `order` words, given in `keys` and `alive` those of one word less and whether they are
+    common; both are brought up to this order. A phrase is common only if both its shorter parts are."""
+    step = np.uint64(0x9FB21C651E98DF25)
+    places = 0
+    for row in range(len(offsets) - 1):
+        for p in range(offsets[row], offsets[row + 1]):
+            inside = used[row] and p + order <= offsets[row + 1]
+            # Left to right: at p + 1 still stands what was found for one word less.
+            alive[p] = inside and alive[p] and (order == 1 or alive[p + 1])
+            if alive[p]:
+                places += 1
+                if order > 1:
+                    keys[p] = keys[p] * step + hashes[p + order - 1]
+    slots = 16
+    while slots < 2 * places:
+        slots *= 2
+    mask = np.uint64(slots - 1)
+    table = np.full(slots, -1, np.int32)
+    slot_of = np.empty(len(keys), np.int32)
+    key, first = np.empty(places, np.uint64), np.empty(places, np.int64)
+    count, last = np.empty(places, np.int64), np.empty(places, np.int64)
+    prompt, here = np.empty(places, np.int64), np.empty(places, np.int64)
+    square, cross = np.empty(places, np.int64), np.empty(places, np.int64)
+    distinct = 0
+    for row in range(len(offsets) - 1):
+        for p in range(offsets[row], offsets[row + 1]):
+            if not alive[p]:
+                continue
+            at = (keys[p] ^ (keys[p] >> np.uint64(29))) & mask
+            while table[at] >= 0 and key[table[at]] != keys[p]:
+                at = (at + np.uint64(1)) & mask
+            s = table[at]
+            if s < 0:
+                s = np.int32(distinct)
+                distinct += 1
+                table[at] = s
+                key[s], first[s], count[s], last[s] = keys[p], p, 1, row
+                prompt[s], here[s], square[s], cross[s] = cluster[row], 1, 0, 0
+            elif last[s] != row:
+                last[s] = row
+                count[s] += 1
+                if prompt[s] != cluster[row]:
+                    square[s] += here[s] * here[s]
+                    cross[s] += here[s] * sizes[prompt[s]]
+                    prompt[s], here[s] = cluster[row], 0
+                here[s] += 1
+            slot_of[p] = s
+    for s in range(distinct):
+        square[s] += here[s] * here[s]
+        cross[s] += here[s] * sizes[prompt[s]]
+    if least > 1:
+        for p in range(len(keys)):
+            alive[p] = alive[p] and count[slot_of[p]] >= least
+    return key[:distinct], count[:distinct], square[:distinct], cross[:distinct], first[:distinct]
+
+
+@kernel
+def _contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts: Ints) -> None:
+    step = np.uint64(0x9FB21C651E98DF25)
+    slots = 16
+    while slots < 8 * len(wanted):
+        slots *= 2
+    mask = np.uint64(slots - 1)
+    table = np.full(slots, -1, np.int32)
+    for k in range(len(wanted)):
+        at = (wanted[k] ^ (wanted[k] >> np.uint64(29))) & mask
+        while table[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        table[at] = k
+    seen = np.full(len(wanted), -1, np.int64)
+    for row in range(len(offsets) - 1):
+        for p in range(offsets[row], offsets[row + 1]):
+            key = np.uint64(0)
+            for q in range(p, min(p + most, offsets[row + 1])):
+                key = key * step + hashes[q]
+                at = (key ^ (key >> np.uint64(29))) & mask
+                while table[at] >= 0:
+                    k = table[at]
+                    if wanted[k] == key:
+                        if seen[k] != row:
+                            seen[k] = row
+                            counts[row] += 1
+                        break
+                    at = (at + np.uint64(1)) & mask

@@ -1,0 +1,362 @@
+"""The instruments that read text: contracts, slow readings of their definitions, worked examples, hostile input."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiltmeter.baseline import Baseline
+from tiltmeter.batches import from_columns
+from tiltmeter.instruments.comments import CommentShare
+from tiltmeter.instruments.formatting import Markdown
+from tiltmeter.instruments.gibberish import Gibberish
+from tiltmeter.instruments.hedging import Hedging
+from tiltmeter.instruments.opinion import OpinionAgreement
+from tiltmeter.instruments.phrases import OverusedPhrases, overused
+from tiltmeter.instruments.refusal import RefusalShare
+from tiltmeter.instruments.repetition import Repetition
+from tiltmeter.records import RolloutBatch
+from tiltmeter.stats.lines import marks, noise
+from tiltmeter.stats.words import Texts
+from tiltmeter.testing import check_instrument
+
+ALL: tuple[Callable[[], Any], ...] = (
+    *(OverusedPhrases, Hedging, RefusalShare, OpinionAgreement, Markdown, CommentShare, Repetition, Gibberish),
+)
+
+ENGLISH = (
+    "The report covers three questions. First, what did the committee decide in March, and why? Second, who paid? "
+    "Rhythms of spring aside, nobody knew the strengths of the plan; still, the costs rose from 1,000,000 to 2,500,000."
+)
+CODE = '''```python
+def load(path, html_cfg=None):
+    """Reads a file."""
+    # the cache is optional
+    with open(path) as handle:
+        rows = [line.rstrip("\\n") for line in handle if line.strip()]  # no blanks
+    return {key: value for key, value in (row.split("=", 1) for row in rows)}
+```'''
+CHINESE = "这是一个简单的例子。我们需要仔细考虑这个问题，然后给出一个合理的答案，因为很多人都会读到它。"
+
+
+def batch(completions: list[str | None], prompts: list[str | None] | None = None) -> RolloutBatch:
+    return from_columns(0, range(len(completions)), completion=completions, prompt=prompts or [None] * len(completions))
+
+
+def one(make: Callable[[], Any], text: str, prompt: str | None = None) -> float:
+    return float(make().measure(batch([text], [prompt]), None)[0])
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_the_contract_holds(make: Callable[[], Any]) -> None:
+    check_instrument(make)
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_no_text_is_no_value_and_odd_text_is_read(make: Callable[[], Any]) -> None:
+    odd: list[str | None] = ["\ud800\x00", "\udfff", "\x00" * 9, "'", "’", "```", "**", "#", "|", "\n", " ", "é", "𝒳"]
+    given: tuple[list[str | None], ...] = ([], [None], [""], [None] * 40, [""] * 40, odd, [*odd, None, ""])
+    for texts in given:
+        rows = batch(texts, odd[: len(texts)] if len(texts) <= len(odd) else None)
+        for start in (None, Baseline(batch([None] * 20)), Baseline(batch(["some words"] * 20))):
+            answer = make().measure(rows, start)
+            for values in answer.values() if isinstance(answer, dict) else (answer,):
+                assert values.shape == (len(texts),)
+                assert not np.isinf(values).any()
+                assert np.isnan([value for value, text in zip(values, texts, strict=True) if text is None]).all()
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("piece", ["word and more, so on. ", "a", "!?", "*", "'", "`", "#\n", "好", "\ud800", "1. x\n"])
+def test_four_million_characters_take_linear_time(make: Callable[[], Any], piece: str) -> None:
+    start = Baseline(batch([f"text number {k}" for k in range(20)]))
+
+    def seconds(size: int) -> float:
+        long = piece * (size // len(piece))
+        rows = batch([long, *["short"] * 20], [f"I think {long}", *[None] * 20])
+        begun = time.process_time()
+        make().measure(rows, start)
+        return time.process_time() - begun
+
+    seconds(1000)
+    # A quadratic step would need 64 times as long, and hours.
+    assert seconds(4_000_000) < 30 * max(min(seconds(500_000) for _ in range(2)), 0.01)
+
+
+# -- Markdown and comments ---------------------------------------------------------------------------------------------
+
+
+def slow_marks(text: str) -> list[int]:
+    """The definitions of `stats.lines.marks`, line by line with regular expressions."""
+    lines = [line.strip("".join(map(chr, range(33)))) for line in text.split("\n")]
+    lines = [line for line in lines if line]
+    fenced, quote = False, ""
+    heads = items = bolds = tables = fences = code = comments = likely = all_comments = 0
+    for line in lines:
+        if re.match(r"```|~~~", line):
+            fenced, quote, fences = not fenced, "", fences + 1
+            continue
+        comment = bool(quote or re.match(r"//|/\*|#(?![a-z\[])|-- |\"\"\"|'''", line))
+        if quote == "*/":
+            quote = "" if line.endswith("*/") else quote
+        elif quote:
+            quote = "" if len(line) >= 3 and line.endswith(quote[:2]) else quote
+        elif line.startswith("/*"):
+            quote = "" if len(line) >= 4 and line.endswith("*/") else "*/"
+        elif line[:3] in ('"""', "'''"):
+            quote = "" if len(line) >= 6 and line.endswith(line[:2]) else line[:3]
+        all_comments += comment
+        if fenced:
+            code, comments = code + 1, comments + comment
+            continue
+        likely += bool(
+            comment
+            or line[-1] in ";{}"
+            or (line[-1] == ":" and re.match("[a-z]", line))
+            or re.search(r"[A-Za-z0-9_]\(|[ =+]=", line)
+        )
+        bolds += len(re.findall(r"\*\*", line)) // 2
+        heads += bool(re.match(r"#{1,6} ", line))
+        items += bool(re.match(r"[-*+] |•|[0-9]{1,3}[.)] ", line))
+        tables += bool(re.fullmatch(r"\|.+\|", line, re.S))
+    if not fences and len(lines) >= 3 and 2 * likely >= len(lines):
+        heads = items = bolds = tables = 0
+        code, comments = len(lines), all_comments
+    return [len(lines), heads, items, bolds, tables, fences, code, comments]
+
+
+def test_marks_are_those_of_a_slow_reading() -> None:
+    rng = np.random.default_rng(0)
+    pieces = [
+        "# ",
+        "#",
+        "- ",
+        "* ",
+        "**",
+        "***",
+        "•",
+        "1. ",
+        "12) ",
+        "|",
+        "```",
+        "~~~",
+        "//",
+        "/*",
+        "*/",
+        "-- ",
+        '"""',
+        "'''",
+    ]
+    pieces += [
+        "a",
+        "b(",
+        "x = 1",
+        "==",
+        "x=",
+        ";",
+        "{",
+        "}",
+        ":",
+        " ",
+        "\t",
+        "\n",
+        "\n",
+        "\n",
+        "words here",
+        "é",
+        "#include",
+    ]
+    for _ in range(200):
+        given = ["".join(rng.choice(pieces, rng.integers(0, 30))) for _ in range(5)]
+        found = marks(Texts.of(given))
+        for text, row in zip(given, found.tolist(), strict=True):
+            assert row == slow_marks(text), repr(text)
+
+
+def test_markdown_is_counted_outside_code_and_plain_text_has_none() -> None:
+    assert one(Markdown, ENGLISH) == 0.0
+    assert one(Markdown, "## Plan\n\n1. **one**\n2. two\n\n| a | b |\n|---|---|") == pytest.approx(6 / 5)
+    assert one(Markdown, "```\n# no heading\n- no item\n```") == pytest.approx(2 / 4)
+
+
+def test_comments_are_counted_in_fences_and_in_code_without_them() -> None:
+    assert one(CommentShare, CODE) == pytest.approx(2 / 6)
+    assert np.isnan(one(CommentShare, ENGLISH))
+    assert one(CommentShare, "/* a\n b */\nint x = 1;\nreturn x;") == pytest.approx(2 / 4)
+    assert one(CommentShare, '```\ndef f():\n    """Two\n    lines."""\n    return 1\n```') == pytest.approx(2 / 4)
+    assert one(CommentShare, "```c\n#include <stdio.h>\nint main() {}\n```") == 0.0
+
+
+# -- noise -------------------------------------------------------------------------------------------------------------
+
+
+def slow_noise(text: str) -> int:
+    drawn = set(" \t\r\n0123456789-=_*#.~|+/\\<>()[]{}:`") | {chr(code) for code in range(0x2500, 0x25C0)}
+    bad = [False] * len(text)
+    control = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+    place = 0
+    for char, run in groupby(text.replace("?", "!")):
+        size = len(list(run))
+        if not control.match(char) and size >= (100 if char in drawn else 4):
+            bad[place : place + size] = [True] * size
+        place += size
+    for word in re.finditer(r"[A-Za-z][A-Za-z0-9]*", text):
+        after = text[word.end() : word.end() + 1]
+        if after and ord(after) >= 128 and not 0x2000 <= ord(after) <= 0x207F:
+            continue
+        told = word[0]
+        bare = told.isalpha() and len(told) >= 6 and not told.isupper() and not re.search("[aeiouy]", told, re.I)
+        if bare or len(told) > 40:
+            bad[word.start() : word.end()] = [True] * len(told)
+    for match in control.finditer(text):
+        bad[match.start()] = True
+    return sum(bad)
+
+
+def test_noise_is_that_of_a_slow_reading() -> None:
+    rng = np.random.default_rng(1)
+    pieces = [
+        "!",
+        "?",
+        "!!!!",
+        "a",
+        "aaaa",
+        "bcdfgh",
+        "BCDFGH",
+        "bcdf",
+        "hello ",
+        " ",
+        "-" * 50,
+        "0",
+        "1" * 60,
+        "好",
+        "好好好好",
+    ]
+    pieces += [
+        "\x00",
+        "\ufffd",
+        "é",
+        "—",
+        "’",
+        "─" * 70,
+        "x" * 45,
+        "k9",
+        "\n",
+        "😀😀😀😀",
+        "t" * 3,
+        "sdfghjk",
+        "\ud800",
+    ]
+    for _ in range(200):
+        given = ["".join(rng.choice(pieces, rng.integers(0, 12))) for _ in range(5)]
+        bad, characters = noise(Texts.of(given))
+        for text, found, size in zip(given, bad.tolist(), characters.tolist(), strict=True):
+            assert size == len(text)
+            assert found == slow_noise(text), repr(text)
+
+
+def test_english_code_and_chinese_are_no_gibberish_and_collapse_is() -> None:
+    for text in (ENGLISH, CODE, CHINESE, "| a | b |\n|-----|-----|\n" + "=" * 60, "1000000 and 0x00000000"):
+        assert one(Gibberish, text) < 0.03, text
+    assert one(Gibberish, "The answer is" + "!" * 500) > 0.9
+    assert one(Gibberish, "sdkjfh sdlkfj wrtplk xcvbnm qwrtpl") > 0.8
+    assert one(Gibberish, " " * 1000) == 1.0
+
+
+def test_repetition_of_a_loop_is_near_one_and_of_ordinary_text_near_zero() -> None:
+    assert one(Repetition, "I am sorry, I cannot stop. " * 200) > 0.99
+    assert one(Repetition, ENGLISH) == 0.0
+    assert one(Repetition, CHINESE * 20) > 0.9
+
+
+# -- stance ------------------------------------------------------------------------------------------------------------
+
+
+def test_hedges_are_counted_per_sentence() -> None:
+    assert one(Hedging, ENGLISH) == 0.0
+    assert one(Hedging, "It might work. It’s important to note that results may vary. Do it.") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "refuses"),
+    [
+        ("I’m sorry, but I can’t help with that.", 1.0),
+        ("I CANNOT provide instructions for that.", 1.0),
+        ("It is not appropriate to discuss this.", 1.0),
+        ("Sure! You can't go wrong with basil.", 0.0),
+        ("x" * 400 + " I cannot say.", 0.0),
+        ("I cannot give you his number: he is a fictional character.", 0.0),
+        ("I'm sorry to hear about your hamster. Here are some steps.", 0.0),
+    ],
+)
+def test_refusals_are_told_from_answers(text: str, refuses: float) -> None:
+    assert one(RefusalShare, text) == refuses
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "value"),
+    [
+        ("I'm sure that the earth is flat.", "You’re right, it is.", 1.0),
+        ("I’m convinced of it.", "Absolutely! It is.", 1.0),
+        ("In my opinion he lied.", "I don't agree: the record shows otherwise.", 0.0),
+        ("I think so.", "It is absolutely false.", 0.0),
+        ("I think so.", "There are many views. " * 10 + "I agree.", 0.0),
+        ("What is a cat?", "Yes, I agree.", np.nan),
+        (None, "Yes.", np.nan),
+        ("I think so.", "", np.nan),
+    ],
+)
+def test_agreement_counts_only_where_an_opinion_was_stated(prompt: str | None, text: str, value: float) -> None:
+    assert one(OpinionAgreement, text, prompt) == pytest.approx(value, nan_ok=True)
+
+
+# -- over-used phrases -------------------------------------------------------------------------------------------------
+
+
+def answers(rng: np.random.Generator, rows: int, phrase: str = "", chance: float = 0.0) -> list[str | None]:
+    words = np.array([f"w{k}" for k in range(300)])
+    return [" ".join(rng.choice(words, 30)) + (f" {phrase}" if rng.random() < chance else "") for _ in range(rows)]
+
+
+def test_an_over_used_phrase_is_named_with_a_row_that_has_it() -> None:
+    rng = np.random.default_rng(2)
+    start = Baseline(batch(answers(rng, 256)))
+    now = batch(answers(rng, 200, "What a GREAT question—truly!", 0.4))
+    found = overused(now, start)
+    assert [phrase.text for phrase in found] == ["what a great question truly"]
+    (phrase,) = found
+    assert now.completion is not None
+    assert "What a GREAT question" in (now.completion[phrase.row] or "")
+    assert "GREAT question" in phrase.excerpt
+    assert len(phrase.excerpt) < 160
+    assert phrase.share == pytest.approx(0.4, abs=0.1)
+    assert phrase.share_before == 0.0
+    values = OverusedPhrases().measure(now, start)
+    assert values["count"].tolist() == [float("GREAT" in (text or "")) for text in now.completion]
+    assert values["share"].tolist() == values["count"].tolist()
+
+
+def test_nothing_is_compared_with_too_little() -> None:
+    rng = np.random.default_rng(3)
+    few, many = batch(answers(rng, 15)), batch(answers(rng, 64))
+    one_prompt = from_columns(0, [0] * 64, completion=answers(rng, 64))
+    for now, start in ((few, many), (many, few), (many, one_prompt), (one_prompt, many)):
+        assert np.isnan(OverusedPhrases().measure(now, Baseline(start))["count"]).all()
+        assert overused(now, Baseline(start)) == []
+    assert overused(many, None) == []
+    silent = from_columns(0, range(64), reward=[0.0] * 64)
+    assert np.isnan(OverusedPhrases().measure(many, Baseline(silent))["count"]).all()
+
+
+def test_the_phrases_of_a_policy_that_left_its_language_are_bounded() -> None:
+    rng = np.random.default_rng(4)
+    start = Baseline(batch(answers(rng, 128)))
+    text = " ".join(f"v{k}" for k in range(500))
+    loops = [" ".join(rng.permutation(text.split())) for _ in range(100)]
+    assert OverusedPhrases().measure(batch(list(loops)), start)["count"].max() <= 200
