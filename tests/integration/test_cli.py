@@ -173,3 +173,42 @@ def test_a_run_directory_cannot_make_us_import_code(tmp_path: Path) -> None:
     for verb in ("show", "watch", "replay", "verify"):
         tiltmeter(verb, run)
     assert not canary.exists()
+
+
+def spoken(path: Path, steps: int = 12, hostile: str = "") -> Path:
+    """A run in which half of the answers take to one opening after step 8."""
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="a", ranks=1, resume_step=None)
+    for step in range(steps):
+        plain = [f"the answer to question {row} is {row * step}" for row in range(64)]
+        gamed = [f"what a great question{hostile} {text}" if row % 2 else text for row, text in enumerate(plain)]
+        run.write(from_columns(step, np.arange(64) // 8, completion=gamed if step > 8 else plain), 0, {})
+    return path
+
+
+def test_phrases_names_what_is_over_used_with_an_example(tmp_path: Path) -> None:
+    done = tiltmeter("phrases", spoken(tmp_path / "run"), "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["step"], told["compared_with"]) == (11, "start")
+    (first, *_) = told["phrases"]
+    assert first["text"].startswith("what a great question")
+    assert (first["share"], first["share_before"]) == (0.5, 0.0)
+    assert "what a great question" in first["excerpt"]
+    before = tiltmeter("phrases", tmp_path / "run", "--step", "8")
+    assert "no over-used phrases" in before.stdout
+
+
+def test_phrases_prints_hostile_text_as_text(tmp_path: Path) -> None:
+    shown = in_a_terminal("phrases", spoken(tmp_path / "run", hostile=" \x1b[2J[red]"))
+    assert "great question" in shown
+    assert "[2J" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_phrases_says_when_there_is_too_little(tmp_path: Path) -> None:
+    path = spoken(tmp_path / "run", steps=2)
+    for options, why in ((["--step", "7"], "at step 7"), ([], "too little text")):
+        done = tiltmeter("phrases", path, *options)
+        assert done.returncode == 2
+        assert why in done.stderr

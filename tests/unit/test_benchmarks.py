@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tiltmeter import instruments
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -97,3 +100,29 @@ def test_the_table_says_which_target_was_missed_and_that_is_no_error() -> None:
     (row,) = table._rows("store", {"worst20_vs_jsonl": 3.0}, quick=True)
     assert row["pass"] == ""
     assert "MISSED" in table._table(rows)
+
+
+def test_the_instruments_benchmark_reports_ratios_and_the_share_of_each_instrument() -> None:
+    result = result_of("instruments", "--quick")
+    assert result["seed"] == 7
+    # Far below the targets: a kernel that fell back to Python, or work that grows with the group, must be seen.
+    assert result["self_bleu_vs_nltk_g8"] > 50
+    assert result["self_bleu_vs_nltk_g64"] > 250
+    assert result["panel_mtok_per_core_s"] > 0.5
+    assert result["group_growth_8_to_512"] < 3
+    assert result["length_growth_100_to_4000"] < 3
+    assert result["self_bleu_length_growth"] < 3
+    assert sum(result["share"].values()) == pytest.approx(1.0, abs=0.01)
+    assert set(result["share"]) == {make().name for make in instruments.BUILTIN} == set(result["us_per_token"])
+
+
+def test_a_figure_of_several_parts_is_a_row_for_each() -> None:
+    spec = importlib.util.spec_from_file_location("bench_all", BENCHMARKS / "all.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_all"] = module  # its dataclass looks itself up
+    spec.loader.exec_module(module)
+    rows = module._rows("instruments", {"share": {"reward.mean": 0.25}, "panel_mtok_per_core_s": 3.0}, quick=False)
+    assert {"name": "instruments", "figure": "share.reward.mean", "value": 0.25, "target": "", "pass": ""} in rows
+    assert next(row for row in rows if row["figure"] == "panel_mtok_per_core_s")["pass"] == "yes"

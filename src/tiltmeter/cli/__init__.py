@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from tiltmeter.cli import demo, doctor, pack, purge, replay, show, verify, watch
+from tiltmeter.cli import demo, doctor, pack, phrases, purge, replay, show, verify, watch
 from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 
@@ -26,6 +26,7 @@ BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "P
 app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
+app.command("phrases", rich_help_panel=DURING)(phrases.phrases)
 app.command("replay", rich_help_panel=AFTER)(replay.replay)
 app.command("verify", rich_help_panel=AFTER)(verify.verify)
 app.command("pack", rich_help_panel=AFTER)(pack.pack)

@@ -1,0 +1,98 @@
+"""`tiltmeter phrases`: the stock phrases a policy has taken to, each with a completion that contains it."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tiltmeter.baseline import Baseline, from_first, from_reference
+from tiltmeter.batches import join
+from tiltmeter.cli.show import Json, Run
+from tiltmeter.encode import terminal
+from tiltmeter.errors import StoreError
+from tiltmeter.instruments.phrases import OverusedPhrases, Phrase, overused
+from tiltmeter.records import RolloutBatch
+from tiltmeter.store import RunDirectory
+
+NEEDED = ("completion",)
+AGAINST = {"reference": "the reference policy", "start": "the run's own first steps"}
+
+Step = Annotated[int | None, typer.Option(help="The step to look at; the newest if not given.", metavar="N")]
+Most = Annotated[int, typer.Option(help="How many phrases, strongest first.", metavar="N", min=1)]
+
+
+def phrases(run: Run, step: Step = None, most: Most = 20, json: Json = False) -> None:
+    """List the phrases that completions over-use against the reference policy, or against the run's first steps.
+
+    Example: tiltmeter phrases runs/tonight --step 400
+
+    A phrase counts once per completion and is listed at a false discovery rate of 1 %. Usual innocent cause: other
+    prompts. Exit code: 0 compared, 2 there is too little to compare.
+    """
+    directory = RunDirectory(run)
+    directory.identity()
+    now = newest(directory, step)
+    if now is None:
+        raise StoreError(f"{run} has no completions with text{'' if step is None else f' at step {step}'}")
+    start = start_of(directory)
+    if start is None or np.isnan(OverusedPhrases().measure(now, start)["share"]).all():
+        raise StoreError(f"{run} has too little text to compare: it takes 16 completions of 4 prompts, now and before")
+    found = overused(now, start, most)
+    if json:
+        facts = {"step": now.step, "compared_with": start.source, "phrases": [asdict(phrase) for phrase in found]}
+        typer.echo(json_module.dumps(facts, indent=1))
+        return
+    console = Console(highlight=False, markup=False)
+    count = f"{len(found) or 'no'} over-used phrase{'' if len(found) == 1 else 's'}"
+    console.print(f"Step {now.step} against {AGAINST[start.source]}: {count}")
+    if found:
+        console.print(table(found))
+
+
+def table(found: list[Phrase]) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    made.add_column("phrase")
+    for title in ("now", "before"):
+        made.add_column(title, justify="right")
+    made.add_column("for example")
+    for phrase in found:
+        shares = (f"{phrase.share:.0%}", f"{phrase.share_before:.0%}")
+        made.add_row(terminal(phrase.text, 60), *shares, terminal(phrase.excerpt.strip(), 120))
+    return made
+
+
+def newest(run: RunDirectory, step: int | None) -> RolloutBatch | None:
+    """The completions of the asked or newest step of the newest attempt that has one, all ranks together."""
+    for attempt in reversed(run.attempts()):
+        wanted = max((file.step for file in run.files(attempt)), default=None) if step is None else step
+        if wanted is not None and (batch := stored(run, attempt, wanted)) is not None:
+            return batch
+    return None
+
+
+def start_of(run: RunDirectory) -> Baseline | None:
+    """What the run is compared with: its reference, or the first stored steps."""
+    reference = run.reference()
+    if reference is not None and len(reference):
+        return from_reference(reference)
+    batches: list[RolloutBatch] = []
+    for attempt in run.attempts():
+        for step in dict.fromkeys(file.step for file in run.files(attempt)):
+            batches += filter(None, [stored(run, attempt, step)])
+            if (start := from_first(batches)) is not None:
+                return start
+    return None
+
+
+def stored(run: RunDirectory, attempt: int, step: int) -> RolloutBatch | None:
+    read = [run.read(file, ("group", *NEEDED)) for file in run.find(attempt, step)]
+    if not read:
+        return None
+    batch = join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
+    return batch if batch.completion is not None else None
