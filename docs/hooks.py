@@ -19,6 +19,19 @@ RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
+#: What a reading's first word is about, as a heading.
+SUBJECTS = {
+    "reward": "Reward",
+    "gold": "Proxy against gold",
+    "length": "Length",
+    "policy": "The leash and the policy",
+    "engine": "The inference engine",
+    "training": "Training health",
+    "diversity": "Diversity",
+    "text": "Text",
+    "group": "Groups",
+}
+
 _MARK = re.compile(r"^<!-- figures: ([a-z0-9_]+) -->$", re.M)
 
 
@@ -67,7 +80,12 @@ def instruments_page(markdown: str, results: Path) -> str:
 
     measured = results / "instruments.json"
     cost = json.loads(measured.read_text()).get("us_per_token", {}) if measured.exists() else {}
-    sections = [section(make(), cost.get(make().name)) for make in instruments.BUILTIN]
+    sections: list[str] = []
+    for part in (make() for make in instruments.BUILTIN):
+        subject = part.name.split(".")[0]
+        title = f"## {SUBJECTS[subject]}"
+        # Grouped by subject, in the order of the tuple.
+        sections += [*([] if title in sections else [title]), section(part, cost.get(part.name))]
     folds = [section(make(), None) for make in derived.BUILTIN]
     page = markdown.replace("<!-- instruments -->", "\n\n".join(sections))
     return page.replace("<!-- derived -->", "\n\n".join(folds))

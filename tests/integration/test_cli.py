@@ -16,6 +16,7 @@ import pytest
 
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
+from tiltmeter.cli.screen import moved
 from tiltmeter.config import Config
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
@@ -212,3 +213,12 @@ def test_phrases_says_when_there_is_too_little(tmp_path: Path) -> None:
         done = tiltmeter("phrases", path, *options)
         assert done.returncode == 2
         assert why in done.stderr
+
+
+def test_what_moved_is_shown_before_what_stood_still() -> None:
+    rng = np.random.default_rng(0)
+    noise = [(step, float(value)) for step, value in enumerate(rng.normal(size=60))]
+    drift = [(step, value + step / 10) for step, value in noise]
+    assert moved(drift) > 3 * moved(noise)
+    assert moved([(step, 1.0) for step in range(60)]) == 0.0
+    assert moved(drift[:4]) == 0.0

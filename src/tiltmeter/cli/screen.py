@@ -23,10 +23,10 @@ from tiltmeter.story import Story, series
 from tiltmeter.verdict import ICONS, Verdict
 
 COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
-#: Shown first; the rest follow in the order measured.
+#: Shown first; the rest follow, what moved most before what stood still.
 FIRST = ("reward.mean", "gold.mean", "gold.slope", "policy.kl.k3", "length.mean", "policy.entropy", "reward.dead_share")
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 32
+_WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
 
 
 def screen(
@@ -111,17 +111,30 @@ def gold_peak(events: Sequence[Event], story: Story, window: int = 5) -> list[st
 
 def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title, justify in (("reading", "left"), ("start → now", "left"), ("first", "right"), ("now", "right")):
-        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("reading", no_wrap=True, max_width=28)
+    table.add_column("start → now", no_wrap=True, min_width=_WIDTH)
+    for title in ("first", "now"):
+        table.add_column(title, justify="right", no_wrap=True, min_width=8)
     found = series(events, story.spans())
     onset = min((alarm.onset for alarm in story.open("alarm")), default=None)
-    order = [name for name in FIRST if name in found] + [name for name in found if name not in FIRST]
+    order = [name for name in FIRST if name in found]
+    order += sorted((name for name in found if name not in FIRST), key=lambda name: -moved(found[name]))
     for name in order[:rows]:
         points = found[name]
         table.add_row(terminal(name, 40), sparkline(points, onset), number(points[0][1]), number(points[-1][1]))
     if len(order) > rows:
         table.add_row(Text(f"… {len(order) - rows} more: --json", style="dim"), "", "", "")
     return table
+
+
+def moved(points: Sequence[tuple[int, float]], window: int = 5) -> float:
+    """How far a series has come from its beginning, in units of its own noise from step to step."""
+    values = np.array([value for _, value in points])
+    if len(values) < 2 * window:
+        return 0.0
+    change = abs(values[-window:].mean() - values[:window].mean())
+    noise = float(np.abs(np.diff(values)).mean())
+    return float(change / noise) if noise > 0.0 else 0.0
 
 
 def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> Text:
