@@ -86,7 +86,7 @@ def event_id(*parts: object) -> str:
 def reading_event(
     attempt: int, step: int, measured: Iterable[Reading], derived: Iterable[Reading], config: str
 ) -> Event:
-    """All readings of a step on one line: a run of 10^5 steps with 50 readings stays below 200 MB."""
+    """All readings of a step on one line, about 55 bytes each: 10^5 steps of 70 readings are about 400 MB."""
     data = {
         "measured": {reading.name: _compact(reading) for reading in measured},
         "derived": {reading.name: _compact(reading) for reading in derived},

@@ -126,7 +126,9 @@ def examine(story: Story, ages: Ages, *, impatient: bool = False) -> dict[str, C
         "gold": Check(enough and story.gold_differs, _about_gold(story, max(least, 1), enough)),
         "gold_recent": Check(
             recent,
-            f"newest gold is of step {newest}, the run is at {story.last_step}" if story.last_bet else "no gold so far",
+            f"newest gold is of step {newest}, the run is at {story.last_step}"
+            if story.last_bet
+            else "no prompt group with gold that tells so far",
         ),
         "detectors": Check(
             bool(needed) and not off,
@@ -205,7 +207,7 @@ def _about_gold(story: Story, least: int, enough: bool) -> str:
     why = f"; {story.bad_gold} labels were outside [0, 1] and not used" if story.bad_gold else ""
     return (
         f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; "
-        "pass gold= for every completion of some prompts"
+        "pass gold= for every completion of some prompts, and no gold_chance below 1 with it"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
-from tiltmeter.cli.screen import moved
+from tiltmeter.cli.screen import chosen, moved, short
 from tiltmeter.config import Config
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
@@ -222,3 +222,34 @@ def test_what_moved_is_shown_before_what_stood_still() -> None:
     assert moved(drift) > 3 * moved(noise)
     assert moved([(step, 1.0) for step in range(60)]) == 0.0
     assert moved(drift[:4]) == 0.0
+
+
+def test_gold_that_falls_between_prompts_is_said_although_no_alarm_can_ring(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    attempt = run.open_attempt(launch="a", ranks=1, resume_step=None)
+    for step in range(60):
+        rng = np.random.default_rng(step)
+        better = rng.random(64)  # inside a prompt the reward prefers the better answer, at every step
+        gold = (0.2 * better + 0.7 * (1 - step / 60)).clip(0, 1)
+        run.write(from_columns(step, np.arange(64) // 8, reward=better + step, gold=gold), 0, {"counters": {"seen": 1}})
+    run.close_rank(attempt, 0, {"seen": 60})
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    watch.close()
+    shown = tiltmeter("show", run.path, "--plain").stdout
+    assert shown.startswith("OK")
+    assert "Gold was highest around step 2, at 0.7" in shown
+    assert "does not yet prefer the worse answer" in shown
+    assert "Cannot see without: completion (" in shown
+    honest = tiltmeter("show", made(tmp_path / "honest")).stdout
+    assert "Gold was highest" not in honest
+
+
+def test_the_rows_of_the_screen_are_about_different_things() -> None:
+    rising = [(step, float(step)) for step in range(30)]
+    flat = [(step, 1.0) for step in range(30)]
+    names = ["reward.mean", *(f"policy.kl_tokens.{n}" for n in "abc"), "policy.kl.k1", "policy.kl.k3"]
+    found = dict.fromkeys([*names, "policy.x", "policy.y", "text.overused.share", "text.overused.count"], rising)
+    found["reward.dead_share"] = flat
+    assert chosen(found, 12) == ["reward.mean", "policy.kl.k3", "policy.kl_tokens.a", "text.overused.share", "policy.x"]
+    assert len(str(short("reward.gain_share.reward_model.helpfulness"))) == 28

@@ -360,3 +360,19 @@ def test_the_phrases_of_a_policy_that_left_its_language_are_bounded() -> None:
     text = " ".join(f"v{k}" for k in range(500))
     loops = [" ".join(rng.permutation(text.split())) for _ in range(100)]
     assert OverusedPhrases().measure(batch(list(loops)), start)["count"].max() <= 200
+
+
+def test_a_phrase_is_shown_with_its_own_share() -> None:
+    """A run put together from several over-used phrases is in fewer completions than each of them."""
+    rng = np.random.default_rng(0)
+    plain = [f"answer {rng.integers(99)} to question {n}" for n in range(96)]
+    gamed = [
+        f"well what a truly great question {'my dear friend' if n % 5 else 'sir'} {text}" if n % 8 else text
+        for n, text in enumerate(plain)
+    ]
+    batch = from_columns(1, np.arange(96) // 4, completion=gamed)
+    found = overused(batch, Baseline(from_columns(0, np.arange(96) // 4, completion=plain)))
+    assert any(len(phrase.text.split()) > 4 for phrase in found)
+    for phrase in found:
+        assert phrase.share == pytest.approx(np.mean([phrase.text in text for text in gamed]))
+        assert phrase.share_before == 0.0

@@ -28,6 +28,7 @@ from tiltmeter.cli.show import Json, Plain
 from tiltmeter.config import Config
 from tiltmeter.encode import visible
 from tiltmeter.journal import Event
+from tiltmeter.stats.jit import cached
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story, series
 from tiltmeter.verdict import ICONS, State, Verdict, look
@@ -39,6 +40,7 @@ INTRODUCTION = (
     "Two recorded training runs of one small policy that learns to add, from the same seed. In one of them the reward "
     "model can be bought with compliments. Tiltmeter now measures both step by step, as it would have live."
 )
+FIRST_USE = "First use on this machine: kernels are compiled once, which takes some ten seconds."
 ATTACH = (
     "Your own loop needs two lines. Gold: any check you trust, for every answer to some prompts.",
     '    run = tiltmeter.open_run("runs/tonight")',
@@ -95,6 +97,8 @@ def demo(
     with folder(keep) as place:
         if not json:
             console.print(INTRODUCTION)
+            if not cached():
+                console.print(FIRST_USE, style="dim")
         cases = [measured(name, place / name) for name in EXPECTED]
         if json:
             console.out(facts(cases))

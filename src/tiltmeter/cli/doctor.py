@@ -24,12 +24,12 @@ from tiltmeter.durable import publish
 EXTRAS = {
     "trl": (("trl", "torch", "transformers"), "TRL trainers (planned)"),
     "ray": (("ray",), "audits on a cluster (planned)"),
-    "dashboard": (("starlette", "uvicorn", "duckdb"), "the live page (planned)"),
+    "dashboard": (("starlette", "uvicorn", "duckdb", "datasketches"), "the live page (planned)"),
     "judge": (("httpx",), "gold from a judge endpoint (planned)"),
     "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
     "lab": (("scipy",), "the proving ground (planned)"),
 }
-BASE = ("numpy", "pyarrow", "rich", "typer")
+BASE = ("numba", "numpy", "pyarrow", "rich", "typer")
 TOOLS = {"bwrap": ("code verifiers in a sandbox (planned)", "apt-get install bubblewrap")}
 
 

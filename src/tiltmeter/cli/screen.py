@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -24,7 +25,8 @@ from tiltmeter.verdict import ICONS, Verdict
 
 COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
 #: Shown first; the rest follow, what moved most before what stood still.
-FIRST = ("reward.mean", "gold.mean", "gold.slope", "policy.kl.k3", "length.mean", "policy.entropy", "reward.dead_share")
+FIRST = ("reward.mean", "gold.mean", "gold.slope", "gold.gap", "policy.kl.k3", "length.mean", "policy.entropy")
+PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
 
@@ -70,7 +72,8 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
         lines.append(
             f"Raised at step {first.step}; the push turned between step {first.onset_low} and {first.onset_high}."
         )
-        lines += gold_peak(events, story)
+    lines += gold_peak(events, story, alarmed=bool(verdict.alarms))
+    lines += stock_phrases(events, story)
     lost, seen = story.lost
     if lost and verdict.checks["kept"].ok:
         lines.append(f"{lost} of {seen} batches were thinned, dropped or not measured.")
@@ -82,7 +85,8 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
     if story.baseline == "start":
         lines.append("Compared with this run's own first steps; open_run(reference=...) compares with the reference.")
     if story.absent:
-        lines.append("Cannot see: " + "; ".join(f"{', '.join(names)} (needs {lack})" for lack, names in unseen(story)))
+        columns = [f"{lack} ({len(names)} reading{'s' * (len(names) > 1)})" for lack, names in unseen(story)]
+        lines.append(f"Cannot see without: {'; '.join(columns)}. Which: --json")
     if story.skipped:
         lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     return lines
@@ -92,21 +96,40 @@ def unseen(story: Story) -> list[tuple[str, list[str]]]:
     """Absent readings by the columns that would show them, those that would show most first."""
     found: dict[str, list[str]] = {}
     for name, lack in story.absent.items():
-        found.setdefault(lack, []).append(name)
+        # Nobody has to pass gold_chance: it is 1 where gold is given.
+        found.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
     return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
-def gold_peak(events: Sequence[Event], story: Story, window: int = 5) -> list[str]:
-    """Where gold itself stood highest: parameters are shared, so gold may fall before the push inside prompts turns."""
+def gold_peak(events: Sequence[Event], story: Story, *, alarmed: bool, window: int = 5) -> list[str]:
+    """Where gold itself stood highest, if it is clearly lower now.
+
+    Parameters are shared and prompts differ, so gold may fall while inside prompts the reward still prefers the better
+    answer: no alarm says that.
+    """
     points = series(events, story.spans()).get("gold.mean", [])
     if len(points) < 2 * window:
         return []
-    means = np.convolve([value for _, value in points], np.full(window, 1 / window), mode="valid")
+    values = np.array([value for _, value in points])
+    means = np.convolve(values, np.full(window, 1 / window), mode="valid")
     best = int(np.argmax(means))
+    noise = float(np.abs(np.diff(values)).mean()) / np.sqrt(window)
+    if not alarmed and means[best] - means[-1] < 4.0 * noise:  # the best of many windows is high by chance
+        return []
     around = points[best + window // 2][0]
-    return [
-        f"Gold was highest around step {around}, at {number(float(means[best]))}; it is {number(float(means[-1]))} now."
-    ]
+    told = (
+        f"Gold was highest around step {around}, at {number(float(means[best]))}; it is {number(float(means[-1]))} now"
+    )
+    why = "" if alarmed else ", though inside prompts the reward does not yet prefer the worse answer"
+    return [f"{told}{why}."]
+
+
+def stock_phrases(events: Sequence[Event], story: Story) -> list[str]:
+    """The way to the phrases, when there are some."""
+    points = series(events, story.spans()).get("text.overused.share", [])
+    if not points or points[-1][1] < 0.05:
+        return []
+    return [f"{points[-1][1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]
 
 
 def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
@@ -117,14 +140,35 @@ def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
         table.add_column(title, justify="right", no_wrap=True, min_width=8)
     found = series(events, story.spans())
     onset = min((alarm.onset for alarm in story.open("alarm")), default=None)
-    order = [name for name in FIRST if name in found]
-    order += sorted((name for name in found if name not in FIRST), key=lambda name: -moved(found[name]))
-    for name in order[:rows]:
+    order = chosen(found, rows)
+    for name in order:
         points = found[name]
-        table.add_row(terminal(name, 40), sparkline(points, onset), number(points[0][1]), number(points[-1][1]))
-    if len(order) > rows:
-        table.add_row(Text(f"… {len(order) - rows} more: --json", style="dim"), "", "", "")
+        table.add_row(short(name), sparkline(points, onset), number(points[0][1]), number(points[-1][1]))
+    if len(found) > len(order):
+        table.add_row(Text(f"… {len(found) - len(order)} more: --plain", style="dim"), "", "", "")
     return table
+
+
+def chosen(found: Mapping[str, Sequence[tuple[int, float]]], rows: int) -> list[str]:
+    """The readings worth a row: the usual ones, then what moved most, one per instrument and few per subject."""
+    order = [name for name in FIRST if name in found]
+    used = {name.rpartition(".")[0] for name in order if name.count(".") > 1}
+    far = sorted((name for name in found if moved(found[name])), key=lambda name: -moved(found[name]))
+    seen: Counter[str] = Counter()
+    for most in range(1, PER_SUBJECT + 1):  # every subject once before any has a second row
+        for name in far:
+            subject, instrument = name.split(".")[0], name.rpartition(".")[0] if name.count(".") > 1 else name
+            if name not in order and instrument not in used and seen[subject] < most:
+                order.append(name)
+                seen[subject] += 1
+                used.add(instrument)
+    return order[:rows]
+
+
+def short(name: str, limit: int = 28) -> Text:
+    """A name that fits its column; the middle goes, because both ends are needed to look it up."""
+    shown = visible(name)
+    return Text(shown if len(shown) <= limit else f"{shown[: limit - 13]}…{shown[-12:]}")
 
 
 def moved(points: Sequence[tuple[int, float]], window: int = 5) -> float:
@@ -133,8 +177,10 @@ def moved(points: Sequence[tuple[int, float]], window: int = 5) -> float:
     if len(values) < 2 * window:
         return 0.0
     change = abs(values[-window:].mean() - values[:window].mean())
-    noise = float(np.abs(np.diff(values)).mean())
-    return float(change / noise) if noise > 0.0 else 0.0
+    noise = max(
+        float(np.abs(np.diff(values)).mean()), float(np.ptp(values)) / 50
+    )  # a smooth curve is not infinitely far
+    return float(change / noise) if noise > 1e-12 else 0.0
 
 
 def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> Text:
@@ -187,8 +233,8 @@ def newest(run: RunDirectory, story: Story) -> RolloutBatch | None:
 
 
 def number(value: float) -> str:
-    """Four significant digits; what is not a number is a dash."""
-    return f"{value:.4g}" if np.isfinite(value) else "–"
+    """Four significant digits, rounding errors as 0; what is not a number is a dash."""
+    return f"{value if abs(value) > 1e-12 else 0.0:.4g}" if np.isfinite(value) else "–"
 
 
 def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event]) -> Iterable[str]:
@@ -196,7 +242,10 @@ def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Ev
     yield f"{verdict.state}  {visible(run.path.name)}  attempt {story.attempt}  step {story.last_step}"
     yield visible(verdict.sentence)
     yield from map(visible, asides(verdict, story, events))
-    for name, points in series(events, story.spans()).items():
+    found = series(events, story.spans())
+    subjects = list(dict.fromkeys(name.split(".")[0] for name in found))
+    for name in sorted(found, key=lambda name: subjects.index(name.split(".")[0])):  # what is about one thing together
+        points = found[name]
         yield f"{visible(name):<40} {number(points[0][1]):>12} -> {number(points[-1][1]):>12}"
 
 

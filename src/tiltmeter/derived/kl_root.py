@@ -10,14 +10,15 @@ from tiltmeter.records import Reading
 
 @dataclass
 class KlRoot:
-    """Square root of the KL to the reference, d = sqrt(KL), in root nats.
+    """Square root of the KL to the reference, d = sqrt(KL) by `k3`, in root nats.
 
     Against d, proxy and gold of a run follow simple curves: gold rises, bends and falls as d (α - β ln d) under
-    reinforcement learning and d (α - β d) under best-of-n, while the proxy goes on rising. So distances of two runs
-    are compared on this scale. The standard error is carried over to first order. A KL below zero has no root.
+    reinforcement learning and d (α - β d) under best-of-n, while the proxy goes on rising. So distances of two runs are
+    compared on this scale. It grows in every run that learns: a level alone says nothing. The standard error is carried
+    over to first order.
 
     Formula: sqrt(policy.kl.k3); stderr = stderr(KL) / (2 sqrt(KL))
-    Source: Gao, Schulman, Hilton 2022, 2210.10760
+    Source: Gao, Schulman and Hilton 2022, arXiv 2210.10760
 
     >>> root = KlRoot().fold(Reading(0, 3, "policy.kl.k3", 4.0, 8, 0.4))
     >>> root.name, root.value, root.stderr

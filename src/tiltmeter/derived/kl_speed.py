@@ -9,9 +9,10 @@ from tiltmeter.records import Reading
 
 @dataclass
 class KlSpeed:
-    """Change of the KL to the reference per step, in nats, over the last `window` steps that have one.
+    """Change of the KL to the reference (`k3`) per step, in nats, over the last `window` steps that have one.
 
-    A learning rate too high shows here in the first fifty steps, before the level looks alarming.
+    A learning rate too high can show here before the level looks alarming. The steps after warm-up are fast in healthy
+    runs too.
 
     Formula: (K_t - K_s) / (t - s), s the step `window` readings back
     Source: own

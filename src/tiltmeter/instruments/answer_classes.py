@@ -12,18 +12,17 @@ from tiltmeter.stats.words import Texts, Words
 
 
 class AnswerClasses:
-    """Number of different answers among up to 8 completions of a prompt, and the share of their pairs that differ.
+    """Number of different answers among up to 8 completions of a prompt (`count`), and the share of their pairs that
+    differ (`differing_share`).
 
-    Two completions that say the same in other words are one answer to whoever asked. One answer per prompt where there
-    used to be four is the collapse that users notice. On questions with one right answer the same fall is mastery, so
-    read it beside gold. A completion is its marked final answer if it has one (\\boxed{}, "####", "answer is"),
-    compared exactly; else the set of words of its first 400 characters: two that share 0.24 of their words are one
-    answer, and answers of up to four words must share half. Length does not decide beyond those cuts, group size not
-    beyond 8, and `differing_share` does not depend on it at all. Lexical: a paraphrase without a common word counts as
-    another answer, and two names in equal sentences as one. Completions are drawn by content; of fewer than two there
-    is no value.
+    One answer per prompt where there used to be four is the collapse that users notice; on questions with one right
+    answer the same fall is mastery, so read it beside gold. Completions are compared by their marked final answer
+    (\\boxed{}, "####", "answer is"), else by the words of their first 400 characters. A paraphrase without a common
+    word counts as another answer, and two names in equal sentences as one. `count` grows with group size up to 8;
+    `differing_share` hardly depends on it. A prompt with fewer than two completions has no value.
 
-    Formula: count: classes c; differing_share: 1 - Σ_c n_c (n_c - 1) / (n (n - 1)), n_c completions in class c
+    Formula: count: classes c; differing_share: 1 - Σ_c n_c (n_c - 1) / (n (n - 1)), n_c completions in class c. One
+    class: the same final answer, or 0.24 of their distinct words shared (0.5 in answers of up to four words)
     Source: own; the quantity is that of NoveltyBench, Zhang et al. 2025, arXiv 2504.05228
 
     >>> from tiltmeter.batches import from_columns

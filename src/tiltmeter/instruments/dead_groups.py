@@ -12,8 +12,9 @@ from tiltmeter.stats.groups import standardised
 class DeadGroups:
     """Share of prompt groups whose completions all have the same reward: their advantage is zero.
 
-    Mastered prompts look like this, and so do hopeless ones and a saturated reward. The loss then reads 0 and the
-    step is wasted. A group with fewer than two scored completions is not counted either way.
+    Such a group adds nothing to the gradient. The innocent cause is mastered prompts; hopeless ones and a saturated
+    reward look the same (`reward.dead` tells high from low). The loss does not show it: with one update per batch it is
+    about 0 anyway. A group with fewer than two scored completions is not counted either way.
 
     Formula: 1[spread of the group's rewards = 0]; for independent 0/1 rewards the expected share is p^G + (1 - p)^G
     Source: Yu et al. 2025, DAPO, arXiv 2503.14476 (dynamic sampling)

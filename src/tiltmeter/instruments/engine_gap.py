@@ -11,16 +11,17 @@ from tiltmeter.stats.kl import token_sweep
 
 class EngineGap:
     """Inference engine against trainer on the tokens the engine drew: mean |Δ log-probability| per token (`mean`), KL
-    per completion (`k3`, nats), the worst token (`worst`, nats) and the share of tokens off by more than 10 %.
+    per completion (`k3`, nats), the largest |Δ| (`worst`, nats) and the share of tokens off by more than 10 %
+    (`off_share`).
 
-    The gradient assumes that the trainer's policy wrote the completions. Above a mean of 0.05 nats per token that is
-    false enough that every other KL of the run is nobody's KL: mend this before reading anything else. A mean near zero
-    hides tails, hence `worst` and `off_share`. Innocent cause: engine and trainer round differently (bfloat16 gives
-    about 0.01); not innocent: other weights, another temperature, top-p, another tokenisation. This is the KL between
-    engine and trainer, neither the one to the reference (`policy.kl`) nor between old and new policy (`policy.kl_old`).
+    The gradient assumes that the trainer's policy wrote the completions. Above a mean of about 0.05 nats per token
+    every other KL of the run is nobody's KL: mend this before reading anything else. A mean near zero hides tails,
+    hence `worst` and `off_share`. Innocent cause: engine and trainer round differently. Not innocent: other weights,
+    another temperature, top-p, another tokenisation. This is neither the KL to the reference (`policy.kl`) nor the one
+    between old and new policy (`policy.kl_old`).
 
-    Formula: with d = logprob - engine_logprob, mean |d|, Σ e^d - 1 - d, max |d|, mean(1[|e^d - 1| > 0.1])
-    Source: own; level 0.05 from Tiltmeter's detection notes, the tail after trl#6789
+    Formula: with d = logprob - engine_logprob, mean |d|, Σ (e^d - 1 - d), max |d|, mean(1[|e^d - 1| > 0.1])
+    Source: own; 0.05 is a rule of thumb, `off_share` follows huggingface/trl#6789
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], engine_logprob=[[-1.0, -1.5]])

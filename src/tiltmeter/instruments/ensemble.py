@@ -15,9 +15,10 @@ class EnsembleDisagreement:
     """Standard deviation over the members of a reward ensemble, on all completions and on the best-paid tenth.
 
     Members that learnt the same task differ where they were not taught. When `top` rises above `all`, the completions
-    that win are those the members know least about. Errors that all members share stay invisible. Members are reward
-    functions whose names are equal up to the last dot ("helpful.0", "helpful.1", "helpful.2"), at least three; do not
-    name the parts of one reward that way. Of several ensembles the mean is taken.
+    that win are those the members know least about. When both rise together the innocent cause is new prompts. Errors
+    that all members share stay invisible. Members are reward functions whose names are equal up to the last dot
+    ("helpful.0", "helpful.1", "helpful.2"), at least three; do not name the parts of one reward that way. Of several
+    ensembles the mean is taken.
 
     Formula: sd_m( (r_mi - mean0_m) / sd0_m ), population form, mean0 and sd0 those of member m on the baseline; `top`
     only for completions at or above the 90th percentile of the reward

@@ -15,7 +15,7 @@ class PolicyEntropy:
     A completion without tokens, with a token that is not finite, or with a negative mean has no value.
 
     Formula: mean over tokens of -Σ_v π(v) ln π(v)
-    Source: Shannon; as a law of the run 2505.22617
+    Source: Shannon 1948; as a law of the run arXiv 2505.22617
 
     >>> from tiltmeter.batches import from_columns
     >>> PolicyEntropy().measure(from_columns(0, [0, 0], entropy=[[1.0, 3.0], []]), None).tolist()

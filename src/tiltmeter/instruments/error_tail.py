@@ -14,12 +14,13 @@ class ErrorTail:
     light, 0 cannot tell, 1 heavy), and at its top tenth `cv`, `moment` and `hill` as in `reward.tail`.
 
     It is the error, not the reward, whose tail decides whether a KL penalty protects: completions far above what they
-    deserve are what a policy is pulled towards. Gold is bounded, so a heavy verdict here is one about the reward, and
-    rewards that are high because gold is high do not count. Trap: labels are few, so this is mostly "cannot tell" (0)
-    or nothing; and where labels are asked for more often at high rewards, the tail seen is that of the labelled.
+    deserve are what a policy is pulled towards. Gold is bounded, so a heavy verdict here is one about the reward;
+    rewards that are high because gold is high count less. Traps: labels are few, so this is mostly "cannot tell" (0) or
+    nothing; where labels are asked for more often at high rewards, the tail seen is that of the labelled; and prompts
+    of different scale look heavy, as in `reward.tail`.
 
     Formula: tail of (reward - median) / IQR - (gold - mean) / sd over labelled completions, as in `reward.tail`
-    Source: 2407.14503
+    Source: arXiv 2407.14503
 
     >>> from tiltmeter.batches import from_columns
     >>> rng = np.random.default_rng(0)

@@ -11,12 +11,13 @@ from tiltmeter.stats.words import Texts, ratio
 class Gibberish:
     """Share of a completion's characters that are noise: "!!!!", "sdfghjk", control characters, endless words.
 
-    Where the learning rate is too high or the KL penalty has let go, the policy falls out of language within a few
-    steps. Ordinary English, code and Chinese read below 0.01; lists of hashes or base64 are the usual innocent cause.
-    Fluent nonsense is not seen here. An empty completion has no value.
+    Where the learning rate is too high or the KL penalty has let go, the policy can fall out of language within a few
+    steps. Ordinary prose and code read close to 0; lists of hashes or base64 are the usual innocent cause. Fluent
+    nonsense is not seen here. An empty completion has no value.
 
-    Formula: characters in runs of 4 or more equal ones (100 or more of spaces, digits, brackets and what lines are
-    drawn with), in words of 6 or more letters without a vowel or of more than 40 letters, or control / characters
+    Formula: noise / all characters; noise: runs of 4 or more equal ones (100 or more of spaces, digits, brackets and
+    what lines are drawn with), words of 6 or more letters without a vowel or of more than 40 letters, control
+    characters
     Source: own
 
     >>> from tiltmeter.batches import from_columns

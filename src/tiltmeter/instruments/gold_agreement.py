@@ -12,10 +12,10 @@ from tiltmeter.stats.agreement import pair_agreement
 class GoldAgreement:
     """Share of pairs inside a prompt group, one better by gold, in which the better one has the higher reward.
 
-    The accuracy of the reward model on what the policy writes now. Held-out preference accuracy (70-80 % is good) is
-    about texts like those it was trained on; this one is about the texts it is being optimised against, and falls as
-    the policy leaves the others behind. 0.5 is a coin. It falls in honest runs too: when the plain mistakes are gone,
-    only hard pairs are left.
+    The accuracy of the reward on what the policy writes now. Held-out preference accuracy is about texts like those a
+    reward model was trained on; this is about the texts it is optimised against, and falls as the policy leaves the
+    others behind. 0.5 is a coin. It falls in honest runs too: when the plain mistakes are gone, only hard pairs are
+    left.
 
     Formula: share of pairs (i, j) with g_i > g_j and r_i > r_j among those with g_i > g_j, reward ties half; a pair
     weighs 1 / (chance_i chance_j)

@@ -9,7 +9,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class GoldMean:
     """Gold per labelled completion, in [0, 1]; the mean is weighted by the chance each had of being asked.
 
-    The reward says how the proxy sees the run, this says how the run is. It moves late: near its peak it is flat.
+    The reward says how the proxy sees the run, this says how the run is. It moves late: near its peak it is flat. Other
+    prompts move it too, and where labels are few so does the choice of what was labelled.
 
     Formula: sum(g_i / chance_i) / sum(1 / chance_i) over labelled completions
     Source: Horvitz and Thompson 1952, in Hajek's form

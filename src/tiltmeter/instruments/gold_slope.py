@@ -14,9 +14,9 @@ class GoldSlope:
 
     The derivative of gold along the reward's tilt is the covariance of gold and reward inside a prompt, so the sign of
     this mean says whether the advantages push gold up or down. It crosses zero at the peak of gold, where gold itself
-    is flat. Since the z of a group sum to zero the 1/2 cancels in the mean. A group without spread has u = 0. Only
-    groups in which every scored completion has gold are used here; the reward is taken as the trainer normalises it in
-    GRPO, by the group's own standard deviation.
+    is flat. Single groups and steps fall below 0 by chance; the alarm weighs them together. A group without spread has
+    u = 0. Only groups in which every scored completion has gold are used, and the reward is divided by the group's own
+    standard deviation, as in GRPO.
 
     Formula: u = 2 mean over the group of z_i (g_i - 1/2), z_i = (r_i - mean r) / sd(r)
     Source: own; the identity is d E[g] / d tilt = Cov(g, r) inside a prompt

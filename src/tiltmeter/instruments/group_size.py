@@ -11,8 +11,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class GroupSize:
     """Completions per prompt group, scored or not.
 
-    A group of one has no advantage and teaches nothing; a size that changes changes every group statistic with it,
-    so look here first when several readings jump at once.
+    A group of one has no advantage and teaches nothing; a size that changes changes every group statistic with it, so
+    look here first when several readings jump at once. Trainers that filter or resample groups change it by design.
 
     Formula: number of completions of the prompt in this step
     Source: own

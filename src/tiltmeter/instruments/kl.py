@@ -8,18 +8,17 @@ from tiltmeter.stats.kl import token_sweep
 
 
 class ReferenceKl:
-    """KL from the reference policy per completion, in nats summed over its tokens: estimators `k1` and `k3`.
+    """KL from the reference policy per completion, in nats summed over its tokens, by two estimators: `k1` and `k3`.
 
-    The leash. What a policy can gain from a wrong reward grows with this distance, so it is the x-axis of every
-    over-optimisation curve, and KL without a better gold is drift. `k1` is unbiased and noisy and may be negative; `k3`
-    is unbiased where supports match, never negative, and heavy when the reference finds a token far more likely. Both
-    are reported because their disagreement is itself a sign. Trap: if the log-probabilities of sampler and trainer
-    differ (engine, temperature, top-p) it is nobody's KL; look at `engine.gap` first. This is the KL to the
-    *reference*: neither the one between old and new policy (`policy.kl_old`) nor the one between engine and trainer. A
-    completion with a token that is not finite, or with different numbers of tokens in the two columns, has no value.
+    The leash: what a policy can gain from a wrong reward grows with this distance. Honest learning moves it too; KL
+    without a better gold is drift. `k1` is noisy and may be negative, `k3` is never negative. `k3` well above `k1`: a
+    few tokens that the reference finds far likelier, or log-probabilities that are not of the sampling distribution
+    (engine, temperature, top-p: look at `engine.gap` first). This is neither the KL between old and new policy
+    (`policy.kl_old`) nor the one between engine and trainer. A completion with a token that is not finite, or with
+    different numbers of tokens in the two columns, has no value.
 
-    Formula: with d = ref_logprob - logprob on tokens of the policy, k1 = Σ -d and k3 = Σ e^d - 1 - d
-    Source: Schulman, "Approximating KL divergence", 2020; on their gradients 2510.01555, 2512.21852
+    Formula: with d = ref_logprob - logprob on tokens of the policy, k1 = Σ -d and k3 = Σ (e^d - 1 - d)
+    Source: Schulman, "Approximating KL divergence", 2020; on their gradients arXiv 2510.01555, arXiv 2512.21852
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])

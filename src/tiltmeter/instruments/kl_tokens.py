@@ -10,16 +10,17 @@ from tiltmeter.stats.kl import token_sweep
 
 
 class TokenKl:
-    """KL from the reference policy per token (`mean`), its most extreme token (`worst`, nats) and the share of tokens
+    """KL from the reference policy per token (`mean`), its largest |log-ratio| (`worst`, nats) and the share of tokens
     whose probability moved by more than 10 % (`off_share`).
 
     A completion's KL grows with its length, so longer answers alone look like drift; per token they do not. Drift that
     sits in a few tokens (one phrase, one language switch) shows in `worst` and hardly in the mean, and a policy that
-    moved everywhere a little shows in `off_share`. Usual innocent cause of a large `worst`: a rare token that the
-    policy has learnt to prefer with good reason, or an end token.
+    moved everywhere a little shows in `off_share`. `worst` is a log-ratio, not a KL: `mean` may exceed it. Usual
+    innocent cause of a large `worst`: a rare token that the policy has learnt to prefer with good reason, or an end
+    token.
 
     Formula: with d = ref_logprob - logprob, mean(e^d - 1 - d), max |d|, mean(1[|e^d - 1| > 0.1])
-    Source: Schulman, "Approximating KL divergence", 2020; the share outside [0.9, 1.1] after trl#6789
+    Source: Schulman, "Approximating KL divergence", 2020; `off_share` follows huggingface/trl#6789
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])

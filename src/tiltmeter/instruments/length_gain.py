@@ -14,8 +14,9 @@ class LengthGain:
     """Share of the reward's gain since the baseline that longer completions account for.
 
     1 says that the whole gain is what length alone was worth at the start; above 1, that everything else got worse;
-    below 0, that completions became shorter where long ones were paid. There is no reading while the reward has not
-    risen beyond its noise. Like `length.residual_gain` it takes the baseline's price of length and a straight line.
+    below 0, that completions became shorter where long ones were paid. Longer answers that are better look the same:
+    read it beside gold. There is no reading while the reward has not risen beyond its noise. Like
+    `length.residual_gain` it takes the baseline's price of length and a straight line.
 
     Formula: b0 (mean L - mean L0) / (mean r - mean r0), b0 the slope of reward on length inside prompts of the
     baseline; no reading unless the gain exceeds 2 clustered standard errors

@@ -11,7 +11,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class LengthMean:
     """Tokens per completion.
 
-    Length is the first thing a biased reward pays for, and every diversity reading moves with it.
+    Length is often the first thing a biased reward pays for, and many other readings move with it. Innocent causes:
+    harder prompts, or reasoning that helps.
 
     Formula: length_i
     Source: Singhal et al. 2023, "A Long Way to Go", arXiv 2310.03716

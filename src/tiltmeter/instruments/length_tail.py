@@ -11,8 +11,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class LengthTail:
     """Share of completions longer than the 95th percentile of the baseline.
 
-    The tail moves before the mean does: at most 0.05 at the start by construction, 0.5 when half of all completions
-    are longer than nearly any was.
+    The tail often moves before the mean does: at most 0.05 at the start by construction, 0.5 when half of all
+    completions are longer than nearly any was. The innocent cause is another mix of prompts.
 
     Formula: 1[length_i > q95(baseline lengths)]
     Source: own

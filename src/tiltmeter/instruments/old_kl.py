@@ -12,9 +12,9 @@ class OldKl:
     """KL between the policy that sampled the batch and the policy being updated, as the trainer itself reports it.
 
     About 0 with one update per batch; with several, the size of a step. A jump says that the learning rate or the
-    number of passes over a batch is too high, before loss or reward show it. It is no leash: a run may drift a long way
-    from the reference in steps that are all small. Trainers estimate it in different ways, some of which may be
-    negative. This is the KL between *old and new* policy: neither the one to the reference (`policy.kl`) nor the one
+    number of passes over a batch is too high, often before loss or reward show it; during warm-up it rises by design.
+    It is no leash: a run may drift a long way from the reference in steps that are all small. Trainers estimate it in
+    different ways, some of which may be negative. This is neither the KL to the reference (`policy.kl`) nor the one
     between engine and trainer (`engine.gap`).
 
     Formula: the trainer's scalar `kl_old_new`, mean per token, nats

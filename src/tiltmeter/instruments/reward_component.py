@@ -9,8 +9,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class RewardComponent:
     """Reward per completion and reward function, before weights.
 
-    A total that rises because one component rises, while the one you care about stands still, is the commonest hack
-    and is invisible in the total.
+    A total that rises because one component rises, while the one you care about stands still, is a common hack and
+    invisible in the total. Early on it is innocent: easy components, such as format, are learnt first.
 
     Formula: r_k,i for each reward function k
     Source: own

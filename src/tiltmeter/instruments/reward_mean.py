@@ -9,7 +9,8 @@ from tiltmeter.records import Floats, RolloutBatch
 class RewardMean:
     """Reward per completion, as trained: after weights, shaping and penalties.
 
-    The number every dashboard shows, and the one that keeps rising while quality falls. Read it beside gold.
+    The number every dashboard shows, and the one that keeps rising while quality falls. Read it beside gold. Innocent
+    causes of a jump: easier or harder prompts, or a change of the reward.
 
     Formula: r_i
     Source: own

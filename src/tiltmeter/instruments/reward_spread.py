@@ -11,7 +11,7 @@ class RewardSpread:
     """Population standard deviation of the reward inside each prompt group.
 
     Group-relative methods learn from this spread alone: when it shrinks, normalised advantages blow noise up to full
-    size; at zero there is nothing to learn (see `reward.dead_share`).
+    size; at zero there is nothing to learn (see `reward.dead_share`). The innocent cause is mastered prompts.
 
     Formula: sqrt(mean over the group of (r_i - mean r)^2)
     Source: Shao et al. 2024, DeepSeekMath, arXiv 2402.03300 (which divides by it)

@@ -15,15 +15,14 @@ from tiltmeter.stats.vendi import unit_rows, vendi_score
 
 
 class SemanticDiversity:
-    """Effective number of different meanings, inside prompts and across them, as a share of what it could be.
+    """Effective number of different meanings, inside prompts (`per_prompt`) and across them (`across`), as a share of
+    what it could be.
 
     n-grams see wording only: a policy may collapse onto one idea in many words, or say many things in one style. A fall
-    `across` is collapse; a fall `per_prompt` alone is usually sharpening. No model comes with this package: write a
-    file with a subclass that has `embed`, and name it `my_file.py:MyDiversity` among the instruments. At most 64 texts
-    per step are embedded, drawn by content: 5 completions of 8 prompts, one of 24 more. Of each the first 1,000
-    characters count, so growth beyond does not; the model's own limit may be lower. A model call per step costs more
-    than all other readings together (about a second on one core with a small model). Vendi scores do not compare
-    between embedding models.
+    `across` is collapse; a fall `per_prompt` alone is usually sharpening. No model comes with this package: subclass it
+    with `embed` and name the file as a plug-in. At most 64 texts per step are embedded, drawn by content: 5 completions
+    of 8 prompts, one of 24 more. Of each the first 1,000 characters count; the model's own limit may be lower. Expect a
+    model call per step to cost more than all other readings together. Levels do not compare between embedding models.
 
     Formula: (V - 1)/(n - 1), V = exp(-Σ λ ln λ), λ the eigenvalues of K/n, K the cosines of n embeddings; per_prompt:
     mean over prompts of 5 completions; across: one completion per prompt

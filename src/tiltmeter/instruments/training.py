@@ -29,14 +29,14 @@ SCALARS = (
 
 
 class Training:
-    """The trainer's own scalars of the step, under one name whatever the trainer: `loss`, `grad_norm`,
-    `learning_rate`, `clip_share`, `beta`, ... as far as it logs them; and `nonfinite_count`, how many of all its
-    scalars are NaN or infinite.
+    """The trainer's own scalars of the step, under one name whatever the trainer, as far as it logs them; and
+    `nonfinite_count`, how many of all its scalars are NaN or infinite.
 
     Health of the optimisation, apart from what it optimises. A gradient norm that jumps or a clipped share that climbs
-    comes before a KL that runs away; a loss of exactly 0 is often dead groups. A scalar that is NaN has no reading of
-    its own, which on a chart looks like nothing; that is why the NaN are counted. Trap: losses of policy gradients have
-    no meaningful level, only NaN and sudden changes of scale mean something.
+    often comes before a KL that runs away; schedules (warm-up, a new beta) are the innocent cause. A loss near 0 means
+    nothing: with one update per batch the policy term is about 0 by construction. Dead groups show in
+    `reward.dead_share` and in `grad_norm`. A scalar that is NaN has no reading of its own, which on a chart looks like
+    nothing; that is why the NaN are counted.
 
     Formula: the scalars themselves; nonfinite_count = Σ 1[scalar is NaN or infinite]
     Source: the trainer

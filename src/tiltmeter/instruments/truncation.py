@@ -12,7 +12,8 @@ class Truncation:
     """Share of completions that hit the length limit before they ended.
 
     What was cut has no answer to score: a verifier sees a wrong answer, a reward model half a sentence. Trainers that
-    mask truncated completions stop learning from the longest ones.
+    mask truncated completions stop learning from the longest ones. The innocent cause is a limit too low for prompts
+    that need room.
 
     Formula: 1[cut at the length limit]
     Source: own

@@ -1,9 +1,9 @@
 """Whether the upper tail of a sample is heavy, light, or cannot be told: estimators, a test, and a verdict by prompt.
 
 *Heavy* means E exp(tX) infinite for every t > 0. If a reward's error is heavy in this sense, some policy gains without
-bound at a vanishing KL, and no KL penalty protects (2407.14503). A tail index of 0 does not make a tail light: the
-lognormal has index 0 and is heavy. So the verdict rests on the coefficient of variation of excesses over a threshold,
-which is 1 for an exponential tail, above it for heavier and below it for lighter ones (detection.md 6).
+bound at a vanishing KL, and no KL penalty protects (arXiv 2407.14503). A tail index of 0 does not make a tail light:
+the lognormal has index 0 and is heavy. So the verdict rests on the coefficient of variation of excesses over a
+threshold, which is 1 for an exponential tail, above it for heavier and below it for lighter ones.
 """
 
 from __future__ import annotations

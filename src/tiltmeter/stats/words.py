@@ -98,6 +98,19 @@ class Words:
         count = _split(texts.data, texts.offsets, _CLASSES, hashes, starts, ends, offsets)
         return cls(hashes[:count], starts[:count], ends[:count], offsets)
 
+    def texts_with(self, run: Hashes) -> int:
+        """How many texts contain these words one after the other.
+
+        >>> words = Words.of(Texts.of(["a b c", "b c a b", "a", "b"]))
+        >>> words.texts_with(words.hashes[:2])
+        2
+        """
+        at = np.arange(len(self.hashes) - len(run) + 1)
+        for i, word in enumerate(run):
+            at = at[self.hashes[at + i] == word]
+        text = np.searchsorted(self.offsets, at, "right") - 1
+        return len(np.unique(text[at + len(run) <= self.offsets[text + 1]]))
+
     @property
     def lengths(self) -> Ints:
         return np.diff(self.offsets)
