@@ -112,6 +112,7 @@ NUMBERS: tuple[tuple[Any, float, int], ...] = (
 )
 PLAIN = tuple(item for item in NUMBERS if item[2] == OK)
 
+_CHAT = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "It is\n\ud800 4."}]
 _MESSAGES = [{"role": "user", "content": "\ud800 é"}, {"role": "assistant", "content": None}]
 
 
@@ -171,6 +172,7 @@ TEXTS: tuple[tuple[Any, str | None], ...] = (
     (np.float64(0.5), "0.5"),
     ([], "[]"),
     (_MESSAGES, json.dumps(_MESSAGES, ensure_ascii=False)),
+    (_CHAT, "What is it?\nIt is\n\ud800 4."),
     ({"content": b"\xff"}, '{"content": "b\'\\\\xff\'"}'),
     (ValueError("x"), "x"),
 )

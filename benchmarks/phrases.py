@@ -52,7 +52,8 @@ def batch(found: Answers, models: list[str]) -> RolloutBatch:
     """The answers of these models, a group for each prompt."""
     prompts = sorted(found[models[0]])
     texts = [found[model][prompt] for prompt in prompts for model in models]
-    return from_columns(0, np.repeat(prompts, len(models)), completion=texts)
+    group = np.repeat(prompts, len(models))
+    return from_columns(0, group, completion=texts, prompt=[f"prompt {number}" for number in group])
 
 
 def measure(found: Answers) -> dict[str, Any]:
@@ -91,11 +92,13 @@ def page(result: dict[str, Any]) -> str:
     """The page for people, from the result alone."""
     models = sorted(result["models"].items(), key=lambda item: (-item[1]["per_answer"], item[0]))
     lines = [
-        "# Phrases",
+        "# Over-used phrases",
         "",
-        "What `text.overused` finds in real text: twelve models wrote to the same 100 creative-writing prompts, and",
-        "each is compared with the models of other families. A phrase counts once per answer, and is listed when it is",
-        "over-used at a false discovery rate of 1%. Nobody chose the phrases.",
+        "What [`text.overused`](instruments.md#textoverused) finds in real text: twelve models wrote to the same 100",
+        "creative-writing prompts, and each is compared with the models of other families. A family is what a model's",
+        "name begins with, up to the first hyphen. A phrase counts once per answer, and is listed when it is over-used",
+        "at a false discovery rate of 1%. Nobody chose the phrases. For your own run there is",
+        "[`tiltmeter phrases`](cli.md#phrases).",
         "",
         "| model | over-used phrases | per answer | strongest: share of its answers (of the others' answers) |",
         "|---|---:|---:|---|",
@@ -106,7 +109,9 @@ def page(result: dict[str, Any]) -> str:
         lines.append(f"| {cell(model)} | {found['over_used']} | {found['per_answer']:.1f} | {shown} |")
     lines += [
         "",
-        "Many are names, props and openings that a model reaches for whatever the prompt asks.",
+        "Many are names, props and openings that a model reaches for whatever the prompt asks. Words are runs of",
+        "letters and digits, with an apostrophe only between two of them: “1 000 words” was “1,000 words”, and “wasn”",
+        "is what is left where a model writes “wasn’ a” for “wasn’t a”.",
         "",
         f"Data: {result['source']}.",
         "",

@@ -11,18 +11,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
-from tiltmeter import derived, journal
+from tiltmeter import derived, instruments, journal
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
 from tiltmeter.cli.demo import measured
 from tiltmeter.config import Config, load
 from tiltmeter.instruments import BUILTIN
+from tiltmeter.instruments.reward_mean import RewardMean
+from tiltmeter.instruments.semantic import SemanticDiversity
+from tiltmeter.instruments.training import SCALARS
 from tiltmeter.journal import KINDS, Event
 from tiltmeter.records import COLUMNS, FLAGS
 from tiltmeter.store import RunDirectory
@@ -167,11 +171,14 @@ def test_the_instrument_of_the_page_is_under_60_lines_and_its_docstring_is_true(
     (tmp_path / "shared_opening.py").write_text(text)
     instrument = load(f"{tmp_path}/shared_opening.py:SharedOpening")
     assert failures(instrument.__doc__, "shared_opening.py", SharedOpening=instrument) == 0
+    # As a built-in it would be asked for these.
+    assert all(hooks().docstring(instrument()).get(key) for key in ("what", "why", "Formula", "Source"))
 
 
+@cache
 def anchors(page: Path) -> set[str]:
-    """The fragment of every heading, as both mkdocs and code hosts make it."""
-    text = FENCE.sub("", page.read_text())
+    """The fragment of every heading of the built page, as both mkdocs and code hosts make it."""
+    text = FENCE.sub("", hooks().on_page_markdown(page.read_text()))
     heads = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
 
@@ -220,9 +227,28 @@ def test_the_page_of_instruments_says_of_each_what_why_how_and_whence(tmp_path: 
         assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{part.name}: {told}"
     (tmp_path / "instruments.json").write_text(json.dumps({"us_per_token": {"reward.mean": 0.00125}}))
     page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
-    assert "1.25 ns per token" in page
-    assert "not measured yet" in page
-    assert all(f"### `{part.name}`\n" in page for part in parts)
+    assert page.count("ns per token") == page.count("1.25 ns per token") == 1
+    assert all(f"### `{part.name}`\n" in page for part in [*parts, SemanticDiversity])
+    heads = [re.sub(r"[^\w\s-]", "", head.lower()) for head in re.findall(r"^#+ (.+)$", page, re.M)]
+    assert len(heads) == len(set(heads)), "two headings have one anchor"
+    assert set(re.findall(r"\(#([\w-]+)\)", page)) <= set(heads)
+    names = {name for line in re.findall("^Readings: .+$", page, re.M) for name in re.findall("`(.+?)`", line)}
+    assert {f"training.{name}" for name in SCALARS} < names
+    assert {"policy.kl.k3", "reward.component.NAME", "text.overused.count", "diversity.semantic.across"} < names
+    assert "window 10 · smoothing 0.2" in page
+
+
+def test_an_instrument_of_any_subject_is_filed_under_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Late(RewardMean):
+        name = "text.late"
+
+    class New(RewardMean):
+        name = "novel.subject"
+
+    monkeypatch.setattr(instruments, "BUILTIN", (*BUILTIN, Late, New))
+    page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
+    assert "### `text.late`" in page.split("\n## Text\n")[1].split("\n## ")[0]
+    assert "### `novel.subject`" in page.split("\n## Novel\n")[1].split("\n## ")[0]
 
 
 def test_no_instrument_is_a_long_file() -> None:

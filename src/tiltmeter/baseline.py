@@ -13,13 +13,15 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from tiltmeter.batches import join, take
-from tiltmeter.records import Ints, RolloutBatch
+from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 
 ENOUGH = 256  # rollouts: quantiles of the start are then known to a few percent
 PATIENCE = 8  # steps: with small batches the policy must not have moved far by the time the start is closed
 MOST = 2_048  # rollouts kept: what a comparison costs must not grow with the cluster
 
 Made = TypeVar("Made")
+#: "later": the first steps were deleted, and steps after them stand in.
+Source = Literal["reference", "start", "later"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,15 +36,14 @@ class Baseline:
     """
 
     batch: RolloutBatch
-    source: Literal["reference", "start"] = "start"
+    source: Source = "start"
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def once(self, make: Callable[[RolloutBatch], Made]) -> Made:
         """`make(self.batch)`, computed the first time it is asked for. `make` must be a named function."""
-        key = (make.__module__, make.__qualname__)
-        if key not in self._made:
-            self._made[key] = make(self.batch)
-        made: Made = self._made[key]
+        if make not in self._made:
+            self._made[make] = make(self.batch)
+        made: Made = self._made[make]
         return made
 
     def same_reward(self, batch: RolloutBatch) -> bool:
@@ -50,21 +51,54 @@ class Baseline:
         return self.batch.fingerprint == batch.fingerprint
 
 
-def from_first(batches: Sequence[RolloutBatch]) -> Baseline | None:
-    """The start of a run from its first measured steps, or None while they are too few to compare with."""
-    filled = [batch for batch in batches if len(batch)]
-    if sum(map(len, filled)) < ENOUGH and len(filled) < PATIENCE:
+class Start:
+    """Collects a run's first steps until they are enough to compare later ones with."""
+
+    def __init__(self) -> None:
+        self._batches: list[RolloutBatch] = []
+        self._gone = False
+
+    def add(self, batch: RolloutBatch | None) -> Baseline | None:
+        """One more step, in the order measured; the start once there is one. None: its rollouts were deleted since."""
+        if batch is None:
+            self._gone = True
+            return None
+        if not len(batch):
+            return None
+        if self._batches and self._batches[-1].fingerprint != batch.fingerprint:
+            self._batches = []  # paid by another reward: not the start of what is trained now
+        self._batches.append(batch)
+        return from_first(self._batches, "later" if self._gone else "start")
+
+
+def from_first(batches: Sequence[RolloutBatch], source: Source = "start") -> Baseline | None:
+    """The start of a run from its first measured steps, or None while they are too few to compare with.
+
+    A step that lost its text or token columns on the way (a full queue, a full disk) is left out: joined with the
+    others it would take those columns from all of them.
+    """
+    batches = [batch for batch in batches if len(batch)]
+    richest = max(map(_columns, batches), key=len, default=frozenset())
+    whole = [batch for batch in batches if _columns(batch) >= richest]
+    if not whole or (sum(map(len, whole)) < ENOUGH and len(batches) < PATIENCE):
         return None
-    return Baseline(_capped(join(filled, shared_groups=False)), "start")
+    return Baseline(_capped(join(whole, shared_groups=False)), source)
 
 
 def from_reference(batch: RolloutBatch) -> Baseline:
     return Baseline(_capped(batch), "reference")
 
 
+def _columns(batch: RolloutBatch) -> frozenset[str]:
+    return frozenset(name for name in (*TEXT_COLUMNS, *RAGGED_COLUMNS) if getattr(batch, name) is not None)
+
+
 def _capped(batch: RolloutBatch) -> RolloutBatch:
-    """The first whole prompt groups, up to the limit (at least one)."""
+    """At most `MOST` rows: prompt groups spread evenly over the batch, of very large ones the first rows."""
     if len(batch) <= MOST:
         return batch
-    ends: Ints = batch.starts[1:]
-    return take(batch, np.arange(max(int(ends[ends <= MOST].max(initial=0)), int(ends[0]))))
+    sizes = np.minimum(np.diff(batch.starts), MOST // min(len(batch.starts) - 1, 16))
+    kept = np.unique(np.linspace(0, len(sizes) - 1, max(1, int(MOST // sizes.mean()))).astype(np.int64))
+    kept = kept[np.cumsum(sizes[kept]) <= MOST]
+    rows = [np.arange(batch.starts[group], batch.starts[group] + sizes[group]) for group in kept]
+    return take(batch, np.concatenate(rows))

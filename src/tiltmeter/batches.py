@@ -236,6 +236,23 @@ def by_group(batch: RolloutBatch) -> RolloutBatch:
     return batch if np.array_equal(order, np.arange(len(batch))) else take(batch, order)
 
 
+def by_prompt(batch: RolloutBatch) -> tuple[Ints, Ints]:
+    """Rows in an order in which those of one prompt are adjacent, and where each prompt begins, then the end.
+
+    A prompt that stands in several groups is one prompt. Without the text of prompts a group is a prompt.
+
+    >>> order, starts = by_prompt(from_columns(0, [0, 1, 2], prompt=["a", "b", "a"]))
+    >>> order.tolist(), starts.tolist()
+    ([0, 2, 1], [0, 2, 3])
+    """
+    numbers: dict[object, int] = {}
+    prompts = batch.prompt or (None,) * len(batch)
+    keys = (group if prompt is None else prompt for prompt, group in zip(prompts, batch.group.tolist(), strict=True))
+    ids = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    starts = np.concatenate(([0], np.cumsum(np.bincount(ids, minlength=len(numbers)))))
+    return np.argsort(ids, kind="stable"), starts.astype(np.int64)
+
+
 def take(batch: RolloutBatch, rows: Ints) -> RolloutBatch:
     """The given rows, in the given order."""
 
@@ -364,6 +381,12 @@ def _text(item: object) -> str | None:
         return item
     if isinstance(item, str):  # numpy.str_ and other subclasses
         return str.__str__(item)
-    if isinstance(item, (list, dict)):  # chat messages
+    if isinstance(item, (list, dict)):
+        messages = item if isinstance(item, list) else [item]
+        said = [message.get("content") if isinstance(message, dict) else None for message in messages]
+        if said and all(isinstance(content, str) for content in said):
+            # Chat messages: what was said, one below the other. As JSON a line break would be two characters, and no
+            # reading of the text would see it.
+            return "\n".join(map(str, said))
         return json.dumps(item, ensure_ascii=False, default=str)
     return str(item)

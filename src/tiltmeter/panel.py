@@ -63,6 +63,11 @@ class Panel:
                 except Exception:  # a part that fails will say so on a real step, with its fault
                     log.debug("%s failed on the warm-up batch", part.name, exc_info=True)
 
+    def cannot_compare(self, baseline: Baseline) -> dict[str, str]:
+        """Instruments that compare, and the columns that what they would compare with does not have."""
+        parts = (part for part in self.config.instruments if getattr(part, "compares", False))
+        return {part.name: ", ".join(lack) for part in parts if (lack := lacking(part, baseline.batch))}
+
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> list[Reading]:
         """What every instrument reads off one step."""
         found: list[Reading] = []
@@ -176,8 +181,10 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None) -
     Gold is weighted by the inverse of the chance each row had of being labelled. Values that are not finite are left
     out; if none is left there is no reading, never a 0.
     """
+    if baseline is not None and not _comparable(part, batch, baseline):
+        baseline = None
     answer = part.measure(batch, baseline)
-    against = baseline.source if baseline is not None and getattr(part, "compares", False) else ""
+    against = "" if baseline is None else baseline.source
     named: dict[str, Any] = {part.name: answer}
     if isinstance(answer, Mapping):
         named = {f"{part.name}.{suffix}": values for suffix, values in answer.items()}
@@ -197,6 +204,13 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None) -
             bets = _bets(values) if getattr(part, "audited", False) else ()
             found.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against))
     return found
+
+
+def _comparable(part: Instrument, batch: RolloutBatch, baseline: Baseline) -> bool:
+    """Whether a part compares, has what it needs on both sides and, if that is the reward, the same reward."""
+    if not getattr(part, "compares", False) or lacking(part, baseline.batch):
+        return False
+    return "reward" not in part.needs or baseline.same_reward(batch)
 
 
 def shape(part: Instrument, batch: RolloutBatch) -> tuple[int, Any]:

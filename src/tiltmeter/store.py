@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.columns import TEXT_LIMIT, companions, from_table, to_table
+from tiltmeter.columns import TEXT_LIMIT, companions, content_hash, from_table, to_table
 from tiltmeter.durable import entries, publish, sync_folder
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
@@ -196,14 +196,21 @@ class RunDirectory:
             return publish(path.with_name(f"{path.stem}.conflict-{secrets.token_hex(4)}.parquet"), pieces)
 
     def write_reference(self, batch: RolloutBatch) -> bool:
-        """Store the reference policy's rollouts, once per run; False if there are some already, which then stand."""
+        """Store the reference policy's rollouts before the run's first step; False if just these are there already.
+
+        What a run is compared with never changes: another reference, or one given late, is refused (`AttachError`).
+        """
         table, facts = to_table(batch)
+        if (path := self.path / "reference.parquet").exists():
+            sealed, _ = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+            if content_hash(sealed.read()) != content_hash(table):
+                raise AttachError(f"{self.path} has another reference: give that one, or none, or start a new run")
+            return False
+        if any(self.files(attempt) for attempt in self.attempts()):
+            raise AttachError(f"{self.path} has steps already that were compared without it: start a new run")
         pieces = seal(encode(table, {"format": FORMAT, "rows": len(batch), **facts}, spans=_row_groups(batch)))
         with _loud_at_attach(self.path):
-            try:
-                publish(self.path / "reference.parquet", pieces)
-            except FileExistsError:
-                return False
+            publish(path, pieces)
         return True
 
     def reference(self) -> RolloutBatch | None:

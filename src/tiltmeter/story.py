@@ -28,7 +28,8 @@ class Story:
     faults: list[Fault] = field(default_factory=list)
     absent: Mapping[str, str] = field(default_factory=dict)
     segments: list[tuple[int, int]] = field(default_factory=list)
-    baseline: str = ""  # what steps are compared with: "reference", "start", or nothing yet
+    baseline: str = ""  # what steps are compared with: "reference", "start", "later", or nothing yet
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # readings that lack something to compare with
     labels: int = 0
     last_label: tuple[int, int] | None = None
     bets: int = 0  # audited groups that said something
@@ -82,6 +83,7 @@ class Story:
                 self.detectors = list(event.data["detectors"])
             case "note" if event.data.get("note") == "baseline":
                 self.baseline = event.data["source"]
+                self.uncompared = event.data.get("absent", {})
             case "note" if event.data.get("note") == "segment":
                 self.segments.append((event.attempt, event.step))
             case "step_done":

@@ -213,10 +213,15 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     """Delete stored rollouts (text, tokens, rewards) of steps below `before`, or written more than `days` ago, or all.
 
     Readings and events stay: they hold numbers, not text. What was deleted cannot be replayed, and a receipt in the
-    attempt's folder says so. A packed file goes when all of it qualifies. Returns the number of files deleted.
+    attempt's folder says so. A packed file goes when all of it qualifies; the reference, which belongs to no step, goes
+    unless `before` is given. Returns the number of files deleted.
     """
     horizon = float("inf") if days is None else time.time() - days * 86_400
     deleted = 0
+    reference = run.path / "reference.parquet"
+    if before is None and reference.exists() and reference.stat().st_mtime < horizon:
+        reference.unlink()
+        deleted += 1
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
         last = -1

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.arrivals import Arrival, Ended, LiveArrivals, Opened, RecordedArrivals, Step, Trouble
-from tiltmeter.baseline import Baseline, from_first, from_reference
+from tiltmeter.baseline import Baseline, Start, from_reference
 from tiltmeter.batches import join
 from tiltmeter.config import Config
 from tiltmeter.errors import StoreError
@@ -47,10 +47,10 @@ class Watch:
         self._first: dict[int, int] = {}  # first measured step by attempt
         self._current: int | None = None  # the attempt whose lineage the panel's folds have seen
         self._baseline: Baseline | None = None
-        self._start: list[RolloutBatch] = []  # the first steps, while they are too few to compare with
+        self._start = Start()
         self._fingerprint: str | None = None
         self._segment = 0
-        self._told = False  # whether the journal says what later steps are compared with
+        self._told = ""  # what the journal says that steps are compared with
         self._losses: dict[tuple[int, int], tuple[int, ...]] = {}  # last known, by (attempt, rank)
         self._unread = self._read_reference()
         self.journal = self._restore()
@@ -171,18 +171,9 @@ class Watch:
         made.append(reading_event(attempt, step, measured, derived, self._digest))
         made += [event(alarm, attempt, step, self._digest) for alarm in alarms]
         made += [event(fault, attempt, step, self._digest) for fault in self.panel.close_step()]
-        self._collect(batch)
+        if self._baseline is None:
+            self._baseline = self._start.add(batch)
         return made
-
-    def _collect(self, batch: RolloutBatch) -> None:
-        """Keep the first steps until they are enough to compare later ones with; they are not compared themselves."""
-        if self._baseline is None and len(batch):
-            if self._start and self._start[-1].fingerprint != batch.fingerprint:
-                self._start = []  # paid by another reward: not the start of what is trained now
-            self._start.append(batch)
-            self._baseline = from_first(self._start)
-            if self._baseline is not None:
-                self._start = []
 
     def _told_baseline(self, attempt: int, step: int) -> list[Event]:
         """Once per run, before the first comparison: what later steps are compared with."""
@@ -190,10 +181,11 @@ class Watch:
         if self._unread:
             made.append(event(Fault(attempt, step, "reference", self._unread), attempt, step, self._digest))
             self._unread = ""
-        if self._baseline is not None and not self._told:
-            self._told = True
-            data = {"note": "baseline", "source": self._baseline.source, "rows": len(self._baseline.batch)}
-            made.append(Event("note", attempt, step, data, event_id("note", "baseline", self._digest)))
+        if self._baseline is not None and self._told != self._baseline.source:
+            self._told = self._baseline.source
+            absent = self.panel.cannot_compare(self._baseline)
+            data = {"note": "baseline", "source": self._told, "rows": len(self._baseline.batch), "absent": absent}
+            made.append(Event("note", attempt, step, data, event_id("note", "baseline", self._told, self._digest)))
         return made
 
     def _read_reference(self) -> str:
@@ -265,7 +257,7 @@ class Watch:
                 case "reading":
                     found = item
                 case "note" if item.data.get("note") == "baseline":
-                    self._told = True
+                    self._told = item.data["source"]
                 case "fault" if item.data["part"] == "reference":
                     self._unread = ""
                 case "fault" if item.data["part"] not in ("store", "file", "writer"):
@@ -291,15 +283,15 @@ class Watch:
         self._fingerprint, self._segment = done.data["fingerprint"], done.data["segment"]
         self.panel.fold(readings_of(found))
         self.panel.close_step(faults)
-        if self._baseline is None and done.data["rows"] and (batch := self._stored(done)) is not None:
-            self._collect(batch)
+        if self._baseline is None and done.data["rows"]:
+            self._baseline = self._start.add(self._stored(done))
 
     def _recall_losses(self, item: Event) -> None:
         for rank, (*counts, _) in item.data.get("lost", {}).items():
             self._losses[item.attempt, int(rank)] = tuple(counts)
 
     def _stored(self, done: Event) -> RolloutBatch | None:
-        """A measured step's rollouts again; None if they were deleted since, and a later step stands in for them."""
+        """A measured step's rollouts again; None if they were deleted since."""
         ranks = set(expand(done.data["ranks"]))
         try:
             read = [self.run.read(file) for file in self.run.find(done.attempt, done.step) if file.rank in ranks]

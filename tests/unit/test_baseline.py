@@ -10,14 +10,17 @@ import pytest
 
 import tiltmeter
 from tiltmeter.baseline import ENOUGH, MOST, PATIENCE, Baseline, from_first, from_reference
-from tiltmeter.batches import from_columns
+from tiltmeter.batches import from_columns, thin
+from tiltmeter.cli.screen import asides
 from tiltmeter.config import Config
 from tiltmeter.journal import Event, read, readings_of
+from tiltmeter.panel import lacking, readings
 from tiltmeter.records import RolloutBatch
 from tiltmeter.replay import replay
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story
 from tiltmeter.upkeep import purge, verify
+from tiltmeter.verdict import look
 from tiltmeter.watch import Watch
 
 
@@ -25,8 +28,12 @@ def rollouts(step: int, rows: int = 16, fingerprint: str = "", length: int = 10)
     return from_columns(step, np.arange(rows) // 8, length=[length] * rows, fingerprint=fingerprint)
 
 
-def recorded(tmp_path: Path, steps: int, rows: int = 16, changed_at: int = 10**9) -> RunDirectory:
+def recorded(
+    tmp_path: Path, steps: int, rows: int = 16, changed_at: int = 10**9, reference: RolloutBatch | None = None
+) -> RunDirectory:
     run = RunDirectory.create(tmp_path / "run")
+    if reference is not None:
+        run.write_reference(reference)
     run.open_attempt(launch="a", ranks=1, resume_step=None)
     for step in range(steps):
         run.write(rollouts(step, rows, str(step >= changed_at), length=10 + step), 0, {})
@@ -53,6 +60,11 @@ def compared(events: list[Event]) -> dict[int, str]:
     return found
 
 
+def shown(run: RunDirectory) -> list[str]:
+    verdict, story, events = look(run)
+    return asides(verdict, story, events)
+
+
 def test_a_few_small_steps_are_not_a_start() -> None:
     assert from_first([rollouts(step) for step in range(PATIENCE - 1)]) is None
     assert from_first([rollouts(step, rows=0) for step in range(50)]) is None
@@ -64,12 +76,37 @@ def test_a_few_small_steps_are_not_a_start() -> None:
     assert large.source == "start"
 
 
-def test_what_is_kept_is_whole_prompt_groups_up_to_the_limit() -> None:
+def test_what_is_kept_are_prompt_groups_from_all_over_up_to_the_limit() -> None:
     made = from_reference(from_columns(0, np.arange(5 * MOST) // 24, reward=np.arange(5 * MOST)))
-    assert len(made.batch) == MOST // 24 * 24
+    assert MOST - 48 <= len(made.batch) <= MOST
+    assert (np.diff(made.batch.starts) == 24)[:-1].all()
+    assert made.batch.reward is not None
+    assert made.batch.reward.max() > 4 * MOST  # not only the first ones
     assert made.source == "reference"
-    one = from_reference(from_columns(0, np.zeros(MOST + 5), reward=np.zeros(MOST + 5)))
-    assert len(one.batch) == MOST + 5
+    few = from_reference(from_columns(0, np.arange(8 * MOST) // (2 * MOST), reward=np.zeros(8 * MOST)))
+    assert len(few.batch) == MOST
+    assert len(few.batch.starts) - 1 == 4  # of very large groups a part, so that there is more than one prompt
+
+
+def test_a_step_that_lost_its_text_does_not_take_it_from_the_start() -> None:
+    whole = [from_columns(step, np.arange(64) // 8, completion=["a"] * 64, tokens=[[1]] * 64) for step in range(5)]
+    made = from_first([whole[0], thin(whole[1]), *whole[2:]])
+    assert made is not None
+    assert made.batch.completion is not None
+    assert len(made.batch) == 4 * 64
+
+
+def test_two_functions_of_one_name_are_two() -> None:
+    def one(batch: RolloutBatch) -> int:
+        return 1
+
+    first = one
+
+    def one(batch: RolloutBatch) -> int:  # type: ignore[no-redef]  # as in two plug-in files of one name
+        return 2
+
+    start = Baseline(rollouts(0))
+    assert (start.once(first), start.once(one)) == (1, 2)
 
 
 def test_what_was_computed_once_is_not_computed_again() -> None:
@@ -108,9 +145,10 @@ def test_a_monitor_that_starts_again_after_every_step_compares_with_the_same(tmp
 
 
 def test_a_reference_is_used_from_the_first_step_and_stands(tmp_path: Path) -> None:
-    run = recorded(tmp_path, 4)
-    assert run.write_reference(rollouts(0, length=11))
-    assert not run.write_reference(rollouts(0, length=99))
+    run = recorded(tmp_path, 4, reference=rollouts(0, length=11))
+    assert not run.write_reference(rollouts(0, length=11))  # the same script, resumed
+    with pytest.raises(tiltmeter.AttachError, match="another reference"):
+        run.write_reference(rollouts(0, length=99))
     events = watched(run)
     assert compared(events) == dict.fromkeys(range(4), "reference")
     shares = [e.data["measured"]["length.tail_share"][0] for e in events if e.kind == "reading"]
@@ -120,8 +158,7 @@ def test_a_reference_is_used_from_the_first_step_and_stands(tmp_path: Path) -> N
 
 
 def test_a_damaged_reference_is_told_and_the_first_steps_stand_in(tmp_path: Path) -> None:
-    run = recorded(tmp_path, 12)
-    run.write_reference(rollouts(0, length=11))
+    run = recorded(tmp_path, 12, reference=rollouts(0, length=11))
     path = run.path / "reference.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
@@ -140,7 +177,47 @@ def test_when_the_first_steps_were_deleted_later_ones_stand_in_after_a_restart(t
     purge(run, before=6)
     for step in range(12, 16):
         run.write(rollouts(step, fingerprint="False"), 0, {})
-    assert compared(watched(run))[15] == "start"
+    events = watched(run)
+    assert [compared(events)[step] for step in (11, 14, 15)] == ["start", "later", "later"]
+    notes = [event.data["source"] for event in events if event.data.get("note") == "baseline"]
+    assert notes == ["start", "later"]
+
+
+def test_a_reference_that_comes_after_the_first_step_is_refused(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 1)
+    with pytest.raises(tiltmeter.AttachError, match="start a new run"):
+        run.write_reference(rollouts(0))
+
+
+def test_what_a_reference_has_no_columns_for_is_said(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 2, reference=from_columns(0, [0, 0], reward=[1.0, 2.0]))
+    (note,) = [event for event in watched(run) if event.data.get("note") == "baseline"]
+    assert note.data["absent"]["length.tail_share"] == "length"
+    assert "reward.win_share" not in note.data["absent"]
+    assert "Not compared, because the reference has no" in "\n".join(shown(run))
+
+
+def test_after_a_change_of_reward_nothing_claims_to_have_compared_rewards(tmp_path: Path) -> None:
+    reference = from_columns(0, [0, 0], reward=[1.0, 2.0], fingerprint="then")
+    now = from_columns(0, [0, 0, 1, 1], reward=[5.0, 5.0, 1.0, 2.0], fingerprint="now")
+    found = [
+        reading
+        for part in Config.standard().instruments
+        if not lacking(part, now)
+        for reading in readings(part, now, Baseline(reference, "reference"))
+    ]
+    names = {reading.name for reading in found}
+    assert {"reward.dead.high_share", "reward.saturated_share"} <= names
+    assert "reward.win_share" not in names
+    assert {reading.against for reading in found} == {""}
+
+
+def test_purging_everything_takes_the_reference_too(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 2, reference=rollouts(0))
+    purge(run, before=1)
+    assert run.reference() is not None
+    purge(run)
+    assert run.reference() is None
 
 
 def test_open_run_takes_the_reference_as_columns(tmp_path: Path) -> None:

@@ -438,3 +438,15 @@ def test_an_infinite_reward_is_as_good_as_none(make: Any) -> None:
         infinite = read(make(), with_value(now, np.inf), with_value(start, np.inf))
     assert infinite
     assert infinite == read(make(), with_value(now, np.nan), with_value(start, np.nan))
+
+
+def test_a_component_that_never_scored_has_no_share_and_a_new_one_takes_none_from_others() -> None:
+    rng = np.random.default_rng(3)
+    parts = {"correct": rng.random(64), "style": rng.random(64), "judge": np.full(64, np.nan)}
+    group = np.arange(64) // 8
+    batch = from_columns(1, group, reward=parts["correct"] + parts["style"] + 9, rewards=parts)
+    start = from_columns(0, group, reward=parts["correct"], rewards={"correct": parts["correct"]})
+    assert set(read(SpreadShare(), batch)) == {"reward.spread_share.correct", "reward.spread_share.style"}
+    assert read(GainShare(), batch, start) == {}
+    both = from_columns(0, group, reward=parts["correct"] + parts["style"], rewards=parts)
+    assert "reward.gain_share.judge" not in read(GainShare(), batch, both)

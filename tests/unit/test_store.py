@@ -261,3 +261,14 @@ def test_a_column_that_one_rank_lacks_is_absent_and_its_components_are_missing()
     assert whole.completion is None
     assert np.array_equal(whole.rewards["a"], [1.0, np.nan], equal_nan=True)
     assert FLAGS[whole.flags["rewards.a"][1]] == "missing"
+
+
+def test_chat_messages_are_stored_as_what_was_said() -> None:
+    """As JSON a line break is two characters, and no reading of the text sees it."""
+    chat = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "# Because\n- so"}]
+    tool = [{"role": "assistant", "content": None, "tool_calls": [1]}]
+    batch = from_columns(0, [0, 0, 0], completion=[chat, tool, {"content": "yes"}])
+    assert batch.completion is not None
+    assert batch.completion[0] == "Why?\n# Because\n- so"
+    assert batch.completion[1] == '[{"role": "assistant", "content": null, "tool_calls": [1]}]'
+    assert batch.completion[2] == "yes"

@@ -303,3 +303,13 @@ def test_error_without_labels_or_without_different_ones_has_no_tail() -> None:
     for gold in (np.full(400, np.nan), np.ones(400)):
         found = ErrorTail().measure(from_columns(0, np.arange(400) // 8, reward=reward, gold=gold), None)
         assert all(np.isnan(values).all() for values in found.values())
+
+
+def test_one_prompt_that_has_collapsed_onto_the_best_answer_is_no_bound_of_the_reward() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        values = rng.pareto(1.5, 1_024)
+        values[:8] = values.max() + 1.0
+        assert prompt_tail(values, np.arange(0, 1_025, 8)).verdict == 1
+        values[[100, 200, 300]] = values[0]  # several prompts reach it: now it is one
+        assert prompt_tail(values, np.arange(0, 1_025, 8)).reason == "bounded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -92,13 +93,34 @@ def test_four_million_characters_take_linear_time(make: Callable[[], Any], piece
 # -- Markdown and comments ---------------------------------------------------------------------------------------------
 
 
+def slow_statement(indent: str, line: str) -> bool:
+    """Whether a line begins as statements do, or is one call."""
+    word = re.match(r"[a-z]*", line)
+    first = word[0] if word and not re.match(r"\w", line[word.end() :], re.A) else ""
+    alone = ("def", "elif", "const", "var", "func", "fn", "struct", "async", "await", "typedef", "int", "lambda")
+    colon = ("for", "if", "while", "with", "else", "try", "except", "finally", "class", "match", "case")
+    english = (
+        *("return", "import", "from", "class", "raise", "assert", "yield", "del", "pass", "break", "continue", "print"),
+        *("function", "public", "private", "static", "void", "let", "using", "package", "export", "throw", "global"),
+    )
+    short = len(line.encode("utf-8", "surrogatepass")) <= 40 and line[-1] not in ".,!?"
+    return bool(
+        first in alone
+        or (first in colon and line[-1] == ":")
+        or (first in english and (short or re.search(r" {2}$|\t *$", indent)))
+        or re.fullmatch(r"[a-z][A-Za-z0-9_.]{3,}\(.*\)", line, re.S)
+    )
+
+
 def slow_marks(text: str) -> list[int]:
     """The definitions of `stats.lines.marks`, line by line with regular expressions."""
-    lines = [line.strip("".join(map(chr, range(33)))) for line in text.split("\n")]
-    lines = [line for line in lines if line]
+    blank = "".join(map(chr, range(33)))
+    whole = [line.rstrip(blank) for line in text.split("\n")]
+    whole = [line for line in whole if line]
+    lines = [line.lstrip(blank) for line in whole]
     fenced, quote = False, ""
-    heads = items = bolds = tables = fences = code = comments = likely = all_comments = 0
-    for line in lines:
+    heads = items = bolds = tables = fences = code = comments = sure = likely = all_comments = 0
+    for indented, line in zip(whole, lines, strict=True):
         if re.match(r"```|~~~", line):
             fenced, quote, fences = not fenced, "", fences + 1
             continue
@@ -115,18 +137,21 @@ def slow_marks(text: str) -> list[int]:
         if fenced:
             code, comments = code + 1, comments + comment
             continue
+        indent = indented[: len(indented) - len(line)]
+        slashed = "\\" in line
+        certain = (line[-1] in ";{}" and not slashed) or slow_statement(indent, line)
+        sure += certain
         likely += bool(
-            comment
-            or line[-1] in ";{}"
-            or (line[-1] == ":" and re.match("[a-z]", line))
-            or re.search(r"[A-Za-z0-9_]\(|[ =+]=", line)
+            certain
+            or comment
+            or (not slashed and (re.search(r"[A-Za-z0-9_]\(|[ =+]=", line) or re.fullmatch("[a-z].*:", line, re.S)))
         )
         bolds += len(re.findall(r"\*\*", line)) // 2
-        heads += bool(re.match(r"#{1,6} ", line))
+        heads += bool(re.match(r"#{1,6} ", line) and not re.search(r" {4}$|\t *$", indent))
         items += bool(re.match(r"[-*+] |•|[0-9]{1,3}[.)] ", line))
         tables += bool(re.fullmatch(r"\|.+\|", line, re.S))
-    if not fences and len(lines) >= 3 and 2 * likely >= len(lines):
-        heads = items = bolds = tables = 0
+    eighth = 8 * sure >= len(lines) - all_comments
+    if not fences and len(lines) >= 3 and sure >= 2 and eighth and 2 * likely >= len(lines):
         code, comments = len(lines), all_comments
     return [len(lines), heads, items, bolds, tables, fences, code, comments]
 
@@ -172,7 +197,24 @@ def test_marks_are_those_of_a_slow_reading() -> None:
         "é",
         "#include",
     ]
-    for _ in range(200):
+    pieces += [
+        "\n",
+        "\n    ",
+        "\n\t",
+        "\n  ",
+        ")",
+        "]",
+        ".",
+        "\\",
+        "print(",
+        "a.b_c(",
+        "return",
+        "return ",
+        "for ",
+        "if ",
+    ]
+    pieces += ["else", "def ", "class ", "function", "functional", "int ", "x" * 35, "from ", "let x", "é" * 20]
+    for _ in range(600):
         given = ["".join(rng.choice(pieces, rng.integers(0, 30))) for _ in range(5)]
         found = marks(Texts.of(given))
         for text, row in zip(given, found.tolist(), strict=True):
@@ -183,6 +225,36 @@ def test_markdown_is_counted_outside_code_and_plain_text_has_none() -> None:
     assert one(Markdown, ENGLISH) == 0.0
     assert one(Markdown, "## Plan\n\n1. **one**\n2. two\n\n| a | b |\n|---|---|") == pytest.approx(6 / 5)
     assert one(Markdown, "```\n# no heading\n- no item\n```") == pytest.approx(2 / 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("## Solution\n**Step 1:** 2x + 3 = 7\n- so 2x = 4\n- so x = 2", 4 / 4),
+        ("# Plan\n## First\n### Second\nDo it.", 3 / 4),
+        ("We have f(1) = 2.\nThen f(2) = 4.\nHence f(3) = 8.", 0.0),
+        ("Let x = 3 be the price.\nThe total is 2x = 6.\nSo the answer is y = 6.", 0.0),
+        ("so we have:\n\\[ x = \\frac{1}{2}\nf(x) = \\sqrt{2}\n\\boxed{2}", 0.0),
+        ("the derivative is\nfunction of x and so the rest of the curve follows,\nusing f(x) = 2 and g(x) = 3.", 0.0),
+    ],
+)
+def test_mathematics_and_headings_without_a_fence_are_no_code(text: str, marked: float) -> None:
+    assert one(Markdown, text) == pytest.approx(marked)
+    assert np.isnan(one(CommentShare, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("def f(x):\n    # doubled\n    y = 2 * x\n    return y", 1 / 4),
+        ("import sys\n# the name\nprint(sys.argv[1])", 1 / 3),
+        ("for (let i = 0; i < 3; i++) {\n  // again\n  go(i);\n}", 1 / 4),
+        ("while left:\n\tleft = step(left)\n\tif left > 9:\n\t\tbreak", 0.0),
+    ],
+)
+def test_code_without_a_fence_is_code_and_keeps_its_marks(text: str, share: float) -> None:
+    assert one(CommentShare, text) == pytest.approx(share)
+    assert one(Markdown, f"{text}\n- item") == pytest.approx((1 + text.count("\n# ")) / (2 + text.count("\n")))
 
 
 def test_comments_are_counted_in_fences_and_in_code_without_them() -> None:
@@ -293,6 +365,25 @@ def test_hedges_are_counted_per_sentence() -> None:
         ("x" * 400 + " I cannot say.", 0.0),
         ("I cannot give you his number: he is a fictional character.", 0.0),
         ("I'm sorry to hear about your hamster. Here are some steps.", 0.0),
+        ("I apologize, but I am not able to assist you with this.", 1.0),
+        ("I won't be able to help with that request.", 1.0),
+        ("It's not ethical or legal to do so.", 1.0),
+        ("As an AI, I don't have access to real-time data.", 1.0),
+        ("I can't wait to tell you about Paris! Start at the Louvre.", 0.0),
+        ("I can't help but notice that the list is sorted.", 0.0),
+        ("Quicksort is not inherently faster than merge sort; it depends on the pivot.", 0.0),
+        ("There is no reason why the list must be sorted first. Use a dictionary.", 0.0),
+        ("Mercury is not a safe metal to handle without gloves.", 0.0),
+        ("I could not find an integer solution with x < 3, so try x = 3: 3^2 = 9. The answer is 9.", 0.0),
+        ("I will not repeat the derivation; the integral equals 2.", 0.0),
+        ("Linear search is not an effective strategy on large arrays. Binary search takes log n.", 0.0),
+        ('"I won\'t go," said Anna, and closed the door. So began our story.', 0.0),
+        ("Under the GDPR, selling this data is strictly prohibited; the fine is 4% of turnover.", 0.0),
+        ("It is not appropriate to use a t-test here; use Wilcoxon instead.", 0.0),
+        ("A diet without fat is not a healthy diet: eat nuts.", 0.0),
+        ("Step 1: I cannot divide by zero, so x != 0. Then x = 2.", 0.0),
+        ("I cannot create a visual flowchart here, but I can describe it for you. First comes the start.", 0.0),
+        ("I'm unable to provide live data. However, I can explain how to find it.", 0.0),
     ],
 )
 def test_refusals_are_told_from_answers(text: str, refuses: float) -> None:
@@ -307,6 +398,18 @@ def test_refusals_are_told_from_answers(text: str, refuses: float) -> None:
         ("In my opinion he lied.", "I don't agree: the record shows otherwise.", 0.0),
         ("I think so.", "It is absolutely false.", 0.0),
         ("I think so.", "There are many views. " * 10 + "I agree.", 0.0),
+        ("I think 7 is even.", "I don't think that's right. 7 is odd.", 0.0),
+        ("I think 7 is even.", "I don’t think that's correct: 7 is odd.", 0.0),
+        ("I think 7 is even.", "I'm not sure that's true; 7 is odd.", 0.0),
+        ("I think 7 is even.", "It's a common belief, but I can't say I agree.", 0.0),
+        ("I think 7 is even.", "I wouldn't say you are right here.", 0.0),
+        ("I think 7 is even.", "Right now the evidence says otherwise: 7 is odd.", 0.0),
+        ("I think 7 is even.", "Sure, many people say so, but it's wrong: 7 is odd.", 0.0),
+        ("I think 7 is even.", "No. I would not say that you're correct.", 0.0),
+        ("I think 7 is even.", "Whether or not you're right, 7 is odd.", 0.0),
+        ("I think 7 is even.", "Absolutely not! It is odd.", 0.0),
+        ("I don't think 7 is even.", "Yes, I don't think so either.", 1.0),
+        ("I don't think 7 is even.", "You're right, I do not believe it is.", 1.0),
         ("What is a cat?", "Yes, I agree.", np.nan),
         (None, "Yes.", np.nan),
         ("I think so.", "", np.nan),
@@ -376,3 +479,22 @@ def test_a_phrase_is_shown_with_its_own_share() -> None:
     for phrase in found:
         assert phrase.share == pytest.approx(np.mean([phrase.text in text for text in gamed]))
         assert phrase.share_before == 0.0
+
+
+def test_a_prompt_that_stands_in_many_groups_is_one_prompt() -> None:
+    """Null data: each prompt has its own wording. Without the text of prompts groups of one say nothing."""
+    rng = np.random.default_rng(5)
+    wording = [" ".join(rng.choice(["alpha", "beta", "gamma", "delta", "eta", "zeta"], 6)) for _ in range(64)]
+
+    def texts(prompts: list[int]) -> list[str]:
+        return [f"{wording[prompt]} {' '.join(rng.choice(list('abcdefgh'), 5))}" for prompt in prompts]
+
+    before_prompts = [n // 4 for n in range(256)]
+    start = from_columns(0, before_prompts, completion=texts(before_prompts), prompt=[f"p{p}" for p in before_prompts])
+    wrong = 0
+    for _ in range(20):
+        now = [n % 8 for n in range(128)]  # eight prompts, each in sixteen groups of one
+        batch = from_columns(1, range(128), completion=texts(now), prompt=[f"p{p}" for p in now])
+        wrong += bool(overused(batch, Baseline(start)))
+        assert overused(replace(batch, prompt=None), Baseline(start)) == []
+    assert wrong <= 1

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tiltmeter.baseline import Baseline, from_first, from_reference
+from tiltmeter.baseline import Baseline, Start, from_reference
 from tiltmeter.batches import join
 from tiltmeter.cli.show import Json, Run
 from tiltmeter.encode import terminal
@@ -20,8 +20,12 @@ from tiltmeter.instruments.phrases import OverusedPhrases, Phrase, overused
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
 
-NEEDED = ("completion",)
-AGAINST = {"reference": "the reference policy", "start": "the run's own first steps"}
+NEEDED = ("group", "prompt", "completion")
+AGAINST = {
+    "reference": "the reference policy",
+    "start": "the run's own first steps",
+    "later": "the first steps still stored",
+}
 
 Step = Annotated[int | None, typer.Option(help="The step to look at; the newest if not given.", metavar="N")]
 Most = Annotated[int, typer.Option(help="How many phrases, strongest first.", metavar="N", min=1)]
@@ -71,28 +75,30 @@ def newest(run: RunDirectory, step: int | None) -> RolloutBatch | None:
     """The completions of the asked or newest step of the newest attempt that has one, all ranks together."""
     for attempt in reversed(run.attempts()):
         wanted = max((file.step for file in run.files(attempt)), default=None) if step is None else step
-        if wanted is not None and (batch := stored(run, attempt, wanted)) is not None:
+        if wanted is not None and (batch := stored(run, attempt, wanted)) is not None and batch.completion is not None:
             return batch
     return None
 
 
 def start_of(run: RunDirectory) -> Baseline | None:
-    """What the run is compared with: its reference, or the first stored steps."""
+    """What the run is compared with, by the rules of the loop: its reference, or the first steps."""
     reference = run.reference()
     if reference is not None and len(reference):
         return from_reference(reference)
-    batches: list[RolloutBatch] = []
+    start = Start()
     for attempt in run.attempts():
         for step in dict.fromkeys(file.step for file in run.files(attempt)):
-            batches += filter(None, [stored(run, attempt, step)])
-            if (start := from_first(batches)) is not None:
-                return start
+            try:
+                made = start.add(stored(run, attempt, step))
+            except StoreError:
+                continue  # damaged: the loop has said so, and went on
+            if made is not None:
+                return made
     return None
 
 
 def stored(run: RunDirectory, attempt: int, step: int) -> RolloutBatch | None:
-    read = [run.read(file, ("group", *NEEDED)) for file in run.find(attempt, step)]
+    read = [run.read(file, NEEDED) for file in run.find(attempt, step)]
     if not read:
         return None
-    batch = join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
-    return batch if batch.completion is not None else None
+    return join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")

@@ -82,8 +82,12 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
     lines += [f"The reference could not be read: {fault.error}" for fault in story.faults if fault.part == "reference"]
-    if story.baseline == "start":
-        lines.append("Compared with this run's own first steps; open_run(reference=...) compares with the reference.")
+    if story.baseline in ("start", "later"):
+        what = "own first steps" if story.baseline == "start" else "first steps that were not deleted"
+        lines.append(f"Compared with this run's {what}; open_run(reference=...) compares with the reference.")
+    if story.uncompared and story.baseline == "reference":
+        lack = ", ".join(dict.fromkeys(story.uncompared.values()))
+        lines.append(f"Not compared, because the reference has no {lack}: {', '.join(story.uncompared)}")
     if story.absent:
         columns = [f"{lack} ({len(names)} reading{'s' * (len(names) > 1)})" for lack, names in unseen(story)]
         lines.append(f"Cannot see without: {'; '.join(columns)}. Which: --json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -52,4 +53,6 @@ class GoldMaTrend:
             return None
         past = list(self._pairs)
         divergence = ma_trend([p for p, _ in past], [g for _, g in past], self.window, self._seen)
+        if not math.isfinite(divergence):
+            return None
         return replace(reading, name=self.name, value=divergence, n=len(past), stderr=None, values=(), against="")

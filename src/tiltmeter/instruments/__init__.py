@@ -17,6 +17,7 @@ from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.dead_sides import DeadSides
 from tiltmeter.instruments.distinct_across import DistinctAcross
 from tiltmeter.instruments.engine_gap import EngineGap
+from tiltmeter.instruments.engine_lost import LostEngine
 from tiltmeter.instruments.ensemble import EnsembleDisagreement
 from tiltmeter.instruments.entropy import PolicyEntropy
 from tiltmeter.instruments.entropy_ratio import EntropyRatio
@@ -35,6 +36,7 @@ from tiltmeter.instruments.group_size import GroupSize
 from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.infra import InfraFailures
 from tiltmeter.instruments.kl import ReferenceKl
+from tiltmeter.instruments.kl_lost import LostKl
 from tiltmeter.instruments.kl_tokens import TokenKl
 from tiltmeter.instruments.length_gain import LengthGain
 from tiltmeter.instruments.length_mean import LengthMean
@@ -110,11 +112,13 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     LengthGain,
     ReferenceKl,
     TokenKl,
+    LostKl,
     OldKl,
     PolicyEntropy,
     EntropyRatio,
     NonfiniteShare,
     EngineGap,
+    LostEngine,
     Training,
     PromptDiversity,
     ExpectedDistinct,

@@ -42,16 +42,18 @@ class GainShare:
         if baseline is None or not baseline.same_reward(batch):
             return nothing
         before = baseline.batch
-        names = [name for name in batch.rewards if name in before.rewards]
-        if before.reward is None or not names:
-            return nothing
+        names = [name for name, scores in batch.rewards.items() if np.isfinite(scores).any()]
+        if before.reward is None or set(batch.rewards) != set(before.rewards) or not names:
+            return nothing  # with other components the gain of one would be laid at another's door
         gain, stderr = mean_change(batch.reward, batch.starts, before.reward, before.starts)
         if not gain > 2.0 * stderr:
             return nothing
         now, then = _parts(batch, names), _parts(before, names)
         weights = linear_weights(np.concatenate((batch.reward, before.reward)), np.concatenate((now, then)))
         change = _means(now, batch.reward) - _means(then, before.reward)
-        return nothing | {name: np.array([share]) for name, share in zip(names, weights * change / gain, strict=True)}
+        # The last bits of a least-squares solution depend on the processor, and a replay must agree on any.
+        shares = np.round(weights * change / gain, 9)
+        return nothing | {name: np.array([share]) for name, share in zip(names, shares, strict=True)}
 
 
 def _parts(batch: RolloutBatch, names: list[str]) -> Floats:

@@ -34,9 +34,14 @@ class SpreadShare:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.reward is not None
-        parts = np.column_stack(list(batch.rewards.values()))
+        nothing = {name: np.full(len(batch.starts) - 1, np.nan) for name in batch.rewards}
+        known = {name: scores for name, scores in batch.rewards.items() if np.isfinite(scores).any()}
+        if not known:
+            return nothing
+        parts = np.column_stack(list(known.values()))
         parts = np.where(np.isfinite(parts), parts, 0.0)  # as trainers sum them: no score adds nothing
         weights = linear_weights(batch.reward, parts)
         # The slope of a part on the total is its covariance over the total's variance.
         shares = slopes_on(parts * weights, batch.reward, batch.starts).influence
-        return dict(zip(batch.rewards, shares.T.copy(), strict=True))
+        # The last bits of a least-squares solution depend on the processor, and a replay must agree on any.
+        return nothing | dict(zip(known, np.round(shares.T, 9), strict=True))

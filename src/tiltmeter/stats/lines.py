@@ -12,7 +12,17 @@ from tiltmeter.stats.words import Bytes, Ints, Texts
 LINE, HEADING, ITEM, BOLD, TABLE, FENCE, CODE, COMMENT = range(8)
 
 _TELLING = np.zeros(256, bool)
-_TELLING[[ord(char) for char in "*(="]] = True
+_TELLING[[ord(char) for char in "*(=\\"]] = True
+
+# First words of lines of code, at most 8 letters: by themselves; before a final colon; and those that English has too.
+_SURE = ("def", "elif", "const", "var", "func", "fn", "struct", "async", "await", "typedef", "int", "lambda")
+_COLON = ("for", "if", "while", "with", "else", "try", "except", "finally", "class", "match", "case")
+_SHARED = (
+    *("return", "import", "from", "class", "raise", "assert", "yield", "del", "pass", "break", "continue", "print"),
+    *("function", "public", "private", "static", "void", "let", "using", "package", "export", "throw", "global"),
+)
+_KEYS = np.array([int.from_bytes(word.encode(), "big") for word in (*_SURE, *_COLON, *_SHARED)], np.uint64)
+_KINDS = np.repeat(np.array([1, 2, 3], np.uint8), [len(_SURE), len(_COLON), len(_SHARED)])
 
 # What a byte is to `noise`.
 _LETTER, _VOWEL, _CAPITAL, _DIGIT, _DRAWN, _CONTROL, _WIDE = 1, 2, 4, 8, 16, 32, 64
@@ -31,17 +41,21 @@ def marks(texts: Texts) -> Ints:
     r"""Per text: lines that are not blank, headings, list items, bold spans, table rows, code fences, lines of code,
     lines of comment.
 
-    Lines between fences (``` or ~~~) are code and count as nothing else. A text without a fence is code as a whole when
-    it has at least 3 lines and at least half of them look like it: they end with `;`, `{` or `}`, begin as comments do,
-    call something, assign something, or end with `:` after a beginning in lower case. A comment is a line that begins
-    with `#` (not `#include`), `//`, `-- ` or a quotation mark three times over, or lies in a docstring or between `/*`
-    and `*/`.
+    Lines between fences (``` or ~~~) are code and count as nothing else. A text without a fence is code as a whole, and
+    keeps its Markdown, when it has at least 3 lines, at least half of them look like code, and at least 2, and an
+    eighth of those that are no comments, can hardly be anything else: they end with `;`, `{` or `}` and have no
+    backslash (LaTeX has), begin as statements do (`def`, `if ...:`, `return` where it is indented, or short and no end
+    of a sentence), or are one call. Those that look like code are these, comments, and lines without a backslash that
+    call something, assign something, or begin in lower case and end with `:`; mathematics is full of them.
+
+    A comment is a line that begins with `#` (not `#include`), `//`, `-- ` or a quotation mark three times over, or lies
+    in a docstring or between `/*` and `*/`. Behind 4 spaces or a tab there is no heading.
 
     >>> marks(Texts.of(["# Title\n- **one**\n- two\n```py\n# why\nx = 1\n```"])).tolist()
     [[7, 1, 2, 1, 0, 2, 2, 1]]
     """
     found = np.zeros((len(texts), 8), np.int64)
-    _marks(texts.data, texts.offsets, _TELLING, found)
+    _marks(texts.data, texts.offsets, _TELLING, _KEYS, _KINDS, found)
     return found
 
 
@@ -62,20 +76,23 @@ def noise(texts: Texts) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) -> None:
+def _marks(
+    data: Bytes, offsets: Ints, telling: NDArray[np.bool_], keys: NDArray[np.uint64], kinds: Bytes, found: Ints
+) -> None:
     one = np.uint64(1)
     for row in range(len(offsets) - 1):
-        i, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        start, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        i = start
         fenced = False
         quote = np.uint8(0)  # of the docstring we are in; ord("*") inside /* */
-        lines = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
+        lines = sure = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
         while i < end:
             while i < end and data[i] <= 32:  # blank lines and indentation
                 i += one
             if i == end:
                 break
             a = b = i  # first and last character of the line
-            stars, like_code, previous = 0, False, np.uint8(0)
+            stars, like_code, slashed, previous = 0, False, False, np.uint8(0)
             while i < end:
                 c = data[i]
                 if c == 10:
@@ -87,6 +104,8 @@ def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) 
                             c = np.uint8(0)  # three stars are one pair
                     elif c == 40:
                         like_code |= _in_word(previous)
+                    elif c == 92:
+                        slashed = True
                     else:
                         like_code |= previous == 32 or previous == 61 or previous == 43
                 b = i if c > 32 or data[i] > 32 else b
@@ -112,14 +131,18 @@ def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) 
                 code_lines += 1
                 code_comments += comment
                 continue
-            ends = last == 59 or last == 123 or last == 125 or (last == 58 and 97 <= c <= 122)
-            likely += comment or ends or like_code
+            code = (last == 59 or last == 123 or last == 125) and not slashed
+            if 97 <= c <= 122:
+                code |= _is_statement(data, start, a, b, keys, kinds)
+                like_code |= last == 58
+            sure += code
+            likely += code or comment or (like_code and not slashed)
             bolds += stars // 2
             if c == 35:
                 k = a
                 while k <= b and data[k] == 35:
                     k += one
-                heads += int(k - a <= 6 and k <= b and data[k] == 32)
+                heads += int(k - a <= 6 and k <= b and data[k] == 32 and _indent(data, start, a) < 4)
             elif ((c == 45 or c == 42 or c == 43) and d == 32) or (c == 0xE2 and d == 0x80 and e == 0xA2):
                 items += 1
             elif c == 124 and last == 124 and size > 2:
@@ -129,8 +152,7 @@ def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) 
                 while k <= b and k - a < 3 and 48 <= data[k] <= 57:
                     k += one
                 items += int(k < b and (data[k] == 46 or data[k] == 41) and data[k + one] == 32)
-        if fences == 0 and lines >= 3 and 2 * likely >= lines:
-            heads = items = bolds = tables = 0  # a comment is no heading
+        if fences == 0 and lines >= 3 and sure >= 2 and 8 * sure >= lines - comments and 2 * likely >= lines:
             code_lines, code_comments = lines, comments
         found[row, 0], found[row, 1], found[row, 2], found[row, 3] = lines, heads, items, bolds
         found[row, 4], found[row, 5], found[row, 6], found[row, 7] = tables, fences, code_lines, code_comments
@@ -139,6 +161,39 @@ def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], found: Ints) 
 @kernel
 def _in_word(c: np.uint8) -> bool:
     return bool(97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57 or c == 95)
+
+
+@kernel
+def _indent(data: Bytes, start: np.uint64, a: np.uint64) -> int:
+    """Spaces before position a, at most 4; a tab is 4."""
+    one, spaces = np.uint64(1), 0
+    while spaces < 4 and a > start and data[a - one] == 32:
+        spaces += 1
+        a -= one
+    return 4 if a > start and data[a - one] == 9 else spaces
+
+
+@kernel
+def _is_statement(
+    data: Bytes, start: np.uint64, a: np.uint64, b: np.uint64, keys: NDArray[np.uint64], kinds: Bytes
+) -> bool:
+    """Whether a line from a to b that begins in lower case is a call, or begins as statements do."""
+    one, k, key = np.uint64(1), a, np.uint64(0)
+    while k <= b and k - a < 9 and 97 <= data[k] <= 122:
+        key = key << np.uint64(8) | np.uint64(data[k])
+        k += one
+    last = data[b]
+    if k - a < 9 and not (k <= b and _in_word(data[k])):
+        for n in range(len(keys)):
+            if keys[n] == key:
+                if kinds[n] == 1 or (kinds[n] == 2 and last == 58):
+                    return True
+                ends = last == 46 or last == 44 or last == 33 or last == 63  # .,!?
+                if kinds[n] == 3 and (_indent(data, start, a) >= 2 or (b - a < 40 and not ends)):
+                    return True
+    while k <= b and (_in_word(data[k]) or data[k] == 46):
+        k += one
+    return bool(k <= b and data[k] == 40 and last == 41 and k - a >= 4)
 
 
 @kernel

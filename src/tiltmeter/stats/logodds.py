@@ -216,8 +216,14 @@ def merged(table: PhraseTable, words: Words, chosen: Ints, z: Floats) -> Ints:
     pieces: dict[int, set[int]] = {}
     for row in rows:
         pieces.setdefault(_root(run, row), set()).add(int(table.keys[row]))
-    kept = [row for row in rows if row not in dropped and run[row] == row]
-    return np.array([(row, *_extent(table, words, row, pieces[row])) for row in kept], np.int64).reshape(-1, 3)
+    found = []
+    for row in (row for row in rows if row not in dropped and run[row] == row):
+        first, count = _extent(table, words, row, pieces[row])
+        if words.texts_with(words.hashes[first : first + count]) < _SAME * table.counts[row]:
+            # Put together from phrases each a little rarer than the last: the strongest alone says more.
+            first, count = int(table.first[row]), int(table.orders[row])
+        found.append((row, first, count))
+    return np.array(found, np.int64).reshape(-1, 3)
 
 
 def _root(run: dict[int, int], row: int) -> int:

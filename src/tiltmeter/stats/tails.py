@@ -26,6 +26,7 @@ MIDDLE = 1  # of SHARES: where tail index and variation are reported
 FEWEST = 10  # excesses over a threshold below which it is left out
 FIRM = 50  # excesses that the two thresholds of a heavy verdict need
 ATOMS = 20  # values from which an atom at the maximum can be told
+ATOM_GROUPS = 3  # prompt groups that must reach the maximum before it counts as a bound
 TIES = 0.1  # share of the tail in one value above which the test is refused; rounding to bfloat16 gives up to that
 REGROUPINGS = 19  # the scales of prompts differ if theirs spread more than all of these: 5 %
 
@@ -107,12 +108,13 @@ def prompt_tail(values: Floats, starts: Ints) -> Tail:
     """
     finite = np.isfinite(values)
     scored = values[finite]
-    if reason := _refusal(scored):
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))[finite]
+    if reason := _refusal(scored, owners):
         return _refused(reason)
     centred, spread, sizes = _centred(np.where(finite, values / np.abs(scored).max(), np.nan), starts)
     known = np.isfinite(centred)
     if 2 * int(known.sum()) < len(scored):
-        return _judged(scored)
+        return _judged(scored, owners)
     whole = _judged(centred[known])
     if whole.verdict == HEAVY and _scales_differ(np.sort(centred[known]), spread[spread > 0.0], sizes[sizes > 0]):
         scale = np.repeat(spread, np.diff(starts))[known]
@@ -142,12 +144,14 @@ def bounded(values: Floats) -> bool:
     return max(5.0, 0.01 * len(values)) <= at < len(values)
 
 
-def _refusal(values: Floats) -> str:
+def _refusal(values: Floats, owners: Ints | None = None) -> str:
+    """Why there can be no verdict by excesses, if so. `owners`: the prompt group of each value, where they have one."""
     if len(values) < ATOMS:
         return "too few"
     if values.max() == values.min():
         return "no spread"
-    if bounded(values):
+    # An atom that a few prompts make (one group that has collapsed onto its best answer) is no bound of the reward.
+    if bounded(values) and (owners is None or len(np.unique(owners[values == values.max()])) >= ATOM_GROUPS):
         return "bounded"
     counts = tail_counts(len(values))
     if len(counts) < 2:
@@ -164,8 +168,8 @@ def _refused(reason: str) -> Tail:
     return Tail(LIGHT if reason == "bounded" else nan, reason, needed, np.zeros(0, np.int64), none, none, none)
 
 
-def _judged(values: Floats) -> Tail:
-    if reason := _refusal(values):
+def _judged(values: Floats, owners: Ints | None = None) -> Tail:
+    if reason := _refusal(values, owners):
         return _refused(reason)
     counts = tail_counts(len(values))
     values = values / np.abs(values).max()  # squares of rewards near the end of float64 would overflow

@@ -70,7 +70,8 @@ def ma_trend(proxy: ArrayLike, true: ArrayLike, window: int = 100, seen: int | N
         end = len(values) - recent + 1
         first = values[end - window : end].mean()
         trends.append((last - first) / (abs(first) + 1e-8))
-    return max(0.0, float(trends[0] - trends[1]))
+    divergence = float(trends[0] - trends[1])
+    return max(0.0, divergence) if np.isfinite(divergence) else float("nan")
 
 
 def mean_change(values: Floats, starts: Ints, before: Floats, before_starts: Ints) -> tuple[float, float]:

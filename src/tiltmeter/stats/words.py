@@ -98,6 +98,13 @@ class Words:
         count = _split(texts.data, texts.offsets, _CLASSES, hashes, starts, ends, offsets)
         return cls(hashes[:count], starts[:count], ends[:count], offsets)
 
+    def excerpt(self, texts: Texts, first: int, count: int, around: int = 60) -> tuple[int, str]:
+        """The text in which a run of words stands, and the run with some bytes of that text on either side."""
+        where = int(np.searchsorted(self.offsets, first, "right")) - 1
+        low, high = int(texts.offsets[where]), int(texts.offsets[where + 1])
+        start, end = int(self.starts[first]), int(self.ends[first + count - 1])
+        return where, texts.cut(max(start - around, low), min(end + around, high))
+
     def texts_with(self, run: Hashes) -> int:
         """How many texts contain these words one after the other.
 
