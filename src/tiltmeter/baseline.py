@@ -37,6 +37,7 @@ class Baseline:
 
     batch: RolloutBatch
     source: Source = "start"
+    last: int = -1  # its last step, where it is made of steps of the run: those are not compared with themselves
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def once(self, make: Callable[[RolloutBatch], Made]) -> Made:
@@ -57,6 +58,10 @@ class Start:
     def __init__(self) -> None:
         self._batches: list[RolloutBatch] = []
         self._gone = False
+
+    def rewind(self, step: int) -> None:
+        """A new attempt begins at this step: what was collected from there on is no longer part of the run."""
+        self._batches = [batch for batch in self._batches if batch.step < step]
 
     def add(self, batch: RolloutBatch | None) -> Baseline | None:
         """One more step, in the order measured; the start once there is one. None: its rollouts were deleted since."""
@@ -82,7 +87,7 @@ def from_first(batches: Sequence[RolloutBatch], source: Source = "start") -> Bas
     whole = [batch for batch in batches if _columns(batch) >= richest]
     if not whole or (sum(map(len, whole)) < ENOUGH and len(batches) < PATIENCE):
         return None
-    return Baseline(_capped(join(whole, shared_groups=False)), source)
+    return Baseline(_capped(join(whole, shared_groups=False)), source, max(batch.step for batch in batches))
 
 
 def from_reference(batch: RolloutBatch) -> Baseline:

@@ -166,7 +166,8 @@ class Watch:
             made.append(Event("note", attempt, step, data, event_id("note", attempt, step, "segment", self._digest)))
         self._fingerprint = batch.fingerprint
         made += self._told_baseline(attempt, step)
-        measured = self.panel.measure(batch, self._baseline)
+        compared = self._baseline if self._baseline is not None and step > self._baseline.last else None
+        measured = self.panel.measure(batch, compared)
         derived, alarms = self.panel.fold(measured)
         made.append(reading_event(attempt, step, measured, derived, self._digest))
         made += [event(alarm, attempt, step, self._digest) for alarm in alarms]
@@ -226,6 +227,7 @@ class Watch:
         if attempt == self._current:
             return []
         self._current = attempt
+        self._start.rewind(step)
         self.panel.renew()
         limits = lineage(attempt, self._attempts, self._first)
         limits[attempt] = step
