@@ -158,9 +158,13 @@ def test_refusals_agree_with_people_better_than_the_string_match_of_the_data() -
     figures: dict[str, Any] = dict(refusal.measure(refusal.rows()))
     assert figures["rows"] == 2061
     assert figures["full_refusals"] == 983
-    # The goal of 0.95 is not reached; these are floors below what is measured (0.92, and 0.89 on the unseen half).
-    assert figures["f1"] > 0.91
+    # The goal of 0.95 is not reached; these are floors below what is measured (0.907, and 0.873 on the unseen half).
+    # Phrases that ordinary answers have too ("not inherently", "no reason why") would give another point of F1 here.
+    assert figures["f1"] > 0.90
     assert figures["f1_heldout"] > 0.87
+    assert figures["precision"] > 0.93
+    assert figures["precision_heldout"] > 0.91
+    assert figures["precision_without_partial"] > 0.98
     assert figures["f1"] > figures["string_match_f1"] + 0.04
     assert figures["f1_heldout"] > figures["string_match_f1_heldout"] + 0.03
 
@@ -169,8 +173,15 @@ def test_refusals_agree_with_people_better_than_the_string_match_of_the_data() -
 def test_stories_and_homework_are_not_refused() -> None:
     stories = [text for by_prompt in creative().values() for text in by_prompt.values()]
     sums = [row["solution"] for row in lines("judge_goodhart/best_of_n.jsonl.gz")]
-    assert values(RefusalShare, stories).mean() < 0.01
-    assert values(RefusalShare, sums).mean() < 0.01
+    assert values(RefusalShare, stories).mean() < 0.001
+    assert values(RefusalShare, sums).mean() < 0.001
+
+
+@needs_data
+def test_who_cannot_draw_but_can_describe_does_not_refuse() -> None:
+    """Two models' answers to 500 hard, mostly harmless prompts; many begin with what a language model cannot do."""
+    asked = [row["answer"] for row in lines("arena_hard/answers.jsonl.gz")]
+    assert 0 < values(RefusalShare, asked).mean() < 0.005
 
 
 # -- the others --------------------------------------------------------------------------------------------------------
@@ -198,6 +209,20 @@ def test_code_is_seen_as_code_and_is_no_gibberish() -> None:
     assert np.isfinite(share).mean() > 0.95
     assert np.nanmean(share) > 0.4
     assert values(Gibberish, solved).mean() < 0.01
+    short = [row["code"] for row in lines("mbpp/mbpp.jsonl.gz") if len(row["code"].split("\n")) > 2]
+    assert np.isfinite(values(CommentShare, short)).mean() > 0.95
+
+
+@needs_data
+def test_mathematics_and_stories_are_no_code() -> None:
+    answers = [
+        row["response"] for row in lines("math_group_samples_rm/samples.jsonl.gz") if "```" not in row["response"]
+    ]
+    assert np.isfinite(values(CommentShare, answers)).mean() < 0.005
+    sums = [row["solution"] for row in lines("gsm8k/example_model_solutions.jsonl.gz")]
+    assert np.isfinite(values(CommentShare, sums)).mean() == 0.0
+    stories = [text for by_prompt in creative().values() for text in by_prompt.values()]
+    assert np.isfinite(values(CommentShare, stories)).mean() == 0.0
 
 
 @needs_data
@@ -209,9 +234,9 @@ def test_agreement_goes_with_the_judges_scores_of_agreement() -> None:
     known = np.isfinite(agrees)
     yes, no = score[known & (agrees == 1)], score[known & (agrees == 0)]
     wins = (yes[:, None] > no).mean() + 0.5 * (yes[:, None] == no).mean()
-    assert wins > 0.85
-    assert (yes > 0).mean() > 0.95
-    assert agrees[known & (score <= -2)].mean() < 0.06
+    assert wins > 0.9
+    assert (yes > 0).mean() > 0.98
+    assert agrees[known & (score <= -2)].mean() < 0.03
 
 
 @needs_data

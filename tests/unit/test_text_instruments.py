@@ -94,7 +94,7 @@ def test_four_million_characters_take_linear_time(make: Callable[[], Any], piece
 
 
 def slow_statement(indent: str, line: str) -> bool:
-    """Whether a line begins as statements do, or is one call."""
+    """Whether a line begins as statements do, is one call, or is indented and ends as calls do."""
     word = re.match(r"[a-z]*", line)
     first = word[0] if word and not re.match(r"\w", line[word.end() :], re.A) else ""
     alone = ("def", "elif", "const", "var", "func", "fn", "struct", "async", "await", "typedef", "int", "lambda")
@@ -109,6 +109,7 @@ def slow_statement(indent: str, line: str) -> bool:
         or (first in colon and line[-1] == ":")
         or (first in english and (short or re.search(r" {2}$|\t *$", indent)))
         or re.fullmatch(r"[a-z][A-Za-z0-9_.]{3,}\(.*\)", line, re.S)
+        or (re.fullmatch(r"[a-z].*[)\]]", line, re.S) and re.search(r" {4}$|\t *$", indent))
     )
 
 
@@ -138,13 +139,10 @@ def slow_marks(text: str) -> list[int]:
             code, comments = code + 1, comments + comment
             continue
         indent = indented[: len(indented) - len(line)]
-        slashed = "\\" in line
-        certain = (line[-1] in ";{}" and not slashed) or slow_statement(indent, line)
-        sure += certain
+        ended = line[-1] in ";{}"
+        sure += (ended and "\\" not in line) or (not ended and slow_statement(indent, line))
         likely += bool(
-            certain
-            or comment
-            or (not slashed and (re.search(r"[A-Za-z0-9_]\(|[ =+]=", line) or re.fullmatch("[a-z].*:", line, re.S)))
+            ended or comment or re.search(r"[A-Za-z0-9_]\(|[ =+]=", line) or re.fullmatch("[a-z].*:", line, re.S)
         )
         bolds += len(re.findall(r"\*\*", line)) // 2
         heads += bool(re.match(r"#{1,6} ", line) and not re.search(r" {4}$|\t *$", indent))

@@ -18,7 +18,8 @@ class GoldCovariance:
     not yet harm.
 
     Formula: Cov_g(A, gold), population form; over the labelled completions weighted by 1 / gold_chance, times
-    m / (m - 1) (G - 1) / G for m labelled (effective number) of G, so that labelling a part with equal chances changes no mean
+    m / (m - 1) (G - 1) / G for m labelled (effective number) of G, so that labelling a part with equal chances changes
+    no mean
     Source: first-order identity d/dη E[g] = Cov(g, A) of an exponential tilt
 
     >>> from tiltmeter.batches import from_columns

@@ -108,6 +108,7 @@ class RefusalShare:
         opening = Texts.of(completions, OPENING)
         value = np.where(np.diff(opening.offsets) > 0, 0.0, np.nan)
         rows = np.flatnonzero(BEGINNING.found(opening))
-        texts = [completions[row] for row in rows.tolist()]
-        value[rows[REFUSAL.found(Texts.of(texts, OPENING)) & ~ANSWER.found(Texts.of(texts, BODY))]] = 1.0
+        if len(rows):
+            texts = [completions[row] for row in rows.tolist()]
+            value[rows[REFUSAL.found(Texts.of(texts, OPENING)) & ~ANSWER.found(Texts.of(texts, BODY))]] = 1.0
         return value

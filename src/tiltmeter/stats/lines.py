@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.jit import kernel
-from tiltmeter.stats.words import Bytes, Ints, Texts
+from tiltmeter.stats.words import Bytes, Hashes, Ints, Texts
 
 #: Columns of `marks`.
 LINE, HEADING, ITEM, BOLD, TABLE, FENCE, CODE, COMMENT = range(8)
 
 _TELLING = np.zeros(256, bool)
-_TELLING[[ord(char) for char in "*(=\\"]] = True
+_TELLING[[ord(char) for char in "*(="]] = True
 
 # First words of lines of code, at most 8 letters: by themselves; before a final colon; and those that English has too.
 _SURE = ("def", "elif", "const", "var", "func", "fn", "struct", "async", "await", "typedef", "int", "lambda")
@@ -22,7 +22,7 @@ _SHARED = (
     *("function", "public", "private", "static", "void", "let", "using", "package", "export", "throw", "global"),
 )
 _KEYS = np.array([int.from_bytes(word.encode(), "big") for word in (*_SURE, *_COLON, *_SHARED)], np.uint64)
-_KINDS = np.repeat(np.array([1, 2, 3], np.uint8), [len(_SURE), len(_COLON), len(_SHARED)])
+_KINDS = np.repeat(np.arange(3, dtype=np.uint8), (len(_SURE), len(_COLON), len(_SHARED)))
 
 # What a byte is to `noise`.
 _LETTER, _VOWEL, _CAPITAL, _DIGIT, _DRAWN, _CONTROL, _WIDE = 1, 2, 4, 8, 16, 32, 64
@@ -43,10 +43,11 @@ def marks(texts: Texts) -> Ints:
 
     Lines between fences (``` or ~~~) are code and count as nothing else. A text without a fence is code as a whole, and
     keeps its Markdown, when it has at least 3 lines, at least half of them look like code, and at least 2, and an
-    eighth of those that are no comments, can hardly be anything else: they end with `;`, `{` or `}` and have no
-    backslash (LaTeX has), begin as statements do (`def`, `if ...:`, `return` where it is indented, or short and no end
-    of a sentence), or are one call. Those that look like code are these, comments, and lines without a backslash that
-    call something, assign something, or begin in lower case and end with `:`; mathematics is full of them.
+    eighth of those that are no comments, can hardly be anything else. Hardly anything else: lines that end with `;`,
+    `{` or `}` and have no backslash (LaTeX has), and lines in lower case that begin as statements do (`def`, `if ...:`,
+    `return` where it is indented, or short and no end of a sentence), are one call, or are indented by 4 and end with
+    `)` or `]`. Like code: lines with such an end, comments, and lines that call something, assign something, or begin
+    in lower case and end with `:`; mathematics is full of them.
 
     A comment is a line that begins with `#` (not `#include`), `//`, `-- ` or a quotation mark three times over, or lies
     in a docstring or between `/*` and `*/`. Behind 4 spaces or a tab there is no heading.
@@ -76,23 +77,27 @@ def noise(texts: Texts) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _marks(
-    data: Bytes, offsets: Ints, telling: NDArray[np.bool_], keys: NDArray[np.uint64], kinds: Bytes, found: Ints
-) -> None:
+def _marks(data: Bytes, offsets: Ints, telling: NDArray[np.bool_], keys: Hashes, kinds: Bytes, found: Ints) -> None:
     one = np.uint64(1)
+    longest = 0
+    for row in range(len(offsets) - 1):
+        longest = max(longest, offsets[row + 1] - offsets[row])
+    # Lines to look at again, where it matters; every line is written, as a branch would be mispredicted.
+    firsts, lasts = np.empty(longest // 2 + 2, np.uint64), np.empty(longest // 2 + 2, np.uint64)
     for row in range(len(offsets) - 1):
         start, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
         i = start
+        kept = np.uint64(0)
         fenced = False
         quote = np.uint8(0)  # of the docstring we are in; ord("*") inside /* */
-        lines = sure = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
+        lines = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
         while i < end:
             while i < end and data[i] <= 32:  # blank lines and indentation
                 i += one
             if i == end:
                 break
             a = b = i  # first and last character of the line
-            stars, like_code, slashed, previous = 0, False, False, np.uint8(0)
+            stars, like_code, previous = 0, False, np.uint8(0)
             while i < end:
                 c = data[i]
                 if c == 10:
@@ -104,8 +109,6 @@ def _marks(
                             c = np.uint8(0)  # three stars are one pair
                     elif c == 40:
                         like_code |= _in_word(previous)
-                    elif c == 92:
-                        slashed = True
                     else:
                         like_code |= previous == 32 or previous == 61 or previous == 43
                 b = i if c > 32 or data[i] > 32 else b
@@ -131,12 +134,11 @@ def _marks(
                 code_lines += 1
                 code_comments += comment
                 continue
-            code = (last == 59 or last == 123 or last == 125) and not slashed
-            if 97 <= c <= 122:
-                code |= _is_statement(data, start, a, b, keys, kinds)
-                like_code |= last == 58
-            sure += code
-            likely += code or comment or (like_code and not slashed)
+            lower = 97 <= c <= 122
+            ends = last == 59 or last == 123 or last == 125
+            firsts[kept], lasts[kept] = a, b
+            kept += np.uint64(ends or lower)
+            likely += comment or like_code or ends or (last == 58 and lower)
             bolds += stars // 2
             if c == 35:
                 k = a
@@ -152,8 +154,13 @@ def _marks(
                 while k <= b and k - a < 3 and 48 <= data[k] <= 57:
                     k += one
                 items += int(k < b and (data[k] == 46 or data[k] == 41) and data[k + one] == 32)
-        if fences == 0 and lines >= 3 and sure >= 2 and 8 * sure >= lines - comments and 2 * likely >= lines:
-            code_lines, code_comments = lines, comments
+        if fences == 0 and lines >= 3 and 2 * likely >= lines:
+            missing = max(2, (lines - comments + 7) // 8)
+            for n in range(kept):
+                missing -= _is_code(data, start, firsts[n], lasts[n], keys, kinds)
+                if missing == 0:
+                    code_lines, code_comments = lines, comments
+                    break
         found[row, 0], found[row, 1], found[row, 2], found[row, 3] = lines, heads, items, bolds
         found[row, 4], found[row, 5], found[row, 6], found[row, 7] = tables, fences, code_lines, code_comments
 
@@ -174,26 +181,39 @@ def _indent(data: Bytes, start: np.uint64, a: np.uint64) -> int:
 
 
 @kernel
-def _is_statement(
-    data: Bytes, start: np.uint64, a: np.uint64, b: np.uint64, keys: NDArray[np.uint64], kinds: Bytes
-) -> bool:
-    """Whether a line from a to b that begins in lower case is a call, or begins as statements do."""
-    one, k, key = np.uint64(1), a, np.uint64(0)
-    while k <= b and k - a < 9 and 97 <= data[k] <= 122:
-        key = key << np.uint64(8) | np.uint64(data[k])
-        k += one
+def _is_code(data: Bytes, start: np.uint64, a: np.uint64, b: np.uint64, keys: Hashes, kinds: Bytes) -> bool:
+    """Whether a line from a to b that begins in lower case, or ends with one of ;{}, can hardly be anything else."""
     last = data[b]
-    if k - a < 9 and not (k <= b and _in_word(data[k])):
+    if last == 59 or last == 123 or last == 125:
+        while a < b and data[a] != 92:
+            a += np.uint64(1)
+        return bool(a == b)
+    return _is_statement(data, start, a, b, keys, kinds)
+
+
+@kernel
+def _is_statement(data: Bytes, start: np.uint64, a: np.uint64, b: np.uint64, keys: Hashes, kinds: Bytes) -> bool:
+    """Whether a line from a to b that begins in lower case is a statement or a call."""
+    one, eight, last = np.uint64(1), np.uint64(8), data[b]
+    k, key = a, np.uint64(0)
+    while k <= b and k - a <= eight and 97 <= data[k] <= 122:
+        key = key << eight | np.uint64(data[k])
+        k += one
+    if k - a <= eight and not (k <= b and _in_word(data[k])):
         for n in range(len(keys)):
             if keys[n] == key:
-                if kinds[n] == 1 or (kinds[n] == 2 and last == 58):
+                if kinds[n] == 0 or (kinds[n] == 1 and last == 58):
                     return True
                 ends = last == 46 or last == 44 or last == 33 or last == 63  # .,!?
-                if kinds[n] == 3 and (_indent(data, start, a) >= 2 or (b - a < 40 and not ends)):
+                if kinds[n] == 2 and (_indent(data, start, a) >= 2 or (b - a < 40 and not ends)):
                     return True
+    if last != 41 and last != 93:
+        return False
+    if _indent(data, start, a) == 4:
+        return True
     while k <= b and (_in_word(data[k]) or data[k] == 46):
         k += one
-    return bool(k <= b and data[k] == 40 and last == 41 and k - a >= 4)
+    return bool(k - a >= 4 and k <= b and data[k] == 40 and last == 41)
 
 
 @kernel
