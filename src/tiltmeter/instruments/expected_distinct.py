@@ -41,7 +41,7 @@ class ExpectedDistinct:
         if baseline is None or baseline.batch.tokens is None or not len(baseline.batch.tokens.values):
             return np.full(len(starts) - 1, np.nan)
         tokens, offsets = heads(batch.tokens.values, batch.tokens.offsets, self.first)
-        _, distinct = group_ngrams(tokens, offsets, starts, orders=1)
+        _, distinct = group_ngrams(tokens, offsets, starts)  # as `diversity` has just asked, and so at no cost
         total = np.where(np.diff(starts) > 1, group_totals(offsets, starts, 1)[:, 0], 0)
         # The last bits of expm1 depend on the processor, and a replay must agree on any.
         return np.round(expected_distinct(distinct[:, 0], total, baseline.once(_vocabulary)), 9)

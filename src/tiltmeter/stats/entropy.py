@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import frozen, kernel
+from tiltmeter.stats.jit import frozen, kernel, remembered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -15,6 +15,7 @@ Ints = NDArray[np.int64]
 ROUNDING = 0.01  # nats: what a sum of p ln p in half precision can lose where the policy is certain
 
 
+@remembered
 def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Floats]:
     """Mean of each row of a ragged column, and the share of its values that are not finite.
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import frozen, kernel
+from tiltmeter.stats.jit import frozen, kernel, remembered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +38,7 @@ class TokenSweep(NamedTuple):
     tokens: Ints  # 0 where the lengths differ
 
 
+@remembered
 def token_sweep(
     drawn: NDArray[np.generic], drawn_offsets: Ints, other: NDArray[np.generic], other_offsets: Ints
 ) -> TokenSweep:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.draws import drawn, mixed
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.jit import kernel, remembered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,6 +22,7 @@ Ids = NDArray[np.generic]
 _WIDE = 16  # ids that span more than so many times their number are renamed by sorting, not through a table
 
 
+@remembered
 def group_ngrams(flat: Ids, offsets: Ints, starts: Ints, orders: int = 4) -> tuple[Floats, Ints]:
     """Self-BLEU of each row against all others of its group, and the number of distinct 1..`orders`-grams per group.
 
@@ -89,6 +90,7 @@ def corpus_distinct(flat: Ids, offsets: Ints, orders: int = 4) -> Ints:
     return found
 
 
+@remembered
 def heads(flat: Ids, offsets: Ints, first: int) -> tuple[Ids, Ints]:
     """The first `first` tokens of each row, as flat values and offsets of their own.
 

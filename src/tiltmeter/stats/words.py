@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.jit import kernel, remembered
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -54,7 +54,9 @@ class Texts:
     @classmethod
     def of(cls, texts: Sequence[str | None], limit: int | None = None) -> Texts:
         """`limit`: only so many characters of each text, from its beginning."""
-        return _encoded(tuple(texts), limit)
+        texts = tuple(texts)
+        longest = max(map(len, filter(None, texts)), default=0)
+        return _encoded(texts, None if limit is not None and longest <= limit else limit)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -64,7 +66,7 @@ class Texts:
         return self.data[start:end].tobytes().decode("utf-8", "ignore")
 
 
-@lru_cache(maxsize=2)  # half a dozen instruments read the same texts one after the other
+@lru_cache(maxsize=4)  # half a dozen instruments read the same texts one after the other
 def _encoded(texts: tuple[str | None, ...], limit: int | None) -> Texts:
     parts = [b"" if text is None else text[:limit].encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(parts) + 1, np.int64)
@@ -90,13 +92,9 @@ class Words:
     ends: Ints
     offsets: Ints
 
-    @classmethod
-    def of(cls, texts: Texts) -> Words:
-        most = (len(texts.data) + len(texts)) // 2 + 1
-        hashes, starts, ends = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        count = _split(texts.data, texts.offsets, _CLASSES, hashes, starts, ends, offsets)
-        return cls(hashes[:count], starts[:count], ends[:count], offsets)
+    @staticmethod
+    def of(texts: Texts) -> Words:
+        return _words(texts)
 
     def excerpt(self, texts: Texts, first: int, count: int, around: int = 60) -> tuple[int, str]:
         """The text in which a run of words stands, and the run with some bytes of that text on either side."""
@@ -126,6 +124,15 @@ class Words:
         """`count` words from position `first` on, as they are compared: lower case, one space between."""
         spans = zip(self.starts[first : first + count], self.ends[first : first + count], strict=True)
         return " ".join(_folded(texts.cut(int(a), int(b))) for a, b in spans)
+
+
+@remembered
+def _words(texts: Texts) -> Words:
+    most = (len(texts.data) + len(texts)) // 2 + 1
+    hashes, starts, ends = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    count = _split(texts.data, texts.offsets, _CLASSES, hashes, starts, ends, offsets)
+    return Words(hashes[:count], starts[:count], ends[:count], offsets)
 
 
 def _folded(word: str) -> str:
