@@ -140,7 +140,10 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     growth = ratio(cost(one_group), cost(ordinary), pairs)
     longer = ratio(cost(long), cost(short), pairs)
     total = sum(alone.values())
+    loop = timed(lambda: sum(number * number for number in range(200_000)), 1)
     return {
+        # How fast this machine happened to be: the speed of shared ones varies twofold from minute to minute.
+        "python_loop_ms": round(1e3 * median([loop() for _ in range(9)]), 3),
         "panel_mtok_per_core_s": round(1e-6 / per_token, 3),
         "panel_readings": len(found),
         **_named("group_growth_8_to_512", growth),

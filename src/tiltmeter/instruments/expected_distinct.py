@@ -6,7 +6,7 @@ import numpy as np
 
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.ngrams import corpus_distinct, expected_distinct, group_ngrams, group_totals, heads
+from tiltmeter.stats.ngrams import corpus_distinct, expected_distinct, group_totals, heads, shared_ngrams
 
 
 class ExpectedDistinct:
@@ -41,7 +41,7 @@ class ExpectedDistinct:
         if baseline is None or baseline.batch.tokens is None or not len(baseline.batch.tokens.values):
             return np.full(len(starts) - 1, np.nan)
         tokens, offsets = heads(batch.tokens.values, batch.tokens.offsets, self.first)
-        _, distinct = group_ngrams(tokens, offsets, starts)  # as `diversity` has just asked, and so at no cost
+        _, distinct = shared_ngrams(tokens, offsets, starts)  # as `diversity` has just asked, and so at no cost
         total = np.where(np.diff(starts) > 1, group_totals(offsets, starts, 1)[:, 0], 0)
         # The last bits of expm1 depend on the processor, and a replay must agree on any.
         return np.round(expected_distinct(distinct[:, 0], total, baseline.once(_vocabulary)), 9)

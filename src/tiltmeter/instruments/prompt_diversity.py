@@ -7,7 +7,7 @@ import numpy as np
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import group_sums
-from tiltmeter.stats.ngrams import group_ngrams, group_totals, heads
+from tiltmeter.stats.ngrams import group_totals, heads, shared_ngrams
 
 
 class PromptDiversity:
@@ -41,7 +41,7 @@ class PromptDiversity:
         assert batch.tokens is not None
         starts = batch.starts
         tokens, offsets = heads(batch.tokens.values, batch.tokens.offsets, self.first)
-        scores, distinct = group_ngrams(tokens, offsets, starts)
+        scores, distinct = shared_ngrams(tokens, offsets, starts)
         sums, counts = group_sums(scores, starts)
         total = np.where((np.diff(starts) > 1)[:, None], group_totals(offsets, starts), 0)
         share = np.divide(distinct, total, out=np.full(distinct.shape, np.nan), where=total > 0)

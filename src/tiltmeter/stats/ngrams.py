@@ -22,7 +22,6 @@ Ids = NDArray[np.generic]
 _WIDE = 16  # ids that span more than so many times their number are renamed by sorting, not through a table
 
 
-@remembered
 def group_ngrams(flat: Ids, offsets: Ints, starts: Ints, orders: int = 4) -> tuple[Floats, Ints]:
     """Self-BLEU of each row against all others of its group, and the number of distinct 1..`orders`-grams per group.
 
@@ -44,6 +43,10 @@ def group_ngrams(flat: Ids, offsets: Ints, starts: Ints, orders: int = 4) -> tup
     distinct = np.zeros((len(bounds) - 1, orders), np.int64)
     _sweep(tokens, ends, bounds, orders, scores, distinct)
     return scores, distinct
+
+
+#: For two instruments that read different things off one pass over the same arrays.
+shared_ngrams = remembered(group_ngrams)
 
 
 def group_totals(offsets: Ints, starts: Ints, orders: int = 4) -> Ints:
