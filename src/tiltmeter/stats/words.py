@@ -66,7 +66,7 @@ class Texts:
         return self.data[start:end].tobytes().decode("utf-8", "ignore")
 
 
-@lru_cache(maxsize=4)  # half a dozen instruments read the same texts one after the other
+@lru_cache(maxsize=8)  # half a dozen instruments read the same texts one after the other
 def _encoded(texts: tuple[str | None, ...], limit: int | None) -> Texts:
     parts = [b"" if text is None else text[:limit].encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(parts) + 1, np.int64)
