@@ -12,6 +12,7 @@ SRC = Path(__file__).parent.parent / "src" / "tiltmeter"
 
 #: Each file or folder by layer; a folder's files may not import each other unless it is listed in TALKING.
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("remembered",),
     ("errors", "records", "stats", "ranks"),
     ("batches", "fingerprint", "durable", "lineage", "encode"),
     ("seal", "columns", "journal", "baseline"),

@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.remembered import remembered
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -123,17 +125,15 @@ class RolloutBatch:
     @property
     def starts(self) -> Ints:
         """Row at which each prompt group begins, then the number of rows: group k is rows starts[k]:starts[k + 1]."""
-        if _STARTS and _STARTS[0][0] is self.group:
-            return _STARTS[0][1]  # a hundred readings of one batch ask for it
-        cuts = np.flatnonzero(np.diff(self.group)) + 1
-        starts = np.concatenate(([0], cuts, [len(self)])).astype(np.int64) if len(self) else np.zeros(1, np.int64)
-        starts.flags.writeable = False
-        _STARTS[:] = [(self.group, starts)]
-        return starts
+        return _boundaries(self.group)
 
 
-#: Groups and boundaries of the batch that was last asked for them.
-_STARTS: list[tuple[Ints, Ints]] = []
+@remembered  # a hundred readings of one batch ask for them
+def _boundaries(group: Ints) -> Ints:
+    cuts = np.flatnonzero(np.diff(group)) + 1
+    starts = np.concatenate(([0], cuts, [len(group)])).astype(np.int64) if len(group) else np.zeros(1, np.int64)
+    starts.flags.writeable = False
+    return starts
 
 
 @dataclass(frozen=True, slots=True)

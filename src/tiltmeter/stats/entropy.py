@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import frozen, kernel, remembered
+from tiltmeter.remembered import remembered
+from tiltmeter.stats.jit import frozen, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from operator import is_
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -55,32 +53,6 @@ def frozen(values: NDArray[Any]) -> NDArray[Any]:
     plain = values.astype("f4" if single else "f8", order="C", copy=False).view()
     plain.flags.writeable = False
     return plain
-
-
-def remembered(function: Function) -> Function:
-    """Keeps the answer to the last call, and gives it again to the very same objects.
-
-    Several instruments ask the same of one batch, one after the other. For functions of arrays that nobody changes.
-
-    >>> calls = []
-    >>> @remembered
-    ... def doubled(values): calls.append(1); return [2 * value for value in values]
-    >>> some = [1, 2]
-    >>> doubled(some) is doubled(some), doubled([1, 2]) == doubled(some), len(calls)
-    (True, True, 3)
-    """
-    last: list[tuple[tuple[Any, ...], Any]] = []
-
-    @wraps(function)
-    def answered(*arguments: Any, **named: Any) -> Any:
-        given = (*arguments, *named.values())
-        if last and len(last[0][0]) == len(given) and all(map(is_, last[0][0], given)):
-            return last[0][1]
-        answer = function(*arguments, **named)
-        last[:] = [(given, answer)]
-        return answer
-
-    return cast(Function, answered)
 
 
 def cached() -> bool:

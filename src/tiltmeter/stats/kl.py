@@ -1,7 +1,7 @@
 """KL divergence between two policies: estimated from the log-probabilities of drawn tokens, or exact from logits.
 
 With d = other - drawn on tokens that the `drawn` policy sampled, e^d is the ratio of the other policy to it, and per
-token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020; performance.md 3.3).
+token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import frozen, kernel, remembered
+from tiltmeter.remembered import remembered
+from tiltmeter.stats.jit import frozen, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.remembered import remembered
 from tiltmeter.stats.draws import drawn, mixed
-from tiltmeter.stats.jit import kernel, remembered
+from tiltmeter.stats.jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

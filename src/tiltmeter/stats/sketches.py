@@ -1,6 +1,6 @@
 """Summaries that merge across steps and workers: quantiles and distinct counts of values that are no longer there.
 
-For one step sort instead: it is exact and as fast (performance.md 3.5). `LogHistogram` and the registers of distinct
+For one step sort instead: it is exact and as fast. `LogHistogram` and the registers of distinct
 counts are deterministic, so a replay decides alike; `RankSketch` flips coins and is for display only.
 """
 

@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel, remembered
+from tiltmeter.remembered import remembered
+from tiltmeter.stats.jit import kernel
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
