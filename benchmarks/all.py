@@ -160,7 +160,9 @@ def _rows(script: str, result: dict[str, object], *, quick: bool) -> list[dict[s
         if target.full_only and quick:
             bound += ", full size"
         elif target.sign:
-            verdict = "yes" if isinstance(value, (int, float)) and target.met(value) else "MISSED"
+            verdict = "not measured"
+            if isinstance(value, (int, float)):
+                verdict = "yes" if target.met(value) else "MISSED"
         rows.append({"name": script, "figure": target.figure, "value": value, "target": bound, "pass": verdict})
     return rows
 

@@ -1,4 +1,4 @@
-"""The instruments that read text, on what real models wrote (public data sets that are not part of the package; see each test)."""
+"""The instruments that read text, on what real models wrote: public data sets that are not part of the package."""
 
 from __future__ import annotations
 

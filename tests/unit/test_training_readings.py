@@ -93,7 +93,7 @@ def test_collapse_reads_below_one_and_explosion_above() -> None:
     ],
 )
 def test_without_an_entropy_to_compare_with_there_is_no_ratio(start: Baseline | None) -> None:
-    assert np.isnan(EntropyRatio().measure(from_columns(1, [0], entropy=[[1.0]]), start)).all()
+    assert readings(EntropyRatio(), from_columns(1, [0], entropy=[[1.0]]), start) == []
 
 
 def test_a_policy_of_nothing_but_nan_is_seen() -> None:

@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tiltmeter.stats.words import Markers, Texts, Words, ratio, repeats
+from tiltmeter.stats.ngrams import repeats
+from tiltmeter.stats.words import Markers, Texts, Words, ratio
 
 ALPHABET = [*"aabbcdez AZ09''  ..,!?\n\t-_\x00é’‘—“”…\xa0好的か。，！\ud800ﬀ😀）："]
 
@@ -161,7 +162,8 @@ def test_repeats_equal_a_counter() -> None:
     for _ in range(500):
         order = int(rng.integers(1, 5))
         given = [" ".join(rng.choice(list("abc"), rng.integers(0, 30))) for _ in range(rng.integers(0, 4))]
-        again, total = repeats(Words.of(Texts.of(given)), order)
+        split = Words.of(Texts.of(given))
+        again, total = repeats(split.hashes, split.offsets, order)
         for row, text in enumerate(given):
             words = text.split()
             grams = Counter(tuple(words[k : k + order]) for k in range(len(words) - order + 1))

@@ -66,10 +66,13 @@ from tiltmeter.records import Floats, RolloutBatch
 
 class Instrument(Protocol):
     """What `measure` returns has one value per row, per prompt group, or one in all, as `grain` says; NaN where there
-    is nothing to measure. A dict gives several readings, named `name.suffix`. `baseline` holds the reference
-    policy's rollouts, or the run's first steps; it is None while there are too few. An instrument that compares with it
-    says so with `compares = True`; one that counts rows without a value with `counts_nan = True`;
-    one whose values are the bets of an alarm with `audited = True`."""
+    is nothing to measure. A dict gives several readings, named `name.suffix`.
+
+    `baseline` holds the reference policy's rollouts, or the run's first steps. It is None while there are too few,
+    where it lacks a column that the instrument needs and, for one that needs the reward, where another reward paid it.
+
+    Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
+    what it counts; `audited = True`, its values are the bets of an alarm."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property

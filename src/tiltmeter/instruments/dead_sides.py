@@ -36,7 +36,7 @@ class DeadSides:
         assert batch.reward is not None
         _, spread, mean = standardised(batch.reward, batch.starts)
         low, high = _range(batch)
-        if baseline is not None and baseline.same_reward(batch):
+        if baseline is not None:
             before = baseline.once(_range)
             low, high = min(low, before[0]), max(high, before[1])
         known = np.isfinite(spread) if high > low else np.zeros(len(spread), bool)
@@ -50,7 +50,6 @@ class DeadSides:
 
 
 def _range(batch: RolloutBatch) -> tuple[float, float]:
-    if batch.reward is None:
-        return np.inf, -np.inf
+    assert batch.reward is not None
     known = np.isfinite(batch.reward)
     return float(batch.reward.min(initial=np.inf, where=known)), float(batch.reward.max(initial=-np.inf, where=known))

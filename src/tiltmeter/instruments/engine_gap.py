@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
@@ -39,6 +37,9 @@ class EngineGap:
         assert trainer is not None
         assert engine is not None
         sweep = token_sweep(engine.values, engine.offsets, trainer.values, trainer.offsets)
-        tokens = np.maximum(sweep.tokens, 1)
-        off = np.where(np.isnan(sweep.worst), np.nan, sweep.off / tokens)
-        return {"mean": sweep.gap / tokens, "k3": sweep.k3, "worst": sweep.worst, "off_share": off}
+        return {
+            "mean": sweep.per_token(sweep.gap),
+            "k3": sweep.k3,
+            "worst": sweep.worst,
+            "off_share": sweep.per_token(sweep.off),
+        }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
@@ -34,6 +32,4 @@ class LostEngine:
         ours, theirs = batch.engine_logprob, batch.logprob
         assert ours is not None
         assert theirs is not None
-        swept = token_sweep(ours.values, ours.offsets, theirs.values, theirs.offsets)
-        lost = (ours.lengths != theirs.lengths) | (swept.nonfinite > 0)
-        return np.where(ours.lengths + theirs.lengths > 0, lost.astype(np.float64), np.nan)
+        return token_sweep(ours.values, ours.offsets, theirs.values, theirs.offsets).lost

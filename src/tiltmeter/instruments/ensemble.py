@@ -42,7 +42,7 @@ class EnsembleDisagreement:
         assert batch.reward is not None
         nothing = np.full(len(batch), np.nan)
         known = np.isfinite(batch.reward)
-        if baseline is None or not baseline.same_reward(batch) or not known.any():
+        if baseline is None or not known.any():
             return {"all": nothing, "top": nothing}
         scales = baseline.once(_scales)
         families: dict[str, list[Floats]] = {}

@@ -41,8 +41,7 @@ class EntropyRatio:
 
 
 def _start(batch: RolloutBatch) -> float:
-    if batch.entropy is None:
-        return float("nan")
+    assert batch.entropy is not None
     means = mean_entropy(batch.entropy.values, batch.entropy.offsets)
     known = means[np.isfinite(means)]
     return float(known.mean()) if len(known) else float("nan")

@@ -36,7 +36,7 @@ class ExpectedAcross:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.tokens is not None
         tokens, offsets = heads_of_groups(batch.tokens.values, batch.tokens.offsets, batch.starts, self.first)
-        if baseline is None or baseline.batch.tokens is None or len(offsets) < 3:
+        if baseline is None or len(offsets) < 3:
             return np.full(1, np.nan)
         vocabulary = baseline.once(_vocabulary)
         if not vocabulary:

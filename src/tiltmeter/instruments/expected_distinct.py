@@ -38,13 +38,14 @@ class ExpectedDistinct:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.tokens is not None
         starts = batch.starts
-        if baseline is None or baseline.batch.tokens is None or not len(baseline.batch.tokens.values):
+        vocabulary = 0 if baseline is None else baseline.once(_vocabulary)
+        if not vocabulary:
             return np.full(len(starts) - 1, np.nan)
         tokens, offsets = heads(batch.tokens.values, batch.tokens.offsets, self.first)
         _, distinct = shared_ngrams(tokens, offsets, starts)  # as `diversity` has just asked, and so at no cost
         total = np.where(np.diff(starts) > 1, group_totals(offsets, starts, 1)[:, 0], 0)
         # The last bits of expm1 depend on the processor, and a replay must agree on any.
-        return np.round(expected_distinct(distinct[:, 0], total, baseline.once(_vocabulary)), 9)
+        return np.round(expected_distinct(distinct[:, 0], total, vocabulary), 9)
 
 
 def _vocabulary(batch: RolloutBatch) -> int:

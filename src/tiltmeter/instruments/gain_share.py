@@ -39,11 +39,12 @@ class GainShare:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.reward is not None
         nothing = {name: np.full(1, np.nan) for name in batch.rewards}
-        if baseline is None or not baseline.same_reward(batch):
+        if baseline is None:
             return nothing
         before = baseline.batch
         names = [name for name, scores in batch.rewards.items() if np.isfinite(scores).any()]
-        if before.reward is None or set(batch.rewards) != set(before.rewards) or not names:
+        assert before.reward is not None
+        if set(batch.rewards) != set(before.rewards) or not names:
             return nothing  # with other components the gain of one would be laid at another's door
         gain, stderr = mean_change(batch.reward, batch.starts, before.reward, before.starts)
         if not gain > 2.0 * stderr:

@@ -36,7 +36,7 @@ class GoldGap:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         assert batch.gold is not None
-        if baseline is None or baseline.batch.reward is None or not baseline.same_reward(batch):
+        if baseline is None:
             return np.full(len(batch), np.nan)
         rewards, golds = baseline.once(_placed)
         return win_share(batch.reward, rewards) - win_share(batch.gold, golds)
@@ -44,7 +44,7 @@ class GoldGap:
 
 def _placed(batch: RolloutBatch) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     assert batch.reward is not None
-    if batch.gold is None or batch.gold_chance is None:
-        return placed(batch.reward), placed(np.zeros(0))
+    assert batch.gold is not None
+    assert batch.gold_chance is not None
     weights = np.divide(1.0, batch.gold_chance, out=np.zeros(len(batch)), where=batch.gold_chance > 0)
     return placed(batch.reward), placed(batch.gold, weights)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
@@ -38,6 +36,8 @@ class TokenKl:
         assert policy is not None
         assert reference is not None
         sweep = token_sweep(policy.values, policy.offsets, reference.values, reference.offsets)
-        tokens = np.maximum(sweep.tokens, 1)
-        off = np.where(np.isnan(sweep.worst), np.nan, sweep.off / tokens)
-        return {"mean": sweep.k3 / tokens, "worst": sweep.worst, "off_share": off}
+        return {
+            "mean": sweep.per_token(sweep.k3),
+            "worst": sweep.worst,
+            "off_share": sweep.per_token(sweep.off),
+        }

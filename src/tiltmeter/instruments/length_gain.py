@@ -38,11 +38,11 @@ class LengthGain:
         assert batch.reward is not None
         assert batch.length is not None
         nothing = np.full(1, np.nan)
-        if baseline is None or not baseline.same_reward(batch):
+        if baseline is None:
             return nothing
         before = baseline.batch
-        if before.reward is None or before.length is None:
-            return nothing
+        assert before.reward is not None
+        assert before.length is not None
         gain, stderr = mean_change(batch.reward, batch.starts, before.reward, before.starts)
         price = baseline.once(_price)
         if not gain > 2.0 * stderr or not np.isfinite(price):

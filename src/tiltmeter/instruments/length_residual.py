@@ -34,13 +34,13 @@ class LengthResidual:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         assert batch.length is not None
-        if baseline is None or not baseline.same_reward(batch):
+        if baseline is None:
             return np.full(len(batch), np.nan)
         left = baseline.once(_line).left(batch.reward, batch.length.astype(np.float64))
         return np.where(np.isfinite(left), left, np.nan)
 
 
 def _line(batch: RolloutBatch) -> Line:
-    if batch.reward is None or batch.length is None:
-        return Line(np.nan, np.nan, np.nan)
+    assert batch.reward is not None
+    assert batch.length is not None
     return within_line(batch.reward, batch.length.astype(np.float64), batch.starts)

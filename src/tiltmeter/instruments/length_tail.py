@@ -31,7 +31,7 @@ class LengthTail:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.length is not None
-        if baseline is None or baseline.batch.length is None or not len(baseline.batch):
+        if baseline is None or not len(baseline.batch):
             return np.full(len(batch), np.nan)
         return (batch.length > baseline.once(_limit)).astype(np.float64)
 

@@ -105,7 +105,7 @@ def _phrases(batch: RolloutBatch) -> PhraseTable:
 
 def _found(batch: RolloutBatch, baseline: Baseline | None) -> _Found | None:
     """None where there are too few texts, or where nobody knows which of them answer one prompt."""
-    if baseline is None or baseline.batch.completion is None or batch.completion is None:
+    if baseline is None or baseline.batch.completion is None or batch.completion is None:  # also asked by screens
         return None
     if any(side.prompt is None and len(side.starts) > len(side) // 2 for side in (batch, baseline.batch)):
         return None

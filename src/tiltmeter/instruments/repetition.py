@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tiltmeter.baseline import Baseline
 from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.words import Texts, Words, ratio, repeats
+from tiltmeter.stats.ngrams import repeats
+from tiltmeter.stats.words import Texts, Words, ratio
 
 ORDER = 4  # words
 
@@ -31,5 +32,6 @@ class Repetition:
     bounds = (0.0, 1.0)
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
-        again, total = repeats(Words.of(Texts.of(batch.completion or ())), ORDER)
+        words = Words.of(Texts.of(batch.completion or ()))
+        again, total = repeats(words.hashes, words.offsets, ORDER)
         return ratio(again, total)

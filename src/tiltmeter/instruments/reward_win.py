@@ -33,7 +33,7 @@ class RewardWin:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
-        if baseline is None or baseline.batch.reward is None or not baseline.same_reward(batch):
+        if baseline is None:
             return np.full(len(batch), np.nan)
         return win_share(batch.reward, baseline.once(_placed))
 

@@ -33,7 +33,7 @@ class Saturation:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
         low, high, count = _ends(batch)
-        if baseline is not None and baseline.same_reward(batch):
+        if baseline is not None:
             low_before, high_before, count_before = baseline.once(_ends)
             count = (count if high >= high_before else 0) + (count_before if high_before >= high else 0)
             low, high = min(low, low_before), max(high, high_before)
@@ -45,7 +45,8 @@ class Saturation:
 
 def _ends(batch: RolloutBatch) -> tuple[float, float, int]:
     """Lowest and highest reward, and how many completions have the highest."""
-    if batch.reward is None or not np.isfinite(batch.reward).any():
+    assert batch.reward is not None
+    if not np.isfinite(batch.reward).any():
         return np.inf, -np.inf, 0
     known = batch.reward[np.isfinite(batch.reward)]
     return float(known.min()), float(known.max()), int((known == known.max()).sum())

@@ -37,6 +37,11 @@ class TokenSweep(NamedTuple):
     off: Ints  # finite tokens with |e^d - 1| > OFF
     nonfinite: Ints  # tokens at which either column is NaN or infinite
     tokens: Ints  # 0 where the lengths differ
+    lost: Floats  # 1 for a row that has tokens and no sums, else 0; NaN for an empty row
+
+    def per_token(self, sums: Floats | Ints) -> Floats:
+        """One of the sums or counts over the number of tokens; NaN where the sums are."""
+        return np.where(np.isnan(self.worst), np.nan, sums / np.maximum(self.tokens, 1))
 
 
 @remembered
@@ -55,7 +60,9 @@ def token_sweep(
     ([1.0], [0.3679], [1.0], [1])
     """
     sums, counts = _token_sweep(frozen(drawn), drawn_offsets, frozen(other), other_offsets)
-    return TokenSweep(*sums, *counts)
+    longest = np.maximum(np.diff(drawn_offsets), np.diff(other_offsets))
+    lost = np.where(longest > 0, np.isnan(sums[0]).astype(np.float64), np.nan)
+    return TokenSweep(*(*sums, *counts, lost))
 
 
 @kernel

@@ -152,6 +152,41 @@ def expected_distinct(distinct: Floats | Ints, total: Floats | Ints, vocabulary:
     return found
 
 
+def repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int) -> tuple[Ints, Ints]:
+    """Per row: runs of `order` hashes that occurred earlier in the same row, and all of them.
+
+    >>> words = np.array([1, 2, 3, 1, 2, 3, 1, 1, 2], np.uint64)
+    >>> [part.tolist() for part in repeats(words, np.array([0, 7, 9]), 2)]
+    [[3, 0], [6, 1]]
+    """
+    lengths = np.diff(offsets)
+    again = np.zeros(len(lengths), np.int64)
+    _repeats(hashes, offsets, order, int(lengths.max(initial=0)), again)
+    return again, np.maximum(lengths - order + 1, 0)
+
+
+@kernel
+def _repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int, longest: int, again: Ints) -> None:
+    step, shift, one = np.uint64(0x9FB21C651E98DF25), np.uint64(29), np.uint64(1)
+    slots = 16
+    while slots < 2 * longest:
+        slots *= 2
+    mask = np.uint64(slots - 1)
+    keys, owner = np.empty(slots, np.uint64), np.full(slots, -1, np.int64)  # the owner replaces clearing the table
+    for row in range(len(offsets) - 1):
+        for p in range(offsets[row], offsets[row + 1] - order + 1):
+            key = np.uint64(0)
+            for q in range(p, p + order):
+                key = key * step + hashes[q]
+            at = (key ^ (key >> shift)) & mask
+            while owner[at] == row and keys[at] != key:
+                at = (at + one) & mask
+            if owner[at] == row:
+                again[row] += 1
+            else:
+                keys[at], owner[at] = key, row
+
+
 def _renamed(flat: Ids) -> tuple[NDArray[np.uint64], int]:
     """Token ids as 0, 1, ... in the order of their size, and how many there are."""
     if not len(flat):

@@ -377,36 +377,3 @@ def _ends_sentence(data: Bytes, i: np.uint64, end: np.uint64) -> bool:
         return False
     c, d = data[i + one], data[i + two]
     return bool((b == 0xE3 and c == 0x80 and d == 0x82) or (b == 0xEF and c == 0xBC and (d == 0x81 or d == 0x9F)))
-
-
-def repeats(words: Words, order: int) -> tuple[Ints, Ints]:
-    """Per text: runs of `order` words that occurred earlier in the same text, and all of them.
-
-    >>> [part.tolist() for part in repeats(Words.of(Texts.of(["a b c a b c a", "a b"])), 2)]
-    [[3, 0], [6, 1]]
-    """
-    again = np.zeros(len(words.offsets) - 1, np.int64)
-    _repeats(words.hashes, words.offsets, order, int(words.lengths.max(initial=0)), again)
-    return again, np.maximum(words.lengths - order + 1, 0)
-
-
-@kernel
-def _repeats(hashes: Hashes, offsets: Ints, order: int, longest: int, again: Ints) -> None:
-    step, shift, one = np.uint64(0x9FB21C651E98DF25), np.uint64(29), np.uint64(1)
-    slots = 16
-    while slots < 2 * longest:
-        slots *= 2
-    mask = np.uint64(slots - 1)
-    keys, owner = np.empty(slots, np.uint64), np.full(slots, -1, np.int64)  # the owner replaces clearing the table
-    for row in range(len(offsets) - 1):
-        for p in range(offsets[row], offsets[row + 1] - order + 1):
-            key = np.uint64(0)
-            for q in range(p, p + order):
-                key = key * step + hashes[q]
-            at = (key ^ (key >> shift)) & mask
-            while owner[at] == row and keys[at] != key:
-                at = (at + one) & mask
-            if owner[at] == row:
-                again[row] += 1
-            else:
-                keys[at], owner[at] = key, row
