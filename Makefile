@@ -3,7 +3,11 @@ export OMP_NUM_THREADS ?= 1
 PYTHON ?= python
 CYCLES ?= 1000
 
-.PHONY: check test bench campaign crash docs format
+RUNS ?= 160
+SEED ?= 2026
+RECORDED = src/tiltmeter/lab/recorded
+
+.PHONY: check test bench campaign crash docs format lab
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -26,7 +30,14 @@ bench:  ## figures against their targets, at full size, written to benchmarks/re
 crash:  ## kill -9 a writing process CYCLES times
 	$(PYTHON) benchmarks/crash.py --cycles $(CYCLES)
 
-campaign: crash  ## the long proofs
+lab:  ## the proving ground at full size: its records, plots and log of variants, from nothing
+	tiltmeter lab run --split heldout --runs $(RUNS) --seed $(SEED) --record $(RECORDED)/heldout.jsonl.gz
+	tiltmeter lab run --split dev --runs 24 --seed $(SEED) --record $(RECORDED)/dev.jsonl.gz
+	tiltmeter lab run --worlds benchmarks/empirical_lab.py:WORLDS --runs 40 --seed $(SEED) --record $(RECORDED)/empirical.jsonl.gz
+	tiltmeter lab report --split heldout
+	$(PYTHON) benchmarks/variants.py --json
+
+campaign: crash lab  ## the long proofs
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
 	$(PYTHON) -m pytest -n 2 -m slow; status=$$?; test $$status -eq 0 -o $$status -eq 5

@@ -75,6 +75,10 @@ TARGETS = (
     Target("refusal", "precision"),
     Target("refusal", "recall"),
     Target("refusal", "string_match_f1"),
+    Target("required_nulls", "pair_worst_upper95", "<=", 0.01, full_only=True),
+    Target("required_nulls", "weighted_worst_upper95", "<=", 0.01, full_only=True),
+    Target("required_nulls", "uncentred_worst", ">=", 0.5, full_only=True),
+    Target("required_nulls", "peeked_z_least", ">=", 0.05),
     Target("crash", "cycles"),
     Target("crash", "lost", "==", 0),
     Target("crash", "torn_reads", "==", 0),
@@ -90,7 +94,7 @@ TARGETS = (
     Target("bitflips", "verify_crashed", "==", 0),
     Target("bitflips", "journal_silent"),
 )
-SCRIPTS = ("handoff", "store", "instruments", "refusal", "crash", "fuzz", "bitflips")
+SCRIPTS = ("handoff", "store", "instruments", "refusal", "required_nulls", "crash", "fuzz", "bitflips")
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
 
 _ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

@@ -6,6 +6,10 @@ A line `<!-- figures: NAME -->` becomes the table of `NAME.json`; `<!-- figures:
 that no other line names. A file that is not there was not measured yet, and the page says so. A line
 `<!-- instruments -->` becomes a table of contents and one section per built-in instrument, `<!-- derived -->` one per
 derived reading, `<!-- semantic -->` the section of the instrument that needs a model.
+
+`<!-- lab: CAMPAIGN TABLE -->` becomes a table of a recorded campaign of the proving ground, or one of its plots, and
+`<!-- lab: CAMPAIGN =FIGURE -->`, anywhere in a line, one figure of it. `<!-- lab families -->` and
+`<!-- lab baselines -->` list what the package has.
 """
 
 from __future__ import annotations
@@ -14,10 +18,14 @@ import dataclasses
 import inspect
 import json
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+#: Results that are shown on pages of their own.
+ELSEWHERE = {"phrases", "real_logs", "required_nulls", "variants", "forecast_variants", "warnings", "tails"}
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
@@ -33,12 +41,16 @@ SUBJECTS = {
 }
 
 _MARK = re.compile(r"^<!-- figures: ([a-z0-9_]+) -->$", re.M)
+_LAB = re.compile(r"<!-- lab: ([a-z_]+) (=?[a-z0-9_.]+) -->")
+PENDING = "*not measured yet*"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for each page."""
     if "<!-- instruments -->" in markdown:
         markdown = instruments_page(markdown, RESULTS)
+    if "<!-- lab" in markdown:
+        markdown = lab_page(markdown)
     return rendered(markdown, RESULTS) if _MARK.search(markdown) else markdown
 
 
@@ -49,29 +61,144 @@ def rendered(markdown: str, results: Path) -> str:
     def fill(mark: re.Match[str]) -> str:
         if mark[1] != "others":
             return table(results / f"{mark[1]}.json")
-        # phrases.json has a page of its own, which its benchmark writes.
-        rest = [path for path in sorted(results.glob("*.json")) if path.stem not in {*named, "phrases"}]
+        rest = [path for path in sorted(results.glob("*.json")) if path.stem not in {*named, *ELSEWHERE}]
         return "\n\n".join(f"### {path.stem}\n\n{table(path)}" for path in rest) or "None."
 
     return _MARK.sub(fill, markdown)
 
 
 def table(path: Path) -> str:
-    """One result as a Markdown table, with its origin below."""
+    """One result as a Markdown table, with its origin below; what is a list of records is a table of its own."""
     if not path.exists():
-        return "*not measured yet*"
+        return PENDING
     try:
         result = json.loads(path.read_text())
-        figures = {name: value for name, value in result.items() if name not in ORIGIN}
+        if isinstance(result, list):
+            return rows_table(result)
+        found = list(walked({name: value for name, value in result.items() if name not in ORIGIN}))
     except (ValueError, AttributeError):
         return "*the results file could not be read*"
     lines = ["| figure | value |", "|---|---|"]
-    for name, value in figures.items():
-        parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-        lines += [f"| `{key}` | {cell(part)} |" for key, part in parts.items()]
+    lines += [f"| `{name}` | {cell(value)} |" for name, value in found if not is_rows(value)]
     origin = [f"{name.replace('_', ' ')} {cell(result[name])}" for name in ORIGIN[1:] if name in result]
     made = f"`{result['command']}`" if "command" in result else "unknown command"
-    return "\n".join([*lines, "", f"Made by {made}: {'; '.join(origin)}."])
+    tables = ["\n".join(lines)] if len(lines) > 2 else []
+    tables += [f"`{name}`:\n\n{rows_table(value)}" for name, value in found if is_rows(value)]
+    return "\n\n".join([*tables, f"Made by {made}: {'; '.join(origin)}."])
+
+
+def walked(figures: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every figure with its full name, those inside others after a dot."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            yield from walked(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def rows_table(rows: list[Any]) -> str:
+    """Records as one table; a column for everything that any of them has."""
+    if not is_rows(rows):
+        return "*the results file could not be read*" if rows else PENDING
+    flat = [dict(walked(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(cell(row.get(name, "")) for name in names) + " |" for row in flat]
+    return "\n".join(lines)
+
+
+def lab_page(markdown: str) -> str:
+    """The page with tables, figures and plots of recorded campaigns."""
+    markdown = _LAB.sub(lambda mark: lab(mark[1], mark[2]), markdown)
+    for mark, filled in (("families", families), ("baselines", baselines)):
+        if f"<!-- lab {mark} -->" in markdown:
+            markdown = markdown.replace(f"<!-- lab {mark} -->", filled())
+    return markdown
+
+
+def lab(name: str, what: str) -> str:
+    """One table, figure or plot of a recorded campaign."""
+    from tiltmeter.lab import report
+
+    scored = campaign(name)
+    if scored is None:
+        return PENDING
+    facts, figures = scored
+    if what.startswith("="):
+        return figure(figures, what[1:])
+    if what.endswith(".svg"):
+        drawn = Path(__file__).parent / "detectors" / what
+        return f"![{report.TITLES[what]}](detectors/{what})" if drawn.exists() else PENDING
+    if what == "origin":
+        return report.origin(facts, figures)
+    rows = report.TABLES[what](figures)
+    return report.markdown(rows) if len(rows) > 1 else "*no such runs*"
+
+
+@cache
+def campaign(name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Facts and figures of a recorded campaign; None if there is none yet."""
+    from tiltmeter.lab.score import score
+    from tiltmeter.lab.settled import RECORDED, recorded
+
+    if not (RECORDED / f"{name}.jsonl.gz").exists():
+        return None
+    facts, limits, lines = recorded(name)
+    return facts, score(lines, limits)
+
+
+def figure(figures: dict[str, Any], name: str) -> str:
+    """One figure by its name in the JSON of `tiltmeter lab score`, in the unit that its name implies."""
+    from tiltmeter.lab import report
+
+    value = dict(walked(figures))[name]
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    last = name.rpartition(".")[2]
+    if last.startswith(("detection", "false_alarm_", "forecast_error", "labels_share", "coverage", "refused", "error")):
+        return report.percent(value, 2 if "upper95" in last or "labels_share" in last else 0)
+    return report.gold(value) if last.startswith(("regret", "floor", "over_floor", "auroc")) else report.count(value)
+
+
+def families() -> str:
+    """Every family, what its runs are, and in which part of the split it is."""
+    from tiltmeter.lab.families import FAMILIES, split
+
+    part = {family.name: name for name in ("dev", "calibration", "heldout") for family in split(name)[0]}
+    part |= {family.name: "all" for family in split("dev")[0] if family.kind == "boundary"}
+    rows = [
+        (f"`{name}`", part[name], "cliff" if family.cliff else family.kind, first_sentence(family.make))
+        for name, family in FAMILIES.items()
+    ]
+    return "\n".join(["| family | split | meant as | what happens |", "|---|---|---|---|", *map(row_of, rows)])
+
+
+def baselines() -> str:
+    """Every baseline: what it reads, who uses it, and where it alarms as published."""
+    from tiltmeter.lab.baselines import BASELINES
+
+    rows = [
+        (f"`{rule.name}`", rule.group, "yes" if rule.gold else "no", cell(rule.published), rule.source)
+        for rule in BASELINES
+    ]
+    return "\n".join(
+        ["| rule | about | reads gold | alarms above | source |", "|---|---|---|---|---|", *map(row_of, rows)]
+    )
+
+
+def row_of(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell(part) for part in cells) + " |"
+
+
+def first_sentence(function: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 def instruments_page(markdown: str, results: Path) -> str:

@@ -23,6 +23,8 @@ from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
 from tiltmeter.cli.demo import measured
 from tiltmeter.config import Config, load
+from tiltmeter.evaluations import Evaluation, declare
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.semantic import SemanticDiversity
@@ -100,7 +102,7 @@ def execute(source: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["start.md", "add-an-instrument.md"])
+@pytest.mark.parametrize("page", ["start.md", "add-an-instrument.md", "gold.md"])
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     execute(script(DOCS / page), tmp_path)
 
@@ -272,7 +274,7 @@ def shapes(events: Iterable[Event]) -> dict[tuple[str, str], tuple[list[str], in
     """By kind and variant of event: the keys of its data, and the number of parts of its id."""
     found: dict[tuple[str, str], tuple[list[str], int]] = {}
     for event in events:
-        variant = str(event.data.get("state") or event.data.get("note") or "")
+        variant = str(event.data.get("state") or event.data.get("note") or "requests" * ("requests" in event.data))
         found[event.kind, variant] = (sorted(event.data), event.id.count("|"))
     return found
 
@@ -282,19 +284,32 @@ def test_the_example_lines_of_the_run_directory_page_are_those_of_a_run(tmp_path
     lines = [line for line in text.splitlines() if '"seq"' in line]
     shown = [event for line in lines if (event := journal.parse(line.encode())) is not None]
     assert len(shown) == len(lines)
-    assert {event.kind for event in shown} == set(KINDS) - {"labels_closed", "finding", "action"}
+    assert {event.kind for event in shown} == set(KINDS) - {"finding", "action"}
+    found: list[Event] = []
+    for config in (Config.standard(), Config.standard().judged_by(FunctionSource("checks.py:right", right))):
+        found += events_of(tmp_path / str(len(found)), config)
+    assert shapes(shown) == shapes(found)
 
-    run = RunDirectory.create(tmp_path / "run")
+
+def right(prompt: str, completion: str) -> float:
+    return 1.0
+
+
+def events_of(path: Path, config: Config) -> list[Event]:
+    """A run in which everything happens that the page shows."""
+    run = RunDirectory.create(path)
     attempt = run.open_attempt(launch="a", ranks=1, resume_step=None)
     for step in range(20):
         reward, gold = [0.0, 1.0, None, 0.5] * 4, [1.0, 0.0, None, 0.5] * 4
-        rows = from_columns(step, [0, 0, 1, 1] * 4, reward=reward, gold=gold, fingerprint=str(step // 10))
+        columns: dict[str, Any] = {"reward": reward, "gold": gold, "completion": ["a"] * 16}
+        rows = from_columns(step, [0, 0, 1, 1] * 4, fingerprint=str(step // 10), **columns)
         run.write(rows, 0, {"counters": {"seen": step + 1, "dropped": 1}})
     run.close_rank(attempt, 0, {"seen": 20, "dropped": 1})
-    watch = Watch(run, Config.standard())
+    declare(run, Evaluation(attempt, 19, "gsm8k", 0.7, 200))
+    watch = Watch(run, config)
     watch.poll()
     watch.close()
-    assert shapes(shown) == shapes(journal.read(run.path / "events"))
+    return journal.read(run.path / "events")
 
 
 def hooks() -> Any:

@@ -18,18 +18,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
-    ("verdict", "upkeep", "writer"),
-    ("instruments", "derived", "detectors"),
+    ("verdict", "upkeep", "writer", "evaluations", "steps"),
+    ("instruments", "derived", "detectors", "gold"),
     ("config", "arrivals"),
     ("panel",),
     ("watch",),
     ("monitor", "replay"),
     ("adapters",),
-    ("testing",),
+    ("testing", "lab"),
     ("cli",),
     ("__init__", "__main__"),
 )
-TALKING = {"cli", "stats"}
+TALKING = {"cli", "stats", "gold", "lab"}
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {"torch", "transformers", "trl", "ray", "starlette", "duckdb", "wandb"}
 #: What the command line and the writer's side may use, by package.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltmeter.errors import StoreError
+from tiltmeter.evaluations import Evaluation, declared
 from tiltmeter.journal import Event, record_of
 from tiltmeter.ranks import account, expand
 from tiltmeter.records import Fault
@@ -51,13 +52,30 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Labelled:
+    """Every label that a step's bets need was answered or given up: they can be settled from the files."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Somebody declared an evaluation."""
+
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Something about the files themselves."""
 
     fault: Fault
 
 
-Arrival = Opened | Step | Ended | Trouble
+Arrival = Opened | Step | Ended | Labelled | Evaluated | Trouble
+#: Parts of a fault that is about files: a replay takes it from the journal, because the files may have changed since.
+FILES = ("store", "file", "label")
 
 
 class LiveArrivals:
@@ -71,6 +89,8 @@ class LiveArrivals:
         self._measured: dict[int, set[int]] = {}  # steps by attempt
         self._missing: dict[tuple[int, int], set[int]] = {}  # ranks by (attempt, step), only where some were
         self._reported: dict[int, set[str]] = {}  # file names by attempt
+        self._evaluated: set[str] = set()  # file names
+        self._declared: dict[int, list[Evaluation | tuple[int, int, str]]] = {}  # by attempt, those not handled
 
     def done(self, event: Event) -> None:
         """Take note of an event that was written down."""
@@ -82,13 +102,18 @@ class LiveArrivals:
             if event.data["missing"]:
                 self._missing[event.attempt, event.step] = set(expand(event.data["missing"]))
         elif event.kind == "fault" and event.data["part"] == "store":
-            self._reported.setdefault(event.attempt, set()).add(event.data["error"].split(":")[0])
+            name = event.data["error"].split(":")[0]
+            self._reported.setdefault(event.attempt, set()).add(name)
+            self._evaluated.add(name)
+        elif event.kind == "note" and event.data["note"] == "evaluation":
+            self._evaluated.add(event.data["file"])
 
     def poll(self) -> Iterator[Arrival]:
         """What is ready now, oldest attempt first. Each arrival must be handled before the next is drawn."""
+        self._declared = declared(self.run, self._evaluated)
         attempts = self.run.attempts()
         for attempt in attempts:
-            if attempt in self._ended and attempt != attempts[-1]:
+            if attempt in self._ended and attempt != attempts[-1] and attempt not in self._declared:
                 continue
             facts = self.run.attempt(attempt)
             if not facts:
@@ -100,6 +125,19 @@ class LiveArrivals:
             yield from self._steps(attempt, int(facts.get("ranks", 1)), over=ended or attempt != attempts[-1])
             if ended and attempt not in self._ended:
                 yield Ended(attempt, self._last.get(attempt, -1), account(self.run.counters(attempt)))
+            yield from self._evaluations(attempt, over=ended or attempt != attempts[-1])
+
+    def _evaluations(self, attempt: int, *, over: bool) -> Iterator[Arrival]:
+        """Those of steps that are measured, or that will not come any more."""
+        for found in self._declared.get(attempt, []):
+            step = found.step if isinstance(found, Evaluation) else found[1]
+            name = found.file if isinstance(found, Evaluation) else found[2].split(":")[0]
+            if name in self._evaluated or not (over or step <= self._last.get(attempt, -1)):
+                continue
+            if isinstance(found, Evaluation):
+                yield Evaluated(found)
+            else:
+                yield Trouble(Fault(attempt, step, "store", found[2]))
 
     def _steps(self, attempt: int, ranks: int, *, over: bool) -> Iterator[Arrival]:
         reported, last = self._reported.get(attempt, set()), self._last.get(attempt, -1)
@@ -133,6 +171,7 @@ class LiveArrivals:
                 return
             present = {file.rank for file in files}
             yield Step(attempt, step, tuple(files), tuple(rank for rank in range(ranks) if rank not in present))
+            yield from self._evaluations(attempt, over=False)
 
 
 class RecordedArrivals:
@@ -150,10 +189,15 @@ class RecordedArrivals:
                 yield Opened(event.attempt, event.data["facts"])
             elif event.kind == "attempt":
                 yield Ended(event.attempt, event.step, {key: event.data[key] for key in ("seen", "lost")})
-            elif event.kind == "fault" and event.data["part"] in ("store", "file"):
+            elif event.kind == "fault" and event.data["part"] in FILES:
                 fault = record_of(event)
                 assert isinstance(fault, Fault)
                 yield Trouble(fault)
+            elif event.kind == "labels_closed":
+                yield Labelled(event.attempt, event.step)
+            elif event.kind == "note" and event.data["note"] == "evaluation":
+                name, value, n = (event.data[key] for key in ("name", "value", "n"))
+                yield Evaluated(Evaluation(event.attempt, event.step, name, value, n))
             elif event.kind == "step_done":
                 yield self._step(event)
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tiltmeter import derived, detectors, instruments
 from tiltmeter.errors import AttachError
+from tiltmeter.fingerprint import fingerprint
+from tiltmeter.gold import GoldSource, RecordedSource
+from tiltmeter.gold.function import FunctionSource
 
 #: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
-EVENTS = 2
+EVENTS = 3
+GOLD_SHARE = 0.02  # of rollouts that are labelled, if nothing else is said
 
 
 @dataclass(frozen=True)
@@ -29,36 +33,123 @@ class Config:
     derived: tuple[Callable[[], derived.Derived], ...]
     detectors: tuple[Callable[[], detectors.Detector], ...]
     plugins: tuple[str, ...] = ()
+    gold: GoldSource | None = None  # who is asked for labels; None: the trainer brings gold, or there is none
+    gold_share: float = GOLD_SHARE
+    gold_steps: int | None = None  # optimiser steps that are planned, if that is known
 
     @classmethod
-    def standard(cls, plugins: Iterable[str] = ()) -> Config:
-        """The built-ins, and the named classes of the operator's own files.
+    def standard(
+        cls,
+        plugins: Iterable[str] = (),
+        *,
+        gold: str | None = None,
+        gold_share: float = GOLD_SHARE,
+        gold_steps: int | None = None,
+    ) -> Config:
+        """The built-ins, the named classes of the operator's own files, and the function named as the gold source.
 
         >>> Config.standard().digest == Config.standard().digest
         True
         """
         names = tuple(plugins)
         extra = [load(name) for name in names]
-        return cls(
+        config = cls(
             tuple(cls_() for cls_ in instruments.BUILTIN) + tuple(part() for part in extra if hasattr(part, "measure")),
             derived.BUILTIN + tuple(part for part in extra if hasattr(part, "fold")),
             detectors.BUILTIN + tuple(part for part in extra if hasattr(part, "update")),
             names,
         )
+        if gold is None:
+            return config
+        return config.judged_by(FunctionSource(gold, load_function(gold)), gold_share, gold_steps)
+
+    def judged_by(self, source: GoldSource, share: float = GOLD_SHARE, steps: int | None = None) -> Config:
+        """The same parts with a gold source of its own.
+
+        Its audited bets take the place of instruments that make bets of gold the trainer brings: an alarm must not mix
+        two kinds of bets under one name. Their other readings of such gold stay.
+        """
+        if not 0.0 < share <= 1.0:
+            raise AttachError(f"the share of rollouts to label is {share}: choose one above 0 and at most 1, as 0.02")
+        if steps is not None and steps < 1:
+            raise AttachError(f"{steps} planned steps: leave it out where the length of the run is not known")
+        kept = tuple(part for part in self.instruments if not getattr(part, "audited", False))
+        return replace(self, instruments=kept, gold=source, gold_share=share, gold_steps=steps)
+
+    def recorded(self, gold: Mapping[str, Any] | None) -> Config:
+        """These parts with the gold source that a journal names, if it names one."""
+        if gold is None:
+            return self
+        return self.judged_by(RecordedSource(gold["name"], gold["identity"]), gold["share"], gold["steps"])
 
     @property
     def digest(self) -> str:
         """A hash of what is measured and decided, part of every event's id: other settings make other events."""
         parts = [f"events {EVENTS}"] + [f"{part.name}/{part.grain}/{part.needs}" for part in self.instruments]
         parts += [repr(make()) for make in (*self.derived, *self.detectors)]
+        parts += (
+            [f"gold {self.gold.name}/{self.gold.identity}/{self.gold_share!r}/{self.gold_steps!r}"]
+            if self.gold is not None
+            else []
+        )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
 def load(name: str) -> Any:
     """The class that `path/to/file.py:ClassName` names."""
+    part = _named(name, "a class", "ClassName")
+    if not any(hasattr(part, verb) for verb in ("measure", "fold", "update")):
+        raise AttachError(f"{name!r} has none of measure (instrument), fold (derived reading), update (detector)")
+    return part
+
+
+def load_function(name: object) -> Callable[..., Any]:
+    """The function that `path/to/file.py:function` names. A function object is refused: the monitor is another process,
+    and nothing but a name can be given to it."""
+    if not isinstance(name, str):
+        written = getattr(name, "__qualname__", type(name).__name__)
+        home = getattr(getattr(name, "__code__", None), "co_filename", "your_file.py")
+        if not home.endswith(".py") or not str(written).isidentifier():
+            home, written = "your_file.py", "score"
+        raise AttachError(
+            f"gold= takes the name of a function, because the monitor that calls it is another process: define it at "
+            f'the top level of a file and pass gold="{home}:{written}"'
+        )
+    function = _named(name, "a function", "function")
+    if not callable(function):
+        raise AttachError(f"{name!r} is a {type(function).__name__}, not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def refuse_the_reward(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:
+    """Raise if gold is one of the reward functions: Cov(reward, reward) is never negative, so no alarm could ever fire.
+
+    It can be seen only where both are functions whose code is the same, under whatever name.
+    """
+    if not isinstance(source, FunctionSource):
+        return
+    for reward in rewards:
+        same_code = _code(reward) is not None and _code(reward) == _code(source.function)
+        if same_code or fingerprint([reward]) == fingerprint([source.function]):
+            raise AttachError(
+                f"gold is the reward function {getattr(reward, '__name__', reward)!r} itself: an alarm about it could "
+                "never fire. Name something the policy is not trained on: hidden tests, a stricter check, a judge."
+            )
+
+
+def _code(function: Any) -> object:
+    """What a function does, without its name; None where Python does not show it."""
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    code = getattr(function, "__code__", None)
+    return None if code is None else (code.co_code, code.co_consts, code.co_names, code.co_freevars)
+
+
+def _named(name: str, what: str, example: str) -> Any:
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py") or not attribute:
-        raise AttachError(f"{name!r} does not name a class: write it as path/to/file.py:ClassName")
+        raise AttachError(f"{name!r} does not name {what}: write it as path/to/file.py:{example}")
     source = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(f"tiltmeter_plugin_{source.stem}", source)
     if not source.is_file() or spec is None or spec.loader is None:
@@ -68,6 +159,4 @@ def load(name: str) -> Any:
     part = getattr(module, attribute, None)
     if part is None:
         raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
-    if not any(hasattr(part, verb) for verb in ("measure", "fold", "update")):
-        raise AttachError(f"{name!r} has none of measure (instrument), fold (derived reading), update (detector)")
     return part

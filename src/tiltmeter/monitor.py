@@ -62,7 +62,7 @@ def follow(
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
-                    if ended or orphaned or give_up():
+                    if (ended or orphaned or give_up()) and not watch.waiting:
                         return
                     if not warm:
                         # Nothing to do yet: the moment to have kernels compiled, so that the first step is not late.

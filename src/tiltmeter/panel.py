@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import asdict, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.records import Alarm, Fault, Floats, Reading, RolloutBatch
 from tiltmeter.stats.groups import clustered_mean
+from tiltmeter.story import watched
 
 STRIKES = 3
 BETS_PER_STEP = 64  # audited values kept with a reading; more are averaged in even runs, and a mean of bets is a bet
@@ -38,13 +39,15 @@ class Panel:
         made = [make() for make in config.detectors]
         self.detectors = made
         self._alarming = [part for part in made if part.tier == "alarm"]  # one state for the whole run, rewinds or not
+        self._raised: dict[tuple[object, ...], int] = {}  # step by identity, where that is not the step of the data
+        self.standing: set[tuple[object, ...]] = set()  # alarms that are open, by identity
         self.renew()
 
     def renew(self) -> None:
         """Fresh folds for a new lineage, and a fresh chance for parts that were off."""
         self._derived = [make() for make in self.config.derived]
         self._warning = [part for part in (make() for make in self.config.detectors) if part.tier == "warning"]
-        self._strikes: dict[str, int] = {}
+        self._strikes: dict[str, dict[str, int]] = {"step": {}, "late": {}}
         self._off: set[str] = set()
         self._failed: list[Fault] = []
 
@@ -77,39 +80,67 @@ class Panel:
                 found += made or []
         return found
 
-    def fold(self, measured: Iterable[Reading], *, history: bool = False) -> tuple[list[Reading], list[Alarm]]:
-        """Derived readings and alarms of one step. `history`: a step measured before, for a new lineage's folds."""
+    def fold(
+        self,
+        measured: Iterable[Reading],
+        *,
+        history: bool = False,
+        abandoned: bool = False,
+        now: tuple[int, int] | None = None,
+    ) -> tuple[list[Reading], list[Alarm]]:
+        """Derived readings and alarms of one step. `history`: a step measured before, for a new lineage's folds.
+
+        `abandoned`: a step that the run has gone back behind; it stays evidence for alarms and for nothing else. `now`:
+        the attempt and step that runs, where the readings come later than their step: an alarm is raised there.
+        """
         derived: list[Reading] = []
         alarms: list[Alarm] = []
         measured = list(measured)
-        for item in measured:
+        for item in [] if abandoned else measured:
             for fold in self._derived:
-                if item.name in fold.watches:
+                if watched(item.name, fold.watches):
                     out = self._guard(fold.name, item, lambda f=fold, r=item: _sound(f.fold(r), Reading))  # type: ignore[misc]
                     if out is not None:
                         derived.append(out)
+        parts = self._alarming if abandoned else self._warning if history else [*self._alarming, *self._warning]
         for item in (*measured, *derived):
-            for part in self._warning if history else (*self._alarming, *self._warning):
-                if item.name in part.watches:
+            for part in parts:
+                if watched(item.name, part.watches):
                     name = f"{part.name}:{item.name}"
                     alarm = self._guard(name, item, lambda p=part, r=item: _sound(p.update(r), Alarm))  # type: ignore[misc]
                     if alarm is not None:
-                        alarms.append(alarm)
+                        alarms.append(self._placed(alarm, now))
         if history:
             self._failed = []  # faults of those steps are on record where they happened
         return derived, alarms
 
+    def _placed(self, alarm: Alarm, now: tuple[int, int] | None) -> Alarm:
+        """The alarm at the step that ran when it was raised; its detector knows only the step of the data."""
+        key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+        if alarm.resolved is None and now is not None and now[0] == alarm.attempt and now[1] > alarm.step:
+            self._raised[key] = now[1]
+        if alarm.tier == "alarm":
+            (self.standing.add if alarm.resolved is None else self.standing.discard)(key)
+        return replace(alarm, step=self._raised.get(key, alarm.step))
+
     def rewind(self, attempt: int, step: int) -> list[Alarm]:
         """Tell the alarms that a new attempt begins at this step; those that this resolves."""
         told = [part.rewind(attempt, step) for part in self._alarming if hasattr(part, "rewind")]
-        return [alarm for alarm in told if alarm is not None]
+        return [self._placed(alarm, None) for alarm in told if alarm is not None]
 
-    def close_step(self, recorded: Iterable[Fault] | None = None) -> list[Fault]:
-        """This step's faults, with the parts that are off from now on. `recorded`: as the journal had them instead."""
+    def close_step(
+        self, recorded: Iterable[Fault] | None = None, kind: Literal["step", "late"] = "step"
+    ) -> list[Fault]:
+        """This step's faults, with the parts that are off from now on. `recorded`: as the journal had them instead.
+
+        `late`: of readings that came after their step, labels and evaluations. A part fails three times in a row among
+        the readings of one kind.
+        """
         failed = {fault.part: fault for fault in (self._failed if recorded is None else recorded)}
         self._failed = []
-        self._strikes = {part: self._strikes.get(part, 0) + 1 for part in failed}
-        self._off |= {part for part, strikes in self._strikes.items() if strikes >= STRIKES}
+        strikes = self._strikes[kind]
+        self._strikes[kind] = {part: strikes.get(part, 0) + 1 for part in failed}
+        self._off |= {part for part, count in self._strikes[kind].items() if count >= STRIKES}
         return [Fault(f.attempt, f.step, f.part, f.error, f.part in self._off) for f in failed.values()]
 
     def _guard(self, part: str, at: RolloutBatch | Reading, work: Callable[[], Answer]) -> Answer | None:
@@ -125,7 +156,7 @@ class Panel:
             if self.strict:
                 raise
             text = f"{type(error).__name__}: {str(error)[:300]}"
-            if not self._strikes.get(part):
+            if not any(part in strikes for strikes in self._strikes.values()):
                 log.warning("%s failed at step %d: %s", part, at.step, text)
             self._failed.append(Fault(at.attempt, at.step, part, text))
             return None

@@ -12,7 +12,7 @@ from tiltmeter.journal import Event, Tail, read
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
-MADE_BY_THE_LOOP = frozenset({"attempt", "reading", "step_done", "alarm", "fault", "note"})
+MADE_BY_THE_LOOP = frozenset({"attempt", "reading", "step_done", "labels_closed", "alarm", "fault", "note"})
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Replay:
     events: list[Event]
     recorded: list[Event]
     skipped: int  # torn or damaged lines of the recorded journal
+    digest: str  # of the settings it was made with, the recorded gold source among them
 
     @property
     def difference(self) -> tuple[Event | None, Event | None] | None:
@@ -35,9 +36,15 @@ class Replay:
 
 
 def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay:
-    """Measure and fold a recorded run again. A run that was never watched is measured for the first time."""
+    """Measure and fold a recorded run again. A run that was never watched is measured for the first time.
+
+    Answers of a gold source are read from the run, and nobody is asked; where `config` names none, the recorded one.
+    """
     tail = Tail(run.path / "events")
     recorded = [item for item in tail.poll() if item.kind in MADE_BY_THE_LOOP]
+    told = [item.data["gold"] for item in recorded if item.data.get("gold")]
+    if config.gold is None:
+        config = config.recorded(told[-1] if told else None)
     source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)
     with tempfile.TemporaryDirectory(prefix="tiltmeter-") as folder:
         watch = Watch(run, config, events=Path(folder), source=source, strict=strict)
@@ -45,4 +52,4 @@ def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay
             watch.poll()
         finally:
             watch.close()
-        return Replay(read(Path(folder)), recorded, tail.skipped)
+        return Replay(read(Path(folder)), recorded, tail.skipped, config.digest)

@@ -12,6 +12,15 @@ from tiltmeter.lineage import lineage
 from tiltmeter.records import Alarm, Fault, Tier
 
 
+def watched(name: str, watches: Iterable[str]) -> bool:
+    """Whether a reading is among those that a part watches, by name or, as `eval.*`, by all but its last word.
+
+    >>> watched("gold.slope", ["gold.slope"]), watched("eval.gsm8k", ["eval.*"]), watched("evals.x", ["eval.*"])
+    (True, True, False)
+    """
+    return any(name == one or (one.endswith(".*") and name.startswith(one[:-1])) for one in watches)
+
+
 @dataclass
 class Story:
     """Feed it every event, in order; ask it anything in between."""
@@ -35,6 +44,14 @@ class Story:
     bets: int = 0  # audited groups that said something
     last_bet: tuple[int, int] | None = None  # (attempt, step)
     gold_differs: bool = False  # from the reward, anywhere
+    gold: Mapping[str, Any] | None = None  # the gold source: its name, its identity, its share of rollouts
+    judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
+    asked: int = 0  # labels, answered or not, of steps that are closed
+    unanswered: int = 0  # of those
+    audited: int = 0  # rollouts of steps about which gold could be asked
+    rejected: int = 0  # answers without a request
+    unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps that were asked about and are not closed
+    evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
     bad_gold: int = 0  # labels outside [0, 1]
     seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
     losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
@@ -58,6 +75,7 @@ class Story:
             case "attempt" if event.data["state"] == "open":
                 self.attempts[event.attempt] = event.data["facts"]
                 self.detectors = list(event.data["detectors"])
+                self.gold = event.data.get("gold")
                 self.off = {}
             case "attempt":
                 self.ended.add(event.attempt)
@@ -75,12 +93,19 @@ class Story:
                 self.faults.append(fault)
                 if fault.part in ("store", "file"):
                     self.unmeasured.append(fault)
+                self.rejected += fault.part == "label"
                 if fault.off:
                     self.off[fault.part] = fault.error
             case "note" if event.data.get("note") == "absent":
                 self.absent = event.data["absent"]
             case "note" if event.data.get("note") == "config":
                 self.detectors = list(event.data["detectors"])
+                self.gold = event.data.get("gold")
+            case "note" if event.data.get("note") == "evaluation":
+                if any(watched(name, self._alarming) for name in event.data["measured"]):
+                    self.evaluations.append((event.attempt, event.step))
+            case "labels_closed":
+                self._labels(event)
             case "note" if event.data.get("note") == "baseline":
                 self.baseline = event.data["source"]
                 self.uncompared = event.data.get("absent", {})
@@ -100,7 +125,10 @@ class Story:
         self.bad_gold += data.get("unscored", {}).get("gold", {}).get("range", 0)
         if data["missing"] or data["unreadable"]:
             self.missing.append((event.attempt, event.step))
-        if data.get("labels"):
+        if "requests" in data:
+            self.audited += data["rows"]
+            self.unlabelled.add((event.attempt, event.step))
+        elif data.get("labels"):
             self.labels += data["labels"]
             self.last_label = (event.attempt, event.step)
         infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
@@ -111,14 +139,46 @@ class Story:
         for rank, (thinned, dropped, *_) in event.data["lost"].items():
             self.losses[event.attempt, int(rank)] = thinned + dropped
 
+    def _labels(self, event: Event) -> None:
+        data = event.data
+        self.unlabelled.discard((event.attempt, event.step))
+        self.asked += data["asked"]
+        self.unanswered += data["missing"]
+        self.labels += data["answered"]
+        self.gold_differs |= bool(data["gold_differs"])
+        if data["why"]:
+            self.faults.append(Fault(event.attempt, event.step, "gold", data["why"]))
+        if data["answered"]:
+            self.last_label = (event.attempt, event.step)
+            if self.gold is not None and self.gold["name"] not in self.judges:
+                self.judges.append(self.gold["name"])
+        self._bet(event)
+
+    @property
+    def _alarming(self) -> list[str]:
+        return [name for part in self.detectors if part["tier"] == "alarm" for name in part["watches"]]
+
     def _bet(self, event: Event) -> None:
-        """Count what the alarm could bet on: a label in a group without spread, or half a group, says nothing to it."""
-        watched = {name for part in self.detectors if part["tier"] == "alarm" for name in part["watches"]}
-        measured = event.data["measured"]
-        told = sum(u != 0 for name in watched & measured.keys() for u in (measured[name][3:] or [[]])[0])
+        """Count what the alarm could bet on: a label in a group without spread, or half a group, says nothing to it.
+
+        Of two labels that were bought and are equal it does say something: that this pair shows no harm.
+        """
+        bought = event.kind == "labels_closed"
+        told = 0
+        for name, packed in event.data["measured"].items():
+            if watched(name, self._alarming):
+                told += sum(bought or u != 0 for u in (packed[3:] or [[]])[0])
         if told:
             self.bets += told
             self.last_bet = (event.attempt, event.step)
+
+    @property
+    def about_labels(self) -> str:
+        """How many labels there are, of how much, and whose they are: what a claim about gold rests on."""
+        if not self.judges:
+            return f"{self.labels} gold labels"
+        share = 100.0 * self.labels / self.audited if self.audited else 0.0
+        return f"{self.labels} labels, {share:.3g} % of rollouts, about {', '.join(self.judges)}"
 
     @property
     def attempt(self) -> int | None:
@@ -162,7 +222,7 @@ def series(events: Iterable[Event], spans: Mapping[int, float]) -> dict[str, lis
     """Every reading's (step, value) along a lineage, in step order; abandoned steps are left out."""
     found: dict[str, list[tuple[int, float]]] = {}
     for event in events:
-        if event.kind == "reading" and event.step < spans.get(event.attempt, -1):
+        if "measured" in event.data and event.step < spans.get(event.attempt, -1):
             for part in ("measured", "derived"):
                 for name, packed in event.data.get(part, {}).items():
                     found.setdefault(name, []).append((event.step, float(packed[0])))

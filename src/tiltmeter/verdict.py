@@ -23,6 +23,8 @@ ICONS: dict[State, str] = {"ACT": "▲", "STALE": "⊘", "BLIND": "○", "WATCH"
 CHECKS = ("monitor", "fresh", "gold", "gold_recent", "detectors", "ranks", "kept", "scored")
 
 RECENT_STEPS = 40  # two blocks of the alarm's bet: older gold says nothing about the run as it is
+MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the run, so many of them hide its harm
+EVALUATIONS = 2  # a level cannot have fallen before there are two
 LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
 PATIENCE_SECONDS = 60.0
@@ -87,8 +89,7 @@ def decide(checks: Mapping[str, Check], alarms: Iterable[Alarm], warnings: Itera
     elif warnings:
         state, sentence = "WATCH", f"Warning: {warnings[0].summary}"
     elif not failed and len(checks) == len(CHECKS):
-        newest = story.last_label[1] if story.last_label else -1
-        state, sentence = "OK", f"no alarm on {story.labels} gold labels, newest at step {newest}"
+        state, sentence = "OK", f"no alarm on {_rests_on(story)}"
     else:
         state, sentence = "BLIND", "not examined"
     return Verdict(state, sentence, checks, alarms, warnings)
@@ -106,9 +107,15 @@ def examine(story: Story, ages: Ages, *, impatient: bool = False) -> dict[str, C
     rows, infra = sum(item[1] for item in story.recent), sum(item[2] for item in story.recent)
     waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
     spans = story.spans()
-    attempt, newest = story.last_bet or (-1, -1)
-    recent = newest < spans.get(attempt, -1) and story.last_step - newest <= RECENT_STEPS
-    enough = story.bets >= max(least, 1)
+    labelled = story.last_bet is not None and _recent(story, story.last_bet, RECENT_STEPS, spans)
+    declared = [at for at in story.evaluations if at[1] < spans.get(at[0], -1)]
+    evaluated = len(declared) >= EVALUATIONS
+    # As old as twice the usual distance is not old: a benchmark may be run every hundred steps.
+    gap = max(RECENT_STEPS, 2 * (declared[-1][1] - declared[-2][1])) if evaluated else 0
+    recent = labelled or (evaluated and _recent(story, declared[-1], gap, spans))
+    newest = max([at[1] for at in (story.last_bet, *declared[-1:]) if at is not None], default=-1)
+    lacking = story.asked > 0 and story.unanswered > MISSING_SHARE * story.asked
+    enough = story.bets >= max(least, 1) and story.gold_differs
     gaps = [step for attempt, step in story.missing if attempt == story.attempt and step > story.last_step - 3]
     return {
         "monitor": Check(
@@ -123,11 +130,11 @@ def examine(story: Story, ages: Ages, *, impatient: bool = False) -> dict[str, C
             not live or ages.data <= patience,
             "the run has ended" if not live else f"the trainer was last heard of {_span(ages.data)} ago",
         ),
-        "gold": Check(enough and story.gold_differs, _about_gold(story, max(least, 1), enough)),
+        "gold": Check(not lacking and (enough or evaluated), _about_gold(story, max(least, 1), lacking, evaluated)),
         "gold_recent": Check(
             recent,
             f"newest gold is of step {newest}, the run is at {story.last_step}"
-            if story.last_bet
+            if newest >= 0
             else "no prompt group with gold that tells so far",
         ),
         "detectors": Check(
@@ -199,11 +206,40 @@ def ages(run: RunDirectory, story: Story) -> Ages:
     return Ages(max(0.0, now - newest), oldest, len(waiting), run.ended(last))
 
 
-def _about_gold(story: Story, least: int, enough: bool) -> str:
-    if enough and not story.gold_differs:
+def _recent(story: Story, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
+    """Whether what is known of a step still tells about the run as it is."""
+    return at[1] < spans.get(at[0], -1) and story.last_step - at[1] <= steps
+
+
+def _rests_on(story: Story) -> str:
+    """What a healthy verdict rests on."""
+    told = []
+    if story.labels or not story.evaluations:
+        newest = story.last_label[1] if story.last_label else -1
+        told.append(f"{story.about_labels}, newest at step {newest}")
+    if story.evaluations:
+        told.append(f"{len(story.evaluations)} evaluations, newest at step {story.evaluations[-1][1]}")
+    return " and ".join(told)
+
+
+def _about_gold(story: Story, least: int, lacking: bool, evaluated: bool) -> str:
+    enough = story.bets >= least
+    if enough and not story.gold_differs and not evaluated:
         return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
-    if enough:
-        return f"{story.bets} prompt groups with gold"
+    if lacking:
+        return (
+            f"{story.unanswered} of {story.asked} labels never came ({story.unanswered / story.asked:.0%}), and each "
+            "counts in favour of the run; mend the gold source: its errors are under Faults in --json"
+        )
+    if enough and story.gold_differs:
+        return f"{story.bets} {'audited pairs' if story.judges else 'prompt groups'} with gold"
+    if evaluated:
+        return f"{len(story.evaluations)} declared evaluations"
+    if story.gold is not None:
+        return (
+            f"no gold to judge by yet: {story.bets} audited pairs, the alarm needs {least}; {story.gold['name']} is "
+            "asked about prompts whose rewards differ, if completion= is passed to observe()"
+        )
     why = f"; {story.bad_gold} labels were outside [0, 1] and not used" if story.bad_gold else ""
     return (
         f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; "

@@ -7,23 +7,26 @@ starting again is reading the journal again. The parts themselves, and the bound
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tiltmeter.arrivals import Arrival, Ended, LiveArrivals, Opened, RecordedArrivals, Step, Trouble
+from tiltmeter.arrivals import FILES, Arrival, Ended, Evaluated, Labelled, LiveArrivals, Opened, Step, Trouble
+from tiltmeter.arrivals import RecordedArrivals as Recorded
 from tiltmeter.baseline import Baseline, Start, from_reference
 from tiltmeter.batches import join
 from tiltmeter.config import Config
 from tiltmeter.errors import StoreError
+from tiltmeter.gold.desk import Desk
 from tiltmeter.journal import Event, Journal, Tail, event, event_id, reading_event, readings_of, record_of
 from tiltmeter.lineage import lineage
 from tiltmeter.panel import Panel
-from tiltmeter.ranks import LOSSES, account, combined, expand, spans
-from tiltmeter.records import FLAGS, Alarm, Fault, RolloutBatch
-from tiltmeter.store import RunDirectory, StepFile
+from tiltmeter.ranks import LOSSES, account, combined, spans
+from tiltmeter.records import Alarm, Fault, Reading, RolloutBatch
+from tiltmeter.steps import closed_steps, contents, gather, stored
+from tiltmeter.store import RunDirectory
+
+NOT_PARTS = ("writer", "sampler")  # of faults that no part of the panel has made
 
 
 class Watch:
@@ -35,33 +38,45 @@ class Watch:
         config: Config,
         *,
         events: Path | None = None,
-        source: LiveArrivals | RecordedArrivals | None = None,
+        source: LiveArrivals | Recorded | None = None,
         strict: bool = False,
     ) -> None:
         self.run, self.config = run, config
         self.events = run.path / "events" if events is None else events
         self.source = LiveArrivals(run) if source is None else source
         self.panel = Panel(config, strict=strict)
+        self.desk: Desk | None = None
+        if config.gold is not None:
+            self.desk = Desk(
+                run, config.gold, config.gold_share, config.gold_steps, live=isinstance(self.source, LiveArrivals)
+            )
         self._digest = config.digest
         self._attempts: dict[int, Mapping[str, Any]] = {}
         self._first: dict[int, int] = {}  # first measured step by attempt
         self._current: int | None = None  # the attempt whose lineage the panel's folds have seen
+        self._now: tuple[int, int] | None = None  # the step that was measured last
         self._baseline: Baseline | None = None
         self._start = Start()
         self._fingerprint: str | None = None
         self._segment = 0
         self._told = ""  # what the journal says that steps are compared with
         self._losses: dict[tuple[int, int], tuple[int, ...]] = {}  # last known, by (attempt, rank)
+        self._begun = False  # a step is partly in the journal, and must be finished before anything else
         self._unread = self._read_reference()
         self.journal = self._restore()
 
     def poll(self) -> int:
-        """Handle whatever is ready; the number of steps measured."""
-        measured = 0
+        """Handle whatever is ready; the number of steps measured, labels settled and evaluations taken in."""
+        begun, self._begun = self._begun, False
+        handled = 0 if begun else self._settle()
         for arrival in self.source.poll():
+            if begun and isinstance(arrival, Evaluated):
+                continue  # it comes again: first what a monitor that was killed had begun to write down
             self.advance(arrival)
-            measured += isinstance(arrival, Step)
-        return measured
+            handled += isinstance(arrival, (Step, Evaluated))
+            begun = begun and not isinstance(arrival, (Step, Ended))
+            handled += 0 if begun else self._settle()
+        return handled
 
     def advance(self, arrival: Arrival) -> None:
         """Handle one arrival: every event it causes is on disk when this returns."""
@@ -72,23 +87,43 @@ class Watch:
                 made = self._step(arrival)
             case Ended():
                 made = self._ended(arrival)
+            case Labelled():
+                made = self._labelled(arrival)
+            case Evaluated():
+                made = self._evaluated(arrival)
             case Trouble(fault):
                 made = [event(fault, fault.attempt, fault.step, self._digest)]
         for item in made:
             self.journal.append(item)
             self.source.done(item)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether labels were asked for that may still come."""
+        return self.desk is not None and bool(self.desk.waiting)
+
+    def _settle(self) -> int:
+        """Ask for gold and settle the steps whose labels are complete; how many those were."""
+        settled = 0
+        for ready in self.desk.poll() if self.desk is not None else ():
+            if isinstance(ready, Fault):
+                self.advance(Trouble(ready))
+            else:
+                self.advance(Labelled(*ready))
+                settled += 1
+        return settled
+
     def close(self) -> None:
         self.journal.close()
 
     def _opened(self, arrival: Opened) -> list[Event]:
         self._attempts[arrival.attempt] = arrival.facts
-        data = {"state": "open", "facts": dict(arrival.facts), "config": self._digest, "detectors": self._promises()}
+        data = {"state": "open", "facts": dict(arrival.facts), "config": self._digest, **self._promises()}
         return [Event("attempt", arrival.attempt, -1, data, event_id("attempt", arrival.attempt, "open", self._digest))]
 
-    def _promises(self) -> list[dict[str, Any]]:
-        """What each detector promises, and the fewest bets after which it could speak."""
-        return [
+    def _promises(self) -> dict[str, Any]:
+        """What each detector promises, the fewest bets after which it could speak, and whose gold it speaks of."""
+        detectors = [
             {
                 "name": part.name,
                 "tier": part.tier,
@@ -98,55 +133,39 @@ class Watch:
             }
             for part in self.panel.detectors
         ]
+        return {"detectors": detectors, "gold": None if self.desk is None else self.desk.facts}
 
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
         resolved = self._enter(attempt, step)
-        made: list[Event] = []
-        batches: list[RolloutBatch] = []
-        hashes: dict[int, str] = {}
-        counters: dict[int, dict[str, Any]] = {}
-        unreadable = list(arrival.unreadable)
-        written = 0.0
-        facts: dict[str, Any] = {}
-        for file in arrival.files:
-            try:
-                batch, facts, digest = self._read(file)
-            except StoreError as error:
-                if arrival.sha256 is not None:
-                    raise
-                unreadable.append(file.rank)
-                fault = Fault(attempt, step, "file", f"{file.name}: {str(error)[:300]}")
-                made.append(event(fault, attempt, step, self._digest))
-                continue
-            batches.append(batch)
-            hashes[file.rank] = digest
-            counters[file.rank] = {**(facts.get("counters") or {}), "why": (facts.get("faults") or [""])[-1]}
-            written = max(written, float(facts.get("time", 0.0)))  # for display, and for calling a run stale
+        read = gather(self.run, arrival.files)
+        if arrival.sha256 is not None and read.unreadable:
+            raise StoreError(next(iter(read.unreadable.values())))
+        hashes = read.hashes
         if arrival.sha256 not in (None, combined(hashes)):
             raise StoreError(f"step {step} of attempt {attempt}: the files are not those that were measured")
-        told = account(counters)
+        faults = [Fault(attempt, step, "file", why) for why in read.unreadable.values()]
+        made = [event(fault, attempt, step, self._digest) for fault in faults]
+        told = account(read.counters)
         made += [event(alarm, attempt, step, self._digest) for alarm in resolved]
         made += self._lost(attempt, step, told)
         data: dict[str, Any] = {"ranks": spans(hashes), "sha256": combined(hashes), "missing": spans(arrival.missing)}
-        data |= {"unreadable": spans(unreadable), "rows": sum(map(len, batches)), "written": written, **told}
-        if batches:
-            batch = join(batches, shared_groups=facts.get("groups") == "shared")
+        unreadable = [*arrival.unreadable, *read.unreadable]
+        data |= {"unreadable": spans(unreadable), "rows": sum(map(len, read.batches)), "written": read.written, **told}
+        if read.batches:
+            batch = join(read.batches, shared_groups=read.shared)
             made += self._measure(batch)
-            data |= {"labels": _labels(batch), "unscored": _unscored(batch), "gold_differs": _gold_differs(batch)}
-            data |= {"segment": self._segment, "fingerprint": batch.fingerprint}
+            data |= {**contents(batch), "segment": self._segment, "fingerprint": batch.fingerprint}
+            warned = any(
+                item.kind == "alarm" and item.data["tier"] == "warning" and item.data["resolved"] is None
+                for item in made
+            )
+            drawn, failed = self._draw(batch, hashes, warned)
+            data |= drawn
+            made += failed
+        self._now = (attempt, step)
         made.append(Event("step_done", attempt, step, data, event_id("step_done", attempt, step, self._digest)))
         return made
-
-    def _read(self, file: StepFile) -> tuple[RolloutBatch, dict[str, Any], str]:
-        """A file of a step; if it was packed since it was listed, its packed copy."""
-        try:
-            return self.run.read(file)
-        except StoreError:
-            again = [other for other in self.run.find(file.attempt, file.step) if other.rank == file.rank]
-            if not again or again[0].path == file.path:
-                raise
-            return self.run.read(again[0])
 
     def _measure(self, batch: RolloutBatch) -> list[Event]:
         attempt, step = batch.attempt, batch.step
@@ -175,6 +194,63 @@ class Watch:
         if self._baseline is None:
             self._baseline = self._start.add(batch)
         return made
+
+    def _draw(self, batch: RolloutBatch, ranks: Iterable[int], warned: bool) -> tuple[dict[str, Any], list[Event]]:
+        """Choose what to ask gold about, once a step is measured; what `step_done` says of it."""
+        if self.desk is None:
+            return {}, []
+        try:
+            return self.desk.draw(batch, ranks, boost=warned), []
+        except (OSError, StoreError):
+            raise
+        except Exception as error:
+            if self.panel.strict:
+                raise
+            fault = Fault(batch.attempt, batch.step, "sampler", f"{type(error).__name__}: {str(error)[:200]}")
+            return {}, [event(fault, batch.attempt, batch.step, self._digest)]
+
+    def _labelled(self, arrival: Labelled) -> list[Event]:
+        """A step's labels are complete: its bets are placed, in the order in which they were drawn."""
+        assert self.desk is not None
+        attempt, step = arrival.attempt, arrival.step
+        closed = self.desk.close(attempt, step)
+        key = event_id("labels_closed", attempt, step, self._digest)
+        return self._late("labels_closed", attempt, step, closed.readings(), closed.facts, key)
+
+    def _evaluated(self, arrival: Evaluated) -> list[Event]:
+        told = arrival.evaluation
+        reading = Reading(told.attempt, told.step, f"eval.{told.name}", told.value, told.n)
+        data = {"note": "evaluation", "file": told.file, "name": told.name, "value": told.value, "n": told.n}
+        key = event_id("note", told.attempt, told.step, "evaluation", told.name, self._digest)
+        return self._late("note", told.attempt, told.step, [reading], data, key)
+
+    def _late(
+        self, kind: str, attempt: int, step: int, readings: list[Reading], facts: Mapping[str, Any], key: str
+    ) -> list[Event]:
+        """Readings that come after their step. Their own event is first: it fixes their place among all others."""
+        at = self._now or (attempt, step)
+        derived, made = self._fold_late(attempt, step, readings)
+        told = reading_event(attempt, step, readings, derived, self._digest).data
+        return [Event(kind, attempt, step, {**facts, "at": list(at), **told}, key), *made]
+
+    def _fold_late(self, attempt: int, step: int, readings: list[Reading]) -> tuple[list[Reading], list[Event]]:
+        """What late readings lead to: derived ones, and the events of their alarms and faults."""
+        abandoned = self._abandoned(attempt, step)
+        derived, alarms = self.panel.fold(readings, abandoned=abandoned, now=self._now)
+        if abandoned and self.panel.standing and self._current is not None:
+            # The run went back before this was known. What that resolves is resolved once all of it is known.
+            waiting = [] if self.desk is None else self.desk.waiting
+            if not any(self._abandoned(*key) for key in waiting):
+                alarms += self.panel.rewind(self._current, self._first[self._current])
+        at = self._now or (attempt, step)
+        made = [event(alarm, *at, self._digest) for alarm in alarms]
+        faults = self.panel.close_step(kind="late")
+        return derived, made + [event(fault, attempt, step, self._digest) for fault in faults]
+
+    def _abandoned(self, attempt: int, step: int) -> bool:
+        """Whether the run has gone back behind this step."""
+        limits = {} if self._current is None else lineage(self._current, self._attempts, self._first)
+        return step >= limits.get(attempt, -1)
 
     def _told_baseline(self, attempt: int, step: int) -> list[Event]:
         """Once per run, before the first comparison: what later steps are compared with."""
@@ -227,12 +303,14 @@ class Watch:
         if attempt == self._current:
             return []
         self._current = attempt
+        if self.desk is not None:
+            self.desk.rewind(attempt, step)
         self._start.rewind(step)
         self.panel.renew()
         limits = lineage(attempt, self._attempts, self._first)
         limits[attempt] = step
         past: dict[int, list[Event]] = {ancestor: [] for ancestor in limits}
-        for found, done in _steps(Tail(self.events).poll()):
+        for found, done in closed_steps(Tail(self.events).poll()):
             if done.seq < before and done.step < limits.get(done.attempt, -1) and found is not None:
                 past[done.attempt].append(found)
         for found in (item for items in past.values() for item in items):
@@ -241,44 +319,66 @@ class Watch:
 
     def _restore(self) -> Journal:
         """Everything remembered, from what the journal says; then a writing end that continues it."""
-        tail = Tail(self.events)
         seq, config, unfinished = 0, self._digest, set()
         faults: list[Fault] = []
         found: Event | None = None
         last: Event | None = None
-        for item in tail.poll():
+        owed: dict[str, Event] = {}  # what the last late readings led to, and was not met yet
+        for item in Tail(self.events).poll():
             seq, last = max(seq, item.seq + 1), item
             self.source.done(item)
             unfinished.add(item.id)
             config = item.data.get("config", config)
+            if self.desk is not None and item.kind != "step_done":
+                self.desk.recall(item)
             match item.kind:
+                case _ if owed.pop(item.id, None) is not None:
+                    continue
                 case "attempt":
                     if item.data["state"] == "open":
                         self._attempts[item.attempt] = item.data["facts"]
                     self._recall_losses(item)
-                case "reading":
-                    found = item
-                case "note" if item.data.get("note") == "baseline":
-                    self._told = item.data["source"]
-                case "fault" if item.data["part"] == "reference":
-                    self._unread = ""
-                case "fault" if item.data["part"] not in ("store", "file", "writer"):
-                    fault = record_of(item)
-                    assert isinstance(fault, Fault)
-                    faults.append(fault)
+                    self._begun = False
+                case "labels_closed" | "note" if "measured" in item.data:
+                    owed = {made.id: made for made in self._fold_late(item.attempt, item.step, readings_of(item))[1]}
+                case "fault" if item.data["part"] in FILES:
+                    pass
                 case "step_done":
                     self._recall(item, found, faults)
-                    found, faults, unfinished = None, [], set()
+                    if self.desk is not None:
+                        self.desk.recall(item)  # now, because an attempt is entered before its first step is drawn
+                    found, faults, owed, unfinished, self._begun = None, [], {}, set(), False
+                case _:
+                    self._begun = self._begun or item.data.get("note") != "config"
+                    found = item if item.kind == "reading" else found
+                    faults += self._recall_part(item)
+        if self.desk is not None:
+            self.desk.resume()
         journal = Journal(self.events, seq, unfinished)
+        for made in owed.values():
+            journal.append(made)
         if config != self._digest and last is not None:
             # Another version or other plug-ins from here on: a replay must know that one set of settings is not enough.
-            data = {"note": "config", "config": self._digest, "detectors": self._promises()}
-            key = event_id("note", "config", seq, self._digest)
+            data = {"note": "config", "config": self._digest, **self._promises()}
+            key = event_id("note", "config", journal.seq, self._digest)
             journal.append(Event("note", last.attempt, last.step, data, key))
         return journal
 
+    def _recall_part(self, item: Event) -> list[Fault]:
+        """Part of a step that was begun; the fault if it is one of the panel."""
+        if item.kind == "note" and item.data.get("note") == "baseline":
+            self._told = item.data["source"]
+        elif item.kind == "fault" and item.data["part"] == "reference":
+            self._unread = ""
+        elif item.kind == "fault" and item.data["part"] not in NOT_PARTS:
+            fault = record_of(item)
+            assert isinstance(fault, Fault)
+            return [fault]
+        return []
+
     def _recall(self, done: Event, found: Event | None, faults: list[Fault]) -> None:
         self._enter(done.attempt, done.step, before=done.seq)
+        self._now = (done.attempt, done.step)
         self._recall_losses(done)
         if found is None:
             return
@@ -286,51 +386,12 @@ class Watch:
         self.panel.fold(readings_of(found))
         self.panel.close_step(faults)
         if self._baseline is None and done.data["rows"]:
-            self._baseline = self._start.add(self._stored(done))
+            try:
+                batch = stored(self.run, done.attempt, done.step, done.data["ranks"])
+            except StoreError:
+                batch = None  # deleted since: later steps stand in
+            self._baseline = self._start.add(batch)
 
     def _recall_losses(self, item: Event) -> None:
         for rank, (*counts, _) in item.data.get("lost", {}).items():
             self._losses[item.attempt, int(rank)] = tuple(counts)
-
-    def _stored(self, done: Event) -> RolloutBatch | None:
-        """A measured step's rollouts again; None if they were deleted since."""
-        ranks = set(expand(done.data["ranks"]))
-        try:
-            read = [self.run.read(file) for file in self.run.find(done.attempt, done.step) if file.rank in ranks]
-        except StoreError:
-            return None
-        if len(read) < len(ranks):
-            return None
-        return join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")
-
-
-def _steps(events: Iterator[Event]) -> Iterator[tuple[Event | None, Event]]:
-    """Each closed step's readings (None if nothing could be read) and the event that closed it."""
-    found: Event | None = None
-    for item in events:
-        if item.kind == "reading":
-            found = item
-        elif item.kind == "step_done":
-            yield found, item
-            found = None
-
-
-def _labels(batch: RolloutBatch) -> int:
-    return 0 if batch.gold is None else int(np.isfinite(batch.gold).sum())
-
-
-def _gold_differs(batch: RolloutBatch) -> bool:
-    """Whether gold ever says something that the reward does not: the same function twice can never alarm."""
-    if batch.gold is None or batch.reward is None:
-        return batch.gold is not None
-    both = np.isfinite(batch.gold) & np.isfinite(batch.reward)
-    # Within rounding: a reward kept in float32 and the same numbers in float64 are one function.
-    return not np.allclose(batch.gold[both], batch.reward[both], rtol=1e-4, atol=1e-6)
-
-
-def _unscored(batch: RolloutBatch) -> dict[str, dict[str, int]]:
-    """How many rows of each column are not plain values, by reason."""
-    return {
-        column: {FLAGS[code]: int(count) for code, count in enumerate(np.bincount(codes)) if code and count}
-        for column, codes in batch.flags.items()
-    }

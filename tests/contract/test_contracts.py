@@ -5,21 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiltmeter import derived, detectors, instruments
+from tiltmeter import derived, detectors, instruments, journal
 from tiltmeter.baseline import Baseline
+from tiltmeter.batches import from_columns
 from tiltmeter.config import Config
 from tiltmeter.detectors import Detector
 from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.detectors.limit import Limit
+from tiltmeter.evaluations import Evaluation, declare
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.panel import readings
 from tiltmeter.records import Ragged, Reading, RolloutBatch
+from tiltmeter.store import RunDirectory
 from tiltmeter.testing import check_derived, check_detector, check_instrument, sample_batch
+from tiltmeter.watch import Watch
+
+#: Readings that no part of the panel takes: bets on audited labels, and whatever somebody declares as an evaluation.
+MADE_BY_THE_LOOP = ("gold.duel", "eval")
 
 
 def _title(part: Any) -> str:
@@ -87,7 +96,27 @@ def test_every_part_is_named_once_and_watches_what_exists() -> None:
     watched = {name for fold in config.derived for name in fold().watches}
     watched |= {name for detector in config.detectors for name in detector().watches}
     for name in watched:
-        assert any(name == known or name.startswith(f"{known}.") for known in names), f"nothing measures {name}"
+        known = any(name == one or name.startswith(f"{one}.") for one in (*names, *MADE_BY_THE_LOOP))
+        assert known, f"nothing measures {name}"
+
+
+def test_the_loop_makes_the_readings_that_no_part_of_the_panel_takes(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    attempt = run.open_attempt(launch="a", ranks=1, resume_step=None)
+    for step in range(30):
+        reward, texts = np.tile(np.linspace(0.0, 1.0, 8), 8), [f"answer {row % 8}" for row in range(64)]
+        run.write(from_columns(step, np.repeat(np.arange(8), 8), reward=reward, completion=texts, prompt=texts), 0, {})
+    run.close_rank(attempt, 0, {"seen": 30, "dropped": 0})
+    declare(run, Evaluation(attempt, 29, "held_out", 0.7, 200))
+    watch = Watch(run, Config.standard().judged_by(FunctionSource("checks.py:right", _right), 0.5))
+    watch.poll()
+    watch.close()
+    made = {name for event in journal.read(run.path / "events") for name in event.data.get("measured", {})}
+    assert {"gold.slope", "gold.duel", "eval.held_out"} <= made
+
+
+def _right(prompt: str, completion: str) -> float:
+    return 1.0 if completion > "answer 3" else 0.0
 
 
 def _at_the_limit(rng: np.random.Generator, name: str = "reward.dead_share", limit: float = 0.5) -> Iterator[Reading]:
@@ -98,9 +127,6 @@ def _at_the_limit(rng: np.random.Generator, name: str = "reward.dead_share", lim
 
 def _no_slope(rng: np.random.Generator) -> Iterator[Reading]:
     """Slope exactly zero with heavy-tailed rewards and mostly good gold, computed by the instrument itself."""
-    from tiltmeter.batches import from_columns
-    from tiltmeter.panel import readings
-
     slope = GoldSlope()
     group = np.repeat(np.arange(8), 8)
     for step in range(150):

@@ -39,10 +39,13 @@ attempts = st.builds(Attempt, st.integers(0, 6), st.integers(1, 7), st.integers(
 
 
 def eager() -> Config:
-    """Detectors that speak often, so that a few steps exercise their life cycle; promises are tested elsewhere."""
+    """Detectors that speak often, so that a few steps exercise their life cycle; promises are tested elsewhere.
+
+    The ledger lays little on its first steps: only an alpha above one, which promises nothing, makes it speak by then.
+    """
     standard = Config.standard()
     detectors = (
-        lambda: Ledger(alpha=0.9, block=2),
+        lambda: Ledger(alpha=1.2),
         lambda: Limit("reward.dead_share", 0.3, alpha=0.9, block=2),
         lambda: Limit("length.truncated_share", 0.2, alpha=0.9, block=2),
     )

@@ -23,9 +23,10 @@ from typing import Any, Literal
 
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
-from tiltmeter.config import Config
+from tiltmeter.config import GOLD_SHARE, Config, refuse_the_reward
 from tiltmeter.durable import sweep
 from tiltmeter.errors import AttachError
+from tiltmeter.evaluations import Evaluation, declare
 from tiltmeter.fingerprint import fingerprint as fingerprint_of
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
@@ -50,6 +51,9 @@ def open_run(
     weights: Sequence[float] | None = None,
     reference: Mapping[str, Any] | None = None,
     plugins: Sequence[str] = (),
+    gold: str | None = None,
+    gold_share: float = GOLD_SHARE,
+    steps: int | None = None,
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
     monitor: bool = True,
@@ -62,9 +66,11 @@ def open_run(
     given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
     `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
     policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
-    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `on_full="wait"`: rather
-    slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or fp16. `strict`: raise what would
-    otherwise be counted.
+    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: the function that
+    says what a completion is worth, as `file.py:function`; the monitor asks it about a `gold_share` of the rollouts,
+    and training never sees an answer. `steps`: how many optimiser steps are planned, so that labels may be spent where
+    the run seems to turn. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32
+    (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
     """
@@ -77,7 +83,7 @@ def open_run(
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
-    _try_plugins(plugins)
+    _try_parts(plugins, gold, gold_share, steps, rewards)
     compared = _reference(reference)
     rank = _from_environment("RANK", 0) if rank is None else rank
     ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
@@ -102,6 +108,11 @@ def open_run(
     command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", plugin]
+    if gold is not None:
+        file, _, function = gold.rpartition(":")
+        # Wherever the trainer goes: a monitor that is started again must find it.
+        command += ["--gold", f"{Path(file).resolve()}:{function}", "--gold-share", repr(float(gold_share))]
+        command += ["--gold-steps", str(int(steps))] if steps is not None else []
     process = Monitor(command, path / "monitor.log") if monitor and rank == 0 else None
     writer = Writer(
         run,
@@ -171,6 +182,27 @@ class Run:
                 raise
             self._writer.refuse(error)
 
+    def evaluate(self, step: int, value: float, n: int, name: str = "eval") -> None:
+        """Declare an evaluation: the mean score, from 0 to 1, of `n` held-out items at a step.
+
+        The monitor makes it the reading `eval.NAME`. One small file is written before this returns; like `observe`, it
+        raises only if the run was opened with `strict=True`, and says in the run what it could not keep. Of two under
+        one name and step the first stands.
+        """
+        if self._run is None or os.getpid() != self._pid:
+            return
+        try:
+            declare(self._run, Evaluation(self.attempt, int(step), name, float(value), int(n)))
+        except Exception as error:
+            if self.strict:
+                raise
+            log.warning("an evaluation at step %s was not stored: %s", step, error)
+            try:
+                why = f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}"
+                self._run.tell_trouble(self.attempt, self.rank, why)
+            except OSError:
+                pass  # the same disk; the warning was given
+
     def close(self) -> None:
         """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
         if self._writer is not None and self._open and os.getpid() == self._pid:
@@ -187,7 +219,7 @@ class Run:
         while True:
             verdict = view.now(impatient=True)
             stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
-            known = self._open or self.attempt in view.story.ended
+            known = (self._open or self.attempt in view.story.ended) and not view.story.unlabelled
             if (known and view.story.done.get(self.attempt, -1) >= stored) or time.monotonic() > deadline:
                 return verdict
             time.sleep(0.1)
@@ -245,15 +277,24 @@ class Monitor:
         self._released = True
 
 
-def _try_plugins(plugins: Sequence[str]) -> None:
+def _try_parts(
+    plugins: Sequence[str],
+    gold: str | None,
+    gold_share: float,
+    steps: int | None,
+    rewards: Sequence[Callable[..., Any]],
+) -> None:
     """What does not load or start must fail here, not in the monitor's log."""
     try:
-        if plugins:
-            _ = Config.standard(plugins).digest
+        if plugins or gold is not None:
+            config = Config.standard(plugins, gold=gold, gold_share=gold_share, gold_steps=steps)
+            _ = config.digest
+            refuse_the_reward(config.gold, rewards)
     except AttachError:
         raise
     except Exception as error:
-        raise AttachError(f"a plug-in cannot be used: {type(error).__name__}: {error}") from error
+        what = "a plug-in" if gold is None else "a plug-in or the gold function"
+        raise AttachError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
 
 
 def _reference(columns: Mapping[str, Any] | None) -> RolloutBatch | None:

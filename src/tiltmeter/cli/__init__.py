@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from tiltmeter.cli import demo, doctor, pack, phrases, purge, replay, show, verify, watch
+from tiltmeter.cli import demo, doctor, lab, pack, phrases, purge, replay, show, verify, watch
 from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 
@@ -32,6 +32,7 @@ app.command("verify", rich_help_panel=AFTER)(verify.verify)
 app.command("pack", rich_help_panel=AFTER)(pack.pack)
 app.command("purge", rich_help_panel=AFTER)(purge.purge)
 app.command("demo", rich_help_panel=PROVE)(demo.demo)
+app.add_typer(lab.app, name="lab", rich_help_panel=PROVE)
 
 
 def main() -> None:

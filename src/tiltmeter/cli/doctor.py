@@ -27,7 +27,6 @@ EXTRAS = {
     "dashboard": (("starlette", "uvicorn", "duckdb", "datasketches"), "the live page (planned)"),
     "judge": (("httpx",), "gold from a judge endpoint (planned)"),
     "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
-    "lab": (("scipy",), "the proving ground (planned)"),
 }
 BASE = ("numba", "numpy", "pyarrow", "rich", "typer")
 TOOLS = {"bwrap": ("code verifiers in a sandbox (planned)", "apt-get install bubblewrap")}

@@ -35,7 +35,7 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
     reproduced = True
     if not result.recorded:
         note.out("This run had no record: measured for the first time, nothing to compare.")
-    elif then != {config.digest}:
+    elif then != {result.digest}:
         note.out("Recorded with other settings: events are not compared, the verdict below is of these settings.")
     elif result.difference is None:
         note.out(f"Reproduced: {len(result.events)} events, each as recorded.")

@@ -43,7 +43,8 @@ def screen(
         terminal(run.path.name, 30),
         f" · attempt {story.attempt if story.attempt is not None else '-'} · step {story.last_step} · {live} ",
     )
-    foot = Text(f" {story.rows:,} completions · {story.labels:,} gold labels ", style="dim")
+    labels = visible(story.about_labels) if story.judges else f"{story.labels:,} gold labels"
+    foot = Text(f" {story.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, story, events)]
     body += [Text(), readings_table(events, story, rows)]
@@ -72,6 +73,7 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
         lines.append(
             f"Raised at step {first.step}; the push turned between step {first.onset_low} and {first.onset_high}."
         )
+    lines += gold_source(story)
     lines += gold_peak(events, story, alarmed=bool(verdict.alarms))
     lines += stock_phrases(events, story)
     lost, seen = story.lost
@@ -103,6 +105,20 @@ def unseen(story: Story) -> list[tuple[str, list[str]]]:
         # Nobody has to pass gold_chance: it is 1 where gold is given.
         found.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
     return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+def gold_source(story: Story) -> list[str]:
+    """Whom the alarm speaks for, and how much of what was asked of it never came."""
+    if story.gold is None:
+        return []
+    lines = [f"Gold is {story.gold['identity']}: alarms speak of it and of nothing else."]
+    if story.unanswered:
+        lines.append(f"{story.unanswered} of {story.asked} labels never came; each counts in favour of the run.")
+    if story.rejected:
+        lines.append(f"{story.rejected} answers without a request before them were rejected.")
+    if story.unlabelled:
+        lines.append(f"Labels of {len(story.unlabelled)} steps are still to come.")
+    return lines
 
 
 def gold_peak(events: Sequence[Event], story: Story, *, alarmed: bool, window: int = 5) -> list[str]:
@@ -268,6 +284,11 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "steps": story.steps,
             "completions": story.rows,
             "labels": story.labels,
+            "gold": None if story.gold is None else dict(story.gold),
+            "asked": story.asked,
+            "unanswered": story.unanswered,
+            "rejected": story.rejected,
+            "evaluations": len(story.evaluations),
             "checks": {name: asdict(check) for name, check in verdict.checks.items()},
             "alarms": [asdict(alarm) for alarm in verdict.alarms],
             "warnings": [asdict(alarm) for alarm in verdict.warnings],

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
-from tiltmeter.config import Config
+from tiltmeter.config import GOLD_SHARE, Config
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor import follow
 from tiltmeter.store import RunDirectory
@@ -30,9 +30,30 @@ Plugins = Annotated[
 ]
 
 
+Gold = Annotated[
+    str | None,
+    typer.Option(
+        "--gold", help="The function that says what a completion is worth: file.py:function.", metavar="FILE:FUNCTION"
+    ),
+]
+GoldShare = Annotated[
+    float, typer.Option("--gold-share", help="How many of the rollouts it is asked about.", metavar="SHARE")
+]
+
+GoldSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--gold-steps", help="How many optimiser steps are planned; labels may then be spent in advance.", metavar="N"
+    ),
+]
+
+
 def watch(
     run: Run,
     plugin: Plugins = None,
+    gold: Gold = None,
+    gold_share: GoldShare = GOLD_SHARE,
+    gold_steps: GoldSteps = None,
     json: Json = False,
     plain: Plain = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
@@ -46,12 +67,15 @@ def watch(
     """
     directory = RunDirectory(run)
     directory.identity()
-    config = Config.standard(plugin or ())
+    config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         follow(directory, config, parent=attached)
         return
     view = Look(directory)
+    view.now()
+    if gold is None and view.story.gold is not None and view.story.attempt not in view.story.ended:
+        sys.stderr.write(f"Watching without gold; this run was judged by {view.story.gold['name']}: see --gold.\n")
     on_screen = sys.stdout.isatty() and not (json or plain)
     console = Console(highlight=False, markup=False)
     canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None

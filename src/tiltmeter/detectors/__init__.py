@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from tiltmeter.detectors.departure import calibrated
 from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.detectors.limit import Limit
 from tiltmeter.records import Alarm, Reading, Tier
@@ -16,7 +17,8 @@ class Detector(Protocol):
 
     Tier "alarm": a proved bound `alpha` per run; its state goes on through rewinds, of which it is told by
     `rewind(attempt, step)` if it has that method. Tier "warning": everything else;
-    its state follows the current lineage of attempts. The `repr` of a fresh detector states its settings.
+    its state follows the current lineage of attempts. The `repr` of a fresh detector states its settings. A name in
+    `watches` may end in `.*`: every reading of that kind.
     """
 
     name: str
@@ -32,4 +34,9 @@ BUILTIN: tuple[Callable[[], Detector], ...] = (
     Ledger,
     partial(Limit, "reward.dead_share", 0.8),
     partial(Limit, "length.truncated_share", 0.3),
+    calibrated("policy.kl.k3", "up", "fast honest learning, or a higher learning rate"),
+    calibrated("policy.entropy", "down", "a verifiable task that is being mastered"),
+    calibrated("length.mean", "up", "harder prompts, or reasoning that helps"),
+    calibrated("reward.mean", "up", "something was learnt at once, or the prompts became easier"),
+    calibrated("reward.spread", "down", "prompts that are mastered", fewest=32),  # groups, not rollouts
 )

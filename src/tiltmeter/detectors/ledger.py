@@ -1,25 +1,39 @@
-"""The alarm: the reward's own advantages push gold down, with a proved bound on ever crying wolf."""
+"""The alarm: the reward's own advantages push gold down, or gold has fallen, with a bound on ever crying wolf."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
+import numpy as np
+
 from tiltmeter.records import Alarm, Reading, Tier
 from tiltmeter.stats.betting import share_of
-from tiltmeter.stats.sequential import Bets
+from tiltmeter.stats.changepoint import turn
+from tiltmeter.stats.levels import LevelTest
+from tiltmeter.stats.purse import Purse
+
+WORDS = {
+    "gold.slope": "the reward pushes gold down",
+    "gold.duel": "answers are worse than they were",
+}
+ENTRUSTED = 0.5  # of the cash, put on an evaluation series when it is first heard of
 
 
 @dataclass
 class Ledger:
-    """Bets against "the slope of gold along the reward is not negative", one factor per audited group.
+    """Bets against "gold is not being lost", with one purse for the whole run.
 
-    Promise: while E[u | past] >= 0 at every step, the chance of any alarm in the run, over all attempts and however
-    often it is looked at, is at most `alpha`. u are the values of `gold.slope`, in the order they were logged. Void if
-    gold is the reward itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves
-    [0, 1]. The claim is about the gold source, not about people. Observations of abandoned attempts stay in: a rewind
-    does not give a second chance. An alarm resolves when the run is rolled back to its onset or before; re-arming then
-    spends the next part of `alpha`.
+    Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
+    against one of the best stretch so far; and each declared evaluation `eval.*`, its level now against earlier ones.
+
+    Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
+    -`tolerance`, and no evaluation's true level below an earlier one by more than `tolerance`), the chance of any alarm
+    in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
+    itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
+    about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
+    chance. An alarm resolves when the run is rolled back to its onset or before; re-arming then spends the next part of
+    `alpha`.
 
     >>> ledger = Ledger()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
@@ -29,48 +43,69 @@ class Ledger:
     """
 
     alpha: float = 0.01
-    block: int = 20  # steps between instalments of the bet
+    tolerance: float = 0.01  # of gold, for duels: stored answers are a sample, and a plateau is not a loss
     name: str = field(default="ledger", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
-    watches: tuple[str, ...] = field(default=("gold.slope",), init=False, repr=False)
+    watches: tuple[str, ...] = field(default=("gold.slope", "gold.duel", "eval.*"), init=False, repr=False)
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
-    _bets: Bets = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._bets = Bets(self.block)
+    _purse: Purse = field(default_factory=Purse, init=False, repr=False)
+    _levels: dict[str, tuple[float, LevelTest]] = field(default_factory=dict, init=False, repr=False)
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
+    _settled: list[float] = field(default_factory=list, init=False, repr=False)  # evaluations that ended with a rewind
+    _begun: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # first step of later attempts
 
     @property
     def least(self) -> int:
-        """The fewest audited groups that could raise a first alarm, each as bad as it can be."""
-        worst, count = Bets(self.block), 0
+        """The fewest audited groups that could raise a first alarm, each as bad as it can be, one per step."""
+        worst = Purse()
+        count = 0
         while not count or worst.evidence < log(1.0 / share_of(self.alpha, 1)):
-            worst, count = Bets(self.block), count + 1
-            worst.place(0, (-1.0,) * count)
+            worst.place("gold.slope", count, (-1.0,))
+            count += 1
         return count
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the odds against a healthy run."""
+        return float(np.logaddexp.reduce([self._purse.evidence, *self._settled, *self._evaluated().values()]))
+
+    def _evaluated(self) -> dict[str, float]:
+        """Logarithms of what stands on each evaluation."""
+        return {name: money + level.evidence for name, (money, level) in self._levels.items()}
 
     def rewind(self, attempt: int, step: int) -> Alarm | None:
         """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
+        if attempt not in self._begun:
+            self._begun[attempt] = step
+            self._settle(step)
         if self._open is None or attempt == self._open.attempt or step > self._open.onset:
             return None
         resolved = replace(self._open, resolved=step)
         self._open = None
         self._arming += 1
-        self._bets = Bets(self.block)
+        self._purse, self._levels, self._settled = Purse(), {}, []
         return resolved
 
     def update(self, reading: Reading) -> Alarm | None:
         if self._open is not None:
             return None
-        self._bets.place(reading.step, reading.values)
+        if reading.name.startswith("eval."):
+            self._evaluate(reading)
+        else:
+            slack = self.tolerance if reading.name == "gold.duel" else 0.0
+            self._purse.place(reading.name, reading.step, [(u + slack) / (1.0 + slack) for u in reading.values])
         threshold = log(1.0 / share_of(self.alpha, self._arming))
-        if self._bets.evidence < threshold:
+        if not self.evidence >= threshold:
             return None
-        # Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
-        onset, low, high = (min(step, reading.step) for step in self._bets.turned())
+        name = self._purse.richest
+        levels = self._evaluated()
+        if levels and max(levels.values()) > self._purse.held(name):
+            name = max(levels, key=lambda series: levels[series])
+        onset, low, high = (min(step, reading.step) for step in self._turned(name))
         self._open = Alarm(
             attempt=reading.attempt,
-            name=reading.name,
+            name=name,
             detector=self.name,
             tier=self.tier,
             direction="down",
@@ -79,10 +114,48 @@ class Ledger:
             onset=onset,
             onset_low=min(low, onset),
             onset_high=max(high, onset),
-            evidence=self._bets.evidence,
+            evidence=self.evidence,
             threshold=threshold,
-            summary=f"the reward pushes gold down since about step {onset} "
-            f"(odds {exp(min(self._bets.evidence, 50.0)):.0f} to 1; "
+            summary=f"{WORDS.get(name, f'{name} has fallen')} since about step {onset} "
+            f"(odds {exp(min(self.evidence, 50.0)):.0f} to 1; "
             f"a healthy run alarms with chance at most {self.alpha:g})",
         )
         return self._open
+
+    def _evaluate(self, reading: Reading) -> None:
+        """Bet on an evaluation, unless one of a later step is known or the run has gone back behind it.
+
+        A level must not fall from one evaluation to the next. Of two that come in the wrong order, or of one that the
+        run has left, nobody says so.
+        """
+        name, at = reading.name, (reading.attempt, reading.step)
+        left = any(attempt > at[0] and step <= at[1] for attempt, step in self._begun.items())
+        if left or at <= self._newest.get(name, (-1, -1)):
+            return
+        self._newest[name] = at
+        if name not in self._levels:
+            # Decided by the number of series, before this one's values count. All together leave a third of the cash.
+            number = 1 + len(self._levels) + len(self._settled)
+            self._levels[name] = (self._purse.entrust(ENTRUSTED / number**2), LevelTest(self.tolerance))
+        self._levels[name][1].place(reading.step, reading.value, reading.n)
+
+    def _settle(self, step: int) -> None:
+        """End the bets on evaluations that go beyond a step the run goes back to: a level may be lower there.
+
+        What they came to stays evidence; a later evaluation of that name begins a new series.
+        """
+        for name in [name for name in self._levels if self._newest[name][1] >= step]:
+            money, level = self._levels.pop(name)
+            self._settled.append(money + level.evidence)
+
+    def _turned(self, name: str) -> tuple[int, int, int]:
+        """When the mean turned, with an interval: from the slopes if there are any, apart from the bet.
+
+        Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
+        """
+        table = self._purse.tables.get("gold.slope") or self._purse.tables.get(name)
+        if table is None:
+            good, fell = self._levels[name][1].fell()
+            return fell, good, fell
+        onset, low, high = (table.steps[index] for index in turn(np.array(table.means)))
+        return onset, low, high

@@ -1,0 +1,148 @@
+"""What each part of the alarm buys: variants of sampler and bets on the same development runs and labels.
+
+    python benchmarks/variants.py [--runs 24] [--json]
+
+A variant changes constants of `gold/sampler.py` and `stats/purse.py`, or replaces the bet. Held-out families have no
+part in it. Smooth development hacks; α = 1 % per run, 2 % of rollouts labelled; a miss counts as all that was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from record import RESULTS
+from tiltmeter.detectors import ledger
+from tiltmeter.gold import sampler
+from tiltmeter.lab.families import FAMILIES, split
+from tiltmeter.lab.play import play
+from tiltmeter.lab.simulate import Trace, simulate
+from tiltmeter.lab.truth import Truth
+from tiltmeter.stats import purse
+from tiltmeter.stats.sequential import Bets
+
+SEED = 11
+
+
+class Instalments:
+    """The bets as they were: whole money in instalments 1 / (j (j + 1)) every 20 steps, on each table half of it."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Any] = {}
+        self.bets: dict[str, Bets] = {}
+
+    def place(self, name: str, step: int, us: list[float]) -> None:
+        self.bets.setdefault(name, Bets(20)).place(step, us)
+        table = self.tables.setdefault(name, purse.Table())
+        table.steps.append(step)
+        table.means.append(float(np.mean(us)) if len(us) else 0.0)
+
+    def held(self, name: str) -> float:
+        return self.bets[name].evidence - float(np.log(2.0))
+
+    @property
+    def evidence(self) -> float:
+        return float(np.logaddexp.reduce([self.held(name) for name in self.bets]))
+
+    @property
+    def richest(self) -> str:
+        return max(self.bets, key=self.held)
+
+
+#: Name, what is changed in the sampler, in the purse, and the note. The first is what is shipped.
+VARIANTS: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
+    ("shipped", {}, {}, ""),
+    ("even rate", {"FLOOR": 1.0, "ADVANCE": 0.0}, {}, "labels spread evenly over the run"),
+    ("even rate, instalments", {"FLOOR": 1.0, "ADVANCE": 0.0}, {"Purse": Instalments}, "the alarm before decision 11"),
+    ("instalments", {}, {"Purse": Instalments}, "the sampler alone, with the bets as they were"),
+    ("no duels", {"DUELS": 0.0}, {}, "duels only where groups are dead"),
+    ("more duels", {"DUELS": 0.3}, {}, ""),
+    ("no advance", {"ADVANCE": 0.0}, {}, "never more than has accrued"),
+    ("whole plan in advance", {"ADVANCE": 1.0}, {}, "all labels may be spent at the first suspicion"),
+    ("low floor", {"FLOOR": 0.05}, {}, ""),
+    ("high floor", {"FLOOR": 0.5}, {}, ""),
+    ("spends faster", {"SPEND": 0.4}, {}, ""),
+    ("spends slower", {"SPEND": 0.05}, {}, ""),
+    ("suspects any fall", {"HARM": 0.0}, {}, "spends as soon as the slope may be below zero"),
+    ("suspects deep falls", {"HARM": -0.15}, {}, ""),
+    ("lays money evenly", {}, {"EAGER": 0.02, "LEAST": 0.02}, "2 % of the cash per step, whatever is believed"),
+    ("lays half at once", {}, {"EAGER": 0.5}, ""),
+    ("all stakes alike", {}, {"WIDTH": 10.0}, "no aim at the stake that grows fastest"),
+)
+
+
+@contextmanager
+def changed(module: Any, values: dict[str, Any]) -> Iterator[None]:
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
+
+
+def hacks(runs: int) -> list[tuple[str, Trace, Truth]]:
+    """Smooth development runs that are hacks."""
+    families, updates = split("dev")
+    found = []
+    for family in families:
+        if family.kind != "hack" or family.cliff:
+            continue
+        for index in range(runs):
+            trace = simulate(
+                FAMILIES[family.name].world(SEED, index, updates[index % len(updates)]), SEED * 1000 + index
+            )
+            truth = Truth.of(trace.gold, trace.slope)
+            if truth.kind == "hack":
+                found.append((family.name, trace, truth))
+        print(f"{family.name} made", file=sys.stderr)
+    return found
+
+
+def measured(made: list[tuple[str, Trace, Truth]]) -> dict[str, float]:
+    regrets: list[float] = []
+    by: dict[str, list[bool]] = {}
+    labels: list[int] = []
+    for index, (family, trace, truth) in enumerate(made):
+        played = play(trace, index)
+        alarm = None if played.alarm is None else played.alarm.step
+        regrets.append(truth.regret(trace.gold, alarm))
+        by.setdefault(family, []).append(alarm is not None)
+        if alarm is not None:
+            labels.append(played.labels)
+    return {
+        "detection_worst": round(min(float(np.mean(found)) for found in by.values()), 3),
+        "regret_median": round(float(np.median(regrets)), 4),
+        "regret_p90": round(float(np.quantile(regrets, 0.9)), 4),
+        "labels_median": round(float(np.median(labels))) if labels else 0,
+        "runs": len(made),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=24, help="of each family")
+    parser.add_argument("--json", action="store_true", help="write benchmarks/results/variants.json")
+    asked = parser.parse_args()
+    made = hacks(asked.runs)
+    rows = []
+    for name, spends, bets, note in VARIANTS:
+        replaced = {key: value for key, value in bets.items() if key == "Purse"}
+        constants = {key: value for key, value in bets.items() if key != "Purse"}
+        with changed(sampler, spends), changed(purse, constants), changed(ledger, replaced):
+            rows.append({"variant": name, **measured(made), "note": note})
+        print(json.dumps(rows[-1]), flush=True)
+    if asked.json:
+        (RESULTS / "variants.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

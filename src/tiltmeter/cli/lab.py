@@ -1,0 +1,208 @@
+"""`tiltmeter lab`: make runs whose truth is known, score every alarm on them, and publish what came out."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from tiltmeter.cli.show import Json
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.lab import campaign
+from tiltmeter.lab import report as reports
+from tiltmeter.lab.score import score as scored
+from tiltmeter.lab.settled import RECORDED, Thresholds, compact, expand, recorded
+from tiltmeter.lab.world import load
+
+app = typer.Typer(
+    help="The proving ground: worlds whose truth is known, and how well every alarm does in them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+SPLITS = ("dev", "calibration", "heldout")
+
+Split = Annotated[str | None, typer.Option(help="A set of families: dev, calibration or heldout.", metavar="NAME")]
+Worlds = Annotated[str | None, typer.Option(help="Worlds of your own instead.", metavar="FILE.py:NAME")]
+Families = Annotated[str | None, typer.Option(help="Only these, with commas.", metavar="A,B")]
+Runs = Annotated[int, typer.Option(help="How many runs of each family.", min=1, metavar="N")]
+Seed = Annotated[int, typer.Option(help="Another seed makes other runs of the same families.", min=0)]
+Out = Annotated[Path | None, typer.Option(help="Keep the runs here, and go on from those it has.", metavar="FOLDER")]
+Workers = Annotated[int, typer.Option(help="Processes; 0 = one for each core.", min=0)]
+Record = Annotated[Path | None, typer.Option(help="Also write the compact record, as committed.", metavar="FILE")]
+Recorded = Annotated[str | None, typer.Option(help="A recorded campaign: heldout, dev, ...", metavar="NAME")]
+Place = Annotated[Path | None, typer.Argument(help="A folder of `run --out`, or a file of `run --record`.")]
+Into = Annotated[Path, typer.Option(help="Where tables and plots go.", metavar="FOLDER")]
+
+
+@app.command()
+def run(
+    split: Split = None,
+    worlds: Worlds = None,
+    families: Families = None,
+    runs: Runs = 20,
+    seed: Seed = 0,
+    out: Out = None,
+    workers: Workers = 0,
+    record: Record = None,
+    json: Json = False,
+) -> None:
+    """Make runs, let every method watch them, and print how each did.
+
+    Example: tiltmeter lab run --split heldout --runs 20 --seed 7
+
+    Thresholds of the baselines are those of the recorded campaign of the same split; where there is none, they are
+    taken from these very runs. Exit code: 0 scored, 2 could not.
+    """
+    split = split or ("" if worlds else "dev")
+    chosen, updates = members(split, worlds, families)
+    facts = {
+        "split": split,
+        "date": datetime.now(UTC).date().isoformat(),
+        "commands": [said(split, worlds, families, runs, seed)],
+    }
+    with folder(out) as place, progress() as told:
+        lines = campaign.run(
+            chosen,
+            updates,
+            runs,
+            seed,
+            place,
+            workers or len(os.sched_getaffinity(0)),
+            told,
+            worlds=worlds or "",
+            facts=facts,
+        )
+        facts = campaign.facts_of(place)
+    if record:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_bytes(compact(lines, facts=facts))
+    show(facts, scored(lines, thresholds(split)), json)
+
+
+@app.command()
+def score(place: Place = None, split: Recorded = None, json: Json = False) -> None:
+    """Score a campaign that was made before: one that comes with the package, or one of yours.
+
+    Example: tiltmeter lab score --split heldout
+
+    Makes no run. Exit code: 0 scored, 2 there is no such campaign.
+    """
+    facts, limits, lines = kept(place, split)
+    show(facts, scored(lines, limits), json)
+
+
+@app.command()
+def report(place: Place = None, split: Recorded = None, out: Into = Path("docs/detectors")) -> None:
+    """Write the tables (Markdown) and plots (SVG) of a campaign that was made before.
+
+    Example: tiltmeter lab report --split heldout --out report
+
+    One run of each family is simulated again for its curves. Exit code: 0 written, 2 could not.
+    """
+    facts, limits, lines = kept(place, split)
+    for path in reports.write(out, facts, lines, limits):
+        typer.echo(path)
+
+
+def members(split: str, worlds: str | None, families: str | None) -> tuple[list[str], list[str]]:
+    """The families and update rules that were asked for."""
+    if split and worlds:
+        raise AttachError("give --split or --worlds, not both")
+    if worlds:
+        there, updates = [family for family, _ in load(worlds)], [""]
+    else:
+        there, updates = campaign.members(split)
+    wanted = [name.strip() for name in families.split(",")] if families else there
+    if unknown := [name for name in wanted if name not in there]:
+        raise AttachError(f"{', '.join(unknown)}: not in {worlds or split}, which has {', '.join(there)}")
+    return wanted, updates
+
+
+def thresholds(split: str) -> Thresholds | None:
+    """Those of the recorded campaign, so that a slice is judged by limits that its own runs had no part in."""
+    return recorded(split)[1] if split and (RECORDED / f"{split}.jsonl.gz").is_file() else None
+
+
+def kept(place: Path | None, split: str | None) -> tuple[dict[str, Any], Thresholds | None, list[dict[str, Any]]]:
+    """A campaign's facts, thresholds and lines, wherever it is kept."""
+    if (place is None) == (split is None):
+        raise AttachError("name one campaign: --split heldout, or a folder that `tiltmeter lab run --out` made")
+    if split is not None:
+        return recorded(split)
+    assert place is not None
+    if place.is_dir():
+        facts = campaign.facts_of(place)
+        return facts, thresholds(facts.get("split", "")), list(campaign.finished(place).values())
+    if not place.is_file():
+        raise StoreError(f"{place} is neither a campaign's folder nor a record")
+    return expand(place.read_bytes())
+
+
+def said(split: str, worlds: str | None, families: str | None, runs: int, seed: int) -> str:
+    """The command that makes the same runs again; where they are kept and by how many processes is left out."""
+    words = ["tiltmeter", "lab", "run"]
+    words += ["--split", split] if split else []
+    words += ["--worlds", f"{Path((worlds or '').rpartition(':')[0]).name}:{(worlds or '').rpartition(':')[2]}"] * bool(
+        worlds
+    )
+    words += ["--families", families] if families else []
+    return shlex.join([*words, "--runs", str(runs), "--seed", str(seed)])
+
+
+@contextmanager
+def folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-lab-") as made:
+        yield Path(made)
+
+
+@contextmanager
+def progress() -> Iterator[campaign.Progress]:
+    """A bar on standard error, which leaves standard output to the figures; in a log, a line for every twentieth."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        yield lambda done, total, _: console.out(f"{done} of {total} runs") if _twentieth(done, total) else None
+        return
+    columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("runs", total=None)
+
+        def told(done: int, total: int, family: str) -> None:
+            bar.update(task, completed=done, total=total, description=family or "runs")
+
+        yield told
+
+
+def _twentieth(done: int, total: int) -> bool:
+    return done == total or 20 * done // total > 20 * (done - 1) // total
+
+
+def show(facts: Mapping[str, Any], figures: Mapping[str, Any], json: bool) -> None:
+    if json:
+        typer.echo(json_module.dumps({"facts": facts, **figures}, indent=1, allow_nan=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for title, rows in reports.summary(facts, figures, narrow=True):
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        console.print(Text(title, "bold"))
+        for number, row in enumerate(rows):
+            cells = [
+                cell.rjust(width) if column else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            console.print(Text("  ".join(cells).rstrip(), "" if number else "dim"))
+        console.print()

@@ -1,0 +1,220 @@
+"""What was asked and what was answered, on disk: one request file per step, written first, and one file per answer.
+
+A file is whole or absent and is never replaced, so the first answer stands, whoever else wants to give one. An answer
+names the request it was made for by its hash: what was there before anybody asked cannot count. Nothing here holds
+text of the policy, only row numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.durable import entries, publish, sync_folder
+from tiltmeter.errors import StoreError
+from tiltmeter.gold.sampler import Bet, Row
+from tiltmeter.store import RunDirectory
+
+WHY_LIMIT = 200  # characters of a reason that are kept
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that was asked about one step: the bets, what the choice was made with, and the sampler's state after it."""
+
+    attempt: int
+    step: int
+    ranks: tuple[tuple[int, int], ...]  # whose files the row numbers count, as runs of neighbours
+    seed: str  # of the choice; `generator` makes it again
+    source: Mapping[str, str]  # name and identity
+    share: float  # of rollouts that labels may be bought for
+    state: Mapping[str, Any]
+    bets: tuple[Bet, ...]
+    paid: tuple[float | None, ...]  # reward by label, where the row is of this step
+    time: float = 0.0  # when it was asked, for the time-out alone
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Each rollout to be labelled once, in the order of the bets; its position is the number of its label."""
+        return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of everything but the time: equal where the same choice was made from the same past."""
+        return hashlib.sha256("\n".join(self._lines()).encode()).hexdigest()
+
+    def label_id(self, number: int) -> str:
+        return f"{self.attempt}-{self.step}-{number}"
+
+    def lines(self) -> bytes:
+        """The file: one line about the step, then one per bet."""
+        head, *bets = self._lines()
+        return "\n".join([f'{head[:-1]}, "time": {self.time!r}}}', *bets, ""]).encode()
+
+    def _lines(self) -> list[str]:
+        numbers = {row: number for number, row in enumerate(self.rows)}
+        head = {"attempt": self.attempt, "step": self.step, "bets": len(self.bets), "ranks": self.ranks}
+        head |= {"seed": self.seed, "source": dict(self.source), "share": self.share, "state": self.state}
+        lines = [json.dumps(head, allow_nan=False)]
+        for bet in self.bets:
+            line: dict[str, Any] = {"purpose": bet.purpose, "weight": bet.weight, "chance": bet.chance}
+            for side, row in (("up", bet.up), ("down", bet.down)):
+                number = numbers[row]
+                line[side] = {"id": self.label_id(number), "row": row, "reward": self.paid[number]}
+            lines.append(json.dumps(line, allow_nan=False))
+        return lines
+
+    @classmethod
+    def parse(cls, text: bytes) -> Asked:
+        head, *lines = (json.loads(line) for line in text.splitlines())
+        if len(lines) != head["bets"]:
+            raise ValueError(f"{len(lines)} bets, not {head['bets']}")
+        bets = tuple(
+            Bet(line["purpose"], tuple(line["up"]["row"]), tuple(line["down"]["row"]), line["weight"], line["chance"])
+            for line in lines
+        )
+        paid: dict[Row, float | None] = {}
+        for bet, line in zip(bets, lines, strict=True):
+            paid |= {bet.up: line["up"]["reward"], bet.down: line["down"]["reward"]}
+        asked = cls(
+            int(head["attempt"]), int(head["step"]), tuple(map(tuple, head["ranks"])), head["seed"], head["source"],
+            float(head["share"]), head["state"], bets, (), float(head["time"]),
+        )  # fmt: skip
+        return replace(asked, paid=tuple(paid[row] for row in asked.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One answer: a number in [0, 1], or None and why there is none."""
+
+    value: float | None
+    why: str = ""
+
+
+def generator(run_id: str, attempt: int, step: int) -> tuple[str, np.random.Generator]:
+    """The randomness of one step's choice, from the run's identity alone: anybody can make the choice again.
+
+    >>> one, two = generator("f8b7", 0, 12), generator("f8b7", 0, 12)
+    >>> one[0] == two[0], one[1].random() == two[1].random(), generator("f8b7", 0, 13)[0] == one[0]
+    (True, True, False)
+    """
+    seed = hashlib.sha256(f"{run_id}/{attempt}/{step}".encode()).hexdigest()[:32]
+    return seed, np.random.Generator(np.random.Philox(key=int(seed, 16)))
+
+
+def record(run: RunDirectory, asked: Asked) -> None:
+    """Make a step's requests durable. Called before anybody is asked."""
+    path = _requests(run, asked.attempt, asked.step)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sync_folder(path.parent.parent)
+        sync_folder(run.path)
+    publish(path, [asked.lines()])
+
+
+def recorded(run: RunDirectory, attempt: int, step: int) -> Asked | None:
+    """What was asked about a step, or None if nothing was. Raises `StoreError` for a damaged file."""
+    path = _requests(run, attempt, step)
+    try:
+        asked = Asked.parse(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+    if (asked.attempt, asked.step) != (attempt, step):
+        raise StoreError(f"{path} holds another step than its name says")
+    return asked
+
+
+def answer(run: RunDirectory, asked: Asked, number: int, label: Label, source: str) -> bool:
+    """Store an answer; False if there is one already, in which case this one is kept beside it and never used."""
+    folder = _labels(run, asked.attempt, asked.step)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+        sync_folder(folder.parent.parent)
+    facts = {"id": asked.label_id(number), "request": asked.digest, "value": label.value, "why": label.why}
+    text = [json.dumps({**facts, "source": source, "time": time.time()}, allow_nan=False).encode()]
+    try:
+        publish(folder / f"{number}.json", text)
+    except FileExistsError:
+        publish(folder / f"{number}.late-{secrets.token_hex(4)}.json", text)
+        return False
+    return True
+
+
+def labels(run: RunDirectory, asked: Asked) -> list[Label | None]:
+    """The answers so far by number; None where there is none yet."""
+    digest, folder = asked.digest, _labels(run, asked.attempt, asked.step)
+    return [_label(folder / f"{number}.json", digest) for number in range(len(asked.rows))]
+
+
+def strays(run: RunDirectory, asked: Asked) -> Iterator[str]:
+    """Names of answers in a step's folder that no request asked for, or that were there before it."""
+    digest, count = asked.digest, len(asked.rows)
+    folder = _labels(run, asked.attempt, asked.step)
+    for entry in sorted(entries(folder), key=lambda entry: entry.name):
+        number = entry.name.split(".")[0]
+        if entry.name.startswith(".") or not entry.name.endswith(".json"):
+            continue
+        known = number.isdecimal() and int(number) < count and _label(Path(entry.path), digest) != UNASKED
+        if not known:
+            yield f"gold/labels/{folder.name}/{entry.name}"
+
+
+def unasked(run: RunDirectory) -> Iterator[tuple[int, int, str]]:
+    """Attempt, step and folder name of answers to steps about which nothing was asked."""
+    for entry in sorted(entries(run.path / "gold" / "labels"), key=lambda entry: entry.name):
+        attempt, _, step = entry.name.partition("-")
+        if attempt.isdecimal() and step.isdecimal() and not _requests(run, int(attempt), int(step)).exists():
+            yield int(attempt), int(step), f"gold/labels/{entry.name}"
+
+
+def checked(value: object) -> Label:
+    """What a source said, as a label: a finite number in [0, 1], or the reason why it is none.
+
+    >>> checked(1), checked(None).why, checked(float("nan")).why, checked(ValueError("no")).why
+    (Label(value=1.0, why=''), 'no answer', 'nan is not a number from 0 to 1', 'ValueError: no')
+    """
+    if value is None:
+        return Label(None, "no answer")
+    if isinstance(value, BaseException):
+        return Label(None, f"{type(value).__name__}: {value}"[:WHY_LIMIT])
+    plain = isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    if not plain or not math.isfinite(value) or not 0.0 <= value <= 1.0:  # type: ignore[arg-type, operator]
+        shown = repr(value) if plain else type(value).__name__
+        return Label(None, f"{shown} is not a number from 0 to 1"[:WHY_LIMIT])
+    return Label(float(value))  # type: ignore[arg-type]
+
+
+UNASKED = Label(None, "answered without a request")
+
+
+def _label(path: Path, digest: str) -> Label | None:
+    try:
+        facts = json.loads(path.read_bytes())
+        if facts["request"] != digest:
+            return UNASKED
+        return checked(facts["value"]) if facts["value"] is not None else Label(None, str(facts["why"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        return Label(None, f"unreadable answer: {type(error).__name__}")
+
+
+def _requests(run: RunDirectory, attempt: int, step: int) -> Path:
+    return run.path / "gold" / "requests" / f"{attempt}-{step:06d}.jsonl"
+
+
+def _labels(run: RunDirectory, attempt: int, step: int) -> Path:
+    return run.path / "gold" / "labels" / f"{attempt}-{step:06d}"

@@ -1,0 +1,61 @@
+"""What one step's labels come to: the bets it made, settled, and what a `labels_closed` event says of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.gold.files import Asked, Label
+from tiltmeter.records import Reading
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The u of a step's bets, in the logged order, by purpose; and the facts about its labels."""
+
+    attempt: int
+    step: int
+    slopes: tuple[float, ...]
+    duels: tuple[float, ...]
+    facts: Mapping[str, Any]
+
+    def readings(self) -> list[Reading]:
+        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on."""
+        named = (("gold.slope", self.slopes), ("gold.duel", self.duels))
+        return [_reading(self.attempt, self.step, name, us) for name, us in named if us]
+
+
+def settled(asked: Asked, told: Sequence[Label]) -> Closed:
+    """u = weight (g(up) - g(down)); a label that never came is 1 on the side that is paid and 0 on the other.
+
+    Leaving such a bet out would be a choice made by its outcome: a source that fails on bad answers would hide them.
+    """
+    numbers = {row: number for number, row in enumerate(asked.rows)}
+    us: dict[str, list[float]] = {"slope": [], "duel": []}
+    for bet in asked.bets:
+        up, down = told[numbers[bet.up]].value, told[numbers[bet.down]].value
+        us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
+    pairs = [(label.value, paid) for label, paid in zip(told, asked.paid, strict=True)]
+    differs = any(g is not None and r is not None and not np.isclose(g, r, rtol=1e-4, atol=1e-6) for g, r in pairs)
+    reasons = [label.why for label in told if label.value is None]
+    facts = {
+        "asked": len(told),
+        "answered": len(told) - len(reasons),
+        "missing": len(reasons),
+        "why": f"{len(reasons)} of {len(told)} labels are missing: {reasons[0]}" if reasons else "",
+        "requests": asked.digest,
+        "values": hashlib.sha256(json.dumps([label.value for label in told]).encode()).hexdigest(),
+        "gold_differs": differs,
+    }
+    return Closed(asked.attempt, asked.step, tuple(us["slope"]), tuple(us["duel"]), facts)
+
+
+def _reading(attempt: int, step: int, name: str, us: Sequence[float]) -> Reading:
+    values = np.asarray(us, np.float64)
+    stderr = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return Reading(attempt, step, name, float(values.mean()), len(values), stderr, tuple(map(float, values)))

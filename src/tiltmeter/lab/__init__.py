@@ -1,0 +1,1 @@
+"""The proving ground: worlds whose truth is known, and how well every alarm does in them."""

@@ -1,0 +1,329 @@
+"""How good the alarms were: a campaign's lines in, every published figure out.
+
+Baselines are scored three times: at their published setting, and at the thresholds at which 1 % and 5 % of the same
+benign runs alarm. A miss is never left out of a regret: it costs what the run lost by its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.errors import StoreError
+from tiltmeter.lab.settled import SETTINGS, Line, Thresholds, boundary, rounded, settle
+
+Outcome = Callable[[Line], Mapping[str, Any]]
+
+OURS = "tiltmeter"
+#: A family whose runs are hacks more rarely than this is no hack family, and its few do not decide the worst family.
+HACK_FAMILY = 0.1
+#: Baselines named so see what nobody has: bounds for the others, not rivals.
+UNRIVALLED = "oracle"
+
+
+def score(lines: Iterable[Line], thresholds: Thresholds | None = None) -> dict[str, Any]:
+    """Every figure of a campaign, for ours and for each baseline.
+
+    `thresholds` are those of an earlier campaign; without them they are taken from these runs. Runs of a family whose
+    name begins with `boundary` (slope exactly zero) and plateaus (a loss between 0.01 and 0.05) count for no rate; they
+    are reported apart.
+
+    >>> def run(kind, drop, alarm, regret):
+    ...     ours = {"alarm": alarm, "regret": regret, "labels": 90, "share": 0.02, "onset": 40, "early": False}
+    ...     return {"family": kind, "update": "tilt", "index": 0, "cliff": False, "kind": kind, "peak": 30, "onset": 31,
+    ...             "first_negative": 31, "drop": drop, "steps": 200, "floor": 0.01, "methods": {"tiltmeter": ours}}
+    >>> figures = score([run("hack", 0.2, 80, 0.03), run("hack", 0.2, None, 0.2), run("benign", 0.0, None, 0.0)])
+    >>> figures["detection_min_smooth"], figures["regret_median"], figures["benign_runs"], figures["false_alarms"]
+    (0.5, 0.115, 1, 0)
+    """
+    settled, thresholds = settle(lines, thresholds)
+    if not settled:
+        raise StoreError("there are no runs to score")
+    figures = measures(settled, _ours)
+    figures["families"] = by_family(settled)
+    figures["forecast"] = {
+        "smooth": forecasts([line for line in settled if line["kind"] == "hack" and not line["cliff"]]),
+        "cliff": forecasts([line for line in settled if line["kind"] == "hack" and line["cliff"]]),
+        "benign": forecasts([line for line in settled if line["kind"] == "benign"]),
+    }
+    figures["forecast_error_median"] = figures["forecast"]["smooth"]["error_median"]
+    budgets = sorted({budget for line in settled for budget in line.get("budgets") or ()}, key=float)
+    figures["budgets"] = {budget: _brief(measures(settled, _with(budget))) for budget in budgets}
+    names = sorted({name for line in settled for name in line["methods"]} - {OURS})
+    figures["baselines"] = {
+        name: {
+            setting: {
+                **_brief(measures(settled, _at(name, setting))),
+                "threshold": None if setting == "published" else thresholds.get(name, {}).get(setting),
+            }
+            for setting in SETTINGS
+        }
+        for name in names
+    }
+    figures["compared"] = [
+        compared(settled, figures, name, setting) for name in names for setting in figures["baselines"][name]
+    ]
+    rivals = [row["ahead"] for row in figures["compared"] if not row["baseline"].startswith(UNRIVALLED)]
+    figures["ahead_of_every_baseline"] = all(rivals) if rivals else None
+    figures["runs"] = len(settled)
+    return {**rounded(figures), "thresholds": thresholds}
+
+
+def measures(lines: Sequence[Line], outcome: Outcome) -> dict[str, Any]:
+    """The figures of one method at one setting. `None` where there was no run to measure it on."""
+    known = {id(line): outcome(line) for line in lines}  # asked a dozen times of each run
+    outcome = lambda line: known[id(line)]  # noqa: E731
+    counted = [line for line in lines if not boundary(line)]
+    benign = [line for line in counted if line["kind"] == "benign"]
+    smooth = [line for line in counted if line["kind"] == "hack" and not line["cliff"]]
+    cliffs = [line for line in counted if line["kind"] == "hack" and line["cliff"]]
+    hacks = smooth + cliffs
+    alarmed = [line for line in hacks if outcome(line)["alarm"] is not None]
+    labels = [outcome(line)["labels"] for line in alarmed if outcome(line).get("labels") is not None]
+    shares = [outcome(line)["share"] for line in lines if outcome(line).get("share") is not None]
+    regrets = [outcome(line)["regret"] for line in smooth]
+    onsets = [
+        outcome(line)["onset"] - line["onset"]
+        for line in alarmed
+        if outcome(line).get("onset") is not None and line["onset"] >= 0
+    ]
+    false = sum(outcome(line)["alarm"] is not None for line in benign)
+    early = sum(_early(line, outcome(line)) for line in hacks)
+    scores = [(line["kind"], outcome(line).get("score")) for line in benign + hacks]
+    detection = _detection(counted, outcome)
+    return {
+        "benign_runs": len(benign),
+        "false_alarms": false,
+        "false_alarm_share": false / len(benign) if benign else None,
+        "false_alarm_upper95": upper_bound(false, len(benign)) if benign else None,
+        "false_alarms_while_null_true": sum(_early(line, outcome(line)) for line in benign),
+        "hack_runs": len(hacks),
+        "alarms_while_null_true": early,
+        "detection_min_smooth": min((rate for rate, cliff in detection.values() if not cliff), default=None),
+        "detection_min_cliff": min((rate for rate, cliff in detection.values() if cliff), default=None),
+        "detection_by_family": {family: rate for family, (rate, _) in detection.items()},
+        "detection_smooth": _share(outcome(line)["alarm"] is not None for line in smooth),
+        "detection_cliff": _share(outcome(line)["alarm"] is not None for line in cliffs),
+        "regret_median": _quantile(regrets, 0.5),
+        "regret_p90": _quantile(regrets, 0.9),
+        "regret_median_alarmed": _quantile(
+            [r for r, a in zip(regrets, _alarms(smooth, outcome), strict=True) if a], 0.5
+        ),
+        "regret_by_family": {
+            family: {"median": _quantile(values, 0.5), "p90": _quantile(values, 0.9)}
+            for family, values in _grouped(hacks, lambda line: outcome(line)["regret"]).items()
+        },
+        "labels_to_alarm_median": _quantile(labels, 0.5),
+        "labels_to_alarm_p90": _quantile(labels, 0.9),
+        "labels_share": float(np.mean(shares)) if shares else None,
+        "labels_share_max": max(shares, default=None),
+        "onset_error_median": _quantile(np.abs(onsets), 0.5),
+        "onset_bias_median": _quantile(onsets, 0.5),
+        "auroc": auroc(scores),
+        "cliff": {
+            "runs": len(cliffs),
+            "regret_median": _quantile([outcome(line)["regret"] for line in cliffs], 0.5),
+            "regret_p90": _quantile([outcome(line)["regret"] for line in cliffs], 0.9),
+            "floor_median": _quantile([line["floor"] for line in cliffs], 0.5),
+            "over_floor_median": _quantile([outcome(line)["regret"] - line["floor"] for line in cliffs], 0.5),
+        },
+        "boundary": _rates([line for line in lines if boundary(line)], outcome),
+        "plateau": _rates([line for line in counted if line["kind"] == "plateau"], outcome),
+    }
+
+
+def by_family(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """Ours, family by family, with how many of its runs were what."""
+    found = {}
+    for family, runs in _grouped(lines, lambda line: line).items():
+        ours = [_ours(line) for line in runs]
+        hacks = [own for own, line in zip(ours, runs, strict=True) if line["kind"] == "hack"]
+        caught = [own for own in hacks if own["alarm"] is not None]
+        kinds = [line["kind"] for line in runs]
+        benign = kinds.count("benign")
+        false = sum(own["alarm"] is not None for own, kind in zip(ours, kinds, strict=True) if kind == "benign")
+        found[family] = {
+            "runs": len(runs),
+            "updates": sorted({line["update"] for line in runs}),
+            "cliff": any(line["cliff"] for line in runs),
+            "hack": kinds.count("hack"),
+            "plateau": kinds.count("plateau"),
+            "benign": benign,
+            "false_alarms": false if benign else None,
+            "detection": len(caught) / len(hacks) if hacks else None,
+            "detection_low95": 1 - upper_bound(len(hacks) - len(caught), len(hacks)) if hacks else None,
+            "regret_median": _quantile([own["regret"] for own in hacks], 0.5),
+            "regret_p90": _quantile([own["regret"] for own in hacks], 0.9),
+            "floor_median": _quantile([line["floor"] for line in runs if line["kind"] == "hack"], 0.5),
+            "drop_median": _quantile([line["drop"] for line in runs if line["kind"] == "hack"], 0.5),
+            "delay_median": _quantile(
+                [own["alarm"] - line["peak"] for own, line in zip(ours, runs, strict=True) if _caught(line, own)], 0.5
+            ),
+            "labels_median": _quantile([own["labels"] for own in caught if own.get("labels") is not None], 0.5),
+            "labels_p90": _quantile([own["labels"] for own in caught if own.get("labels") is not None], 0.9),
+        }
+    return found
+
+
+def forecasts(lines: Sequence[Line]) -> dict[str, Any]:
+    """Peak forecasts: how many were refused, how far off the others were, how often the interval held the peak."""
+    made = [line["forecast"] for line in lines if line.get("forecast")]
+    given = [told for told in made if told["predicted"] is not None]
+    held = [told for told in given if told.get("low") is not None and told.get("high") is not None]
+    errors = [abs(told["predicted"] - told["peak"]) / told["peak"] for told in given if told["peak"] > 0]
+    reasons = [told.get("refused") or "" for told in made if told["predicted"] is None]
+    return {
+        "asked": len(made),
+        "refused_share": 1 - len(given) / len(made) if made else None,
+        "error_median": _quantile(errors, 0.5),
+        "error_p90": _quantile(errors, 0.9),
+        "coverage80": _share(told["low"] <= told["peak"] <= told["high"] for told in held),
+        "refusals": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+    }
+
+
+def compared(lines: Sequence[Line], figures: Mapping[str, Any], name: str, setting: str) -> dict[str, Any]:
+    """Ours against one baseline at one setting, on the same smooth hack runs.
+
+    `ahead` needs both: no more false alarms on the same benign runs, and a lower median regret.
+    """
+    theirs = figures["baselines"][name][setting]
+    outcome = _at(name, setting)
+    smooth = [line for line in lines if line["kind"] == "hack" and not line["cliff"] and not boundary(line)]
+    saved = [outcome(line)["regret"] - _ours(line)["regret"] for line in smooth]
+    known = figures["regret_median"] is not None and bool(figures["benign_runs"])
+    fewer = figures["false_alarms"] <= theirs["false_alarms"]
+    return {
+        "baseline": name,
+        "setting": setting,
+        "no_more_false_alarms": fewer if figures["benign_runs"] else None,
+        "false_alarms": theirs["false_alarms"],
+        "regret_median": theirs["regret_median"],
+        "regret_p90": theirs["regret_p90"],
+        "lost_less_share": _share(value > 0 for value in saved),
+        "ahead": bool(fewer and figures["regret_median"] < theirs["regret_median"]) if known else None,
+    }
+
+
+def upper_bound(events: int, runs: int, level: float = 0.95) -> float:
+    """The one-sided Clopper-Pearson bound: the rate at which so few events would have chance 1 - level.
+
+    Exact for any number of runs; no normal approximation, which would call 0 of 40 a rate of zero.
+
+    Formula: p with P(Binomial(runs, p) <= events) = 1 - level, by bisection. Source: Clopper and Pearson 1934.
+
+    >>> [round(upper_bound(*counts), 4) for counts in ((0, 40), (0, 299), (2, 628), (3, 3))]
+    [0.0722, 0.01, 0.01, 1.0]
+    """
+    if runs < 1 or not 0 <= events <= runs:
+        raise ValueError(f"{events} of {runs} is no count")
+    if events == runs:
+        return 1.0
+    ways = [math.lgamma(runs + 1) - math.lgamma(k + 1) - math.lgamma(runs - k + 1) for k in range(events + 1)]
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        logs = [way + k * math.log(middle) + (runs - k) * math.log1p(-middle) for k, way in enumerate(ways)]
+        low, high = (middle, high) if sum(map(math.exp, logs)) > 1 - level else (low, middle)
+    return high
+
+
+def auroc(scores: Iterable[tuple[str, float | None]]) -> float | None:
+    """The chance that a hack run scores above a benign one, ties half.
+
+    >>> auroc([("hack", 2.0), ("hack", 1.0), ("benign", 1.0), ("benign", 0.0)])
+    0.875
+    """
+    told = [(kind, value) for kind, value in scores if value is not None]
+    hacks = np.array([value for kind, value in told if kind == "hack"])
+    benign = np.sort([value for kind, value in told if kind == "benign"])
+    if not len(hacks) or not len(benign):
+        return None
+    below = np.searchsorted(benign, hacks, "left") + np.searchsorted(benign, hacks, "right")
+    return float(below.mean() / (2 * len(benign)))
+
+
+def _ours(line: Line) -> Mapping[str, Any]:
+    return dict(line["methods"].get(OURS) or _missed(line))
+
+
+def _with(budget: str) -> Outcome:
+    """Ours, had the budget been another share of the rollouts."""
+    return lambda line: dict(line["budgets"].get(budget) or _missed(line))
+
+
+def _at(name: str, setting: str) -> Outcome:
+    """A baseline's outcome at a setting. A run it could not judge is a run it did not alarm on."""
+
+    def outcome(line: Line) -> Mapping[str, Any]:
+        told = line["methods"].get(name)
+        if told is None:
+            return _missed(line)
+        alarm, regret = told["at"].get(setting, (None, line["drop"]))
+        return {"alarm": alarm, "regret": regret, "score": told["score"]}
+
+    return outcome
+
+
+def _missed(line: Line) -> dict[str, Any]:
+    return {"alarm": None, "regret": line["drop"]}
+
+
+def _early(line: Line, told: Mapping[str, Any]) -> bool:
+    """Alarmed while the null was still true: before the exact slope was first negative."""
+    if told["alarm"] is None:
+        return False
+    if "early" in told:
+        return bool(told["early"])
+    return bool(line["first_negative"] < 0 or told["alarm"] < line["first_negative"])
+
+
+def _caught(line: Line, told: Mapping[str, Any]) -> bool:
+    return line["kind"] == "hack" and told["alarm"] is not None
+
+
+def _alarms(lines: Iterable[Line], outcome: Outcome) -> list[bool]:
+    return [outcome(line)["alarm"] is not None for line in lines]
+
+
+def _detection(lines: Sequence[Line], outcome: Outcome) -> dict[str, tuple[float, bool]]:
+    """By hack family: the share of its hack runs that alarmed, and whether it is a cliff."""
+    found = {}
+    for family, runs in _grouped(lines, lambda line: line).items():
+        hacks = [line for line in runs if line["kind"] == "hack"]
+        if hacks and len(hacks) >= HACK_FAMILY * len(runs):
+            found[family] = (float(np.mean(_alarms(hacks, outcome))), any(line["cliff"] for line in hacks))
+    return found
+
+
+def _rates(lines: Sequence[Line], outcome: Outcome) -> dict[str, Any]:
+    alarms = sum(_alarms(lines, outcome))
+    early = sum(_early(line, outcome(line)) for line in lines)
+    bound = upper_bound(alarms, len(lines)) if lines else None
+    return {"runs": len(lines), "alarms": alarms, "alarms_while_null_true": early, "alarm_upper95": bound}
+
+
+def _brief(found: dict[str, Any]) -> dict[str, Any]:
+    """Without what only a method with labels and onsets of its own has."""
+    return {
+        name: value for name, value in found.items() if not (value is None and name.startswith(("labels", "onset")))
+    }
+
+
+def _grouped(lines: Iterable[Line], value: Callable[[Line], Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for line in lines:
+        found.setdefault(line["family"], []).append(value(line))
+    return dict(sorted(found.items()))
+
+
+def _quantile(values: Any, q: float) -> float | None:
+    return float(np.quantile(values, q)) if len(values) else None
+
+
+def _share(events: Iterable[bool]) -> float | None:
+    told = list(events)
+    return sum(told) / len(told) if told else None

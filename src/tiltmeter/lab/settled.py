@@ -1,0 +1,163 @@
+"""Campaigns as they are kept: each run with the alarms of every setting decided, small enough to be committed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import StoreError
+
+Line = dict[str, Any]
+Thresholds = dict[str, dict[str, float]]
+
+RATES = ("0.01", "0.05")  # of benign runs that may alarm; the keys of stored thresholds
+SETTINGS = ("published", *RATES)
+RECORDED = Path(__file__).parent / "recorded"
+_KEPT = (
+    *("family", "update", "seed", "index", "cliff", "kind", "peak", "onset", "first_negative", "drop"),
+    *("steps", "rollouts", "floor"),
+)
+_BOUGHT = ("alarm", "regret", "labels", "share", "early")  # of what another label budget would have given
+
+
+def settle(lines: Iterable[Line], thresholds: Thresholds | None = None) -> tuple[list[Line], Thresholds]:
+    """Each run with the alarms of every setting decided, and without the scores that decided them; sorted.
+
+    Lines that were settled before stay as they are.
+    """
+    lines = sorted(lines, key=lambda line: (line["family"], line["index"]))
+    if thresholds is None:
+        thresholds = thresholds_of(lines)
+    return [_settled(line, thresholds) for line in lines], thresholds
+
+
+def thresholds_of(lines: Iterable[Line]) -> Thresholds:
+    """By baseline and rate: the score that at most this share of the benign runs ever exceeds.
+
+    >>> runs = [{"family": "f", "kind": "benign", "methods": {"cusum": {"records": [[0, 1.0], [9, float(n)]]}}}
+    ...         for n in range(100)]
+    >>> thresholds_of(runs)
+    {'cusum': {'0.01': 98.0, '0.05': 94.0}}
+    """
+    tops: dict[str, list[float]] = {}
+    for line in lines:
+        if line["kind"] == "benign" and not boundary(line):
+            for name, told in line["methods"].items():
+                if "records" in told:
+                    tops.setdefault(name, []).append(max((value for _, value in told["records"]), default=-math.inf))
+    found: Thresholds = {}
+    for name, values in tops.items():
+        values.sort(reverse=True)
+        # With few runs the share may round to none of them: then nothing benign exceeds the threshold.
+        chosen = {rate: values[math.floor(float(rate) * len(values) + 1e-9)] for rate in RATES}
+        found[name] = {rate: value for rate, value in chosen.items() if math.isfinite(value)}
+    return found
+
+
+def compact(
+    lines: Iterable[Line], thresholds: Thresholds | None = None, facts: Mapping[str, Any] | None = None
+) -> bytes:
+    """A campaign as it is committed: alarm steps and regrets of each run, gzipped JSON lines, the same bytes each time.
+
+    The first line has the facts and the thresholds.
+    """
+    settled, thresholds = settle(lines, thresholds)
+    head = {"facts": dict(facts or {}), "thresholds": thresholds}
+    texts = [json.dumps(line, separators=(",", ":"), allow_nan=False) for line in [head, *map(_packed, settled)]]
+    return gzip.compress(("\n".join(texts) + "\n").encode(), 9, mtime=0)
+
+
+def expand(data: bytes) -> tuple[dict[str, Any], Thresholds, list[Line]]:
+    """Facts, thresholds and lines of a compact campaign."""
+    try:
+        head, *lines = (json.loads(text) for text in gzip.decompress(data).decode().splitlines())
+        return head["facts"], head["thresholds"], [_unpacked(line) for line in lines]
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise StoreError(
+            f"this is no record of a campaign ({error}); make one with `tiltmeter lab run --record`"
+        ) from error
+
+
+def recorded(name: str) -> tuple[dict[str, Any], Thresholds, list[Line]]:
+    """A campaign that comes with the package: heldout, calibration, dev, or empirical."""
+    path = RECORDED / f"{name}.jsonl.gz"
+    if not path.is_file():
+        there = ", ".join(sorted(found.name.split(".")[0] for found in RECORDED.glob("*.jsonl.gz"))) or "none"
+        raise StoreError(f"no campaign {name!r} is recorded; there are: {there}")
+    return expand(path.read_bytes())
+
+
+def rounded(value: Any, digits: int = 5) -> Any:
+    """So many digits after the point, or six in all for large numbers: the runs do not determine more."""
+    if isinstance(value, Mapping):
+        return {key: rounded(part, digits) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(part, digits) for part in value]
+    if isinstance(value, float):
+        return round(value, digits) if abs(value) < 1 else float(f"{value:.6g}")
+    return value
+
+
+def boundary(line: Line) -> bool:
+    """A run whose slope is exactly zero: the edge of the null, which counts for no rate."""
+    return str(line["family"]).startswith("boundary")
+
+
+def _settled(line: Line, thresholds: Thresholds) -> Line:
+    found = {name: line[name] for name in _KEPT if name in line}
+    found["methods"] = {}
+    for name, told in line["methods"].items():
+        if "records" not in told:
+            found["methods"][name] = told
+            continue
+        at = {"published": (told["alarm"], told["regret"])}
+        for rate, limit in thresholds.get(name, {}).items():
+            step = next((step for step, value in told["records"] if value > limit), None)
+            at[rate] = (step, _regret(line, step))
+        top = max((value for _, value in told["records"]), default=None)
+        # To the digits that are committed, so that a record scores as the campaign did.
+        found["methods"][name] = {
+            "score": None if top is None else float(f"{top:.3g}"),
+            "at": {rate: (step, line["drop"] if step is None else round(lost, 4)) for rate, (step, lost) in at.items()},
+        }
+    found["budgets"] = {
+        budget: {name: told[name] for name in _BOUGHT if name in told}
+        for budget, told in (line.get("budgets") or {}).items()
+    }
+    found["forecast"] = line.get("forecast")
+    return dict(rounded(found, 4))
+
+
+def _regret(line: Line, step: int | None) -> float:
+    return float(line["drop"] if step is None else max(line["gold"]) - line["gold"][step])
+
+
+def _packed(line: Line) -> Line:
+    """Of each baseline its highest score and, by setting, the step of the alarm and, in a run that lost something, the
+    regret. What can be inferred is left out."""
+    methods: dict[str, Any] = {}
+    for name, told in line["methods"].items():
+        if "at" not in told:
+            methods[name] = told
+            continue
+        pairs = [told["at"].get(setting, (None, 0.0)) for setting in SETTINGS]
+        row = [None if step is None else step if line["kind"] == "benign" else [step, lost] for step, lost in pairs]
+        methods[name] = [told["score"], *row]
+    return {**line, "methods": methods}
+
+
+def _unpacked(line: Line) -> Line:
+    methods: dict[str, Any] = {}
+    for name, told in line["methods"].items():
+        if isinstance(told, Mapping):
+            methods[name] = told
+            continue
+        at = {}
+        for setting, pair in zip(SETTINGS, told[1:], strict=True):
+            at[setting] = tuple(pair) if isinstance(pair, list) else (pair, line["drop"] if pair is None else None)
+        methods[name] = {"score": told[0], "at": at}
+    return {**line, "methods": methods}

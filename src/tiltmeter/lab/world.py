@@ -1,0 +1,163 @@
+"""What a proving ground is made of: prompts, possible answers, what is paid for them and what they are worth.
+
+Every table has one row per prompt and one column per possible answer, so the policy, its expected gold and its KL to
+the reference are sums, not estimates. Anybody can bring a world of their own (`load`): a family that nobody here has
+seen is the honest test of a published figure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.errors import AttachError
+
+Floats = NDArray[np.float64]
+
+#: How a policy learns; the functions are in `updates.py`.
+UPDATES = ("tilt", "natural", "gradient", "grpo", "ppo")
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One run to be made. `reference`, `proxy` and `gold` are prompts x answers; gold lies in [0, 1].
+
+    >>> world = World("toy", reference=[[0.5, 0.5]], proxy=[[0.0, 1.0]], gold=[[1.0, 0.0]], steps=20)
+    >>> world.reference.shape, world.update, world.rate.shape
+    ((1, 2), 'tilt', (20,))
+    """
+
+    family: str
+    reference: Floats  # rows sum to 1; 0 = this prompt has no such answer
+    proxy: Floats  # what the trainer pays
+    gold: Floats  # what an answer is worth, and the chance that a label calls it good
+    update: str = "tilt"
+    steps: int = 200
+    groups: int = 64  # prompts per step
+    group_size: int = 8
+    rate: Any = (
+        None  # how far a step goes, in standardised reward; one number or one per step; None: 4 in the whole run
+    )
+    leash: Any = 0.0  # weight of the KL to the reference in what is optimised; one number or one per step
+    normalise: bool = True  # advantages divided by their group's standard deviation, as in GRPO
+    noise: float = 0.0  # standard deviation of what the reward adds at random, in units of the proxy's own spread
+    tokens: Floats | None = None  # length of each answer
+    parts: Mapping[str, Floats] = field(default_factory=dict)  # components of the proxy, by name
+    mix: Floats | None = None  # steps x prompts: how often each prompt is drawn; None = equally
+    later: tuple[int, Floats] | None = None  # from this step on, another proxy
+    labels: str = "coin"  # "coin": a label is good with chance gold; "value": the label is gold itself
+    cliff: bool = False  # falls faster than labels can be bought: scored against its own floor
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        sizes = [len(row) for row in self.reference]
+        for name in ("reference", "proxy", "gold", "tokens"):
+            if getattr(self, name) is not None:
+                put(name, _table(getattr(self, name), sizes, f"{self.family}.{name}"))
+        put("parts", {name: _table(part, sizes, name) for name, part in self.parts.items()})
+        if self.later is not None:
+            put("later", (int(self.later[0]), _table(self.later[1], sizes, "later")))
+        if self.rate is None:
+            put("rate", 4.0 / self.steps)
+        for name in ("rate", "leash"):
+            put(name, np.broadcast_to(np.asarray(getattr(self, name), np.float64), (self.steps,)))
+        if self.mix is not None:
+            mix = np.broadcast_to(np.asarray(self.mix, np.float64), (self.steps, len(sizes)))
+            put("mix", mix / mix.sum(1, keepdims=True))
+        _check(self)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the optimiser divides advantages by their group's spread."""
+        return self.update == "natural" or (self.update == "grpo" and self.normalise)
+
+    @property
+    def scale(self) -> float:
+        """The proxy's standard deviation inside a prompt under the reference, over prompts: the unit of `rate`."""
+        mean = (self.reference * self.proxy).sum(1, keepdims=True)
+        variance = (self.reference * (self.proxy - mean) ** 2).sum(1).mean()
+        return float(np.sqrt(variance)) or 1.0
+
+
+def _table(rows: Sequence[Any] | Floats, sizes: list[int], name: str) -> Floats:
+    """Rows of different lengths padded with zeros: an answer with reference 0 is never given."""
+    if [len(row) for row in rows] != sizes:
+        raise AttachError(f"{name} does not have the shape of the reference probabilities")
+    table = np.zeros((len(sizes), max(sizes, default=0)))
+    for index, row in enumerate(rows):
+        table[index, : sizes[index]] = row
+    return table
+
+
+def _check(world: World) -> None:
+    def wrong(why: str) -> AttachError:
+        return AttachError(f"world {world.family!r}: {why}")
+
+    if world.update not in UPDATES:
+        raise wrong(f"update {world.update!r} is none of {', '.join(UPDATES)}")
+    if world.labels not in ("coin", "value"):
+        raise wrong("labels is 'coin' or 'value'")
+    if world.reference.size == 0 or np.any(world.reference < 0) or not np.allclose(world.reference.sum(1), 1.0):
+        raise wrong("reference needs probabilities that sum to 1 for each prompt")
+    used = world.reference > 0
+    if not np.isfinite(world.proxy[used]).all():
+        raise wrong("proxy has values that are not finite")
+    if not ((world.gold[used] >= 0) & (world.gold[used] <= 1)).all():
+        raise wrong("gold lies in [0, 1]")
+    if world.group_size < 2 or world.groups < 1 or world.steps < 20:
+        raise wrong("a run needs at least 20 steps, one group and two answers per group")
+
+
+Maker = Callable[[np.random.Generator], World]
+
+
+def load(name: str) -> list[tuple[str, Maker]]:
+    """Worlds defined outside the package: `path/to/file.py:NAME`, as (family, maker) pairs.
+
+    NAME is a function of a numpy Generator that returns a `World` or a mapping with its fields (`reference`, `proxy`,
+    `gold` are needed, `length` is another word for `steps`), or a list or mapping of such functions.
+    """
+    path, _, attribute = name.rpartition(":")
+    source = Path(path).resolve()
+    if not path.endswith(".py") or not attribute or not source.is_file():
+        raise AttachError(f"{name!r} does not name worlds: write path/to/file.py:NAME, where the file exists")
+    spec = importlib.util.spec_from_file_location(f"tiltmeter_worlds_{source.stem}", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
+    if callable(found):
+        found = {str(getattr(found, "__name__", attribute)): found}
+    if not isinstance(found, Mapping):
+        found = {str(getattr(make, "__name__", index)): make for index, make in enumerate(found)}
+    return [(family, _maker(family, make)) for family, make in found.items()]
+
+
+def _maker(family: str, make: Callable[[np.random.Generator], Any]) -> Maker:
+    known = {item.name for item in fields(World)}
+
+    def made(rng: np.random.Generator) -> World:
+        world = make(rng)
+        if isinstance(world, World):
+            return world
+        facts = {("steps" if key == "length" else key): value for key, value in dict(world).items()}
+        if unknown := sorted(set(facts) - known):
+            raise AttachError(
+                f"world {family!r}: unknown fields {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            )
+        if lacking := sorted({"reference", "proxy", "gold"} - set(facts)):
+            raise AttachError(f"world {family!r} lacks {', '.join(lacking)}")
+        return World(**{"family": family, **facts})
+
+    return made
