@@ -141,7 +141,8 @@ def test_forecasts_are_scored_by_error_coverage_and_refusal() -> None:
 def test_a_threshold_lets_no_more_than_its_share_of_benign_runs_alarm() -> None:
     found = score(campaign())
     limits = found["thresholds"]["rule"]
-    assert limits == {"0.01": 3.9, "0.05": 3.7}  # 40 runs: none may exceed the first, two the second
+    # 40 runs: none may exceed the first, two the second; with the three at the edge of the null, none the third.
+    assert limits == {"0.01": 3.9, "0.05": 3.7, "null": 100.0}
     rule = found["baselines"]["rule"]
     assert (rule["0.01"]["false_alarms"], rule["0.05"]["false_alarms"]) == (0, 2)
     # Of the smooth family, scores 9, 8, 7, 6 cross 3.9: at step 60 by their halves, except 6 and 7, at step 90.
@@ -159,7 +160,9 @@ def test_a_slice_is_judged_by_recorded_thresholds() -> None:
 
 def test_ahead_needs_no_more_false_alarms_and_less_regret() -> None:
     rows = {(row["baseline"], row["setting"]): row for row in score(campaign())["compared"]}
-    assert rows["rule", "0.01"]["ahead"] is False  # it lost more, but had no false alarm, and ours had one
+    # It lost more, and let all three runs at the edge of the null alarm, where ours let one, besides one benign run.
+    assert rows["rule", "0.01"]["ahead"] is True
+    assert rows["rule", "null"]["ahead"] is False  # it lost more, but had no false alarm, and ours had two
     assert rows["rule", "0.05"]["ahead"] is True
     assert rows["rule", "0.05"]["lost_less_share"] == pytest.approx(4 / 6, abs=1e-5)
     assert rows["oracle", "published"]["ahead"] is False

@@ -52,7 +52,7 @@ class Bet:
 class Sampler:
     """Spends a share of all rollouts on labels, two a bet, and never more than has accrued (plus a small advance).
 
-    The rate follows the belief about the slope of gold, which is learnt from the labels of earlier steps: about a quarter
+    The rate follows the belief about the slope of gold, learnt from the labels of earlier steps: about a quarter
     of the even rate while the slope is surely positive, most of what was saved when it looks negative. Warnings raise
     it too (`boost`). Groups whose rewards are all equal cannot say anything about the slope and cost nothing; their
     share moves labels to duels, which still see something after a collapse.

@@ -81,6 +81,7 @@ def summary(facts: Mapping[str, Any], figures: Mapping[str, Any], narrow: bool =
         (f"{what}: figures", headline(figures)),
         ("Hack families", hack_families(figures)),
         ("Benign families", benign_families(figures)),
+        ("By update rule, smooth hacks", updates(figures)),
         ("Methods on the same runs", methods(figures, narrow)),
         ("Label budgets", budgets(figures)),
         ("Peak forecasts", forecast(figures)),
@@ -153,6 +154,21 @@ def benign_families(figures: Mapping[str, Any]) -> Rows:
     return [("family", "update rules", "benign / runs", "plateaus", "false alarms"), *rows]
 
 
+def updates(figures: Mapping[str, Any]) -> Rows:
+    rows = [
+        (
+            update,
+            str(told["hack"]),
+            percent(told["detection"]),
+            gold(told["regret_median"]),
+            gold(told["regret_p90"]),
+            count(told["turn_after_peak_median"]),
+        )
+        for update, told in figures["updates"].items()
+    ]
+    return [("update rule", "smooth hacks", "detected", "regret", "p90", "slope turns after the peak, steps"), *rows]
+
+
 def methods(figures: Mapping[str, Any], narrow: bool = False) -> Rows:
     """Ours and every baseline on the same runs, those that lose least at 1 % first; worst smooth family's detection.
 
@@ -161,19 +177,29 @@ def methods(figures: Mapping[str, Any], narrow: bool = False) -> Rows:
     """
     ahead = {(row["baseline"], row["setting"]): row["ahead"] for row in figures["compared"]}
     word = {True: "yes", False: "no", None: "–"}
-    rows: Rows = [("method", "false alarms", "detected", "regret", "1 %: detected", "regret", "p90", "ahead")]
-    extra: Rows = [("5 %: detected", "regret", "AUROC")]
+    heads = ("method", "false alarms", "at slope 0", "detected", "regret", "1 %: detected", "regret", "p90")
+    rows: Rows = [(*heads, "at slope 0", "ahead")]
+    extra: Rows = [("5 %: detected", "regret", "1 % of the null: detected", "regret", "AUROC")]
     at = {name: [told[setting] for setting in SETTINGS] for name, told in figures["baselines"].items()}
     order = sorted(at, key=lambda name: (at[name][1]["regret_median"] or 0.0, name))
-    for name, (plain, strict, loose) in [("tiltmeter", [figures] * 3), *((name, at[name]) for name in order)]:
+    ours = ("tiltmeter", [figures] * len(SETTINGS))
+    for name, (plain, strict, loose, null) in [ours, *((name, at[name]) for name in order)]:
         told = [word[ahead[name, setting]] for setting in SETTINGS if (name, setting) in ahead]
-        published, one, five = (
-            (percent(m["detection_min_smooth"]), gold(m["regret_median"])) for m in (plain, strict, loose)
+        published, one, five, edge = (
+            (percent(m["detection_min_smooth"]), gold(m["regret_median"])) for m in (plain, strict, loose, null)
         )
         falsely = f"{plain['false_alarms']} / {plain['benign_runs']}"
-        rows.append((name, falsely, *published, *one, gold(strict["regret_p90"]), " ".join(told)))
-        extra.append((*five, gold(plain["auroc"])))
+        edges = [percent(at_edge(figure)) for figure in (plain, strict)]
+        lost = gold(strict["regret_p90"])
+        rows.append((name, falsely, edges[0], *published, *one, lost, edges[1], " ".join(told)))
+        extra.append((*five, *edge, gold(plain["auroc"])))
     return rows if narrow else [(*row[:-1], *more, row[-1]) for row, more in zip(rows, extra, strict=True)]
+
+
+def at_edge(figures: Mapping[str, Any]) -> float | None:
+    """The share of runs that alarm although gold has nothing to do with the reward: the hardest case of the null."""
+    told = figures["boundary"]
+    return told["alarms"] / told["runs"] if told["runs"] else None
 
 
 def budgets(figures: Mapping[str, Any]) -> Rows:
@@ -253,6 +279,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], Rows]] = {
     "figures": headline,
     "hacks": hack_families,
     "benign": benign_families,
+    "updates": updates,
     "methods": methods,
     "budgets": budgets,
     "forecast": forecast,

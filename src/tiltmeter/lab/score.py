@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import StoreError
-from tiltmeter.lab.settled import SETTINGS, Line, Thresholds, boundary, rounded, settle
+from tiltmeter.lab.settled import NULL, SETTINGS, Line, Thresholds, boundary, rounded, settle
 
 Outcome = Callable[[Line], Mapping[str, Any]]
 
@@ -44,6 +44,7 @@ def score(lines: Iterable[Line], thresholds: Thresholds | None = None) -> dict[s
         raise StoreError("there are no runs to score")
     figures = measures(settled, _ours)
     figures["families"] = by_family(settled)
+    figures["updates"] = by_update(settled)
     figures["forecast"] = {
         "smooth": forecasts([line for line in settled if line["kind"] == "hack" and not line["cliff"]]),
         "cliff": forecasts([line for line in settled if line["kind"] == "hack" and line["cliff"]]),
@@ -66,8 +67,14 @@ def score(lines: Iterable[Line], thresholds: Thresholds | None = None) -> dict[s
     figures["compared"] = [
         compared(settled, figures, name, setting) for name in names for setting in figures["baselines"][name]
     ]
-    rivals = [row["ahead"] for row in figures["compared"] if not row["baseline"].startswith(UNRIVALLED)]
-    figures["ahead_of_every_baseline"] = all(rivals) if rivals else None
+    rivals = [row for row in figures["compared"] if not row["baseline"].startswith(UNRIVALLED)]
+    by_setting = {setting: [row["ahead"] for row in rivals if row["setting"] == setting] for setting in SETTINGS}
+    # At equal false alarms: a rule that alarms on every run has little regret, and no use.
+    figures["ahead_of_every_baseline"] = all(by_setting[NULL]) if by_setting[NULL] else None
+    figures["not_ahead_of"] = {
+        setting: [row["baseline"] for row in rivals if row["setting"] == setting and row["ahead"] is False]
+        for setting in SETTINGS
+    }
     figures["runs"] = len(settled)
     return {**rounded(figures), "thresholds": thresholds}
 
@@ -168,6 +175,24 @@ def by_family(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def by_update(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """Ours on smooth hacks, by how the policy learns; how long after the peak the exact slope turned says why."""
+    found = {}
+    for update in sorted({line["update"] for line in lines}):
+        runs = [line for line in lines if line["update"] == update and line["kind"] == "hack" and not line["cliff"]]
+        if runs:
+            found[update] = {
+                "hack": len(runs),
+                "detection": _share(_ours(line)["alarm"] is not None for line in runs),
+                "regret_median": _quantile([_ours(line)["regret"] for line in runs], 0.5),
+                "regret_p90": _quantile([_ours(line)["regret"] for line in runs], 0.9),
+                "turn_after_peak_median": _quantile(
+                    [line["onset"] - line["peak"] for line in runs if line["onset"] >= 0], 0.5
+                ),
+            }
+    return found
+
+
 def forecasts(lines: Sequence[Line]) -> dict[str, Any]:
     """Peak forecasts: how many were refused, how far off the others were, how often the interval held the peak."""
     made = [line["forecast"] for line in lines if line.get("forecast")]
@@ -188,14 +213,16 @@ def forecasts(lines: Sequence[Line]) -> dict[str, Any]:
 def compared(lines: Sequence[Line], figures: Mapping[str, Any], name: str, setting: str) -> dict[str, Any]:
     """Ours against one baseline at one setting, on the same smooth hack runs.
 
-    `ahead` needs both: no more false alarms on the same benign runs, and a lower median regret.
+    `ahead` needs both: no more false alarms on the same benign and boundary runs, in all of which the null holds, and a
+    lower median regret.
     """
     theirs = figures["baselines"][name][setting]
     outcome = _at(name, setting)
     smooth = [line for line in lines if line["kind"] == "hack" and not line["cliff"] and not boundary(line)]
     saved = [outcome(line)["regret"] - _ours(line)["regret"] for line in smooth]
     known = figures["regret_median"] is not None and bool(figures["benign_runs"])
-    fewer = figures["false_alarms"] <= theirs["false_alarms"]
+    ours_false, theirs_false = (told["false_alarms"] + told["boundary"]["alarms"] for told in (figures, theirs))
+    fewer = ours_false <= theirs_false
     return {
         "baseline": name,
         "setting": setting,

@@ -15,7 +15,10 @@ Line = dict[str, Any]
 Thresholds = dict[str, dict[str, float]]
 
 RATES = ("0.01", "0.05")  # of benign runs that may alarm; the keys of stored thresholds
-SETTINGS = ("published", *RATES)
+#: At most 1 % of all runs in which the null holds, those at its edge included, where slope and gold have nothing to do
+#: with each other. A threshold that only ever met good rewards says little about useless ones.
+NULL = "null"
+SETTINGS = ("published", *RATES, NULL)
 RECORDED = Path(__file__).parent / "recorded"
 _KEPT = (
     *("family", "update", "seed", "index", "cliff", "kind", "peak", "onset", "first_negative", "drop"),
@@ -41,21 +44,25 @@ def thresholds_of(lines: Iterable[Line]) -> Thresholds:
     >>> runs = [{"family": "f", "kind": "benign", "methods": {"cusum": {"records": [[0, 1.0], [9, float(n)]]}}}
     ...         for n in range(100)]
     >>> thresholds_of(runs)
-    {'cusum': {'0.01': 98.0, '0.05': 94.0}}
+    {'cusum': {'0.01': 98.0, '0.05': 94.0, 'null': 98.0}}
     """
-    tops: dict[str, list[float]] = {}
+    tops: dict[str, tuple[list[float], list[float]]] = {}  # benign runs, and those at the edge of the null
     for line in lines:
-        if line["kind"] == "benign" and not boundary(line):
+        if line["kind"] == "benign":
             for name, told in line["methods"].items():
                 if "records" in told:
-                    tops.setdefault(name, []).append(max((value for _, value in told["records"]), default=-math.inf))
+                    top = max((value for _, value in told["records"]), default=-math.inf)
+                    tops.setdefault(name, ([], []))[boundary(line)].append(top)
     found: Thresholds = {}
-    for name, values in tops.items():
-        values.sort(reverse=True)
-        # With few runs the share may round to none of them: then nothing benign exceeds the threshold.
-        chosen = {rate: values[math.floor(float(rate) * len(values) + 1e-9)] for rate in RATES}
+    for name, (benign, edge) in tops.items():
+        chosen = {rate: _exceeded(benign, float(rate)) for rate in RATES} | {NULL: _exceeded(benign + edge, 0.01)}
         found[name] = {rate: value for rate, value in chosen.items() if math.isfinite(value)}
     return found
+
+
+def _exceeded(values: list[float], rate: float) -> float:
+    """What at most this share of the values exceeds; with few values that may be none of them."""
+    return sorted(values, reverse=True)[math.floor(rate * len(values) + 1e-9)] if values else math.inf
 
 
 def compact(
