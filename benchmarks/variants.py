@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from record import RESULTS
-from tiltmeter.detectors import ledger
+from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.gold import sampler
+from tiltmeter.lab import play as watching
 from tiltmeter.lab.families import FAMILIES, split
-from tiltmeter.lab.play import play
 from tiltmeter.lab.simulate import Trace, simulate
 from tiltmeter.lab.truth import Truth
 from tiltmeter.stats import purse
@@ -55,12 +55,18 @@ class Instalments:
         return max(self.bets, key=self.held)
 
 
+def as_it_was(alpha: float) -> Ledger:
+    made = Ledger(alpha)
+    made._purse = Instalments()  # type: ignore[assignment]
+    return made
+
+
 #: Name, what is changed in the sampler, in the purse, and the note. The first is what is shipped.
 VARIANTS: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("shipped", {}, {}, ""),
     ("even rate", {"FLOOR": 1.0, "ADVANCE": 0.0}, {}, "labels spread evenly over the run"),
-    ("even rate, instalments", {"FLOOR": 1.0, "ADVANCE": 0.0}, {"Purse": Instalments}, "the alarm before decision 11"),
-    ("instalments", {}, {"Purse": Instalments}, "the sampler alone, with the bets as they were"),
+    ("even rate, instalments", {"FLOOR": 1.0, "ADVANCE": 0.0}, {"Ledger": as_it_was}, "the alarm before decision 11"),
+    ("instalments", {}, {"Ledger": as_it_was}, "the sampler alone, with the bets as they were"),
     ("no duels", {"DUELS": 0.0}, {}, "duels only where groups are dead"),
     ("more duels", {"DUELS": 0.3}, {}, ""),
     ("no advance", {"ADVANCE": 0.0}, {}, "never more than has accrued"),
@@ -107,12 +113,12 @@ def hacks(runs: int) -> list[tuple[str, Trace, Truth]]:
     return found
 
 
-def measured(made: list[tuple[str, Trace, Truth]]) -> dict[str, float]:
+def measured(made: list[tuple[str, Trace, Truth]], floor: float) -> dict[str, float]:
     regrets: list[float] = []
     by: dict[str, list[bool]] = {}
     labels: list[int] = []
     for index, (family, trace, truth) in enumerate(made):
-        played = play(trace, index)
+        played = watching.play(trace, index, floor=floor)
         alarm = None if played.alarm is None else played.alarm.step
         regrets.append(truth.regret(trace.gold, alarm))
         by.setdefault(family, []).append(alarm is not None)
@@ -135,10 +141,11 @@ def main() -> None:
     made = hacks(asked.runs)
     rows = []
     for name, spends, bets, note in VARIANTS:
-        replaced = {key: value for key, value in bets.items() if key == "Purse"}
-        constants = {key: value for key, value in bets.items() if key != "Purse"}
-        with changed(sampler, spends), changed(purse, constants), changed(ledger, replaced):
-            rows.append({"variant": name, **measured(made), "note": note})
+        replaced = {key: value for key, value in bets.items() if key == "Ledger"}
+        constants = {key: value for key, value in bets.items() if key != "Ledger"}
+        floor = spends.get("FLOOR", sampler.FLOOR)
+        with changed(sampler, spends), changed(purse, constants), changed(watching, replaced):
+            rows.append({"variant": name, **measured(made, floor), "note": note})
         print(json.dumps(rows[-1]), flush=True)
     if asked.json:
         (RESULTS / "variants.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -49,7 +49,7 @@ def test_a_slice_prints_every_figure_that_is_published(kept: tuple[Path, dict[st
     assert figures["runs"] == 2
     assert {"ma_trend", "slope_z", "kl_cusum", "oracle"} <= set(figures["baselines"])
     for settings in figures["baselines"].values():
-        assert set(settings) == {"published", "0.01", "0.05"}
+        assert set(settings) == {"published", "0.01", "0.05", "null"}
     assert figures["facts"]["commands"] == [
         "tiltmeter lab run --split dev --families length,accurate --runs 1 --seed 5"
     ]

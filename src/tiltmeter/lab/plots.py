@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.lab.score import OURS, UNRIVALLED
-from tiltmeter.lab.settled import Line
+from tiltmeter.lab.settled import NULL, Line
 from tiltmeter.lab.simulate import Trace
 
 INK, FAINT, GROUND = "#222222", "#d9d9d9", "#ffffff"
@@ -155,11 +155,11 @@ def budgets(figures: Mapping[str, Any]) -> str:
 
 
 def best(figures: Mapping[str, Any], most: int = 3) -> list[str]:
-    """The baselines that lose least at 1 % false alarms, and may be rivals at all."""
+    """The baselines that lose least where 1 % of all runs with a true null alarm, and may be rivals at all."""
     at = {
-        name: settings["0.01"]["regret_median"]
+        name: settings[NULL]["regret_median"]
         for name, settings in figures["baselines"].items()
-        if not name.startswith(UNRIVALLED) and settings["0.01"]["threshold"] is not None
+        if not name.startswith(UNRIVALLED) and settings[NULL]["threshold"] is not None
     }
     return sorted((name for name in at if at[name] is not None), key=lambda name: (at[name], name))[:most]
 
@@ -248,11 +248,11 @@ def _alarm_styles(names: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def _told(line: Line, name: str) -> tuple[int | None, float]:
-    """A method's alarm and regret: ours as it is, a baseline's at 1 % false alarms."""
+    """A method's alarm and regret: ours as it is, a baseline's where 1 % of all runs with a true null alarm."""
     found = line["methods"].get(name)
     if found is None:
         return None, line["drop"]
-    alarm, regret = (found["alarm"], found["regret"]) if name == OURS else found["at"].get("0.01", (None, line["drop"]))
+    alarm, regret = (found["alarm"], found["regret"]) if name == OURS else found["at"].get(NULL, (None, line["drop"]))
     return alarm, regret
 
 
