@@ -75,6 +75,7 @@ TARGETS = (
     Target("refusal", "precision"),
     Target("refusal", "recall"),
     Target("refusal", "string_match_f1"),
+    Target("required_nulls", "purse_worst", "<=", 0.01, full_only=True),
     Target("required_nulls", "pair_worst_upper95", "<=", 0.01, full_only=True),
     Target("required_nulls", "weighted_worst_upper95", "<=", 0.01, full_only=True),
     Target("required_nulls", "uncentred_worst", ">=", 0.5, full_only=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from tiltmeter.lab.updates import (
     normalised,
     pressure,
 )
-from tiltmeter.lab.world import UPDATES, Floats, World
+from tiltmeter.lab.world import UPDATES, Floats, World, load
 
 
 def small(update: str, prompts: int = 4, answers: int = 12, **more: object) -> World:
@@ -312,3 +313,42 @@ def test_the_mix_of_prompts_turns_harder() -> None:
     level = (world.reference * world.gold).sum(1)
     assert world.mix[-1] @ level < world.mix[0] @ level - 0.01
     assert trace.gold[-1] > trace.gold[0]
+
+
+OUTSIDE = """
+from types import SimpleNamespace
+
+ONE = {"reference": [[0.5, 0.5], [0.2, 0.3, 0.5]], "proxy": [[0, 1], [1, 2, 3]], "gold": [[1, 0], [0, 1, 1]]}
+SHORT = {**ONE, "length": 40, "update": "npg"}
+LONG = {**ONE, "length": [[10, 20], [5, 6, 7]]}
+THING = SimpleNamespace(**ONE)
+SEVERAL = [SHORT, {**ONE, "family": "named"}]
+FAMILIES = {"a": ONE, "b": lambda: SHORT, "c": lambda rng: {**ONE, "rate": float(rng.random())}}
+WRONG = {**ONE, "colour": "red"}
+
+
+def alone(rng):
+    return {"reference": [0.5, 0.5], "proxy": [0, 1], "gold": [1, 0]}
+"""
+
+
+def test_worlds_of_others_come_in_any_form_that_says_what_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.py"
+    file.write_text(OUTSIDE)
+
+    def made(name: str) -> dict[str, World]:
+        return {family: maker(np.random.default_rng(0)) for family, maker in load(f"{file}:{name}")}
+
+    short = made("SHORT")["SHORT"]
+    assert (short.steps, short.update, short.reference.shape) == (40, "natural", (2, 3))
+    long = made("LONG")["LONG"]
+    assert long.tokens is not None
+    assert (long.steps, long.tokens.tolist()) == (200, [[10, 20, 0], [5, 6, 7]])
+    assert made("THING")["THING"].gold.tolist() == [[1, 0, 0], [0, 1, 1]]
+    assert list(made("SEVERAL")) == ["SEVERAL_0", "named"]
+    assert list(made("FAMILIES")) == ["a", "b", "c"]
+    assert made("alone")["alone"].reference.shape == (1, 2)
+    with pytest.raises(AttachError, match="unknown fields colour"):
+        made("WRONG")
+    with pytest.raises(AttachError, match="defines no"):
+        made("NOTHING")

@@ -70,7 +70,8 @@ def score(lines: Iterable[Line], thresholds: Thresholds | None = None) -> dict[s
     rivals = [row for row in figures["compared"] if not row["baseline"].startswith(UNRIVALLED)]
     by_setting = {setting: [row["ahead"] for row in rivals if row["setting"] == setting] for setting in SETTINGS}
     # At equal false alarms: a rule that alarms on every run has little regret, and no use.
-    figures["ahead_of_every_baseline"] = all(by_setting[NULL]) if by_setting[NULL] else None
+    known = bool(by_setting[NULL]) and None not in by_setting[NULL]
+    figures["ahead_of_every_baseline"] = all(by_setting[NULL]) if known else None
     figures["not_ahead_of"] = {
         setting: [row["baseline"] for row in rivals if row["setting"] == setting and row["ahead"] is False]
         for setting in SETTINGS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from tiltmeter.errors import AttachError
 
 Floats = NDArray[np.float64]
 
-#: How a policy learns; the functions are in `updates.py`.
+#: How a policy learns; the functions are in `updates.py`. Other names in use stand beside them.
 UPDATES = ("tilt", "natural", "gradient", "grpo", "ppo")
+ALSO = {"exact": "tilt", "exact_tilt": "tilt", "npg": "natural", "pg": "gradient", "softmax_pg": "gradient"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,10 @@ class World:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
+        put("update", ALSO.get(self.update, self.update))
+        if np.ndim(self.reference[0]) == 0:  # one prompt
+            for name in ("reference", "proxy", "gold", "tokens"):
+                put(name, None if getattr(self, name) is None else [getattr(self, name)])
         sizes = [len(row) for row in self.reference]
         for name in ("reference", "proxy", "gold", "tokens"):
             if getattr(self, name) is not None:
@@ -122,8 +128,9 @@ Maker = Callable[[np.random.Generator], World]
 def load(name: str) -> list[tuple[str, Maker]]:
     """Worlds defined outside the package: `path/to/file.py:NAME`, as (family, maker) pairs.
 
-    NAME is a function of a numpy Generator that returns a `World` or a mapping with its fields (`reference`, `proxy`,
-    `gold` are needed, `length` is another word for `steps`), or a list or mapping of such functions.
+    NAME is a world, a function of a numpy Generator (or of nothing) that returns one, or a list or mapping of either. A
+    world is a `World`, or a mapping or object with its fields: `reference`, `proxy` and `gold` are needed; `length` is
+    another word for `steps` if it is a number, and for `tokens` if it is a table.
     """
     path, _, attribute = name.rpartition(":")
     source = Path(path).resolve()
@@ -137,27 +144,44 @@ def load(name: str) -> list[tuple[str, Maker]]:
     found = getattr(module, attribute, None)
     if found is None:
         raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
-    if callable(found):
-        found = {str(getattr(found, "__name__", attribute)): found}
-    if not isinstance(found, Mapping):
-        found = {str(getattr(make, "__name__", index)): make for index, make in enumerate(found)}
-    return [(family, _maker(family, make)) for family, make in found.items()]
+    if _is_one(found):
+        found = {_family(found, attribute): found}
+    elif not isinstance(found, Mapping):
+        found = {_family(each, f"{attribute}_{index}"): each for index, each in enumerate(found)}
+    return [(str(family), _maker(str(family), make)) for family, make in found.items()]
 
 
-def _maker(family: str, make: Callable[[np.random.Generator], Any]) -> Maker:
+def _is_one(found: Any) -> bool:
+    """Whether this is one world or one maker, not several."""
+    if isinstance(found, Mapping):
+        return "reference" in found
+    return callable(found) or hasattr(found, "reference")
+
+
+def _family(found: Any, default: str) -> str:
+    told = found.get("family") if isinstance(found, Mapping) else getattr(found, "family", None)
+    return str(told or getattr(found, "__name__", default))
+
+
+def _maker(family: str, make: Any) -> Maker:
     known = {item.name for item in fields(World)}
 
     def made(rng: np.random.Generator) -> World:
-        world = make(rng)
+        world = make
+        if callable(make):
+            world = make(rng) if signature(make).parameters else make()
         if isinstance(world, World):
             return world
-        facts = {("steps" if key == "length" else key): value for key, value in dict(world).items()}
+        facts = dict(world) if isinstance(world, Mapping) else dict(vars(world))
+        if "length" in facts:
+            length = facts.pop("length")
+            facts["tokens" if isinstance(length, (list, tuple)) or np.ndim(length) else "steps"] = length
         if unknown := sorted(set(facts) - known):
             raise AttachError(
                 f"world {family!r}: unknown fields {', '.join(unknown)}; known: {', '.join(sorted(known))}"
             )
         if lacking := sorted({"reference", "proxy", "gold"} - set(facts)):
             raise AttachError(f"world {family!r} lacks {', '.join(lacking)}")
-        return World(**{"family": family, **facts})
+        return World(**{**facts, "family": family})
 
     return made
