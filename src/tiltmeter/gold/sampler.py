@@ -55,9 +55,10 @@ class Sampler:
     The rate follows the belief about the slope of gold, learnt from the labels of earlier steps: about a quarter
     of the even rate while the slope is surely positive, most of what was saved when it looks negative. Warnings raise
     it too (`boost`). Groups whose rewards are all equal cannot say anything about the slope and cost nothing; their
-    share moves labels to duels, which still see something after a collapse.
+    share moves labels to duels, which still see something after a collapse. `floor` is the part of the even rate that
+    is spent at every step: 1 spreads the labels evenly, which alarms later and forecasts better.
 
-    >>> sampler = Sampler(share=1.0)
+    >>> sampler = Sampler(share=1.0, floor=1.0)
     >>> advantage, starts = np.array([1.0, -1.0, 0.0, 0.0]), np.array([0, 2, 4])
     >>> for step in range(2):
     ...     bets = sampler.draw(0, step, advantage, starts, ["p", "q"], np.random.default_rng(0))
