@@ -25,7 +25,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 #: Results that are shown on pages of their own.
-ELSEWHERE = {"phrases", "real_logs", "required_nulls", "variants", "forecast_variants", "warnings", "tails", "controls"}
+ELSEWHERE = {"phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"}
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 

@@ -124,7 +124,7 @@ def audited(seed: int) -> float:
         for bet in sampler.draw(0, step, advantage, starts, prompts, rng):
             up, down = rng.random(2) < 0.7
             found[bet.purpose].append(bet.weight * (float(up) - float(down)))
-        sampler.close(0, step, found["slope"], found["duel"], 0)
+        sampler.close(found["slope"], found["duel"])
         for name, us in found.items():
             if us:
                 ledger.update(Reading(0, step, f"gold.{name}", float(np.mean(us)), len(us), None, tuple(us)))

@@ -30,10 +30,10 @@ def drawn(sampler: Sampler, step: int, advantage: Floats | None = None, attempt:
     return sampler.draw(attempt, step, rewards(step) if advantage is None else advantage, STARTS, PROMPTS, chance(step))
 
 
-def told(sampler: Sampler, bets: Sequence[Bet], step: int, slope: float, attempt: int = 0) -> None:
+def told(sampler: Sampler, bets: Sequence[Bet], slope: float) -> None:
     """Close a step whose slope bets all came to one value and whose duels were ties."""
     duels = [bet for bet in bets if bet.purpose == "duel"]
-    sampler.close(attempt, step, [slope] * (len(bets) - len(duels)), [0.0] * len(duels), 2 * len(bets))
+    sampler.close([slope] * (len(bets) - len(duels)), [0.0] * len(duels))
 
 
 class Scripted(np.random.Generator):
@@ -84,7 +84,7 @@ def test_how_many_are_asked_and_which_groups_does_not_depend_on_what_the_step_sh
     for scale in (1.0, -3.0):
         sampler = Sampler(share=0.2, steps=50)
         for step in range(24):
-            told(sampler, drawn(sampler, step), step, -0.1)
+            told(sampler, drawn(sampler, step), -0.1)
         bets = drawn(sampler, 24, scale * rewards(99))
         found.append([(bet.purpose, bet.up[2] // SIZE, bet.chance) for bet in bets])
     assert found[0] == found[1]
@@ -97,7 +97,7 @@ def test_slope_and_duel_of_a_step_never_use_the_same_group() -> None:
         bets = drawn(sampler, step)
         groups = [bet.up[2] // SIZE for bet in bets]
         assert len(groups) == len(set(groups))
-        told(sampler, bets, step, -0.2)
+        told(sampler, bets, -0.2)
 
 
 def test_dead_groups_cost_nothing_and_their_share_goes_to_duels() -> None:
@@ -188,7 +188,7 @@ def stretches(slope_of: dict[int, float], steps: int) -> list[set[int]]:
     for step in range(steps):
         bets = drawn(sampler, step)
         found[step // BLOCK] |= {bet.down[1] // BLOCK for bet in bets if bet.purpose == "duel"}
-        told(sampler, bets, step, slope_of.get(step // BLOCK, 0.2))
+        told(sampler, bets, slope_of.get(step // BLOCK, 0.2))
     return found
 
 
@@ -200,19 +200,19 @@ def test_the_champion_is_the_last_stretch_whose_slope_was_up_and_never_one_to_co
 def test_after_going_back_no_champion_is_a_stretch_that_was_left() -> None:
     sampler = Sampler(share=1.0)
     for step in range(3 * BLOCK):
-        told(sampler, drawn(sampler, step), step, 0.2)
+        told(sampler, drawn(sampler, step), 0.2)
     sampler.rewind(1, 5)
     for step in range(5, 5 + 3 * BLOCK):
         bets = drawn(sampler, step, attempt=1)
         assert all(bet.down[0] == 1 for bet in bets if bet.purpose == "duel")
-        told(sampler, bets, step, 0.2, attempt=1)
+        told(sampler, bets, 0.2)
     assert any(bet.purpose == "duel" for bet in bets)
 
 
 def test_after_going_back_the_part_of_the_champion_that_was_kept_stays_champion() -> None:
     sampler = Sampler(share=1.0)
     for step in range(BLOCK + 3):
-        told(sampler, drawn(sampler, step), step, 0.2)
+        told(sampler, drawn(sampler, step), 0.2)
     sampler.rewind(1, 4)
     against = {bet.down[:2] for step in range(4, 9) for bet in drawn(sampler, step, attempt=1) if bet.purpose == "duel"}
     assert against
@@ -226,7 +226,7 @@ def test_a_sampler_restored_from_its_state_draws_the_same(steps: int | None) -> 
 
     first = Sampler(0.3, steps, recall)
     for step in range(37):
-        told(first, drawn(first, step), step, 0.3 - 0.02 * step)
+        told(first, drawn(first, step), 0.3 - 0.02 * step)
         if step == 30:
             first.boost()
     second = Sampler(0.3, steps, recall)
@@ -235,7 +235,7 @@ def test_a_sampler_restored_from_its_state_draws_the_same(steps: int | None) -> 
         bets = drawn(first, step)
         assert bets == drawn(second, step)
         for sampler in (first, second):
-            told(sampler, bets, step, 0.3 - 0.02 * step)
+            told(sampler, bets, 0.3 - 0.02 * step)
     assert any(bet.purpose == "duel" for bet in bets)
 
 
@@ -255,7 +255,7 @@ def spending(
         asked[step] = 2 * len(bets)
         if boosted:
             sampler.boost()
-        told(sampler, bets, step, 0.2 if step < turns else -0.5)
+        told(sampler, bets, 0.2 if step < turns else -0.5)
     return np.cumsum(asked), GROUPS * SIZE * np.arange(1.0, length + 1)
 
 
@@ -278,7 +278,7 @@ def test_a_run_that_looks_bad_gets_most_of_what_was_saved() -> None:
         sampler = Sampler(0.1, 100)
         for step in range(80):
             bets = drawn(sampler, step)
-            told(sampler, bets, step, 0.3 if step < 50 else slope)
+            told(sampler, bets, 0.3 if step < 50 else slope)
         rates.append(sampler._drawn)
     assert rates[1] > 1.3 * rates[0]
 
@@ -288,7 +288,7 @@ def test_a_warning_raises_the_rate_of_the_steps_after_it() -> None:
     for boosted in (False, True):
         sampler = Sampler(0.2)
         for step in range(40):
-            told(sampler, drawn(sampler, step), step, 0.5)
+            told(sampler, drawn(sampler, step), 0.5)
         if boosted:
             sampler.boost()
         counts.append(sum(len(drawn(sampler, step)) for step in range(40, 50)))

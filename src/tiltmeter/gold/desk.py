@@ -255,17 +255,17 @@ class Desk:
             raise StoreError(f"step {step} of attempt {attempt}: label {given.index(None)} is gone")
         closed = settled(asked, [label for label in given if label is not None])
         self.bought += closed.facts["answered"]
-        trouble = self._tell(attempt, step, closed.slopes, closed.duels, len(given))
+        trouble = self._tell(closed.slopes, closed.duels)
         facts = {**closed.facts, "labels": self.bought, "rollouts": self.rollouts}
         facts["share"] = self.bought / self.rollouts if self.rollouts else 0.0
         facts["why"] = "; ".join(filter(None, (closed.facts["why"], trouble)))
         return replace(closed, facts=facts)
 
-    def _tell(self, attempt: int, step: int, slopes: Sequence[float], duels: Sequence[float], count: int) -> str:
+    def _tell(self, slopes: Sequence[float], duels: Sequence[float]) -> str:
         """Tell the sampler how a step's bets went; what it made of that if it failed."""
         before = self._sampler.state()
         try:
-            self._sampler.close(attempt, step, slopes, duels, count)
+            self._sampler.close(slopes, duels)
         except Exception as error:  # noqa: BLE001  # the bets stand, whatever the sampler learns from them
             self._sampler.restore(before)
             return f"the sampler failed: {type(error).__name__}: {str(error)[:200]}"
@@ -317,7 +317,7 @@ class Desk:
                 continue
             us = {reading.name: reading.values for reading in readings_of(item)}
             slopes, duels = us.get("gold.slope", ()), us.get("gold.duel", ())
-            self._tell(item.attempt, item.step, slopes, duels, item.data["asked"])
+            self._tell(slopes, duels)
 
     def _must(self, key: tuple[int, int]) -> Asked:
         asked = recorded(self.run, *key)

@@ -79,9 +79,8 @@ class Sampler:
         self._steps = 0
         self._carry = 0.0  # parts of bets, kept so that a low rate is still a rate
         self._live = 1.0  # share of groups with spread, of late
-        self._scale = (
-            0.0  # of a large group's mean |advantage|; 0 before the first step, which is therefore not audited
-        )
+        # Of a large group's mean |advantage|; 0 before the first step, which is therefore not audited.
+        self._scale = 0.0
         self._boost = 0
         self._block: list[tuple[int, int]] = []  # steps since the last look at who is champion
         self._champion: list[tuple[int, int]] = []
@@ -107,14 +106,7 @@ class Sampler:
         self._steps += 1
         self._slope.forecast()
         self._duel.forecast()
-        # Recentred: whatever a trainer clips or adds, a group's advantages must sum to zero, or mean gold leaks in.
-        sums, counts = group_sums(advantage, starts)
-        centred = advantage - np.repeat(sums / np.maximum(counts, 1), np.diff(starts))
-        # Whatever is not finite is no score: as a large number it would leave a sum that is not zero.
-        centred = np.where(np.isfinite(centred), centred, 0.0)
-        size = group_sums(np.abs(centred), starts)[0] / np.maximum(counts, 1)
-        largest = group_sums(np.abs(advantage), starts)[0] / np.maximum(counts, 1)
-        live = (counts > 1) & (size > 1e-9 * (1e-9 + largest)) & np.isfinite(size)
+        centred, size, live = _recentred(advantage, starts)
         count, most = self._affordable(len(advantage)) if self._scale else (0, 0)
         index = self._index()
         count = min(count, groups)  # every bet has a group of its own
@@ -126,11 +118,8 @@ class Sampler:
         bets = []
         for k in order[:asked][live[order[:asked]]]:
             weight = min(float(size[k]) / self._scale, 1.0)
-            up, down = _pair(centred[starts[k] : starts[k + 1]], rng)
-            first = int(starts[k])
-            bets.append(
-                Bet("slope", (attempt, step, first + up), (attempt, step, first + down), weight, asked / groups)
-            )
+            up, down = ((attempt, step, int(starts[k]) + row) for row in _pair(centred[starts[k] : starts[k + 1]], rng))
+            bets.append(Bet("slope", up, down, weight, asked / groups))
         # Other groups than the slope's: what one table saw of a step must not tell the next what it will see.
         for k in order[asked : asked + duels]:
             spans = index.get(prompts[k]) or index[None]
@@ -144,8 +133,8 @@ class Sampler:
         self._remember(attempt, step, starts, prompts)
         return bets
 
-    def close(self, attempt: int, step: int, slopes: Sequence[float], duels: Sequence[float], labels: int) -> None:
-        """The u of a step, in the logged order, and how many labels it used; in the order steps were closed."""
+    def close(self, slopes: Sequence[float], duels: Sequence[float]) -> None:
+        """The u of a step, in the logged order; called in the order steps were closed."""
         self._slope.learn(slopes)
         self._duel.learn(duels)
         self._block_sum += float(np.sum(slopes))
@@ -234,6 +223,20 @@ class Sampler:
         self._block = [(attempt, step) for attempt, step in state["block"]]
         self._champion = [(attempt, step) for attempt, step in state["champion"]]
         self._spans = {}
+
+
+def _recentred(advantage: Floats, starts: Ints) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Advantages that sum to zero in each group; their mean size by group; and which groups have any.
+
+    Whatever a trainer clips or adds, mean gold leaks in where they do not sum to zero.
+    """
+    sums, counts = group_sums(advantage, starts)
+    centred = advantage - np.repeat(sums / np.maximum(counts, 1), np.diff(starts))
+    # Whatever is not finite is no score: as a large number it would leave a sum that is not zero.
+    centred = np.where(np.isfinite(centred), centred, 0.0)
+    size = group_sums(np.abs(centred), starts)[0] / np.maximum(counts, 1)
+    largest = group_sums(np.abs(advantage), starts)[0] / np.maximum(counts, 1)
+    return centred, size, (counts > 1) & (size > 1e-9 * (1e-9 + largest)) & np.isfinite(size)
 
 
 def _pair(centred: Floats, rng: np.random.Generator) -> tuple[int, int]:

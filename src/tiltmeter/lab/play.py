@@ -74,7 +74,7 @@ def play(
         while waiting and waiting[0][0] <= step - delay:
             data, slopes, duels, asked = waiting.pop(0)
             spent += asked
-            sampler.close(0, data, slopes, duels, asked)
+            sampler.close(slopes, duels)
             steps += [data] * len(slopes)
             us += slopes
             for name, values in (("gold.slope", slopes), ("gold.duel", duels)):
