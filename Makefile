@@ -6,8 +6,9 @@ CYCLES ?= 1000
 RUNS ?= 160
 SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
+WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab
+.PHONY: check test bench campaign crash docs format lab tiny
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -37,7 +38,13 @@ lab:  ## the proving ground at full size: its records, plots and log of variants
 	tiltmeter lab report --split heldout
 	$(PYTHON) benchmarks/variants.py --json
 
-campaign: crash lab  ## the long proofs
+tiny:  ## the tiny language model under TRL: recorded runs, what was said and done, a real model; hours on two cores
+	$(PYTHON) benchmarks/tiny_runs.py --work $(WORK)
+	$(PYTHON) benchmarks/tiny_watched.py --work $(WORK) --mode act --only length_hacking --seeds 5 --write
+	$(PYTHON) benchmarks/real_model.py --model $(WORK)/smollm --write
+
+campaign: crash lab tiny  ## the long proofs
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
+	$(PYTHON) benchmarks/trl_faults.py --faults 10000 --write
 	$(PYTHON) -m pytest -n 2 -m slow; status=$$?; test $$status -eq 0 -o $$status -eq 5

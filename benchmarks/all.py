@@ -80,6 +80,10 @@ TARGETS = (
     Target("required_nulls", "weighted_worst_upper95", "<=", 0.01, full_only=True),
     Target("required_nulls", "uncentred_worst", ">=", 0.5, full_only=True),
     Target("required_nulls", "peeked_z_least", ">=", 0.05),
+    Target("overhead_trl", "cpu_ratio_trainer", "<=", 1.01),
+    Target("overhead_trl", "wall_ratio_low", "<=", 1.01),
+    Target("overhead_trl", "wall_ratio_high"),
+    Target("overhead_trl", "monitor_cpu_s_per_mtok"),
     Target("crash", "cycles"),
     Target("crash", "lost", "==", 0),
     Target("crash", "torn_reads", "==", 0),
@@ -95,7 +99,7 @@ TARGETS = (
     Target("bitflips", "verify_crashed", "==", 0),
     Target("bitflips", "journal_silent"),
 )
-SCRIPTS = ("handoff", "store", "instruments", "refusal", "required_nulls", "crash", "fuzz", "bitflips")
+SCRIPTS = ("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "crash", "fuzz", "bitflips")
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
 
 _ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

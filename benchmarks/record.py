@@ -38,7 +38,9 @@ def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = 
 def _relative(argv: list[str]) -> list[str]:
     root = Path(__file__).parent.parent
     script = Path(argv[0]).resolve()
-    return [str(script.relative_to(root)) if script.is_relative_to(root) else script.name, *argv[1:]]
+    # Where on its machine somebody kept a folder is nobody's business.
+    options = [Path(option).name if option.startswith("/") else option for option in argv[1:]]
+    return [str(script.relative_to(root)) if script.is_relative_to(root) else script.name, *options]
 
 
 def _revision() -> str:

@@ -3,9 +3,10 @@
 No figure is typed into a page.
 
 A line `<!-- figures: NAME -->` becomes the table of `NAME.json`; `<!-- figures: others -->` the tables of all files
-that no other line names. A file that is not there was not measured yet, and the page says so. A line
-`<!-- instruments -->` becomes a table of contents and one section per built-in instrument, `<!-- derived -->` one per
-derived reading, `<!-- semantic -->` the section of the instrument that needs a model.
+that no other line names; `<!-- figure: NAME KEY -->`, anywhere in a line, one figure of it. A file that is not there
+was not measured yet: the page says so, and a strict build fails. A line `<!-- instruments -->` becomes a table of
+contents and one section per built-in instrument, `<!-- derived -->` one per derived reading, `<!-- semantic -->` the
+section of the instrument that needs a model.
 
 `<!-- lab: CAMPAIGN TABLE -->` becomes a table of a recorded campaign of the proving ground, or one of its plots, and
 `<!-- lab: CAMPAIGN =FIGURE -->`, anywhere in a line, one figure of it. `<!-- lab families -->` and
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -25,7 +27,10 @@ from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 #: Results that are shown on pages of their own.
-ELSEWHERE = {"phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"}
+ELSEWHERE = {
+    *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
+    *("tiny_watched", "real_model"),
+}
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
@@ -40,7 +45,10 @@ SUBJECTS = {
     "group": "Groups",
 }
 
+log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+
 _MARK = re.compile(r"^<!-- figures: ([a-z0-9_]+) -->$", re.M)
+_FIGURE = re.compile(r"<!-- figure: ([a-z0-9_]+) ([a-z0-9_.]+) -->")
 _LAB = re.compile(r"<!-- lab: ([a-z_]+) (=?[a-z0-9_.]+) -->")
 PENDING = "*not measured yet*"
 
@@ -51,7 +59,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown = instruments_page(markdown, RESULTS)
     if "<!-- lab" in markdown:
         markdown = lab_page(markdown)
+    markdown = _FIGURE.sub(lambda mark: one_figure(RESULTS / f"{mark[1]}.json", mark[2]), markdown)
     return rendered(markdown, RESULTS) if _MARK.search(markdown) else markdown
+
+
+def measured(path: Path) -> Any:
+    """What a results file holds; None, said in the build's log, if it is not there."""
+    if not path.exists():
+        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
+        return None
+    return json.loads(path.read_text())
+
+
+def one_figure(path: Path, name: str) -> str:
+    """One figure by its name, those inside others after a dot."""
+    found = measured(path)
+    return PENDING if found is None else cell(dict(walked(found))[name])
 
 
 def rendered(markdown: str, results: Path) -> str:
@@ -69,17 +92,17 @@ def rendered(markdown: str, results: Path) -> str:
 
 def table(path: Path) -> str:
     """One result as a Markdown table, with its origin below; what is a list of records is a table of its own."""
-    if not path.exists():
-        return PENDING
     try:
-        result = json.loads(path.read_text())
+        result = measured(path)
+        if result is None:
+            return PENDING
         if isinstance(result, list):
             return rows_table(result)
         found = list(walked({name: value for name, value in result.items() if name not in ORIGIN}))
     except (ValueError, AttributeError):
         return "*the results file could not be read*"
     lines = ["| figure | value |", "|---|---|"]
-    lines += [f"| `{name}` | {cell(value)} |" for name, value in found if not is_rows(value)]
+    lines += [f"| `{name}` | {cell(value)} |" for name, value in found if not is_rows(value) and not is_series(value)]
     origin = [f"{name.replace('_', ' ')} {cell(result[name])}" for name in ORIGIN[1:] if name in result]
     made = f"`{result['command']}`" if "command" in result else "unknown command"
     tables = ["\n".join(lines)] if len(lines) > 2 else []
@@ -98,6 +121,11 @@ def walked(figures: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def is_rows(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def is_series(value: object) -> bool:
+    """What was measured again and again; the file has it, and a table has no room for it."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, (int, float)) for one in value)
 
 
 def rows_table(rows: list[Any]) -> str:

@@ -1,27 +1,38 @@
-"""Makes the pictures of the documentation, and the README's excerpt, anew: `python docs/make_images.py`.
+"""Makes the pictures of the documentation, and the README's excerpt, anew.
 
-Each picture is what `tiltmeter show` prints about a run of `tiltmeter demo`, measured here and now, as SVG text. It
-refers to no font or file on the network.
+    python docs/make_images.py          # the two runs of `tiltmeter demo`, measured here and now
+    python docs/make_images.py --trl    # the run of examples/trl_quickstart.py, trained here and now; needs TRL
+
+Each picture is what `tiltmeter show` prints about a run, as SVG text. It refers to no font or file on the network. The
+demo's runs are recorded, so its pictures come out the same everywhere. Training does not: numbers and completions of
+the other picture differ from machine to machine, and the tests compare only what every run of the quickstart says.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
+import subprocess
+import sys
 import tempfile
 from itertools import takewhile
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from tiltmeter.cli.demo import Case, measured
 from tiltmeter.cli.screen import plain, screen
+from tiltmeter.store import RunDirectory
+from tiltmeter.verdict import look
 
 IMAGES = Path(__file__).parent / "images"
 README = Path(__file__).parent.parent / "README.md"
+QUICKSTART = Path(__file__).parent.parent / "examples" / "trl_quickstart.py"
 EXCERPT = re.compile(r"(^```console\n\$ tiltmeter demo --plain\n).*?(^```$)", re.M | re.S)
 RUNS = ("hacked", "honest")
 COLUMNS = 108
+LONGEST = 130  # characters of a line of the excerpt; longer ones are in the picture, where they are wrapped
 
 #: Rich's own template without its web font.
 SVG = """\
@@ -50,29 +61,44 @@ SVG = """\
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trl", action="store_true", help="the picture of the TRL quickstart instead")
     with tempfile.TemporaryDirectory() as folder:
+        if parser.parse_args().trl:
+            (IMAGES / "trl_default.svg").write_text(quickstart(Path(folder)))
+            return
         cases = [measured(name, Path(folder) / name) for name in RUNS]
         for case in cases:
-            (IMAGES / f"{case.name}.svg").write_text(drawn(case))
+            shown = screen(case.run, case.verdict, case.story, case.events, rows=8)
+            (IMAGES / f"{case.name}.svg").write_text(drawn(shown, case.name))
         README.write_text(EXCERPT.sub(lambda block: block[1] + excerpt(cases) + block[2], README.read_text()))
 
 
-def drawn(case: Case) -> str:
-    """What `tiltmeter show` prints about a run of the demo, as a picture."""
+def quickstart(folder: Path) -> str:
+    """The picture of the quickstart with the settings it has: it is trained, and the monitor is waited for."""
+    subprocess.run([sys.executable, str(QUICKSTART)], cwd=folder, check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "tiltmeter", "watch", "quickstart/tiltmeter"], cwd=folder, timeout=600)
+    run = RunDirectory(folder / "quickstart" / "tiltmeter")
+    return drawn(screen(run, *look(run)), "quickstart/tiltmeter")
+
+
+def drawn(shown: RenderableType, name: str) -> str:
+    """What `tiltmeter show` prints, as a picture."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False, markup=False)
-    console.print(screen(case.run, case.verdict, case.story, case.events, rows=8))
+    console.print(shown)
     # A fixed id: the same run gives the same file.
-    return console.export_svg(title=f"tiltmeter show {case.name}", code_format=SVG, unique_id=case.name)
+    return console.export_svg(title=f"tiltmeter show {name}", code_format=SVG, unique_id=name.partition("/")[0])
 
 
 def excerpt(cases: list[Case]) -> str:
-    """The verdicts as `tiltmeter demo --plain` prints them, without the readings."""
+    """The verdicts as `tiltmeter demo --plain` prints them, without the readings and without the longest lines."""
     lines = ["..."]
     for case in cases:
         printed = plain(case.run, case.verdict, case.story, case.events)
-        told = takewhile(lambda line: not line.startswith("Cannot see"), printed)
-        lines += [*told, "..."]
-    return "".join(f"{line}\n" for line in lines)
+        told = takewhile(lambda line: not line.startswith("Not seen"), printed)
+        lines += [*(line if len(line) <= LONGEST else "..." for line in told), "..."]
+    short = [line for at, line in enumerate(lines) if line != "..." or at == 0 or lines[at - 1] != "..."]
+    return "".join(f"{line}\n" for line in short)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -22,7 +24,8 @@ from tiltmeter import derived, instruments, journal
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
 from tiltmeter.cli.demo import measured
-from tiltmeter.config import Config, load
+from tiltmeter.config import Config, gold_advice, load
+from tiltmeter.control import Knob, Receipt, ask, publish_knobs, receive, request_for
 from tiltmeter.evaluations import Evaluation, declare
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
@@ -30,7 +33,8 @@ from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
 from tiltmeter.journal import KINDS, Event
-from tiltmeter.records import COLUMNS, FLAGS
+from tiltmeter.records import COLUMNS, FLAGS, Action
+from tiltmeter.signing import make_token
 from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import CHECKS, ICONS
 from tiltmeter.watch import Watch
@@ -115,7 +119,10 @@ def test_a_page_whose_output_or_exit_code_is_wrong_is_caught(tmp_path: Path) -> 
 
 
 def test_the_snippet_of_the_readme_runs(tmp_path: Path) -> None:
-    (snippet,) = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
+    attached, snippet = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
+    assert (
+        "\ntiltmeter.attach(trainer, gold=" in attached
+    )  # the same line on a real trainer: tests/e2e/test_quickstart.py
     loop = """
 from types import SimpleNamespace
 def training_steps():
@@ -279,20 +286,50 @@ def shapes(events: Iterable[Event]) -> dict[tuple[str, str], tuple[list[str], in
     return found
 
 
-def test_the_example_lines_of_the_run_directory_page_are_those_of_a_run(tmp_path: Path) -> None:
+def test_the_example_lines_of_the_run_directory_page_are_those_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "".join(text for language, _, text in blocks(DOCS / "run-directory.md") if language == "json")
     lines = [line for line in text.splitlines() if '"seq"' in line]
     shown = [event for line in lines if (event := journal.parse(line.encode())) is not None]
     assert len(shown) == len(lines)
-    assert {event.kind for event in shown} == set(KINDS) - {"finding", "action"}
+    assert {event.kind for event in shown} == set(KINDS)
     found: list[Event] = []
     for config in (Config.standard(), Config.standard().judged_by(FunctionSource("checks.py:right", right))):
         found += events_of(tmp_path / str(len(found)), config)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found += counselled(tmp_path / "counselled")
     assert shapes(shown) == shapes(found)
+
+
+def test_the_files_of_control_on_the_run_directory_page_are_those_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    counselled(tmp_path / "run")
+    part = (DOCS / "run-directory.md").read_text().split("\n## Control\n")[1].split("\n## ")[0]
+    shown = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", part, re.M | re.S)]
+    folder = tmp_path / "run" / "control"
+    written = [
+        json.loads(path.read_text())
+        for path in (folder / "knobs-0.json", *folder.glob("requests/*"), *folder.glob("receipts/*"))
+    ]
+    assert [key_tree(text) for text in shown] == [key_tree(text) for text in written]
+
+
+def key_tree(value: Any) -> Any:
+    """The keys of nested objects, without their values; of a list, those of its first element."""
+    if isinstance(value, dict):
+        return {key: key_tree(inner) for key, inner in value.items()}
+    return key_tree(value[0]) if isinstance(value, list) and value else None
 
 
 def right(prompt: str, completion: str) -> float:
     return 1.0
+
+
+def long(completions: list[str]) -> list[float]:
+    return [len(text) / 100 for text in completions]
 
 
 def events_of(path: Path, config: Config) -> list[Event]:
@@ -312,6 +349,45 @@ def events_of(path: Path, config: Config) -> list[Event]:
     return journal.read(run.path / "events")
 
 
+def counselled(path: Path) -> list[Event]:
+    """A run that pays for length: found, answered with a change whose outcome is judged, and a proposal is rejected."""
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="a", ranks=1, resume_step=None)
+    knobs = {"beta": Knob("beta", 0.04, 1e-6, 1.0), "stop": Knob("stop", 0.0, 0.0, 1.0)}
+    publish_knobs(run, 0, "advise", knobs)
+    watch = Watch(run, Config.standard(), reward=FunctionSource("rewards.py:long", long))
+    rng = np.random.default_rng(0)
+
+    def go_on(first: int, last: int) -> list[Event]:
+        for step in range(first, last):
+            words = rng.integers(5, 10 + step, 32)
+            columns: dict[str, Any] = {"reward": words / 10, "gold": 1 / words, "length": words}
+            columns |= {"prompt": [f"{k // 8}?" for k in range(32)], "completion": [" word" * k for k in words]}
+            run.write(from_columns(step, np.arange(32) // 8, **columns), 0, {"counters": {"seen": step + 1}})
+        watch.poll()
+        return journal.read(run.path / "events")
+
+    def proposed(events: list[Event]) -> Action:
+        return Action(**[event.data for event in events if event.kind == "action"][-1])
+
+    first = proposed(go_on(0, 30))
+    receive(run, Receipt(f"{first.id}.approve", 0, "applied", "beta", 0.04, 0.08, 30, "beta reads 0.08"))
+    watch.poll()
+    second = proposed(go_on(30, 60))
+    ask(run, request_for(second, "reject", "operator", expires_step=100), make_token(run))
+    until = time.monotonic() + 30  # the experiment is made on a thread of its own
+    while time.monotonic() < until and not any(e.data.get("note") == "experiment" for e in go_on(0, 0)):
+        time.sleep(0.05)
+    watch.close()
+    return journal.read(run.path / "events")
+
+
+def test_the_check_on_the_trl_page_is_the_one_that_attach_prints() -> None:
+    (shown,) = (text for _, options, text in blocks(DOCS / "trl.md") if 'title="checks.py"' in options)
+    advice = gold_advice(["right", "form"], ["prompt", "answer"])
+    assert "\n".join(line for line in shown.splitlines() if line) in advice
+
+
 def hooks() -> Any:
     spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
     assert spec is not None
@@ -319,25 +395,3 @@ def hooks() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_figures_come_from_the_results_and_their_absence_is_said(tmp_path: Path) -> None:
-    page = (DOCS / "figures.md").read_text()
-    empty = hooks().rendered(page, tmp_path)
-    assert "not measured yet" in empty
-    result = {"kills": 1000, "lost": 0, "command": "python benchmarks/crash.py", "seed": 7, "cpu": "a | b", "new": 1.5}
-    (tmp_path / "crash.json").write_text(json.dumps(result))
-    (tmp_path / "later.json").write_text(json.dumps({"figure": 2, "seed": 1}))
-    (tmp_path / "torn.json").write_text('{"figure": ')
-    full = hooks().rendered(page, tmp_path)
-    assert "| `kills` | 1,000 |" in full
-    assert "| `figure` | 2 |" in full
-    assert "`python benchmarks/crash.py`" in full
-    assert "a | b" not in full
-    assert "could not be read" in full
-
-
-def test_no_figure_is_typed() -> None:
-    """Outside the markers the figures page has no number that could be a result."""
-    text = (DOCS / "figures.md").read_text()
-    assert not re.search(r"\d[\d,.]* ?(ms|s|MB|kB|rows|files|%)\b", text)

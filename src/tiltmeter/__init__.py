@@ -1,5 +1,9 @@
 """Tiltmeter: is the reward still telling the truth?
 
+    tiltmeter.attach(trainer)  # a TRL trainer; then train as always
+
+or, in a loop of your own:
+
     run = tiltmeter.open_run("runs/tonight")
     for step in range(steps):
         ...
@@ -16,10 +20,12 @@ from tiltmeter.records import Ragged, RolloutBatch
 
 if TYPE_CHECKING:
     from tiltmeter.adapters.loop import Run, open_run
+    from tiltmeter.adapters.trl import Callback, attach
 
 __version__ = "0.1.0"
 __all__ = [
     "AttachError",
+    "Callback",
     "ContractError",
     "Ragged",
     "RolloutBatch",
@@ -27,6 +33,7 @@ __all__ = [
     "StoreError",
     "TiltmeterError",
     "__version__",
+    "attach",
     "open_run",
 ]
 
@@ -37,4 +44,10 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters import loop
 
         return getattr(loop, name)
+    if name in ("attach", "Callback"):
+        try:
+            from tiltmeter.adapters import trl
+        except ImportError as error:
+            raise AttachError(f"tiltmeter.{name} needs TRL ({error}): pip install 'tiltmeter[trl]'") from error
+        return getattr(trl, name)
     raise AttributeError(f"module 'tiltmeter' has no attribute {name!r}")

@@ -7,15 +7,17 @@ is fixed by the `step_done` event, which a recorded source follows: replay never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.errors import StoreError
+from tiltmeter.control import Offer, Receipt, Request, read_knobs, receipts, requests
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.evaluations import Evaluation, declared
 from tiltmeter.journal import Event, record_of
 from tiltmeter.ranks import account, expand
 from tiltmeter.records import Fault
+from tiltmeter.signing import read_token
 from tiltmeter.store import RunDirectory, StepFile
 
 PATIENCE = 3  # complete later steps before a step is measured without its missing ranks
@@ -67,15 +69,29 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """A rank of the trainer did, or refused, what was asked of it; or a person decided about a proposal."""
+
+    told: Receipt | Request
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An experiment on the user's reward function has ended."""
+
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Something about the files themselves."""
 
     fault: Fault
 
 
-Arrival = Opened | Step | Ended | Labelled | Evaluated | Trouble
+Arrival = Opened | Step | Ended | Labelled | Evaluated | Answered | Tried | Trouble
 #: Parts of a fault that is about files: a replay takes it from the journal, because the files may have changed since.
-FILES = ("store", "file", "label")
+FILES = ("store", "file", "label", "control")
 
 
 class LiveArrivals:
@@ -90,6 +106,7 @@ class LiveArrivals:
         self._missing: dict[tuple[int, int], set[int]] = {}  # ranks by (attempt, step), only where some were
         self._reported: dict[int, set[str]] = {}  # file names by attempt
         self._evaluated: set[str] = set()  # file names
+        self._answered: set[str] = set()  # names of receipts and of people's decisions
         self._declared: dict[int, list[Evaluation | tuple[int, int, str]]] = {}  # by attempt, those not handled
 
     def done(self, event: Event) -> None:
@@ -107,6 +124,10 @@ class LiveArrivals:
             self._evaluated.add(name)
         elif event.kind == "note" and event.data["note"] == "evaluation":
             self._evaluated.add(event.data["file"])
+        elif event.kind == "note" and event.data["note"] in ("receipt", "decision"):
+            self._answered.add(event.data["file"])
+        elif event.kind == "fault" and event.data["part"] == "control":
+            self._answered.add(event.data["error"].split(":")[0])
 
     def poll(self) -> Iterator[Arrival]:
         """What is ready now, oldest attempt first. Each arrival must be handled before the next is drawn."""
@@ -126,6 +147,33 @@ class LiveArrivals:
             if ended and attempt not in self._ended:
                 yield Ended(attempt, self._last.get(attempt, -1), account(self.run.counters(attempt)))
             yield from self._evaluations(attempt, over=ended or attempt != attempts[-1])
+        if attempts:
+            yield from self._answers(attempts[-1])
+
+    def offer(self, attempt: int) -> Offer | None:
+        """What this attempt's trainer lets others change; None where nothing was published that can be read."""
+        try:
+            return read_knobs(self.run, attempt)
+        except StoreError:
+            return None
+
+    def _answers(self, attempt: int) -> Iterator[Arrival]:
+        """What trainer and people have answered. Whoever may not read the token reads receipts only."""
+        last = self._last.get(attempt, -1)
+        told, refused = receipts(self.run, self._answered)
+        try:
+            token = read_token(self.run) if (self.run.path / "control" / "requests").is_dir() else None
+        except AttachError:
+            token = None
+        decisions: list[Request] = []
+        if token is not None:
+            decisions, _ = requests(
+                self.run, self._answered, token, attempt=attempt, step=last, mode="advise", kinds=("reject", "note")
+            )
+        yield from (Answered(receipt) for receipt in told)
+        yield from (Answered(decision) for decision in decisions)
+        for name, why, _ in refused:
+            yield Trouble(Fault(attempt, last, "control", f"{name}: {why}"))
 
     def _evaluations(self, attempt: int, *, over: bool) -> Iterator[Arrival]:
         """Those of steps that are measured, or that will not come any more."""
@@ -177,11 +225,16 @@ class LiveArrivals:
 class RecordedArrivals:
     """Follows a journal: the same files in the same order, checked against the hashes it recorded."""
 
-    def __init__(self, run: RunDirectory, events: Iterable[Event]) -> None:
+    def __init__(self, run: RunDirectory, events: Sequence[Event]) -> None:
         self.run, self.events = run, events
 
     def done(self, event: Event) -> None:
         pass
+
+    def offer(self, attempt: int) -> Offer | None:
+        """As the journal has it: the file may be gone, or be another one by now."""
+        told = (item.data for item in self.events if item.data.get("note") == "offer" and item.attempt == attempt)
+        return next((Offer.of(data["offer"]) for data in told), None)
 
     def poll(self) -> Iterator[Arrival]:
         for event in self.events:
@@ -198,6 +251,12 @@ class RecordedArrivals:
             elif event.kind == "note" and event.data["note"] == "evaluation":
                 name, value, n = (event.data[key] for key in ("name", "value", "n"))
                 yield Evaluated(Evaluation(event.attempt, event.step, name, value, n))
+            elif event.kind == "note" and event.data["note"] == "receipt":
+                yield Answered(Receipt(**event.data["told"]))
+            elif event.kind == "note" and event.data["note"] == "decision":
+                yield Answered(Request(**event.data["told"]))
+            elif event.kind == "note" and event.data["note"] == "experiment":
+                yield Tried(event.data)
             elif event.kind == "step_done":
                 yield self._step(event)
 

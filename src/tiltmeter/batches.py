@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter import facts
 from tiltmeter.records import (
     FLAGS,
     NUMBER_COLUMNS,
@@ -87,7 +88,7 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
         made["truncated"] = np.asarray(columns["truncated"]).astype(bool).reshape(-1)
     for name in TEXT_COLUMNS:
         if columns.get(name) is not None:
-            made[name] = tuple(map(_text, columns[name]))
+            made[name] = tuple(map(_facts if name == "facts" else _text, columns[name]))
     for name, column in [*made.items(), *((f"rewards.{name}", part) for name, part in parts.items())]:
         if name not in ("rewards", "scalars", "fingerprint") and column is not None and len(column) != rows:
             raise ValueError(f"{name} has {len(column)} rows, group has {rows}")
@@ -374,6 +375,10 @@ def _scalars(raw: Mapping[str, Any]) -> dict[str, float]:
         if code == OK:
             kept[str(name)] = number
     return kept
+
+
+def _facts(item: object) -> str | None:
+    return facts.to_text(item) if isinstance(item, Mapping) else _text(item)
 
 
 def _text(item: object) -> str | None:

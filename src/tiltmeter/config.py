@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +21,11 @@ from tiltmeter.errors import AttachError
 from tiltmeter.fingerprint import fingerprint
 from tiltmeter.gold import GoldSource, RecordedSource
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.judge import JudgeSource
+from tiltmeter.judge import read_judge
 
 #: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
-EVENTS = 3
+EVENTS = 4
 GOLD_SHARE = 0.02  # of rollouts that are labelled, if nothing else is said
 
 
@@ -46,7 +50,7 @@ class Config:
         gold_share: float = GOLD_SHARE,
         gold_steps: int | None = None,
     ) -> Config:
-        """The built-ins, the named classes of the operator's own files, and the function named as the gold source.
+        """The built-ins, the named classes of the operator's own files, and the function or judge named as gold.
 
         >>> Config.standard().digest == Config.standard().digest
         True
@@ -61,7 +65,7 @@ class Config:
         )
         if gold is None:
             return config
-        return config.judged_by(FunctionSource(gold, load_function(gold)), gold_share, gold_steps)
+        return config.judged_by(load_gold(gold), gold_share, gold_steps)
 
     def judged_by(self, source: GoldSource, share: float = GOLD_SHARE, steps: int | None = None) -> Config:
         """The same parts with a gold source of its own.
@@ -80,7 +84,8 @@ class Config:
         """These parts with the gold source that a journal names, if it names one."""
         if gold is None:
             return self
-        return self.judged_by(RecordedSource(gold["name"], gold["identity"]), gold["share"], gold["steps"])
+        source = RecordedSource(gold["name"], gold["identity"], judged=gold.get("judged", False))
+        return self.judged_by(source, gold["share"], gold["steps"])
 
     @property
     def digest(self) -> str:
@@ -103,14 +108,27 @@ def load(name: str) -> Any:
     return part
 
 
+def load_gold(name: object) -> GoldSource:
+    """The source that a name stands for: a function, `checks.py:score`, or a judge, `judge.toml`."""
+    if isinstance(name, str) and name.endswith(".toml"):
+        return JudgeSource(name, read_judge(name))
+    if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):
+        raise AttachError(
+            f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, or '
+            'gold="judge.toml" for a judge that this file describes'
+        )
+    function = load_function(name)
+    return FunctionSource(str(name), function)
+
+
 def load_function(name: object) -> Callable[..., Any]:
     """The function that `path/to/file.py:function` names. A function object is refused: the monitor is another process,
     and nothing but a name can be given to it."""
     if not isinstance(name, str):
         written = getattr(name, "__qualname__", type(name).__name__)
         home = getattr(getattr(name, "__code__", None), "co_filename", "your_file.py")
-        if not home.endswith(".py") or not str(written).isidentifier():
-            home, written = "your_file.py", "score"
+        if not home.endswith(".py") or not str(written).isidentifier() or _is_running(Path(home)):
+            home, written = "checks.py", "score"
         raise AttachError(
             f"gold= takes the name of a function, because the monitor that calls it is another process: define it at "
             f'the top level of a file and pass gold="{home}:{written}"'
@@ -151,6 +169,11 @@ def _named(name: str, what: str, example: str) -> Any:
     if not path.endswith(".py") or not attribute:
         raise AttachError(f"{name!r} does not name {what}: write it as path/to/file.py:{example}")
     source = Path(path).resolve()
+    if _is_running(source):
+        raise AttachError(
+            f"{name!r} is in the script that runs now: loading it again, here or in the monitor, would run it again. "
+            f"Put {attribute} into a file of its own and name that"
+        )
     spec = importlib.util.spec_from_file_location(f"tiltmeter_plugin_{source.stem}", source)
     if not source.is_file() or spec is None or spec.loader is None:
         raise AttachError(f"{name!r}: there is no file {source}")
@@ -160,3 +183,57 @@ def _named(name: str, what: str, example: str) -> Any:
     if part is None:
         raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
     return part
+
+
+CHECKED = ("answer", "solution", "ground_truth", "target", "label", "reference")  # columns that hold what is right
+TESTED = ("tests", "test_cases", "test", "unit_tests")
+VERIFIERS = re.compile(r"accura|correct|verif|exact|match|format|test|pass|answer|math|solve", re.I)
+MODELS = re.compile(r"reward[-_ ]?model|(^|[-_/])rm([-_/]|$)|preference|classif|/|-\d+(\.\d+)?b\b", re.I)
+
+
+def gold_advice(reward_names: Iterable[str], columns: Iterable[str]) -> str:
+    """What could serve as gold for these rewards on this dataset, with the lines to paste; for a run that names none.
+
+    It matters because without gold nobody can tell a hack from progress: the reward of a hacked run rises as well.
+    Names are all it goes by, so it is a suggestion: read the check before you believe it.
+
+    >>> print(gold_advice(["accuracy_reward"], ["prompt", "level"]).splitlines()[1])
+    accuracy_reward checks answers itself, so gold must be stricter: tests that it never runs, or a judge on a sample.
+    """
+    rewards, known = list(reward_names), set(columns)
+    verifiers = [name for name in rewards if VERIFIERS.search(name)]
+    models = [name for name in rewards if MODELS.search(name)]
+    if verifiers:
+        kind = (
+            f"{verifiers[0]} checks answers itself, so gold must be stricter: tests that it never runs, or a judge on "
+        )
+        kind += "a sample."
+    elif models:
+        kind = f"{models[0]} is a reward model, so gold is a judge, or a check against a few labels of people."
+    else:
+        kind = "Gold is anything the policy is not trained on: a check of the answer, hidden tests, a judge."
+    lines = ["No gold is named, so nothing can tell a hack from progress, and the verdict stays BLIND.", kind]
+    for names, snippet in ((CHECKED, ANSWER_CHECK), (TESTED, HIDDEN_TESTS)):
+        if column := next((name for name in names if name in known), None):
+            lines.append(f'The dataset has {column!r}. Put this into checks.py and pass gold="checks.py:score":')
+            lines += snippet.replace("COLUMN", column).splitlines()
+            break
+    lines += [
+        'A judge: gold="judge.toml", a file with url, model and guide. It is asked about 2 % of the rollouts.',
+        'Without labels: evals=["eval_NAME"], a score from 0 to 1 that your trainer\'s evaluation logs.',
+    ]
+    return "\n".join(lines)
+
+
+ANSWER_CHECK = r"""import re
+def score(completion, COLUMN):  # right only if the very last number is; None: this row cannot be checked
+    said, right = (re.findall(r"-?\d+(?:\.\d+)?", str(text).replace(",", "")) for text in (completion, COLUMN))
+    return float(said[-1:] == right[-1:]) if right else None"""
+HIDDEN_TESTS = """def score(completion, COLUMN):
+    return passed(completion, COLUMN)  # yours: tests that the reward never runs, in a sandbox"""
+
+
+def _is_running(source: Path) -> bool:
+    """Whether this file is the program itself. An interactive session has none."""
+    main = vars(sys.modules["__main__"]).get("__file__")
+    return main is not None and Path(main).resolve() == source.resolve()

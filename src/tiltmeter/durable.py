@@ -105,6 +105,6 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Directory entries that are not symbolic links: a run directory from elsewhere must not point out of itself."""
     try:
         with os.scandir(folder) as entries:
-            yield from (entry for entry in entries if not entry.is_symlink())
+            yield from (e for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return

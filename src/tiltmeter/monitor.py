@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from tiltmeter.config import Config
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
@@ -24,14 +25,16 @@ def follow(
     run: RunDirectory,
     config: Config,
     *,
+    reward: FunctionSource | None = None,
     parent: int | None = None,
     give_up: Callable[[], bool] = lambda: False,
     on_poll: Callable[[int], None] | None = None,
 ) -> None:
     """Measure what is stored and what comes, until every rank of the newest attempt has closed.
 
-    `parent`: the trainer's process; when it is gone, what is stored is measured and the monitor ends. `give_up`: asked
-    when there is nothing to do. A disk that refuses a line is met by starting over from what it holds.
+    `reward`: the user's reward function, for experiments. `parent`: the trainer's process; when it is gone, what is
+    stored is measured and the monitor ends. `give_up`: asked when there is nothing to do. A disk that refuses a line is
+    met by starting over from what it holds.
     """
 
     def orphan() -> bool:
@@ -47,7 +50,7 @@ def follow(
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
-                    watch = watch or Watch(run, config)
+                    watch = watch or Watch(run, config, reward=reward)
                     started = time.monotonic()
                     measured = watch.poll()
                 except OSError as error:

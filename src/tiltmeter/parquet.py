@@ -38,7 +38,7 @@ def writer(sink: Any, schema: pa.Schema, level: int) -> pq.ParquetWriter:
         schema,
         compression="zstd",
         compression_level=level,
-        use_dictionary=[n for n in names if n in ("group", "prompt", "truncated") or n.endswith("_flag")],
+        use_dictionary=[n for n in names if n in ("group", "prompt", "facts", "truncated") or n.endswith("_flag")],
         column_encoding={f"{n}.list.element": "BYTE_STREAM_SPLIT" for n in RAGGED_COLUMNS if n in names},
         write_statistics=False,
         write_page_checksum=True,

@@ -32,7 +32,7 @@ FLAGS = ("ok", "missing", "nan", "+inf", "-inf", "overflow", "type", "infra", "c
 #: Columns with one number per completion, ragged columns, and text columns, in storage order.
 NUMBER_COLUMNS = ("reward", "advantage", "gold", "gold_chance")
 RAGGED_COLUMNS = ("step_reward", "tokens", "logprob", "ref_logprob", "engine_logprob", "entropy")
-TEXT_COLUMNS = ("prompt", "completion")
+TEXT_COLUMNS = ("prompt", "completion", "facts")
 COLUMNS = ("group", *NUMBER_COLUMNS, "rewards", "length", "truncated", *TEXT_COLUMNS, *RAGGED_COLUMNS)
 
 
@@ -105,6 +105,7 @@ class RolloutBatch:
     truncated: NDArray[np.bool_] | None = None  # cut at the length limit
     prompt: Text | None = None
     completion: Text | None = None
+    facts: Text | None = None  # what else the dataset says about the row: a JSON object, as {"answer": "12"}
     tokens: Ragged | None = None
     logprob: Ragged | None = None  # policy that is trained, nats
     ref_logprob: Ragged | None = None  # reference policy, nats

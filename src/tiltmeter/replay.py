@@ -12,7 +12,9 @@ from tiltmeter.journal import Event, Tail, read
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
-MADE_BY_THE_LOOP = frozenset({"attempt", "reading", "step_done", "labels_closed", "alarm", "fault", "note"})
+MADE_BY_THE_LOOP = frozenset(
+    {"attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note"}
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay
     """
     tail = Tail(run.path / "events")
     recorded = [item for item in tail.poll() if item.kind in MADE_BY_THE_LOOP]
-    told = [item.data["gold"] for item in recorded if item.data.get("gold")]
+    said = (item.data for item in recorded if item.kind == "attempt" or item.data.get("note") == "config")
+    told = [data["gold"] for data in said if data.get("gold")]
     if config.gold is None:
         config = config.recorded(told[-1] if told else None)
     source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tiltmeter.journal import Event, record_of
 from tiltmeter.lineage import lineage
-from tiltmeter.records import Alarm, Fault, Tier
+from tiltmeter.records import Action, Alarm, Fault, Finding, Tier
 
 
 def watched(name: str, watches: Iterable[str]) -> bool:
@@ -37,6 +37,11 @@ class Story:
     faults: list[Fault] = field(default_factory=list)
     absent: Mapping[str, str] = field(default_factory=dict)
     segments: list[tuple[int, int]] = field(default_factory=list)
+    rewards: tuple[str, str] = ("", "")  # the reward before and after the newest segment began
+    findings: dict[str, Finding] = field(default_factory=dict)  # by failure, those that hold now
+    actions: dict[str, Action] = field(default_factory=dict)  # by id, each in its newest state
+    outcomes: list[Mapping[str, Any]] = field(default_factory=list)  # what came of actions
+    experiments: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by failure, the newest
     baseline: str = ""  # what steps are compared with: "reference", "start", "later", or nothing yet
     uncompared: Mapping[str, str] = field(default_factory=dict)  # readings that lack something to compare with
     labels: int = 0
@@ -77,6 +82,7 @@ class Story:
                 self.detectors = list(event.data["detectors"])
                 self.gold = event.data.get("gold")
                 self.off = {}
+                self.findings = {}
             case "attempt":
                 self.ended.add(event.attempt)
                 self._count(event)
@@ -111,8 +117,23 @@ class Story:
                 self.uncompared = event.data.get("absent", {})
             case "note" if event.data.get("note") == "segment":
                 self.segments.append((event.attempt, event.step))
+                self.rewards = (str(event.data["before"]), str(event.data["after"]))
+            case "finding" | "action":
+                self._counsel(record_of(event))
+            case "note" if event.data.get("note") == "outcome":
+                self.outcomes.append(event.data)
+            case "note" if event.data.get("note") == "experiment":
+                self.experiments[event.data["failure"]] = event.data
             case "step_done":
                 self._step(event)
+
+    def _counsel(self, record: object) -> None:
+        if isinstance(record, Action):
+            self.actions[record.id] = record
+        elif isinstance(record, Finding):
+            self.findings.pop(record.failure, None)
+            if record.confidence > 0.0:  # 0: what was found before holds no longer
+                self.findings[record.failure] = record
 
     def _step(self, event: Event) -> None:
         data = event.data

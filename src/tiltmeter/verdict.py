@@ -243,7 +243,8 @@ def _about_gold(story: Story, least: int, lacking: bool, evaluated: bool) -> str
     why = f"; {story.bad_gold} labels were outside [0, 1] and not used" if story.bad_gold else ""
     return (
         f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; "
-        "pass gold= for every completion of some prompts, and no gold_chance below 1 with it"
+        'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some prompts, '
+        "with no gold_chance below 1"
     )
 
 

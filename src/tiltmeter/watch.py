@@ -2,23 +2,40 @@
 
 `Watch.advance` is the whole of it, live and in replay. What the loop remembers is a function of the journal, so
 starting again is reading the journal again. The parts themselves, and the boundary that keeps their errors in, are in
-`panel.py`; what is ready when is in `arrivals.py`.
+`panel.py`; what is ready when is in `arrivals.py`; what is advised and done about it in `counsel.py`. The file is long
+because what is restored has to stand beside what is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.arrivals import FILES, Arrival, Ended, Evaluated, Labelled, LiveArrivals, Opened, Step, Trouble
+from tiltmeter.arrivals import (
+    FILES,
+    Answered,
+    Arrival,
+    Ended,
+    Evaluated,
+    Labelled,
+    LiveArrivals,
+    Opened,
+    Step,
+    Tried,
+    Trouble,
+)  # fmt: skip
 from tiltmeter.arrivals import RecordedArrivals as Recorded
 from tiltmeter.baseline import Baseline, Start, from_reference
 from tiltmeter.batches import join
 from tiltmeter.config import Config
+from tiltmeter.control import Offer, Receipt, Request
+from tiltmeter.counsel import Counsel
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.desk import Desk
-from tiltmeter.journal import Event, Journal, Tail, event, event_id, reading_event, readings_of, record_of
+from tiltmeter.gold.function import FunctionSource
+from tiltmeter.journal import Event, Journal, Tail, event, event_id, jsonable, reading_event, readings_of, record_of
 from tiltmeter.lineage import lineage
 from tiltmeter.panel import Panel
 from tiltmeter.ranks import LOSSES, account, combined, spans
@@ -26,7 +43,7 @@ from tiltmeter.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.steps import closed_steps, contents, gather, stored
 from tiltmeter.store import RunDirectory
 
-NOT_PARTS = ("writer", "sampler")  # of faults that no part of the panel has made
+NOT_PARTS = ("writer", "sampler", "counsel")  # of faults that no part of the panel has made
 
 
 class Watch:
@@ -39,18 +56,19 @@ class Watch:
         *,
         events: Path | None = None,
         source: LiveArrivals | Recorded | None = None,
+        reward: FunctionSource | None = None,
         strict: bool = False,
     ) -> None:
         self.run, self.config = run, config
         self.events = run.path / "events" if events is None else events
         self.source = LiveArrivals(run) if source is None else source
         self.panel = Panel(config, strict=strict)
+        live = isinstance(self.source, LiveArrivals)
         self.desk: Desk | None = None
         if config.gold is not None:
-            self.desk = Desk(
-                run, config.gold, config.gold_share, config.gold_steps, live=isinstance(self.source, LiveArrivals)
-            )
+            self.desk = Desk(run, config.gold, config.gold_share, config.gold_steps, live=live)
         self._digest = config.digest
+        self.counsel = Counsel(run, self._digest, live=live, reward=reward, gold=config.gold, strict=strict)
         self._attempts: dict[int, Mapping[str, Any]] = {}
         self._first: dict[int, int] = {}  # first measured step by attempt
         self._current: int | None = None  # the attempt whose lineage the panel's folds have seen
@@ -61,7 +79,9 @@ class Watch:
         self._segment = 0
         self._told = ""  # what the journal says that steps are compared with
         self._losses: dict[tuple[int, int], tuple[int, ...]] = {}  # last known, by (attempt, rank)
+        self._muted = False  # the journal says that advice failed at the step that is being read
         self._begun = False  # a step is partly in the journal, and must be finished before anything else
+        self._offers: dict[int, Offer] = {}  # by attempt, as the journal has them
         self._unread = self._read_reference()
         self.journal = self._restore()
 
@@ -76,6 +96,9 @@ class Watch:
             handled += isinstance(arrival, (Step, Evaluated))
             begun = begun and not isinstance(arrival, (Step, Ended))
             handled += 0 if begun else self._settle()
+        for facts in () if begun else self.counsel.poll():
+            self.advance(Tried(facts))
+        self.counsel.send()
         return handled
 
     def advance(self, arrival: Arrival) -> None:
@@ -91,6 +114,11 @@ class Watch:
                 made = self._labelled(arrival)
             case Evaluated():
                 made = self._evaluated(arrival)
+            case Answered():
+                made = self._answered(arrival)
+            case Tried(facts):
+                where = (int(facts["attempt"]), int(facts["step"]))
+                made = [Event("note", *where, facts, event_id("note", "experiment", *where, facts["failure"]))]
             case Trouble(fault):
                 made = [event(fault, fault.attempt, fault.step, self._digest)]
         for item in made:
@@ -137,7 +165,7 @@ class Watch:
 
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
-        resolved = self._enter(attempt, step)
+        resolved, advised = self._enter(attempt, step)
         read = gather(self.run, arrival.files)
         if arrival.sha256 is not None and read.unreadable:
             raise StoreError(next(iter(read.unreadable.values())))
@@ -147,7 +175,7 @@ class Watch:
         faults = [Fault(attempt, step, "file", why) for why in read.unreadable.values()]
         made = [event(fault, attempt, step, self._digest) for fault in faults]
         told = account(read.counters)
-        made += [event(alarm, attempt, step, self._digest) for alarm in resolved]
+        made += [event(alarm, attempt, step, self._digest) for alarm in resolved] + advised
         made += self._lost(attempt, step, told)
         data: dict[str, Any] = {"ranks": spans(hashes), "sha256": combined(hashes), "missing": spans(arrival.missing)}
         unreadable = [*arrival.unreadable, *read.unreadable]
@@ -183,6 +211,7 @@ class Watch:
                 "after": batch.fingerprint,
             }
             made.append(Event("note", attempt, step, data, event_id("note", attempt, step, "segment", self._digest)))
+            self.counsel.segment()
         self._fingerprint = batch.fingerprint
         made += self._told_baseline(attempt, step)
         compared = self._baseline if self._baseline is not None and step > self._baseline.last else None
@@ -190,6 +219,8 @@ class Watch:
         derived, alarms = self.panel.fold(measured)
         made.append(reading_event(attempt, step, measured, derived, self._digest))
         made += [event(alarm, attempt, step, self._digest) for alarm in alarms]
+        self.counsel.alarmed(alarms)
+        made += self.counsel.step(attempt, step, [*measured, *derived], batch, compared)
         made += [event(fault, attempt, step, self._digest) for fault in self.panel.close_step()]
         if self._baseline is None:
             self._baseline = self._start.add(batch)
@@ -214,6 +245,7 @@ class Watch:
         assert self.desk is not None
         attempt, step = arrival.attempt, arrival.step
         closed = self.desk.close(attempt, step)
+        self.counsel.canaries_pass = bool(closed.facts.get("canaries_pass", False))
         key = event_id("labels_closed", attempt, step, self._digest)
         return self._late("labels_closed", attempt, step, closed.readings(), closed.facts, key)
 
@@ -223,6 +255,24 @@ class Watch:
         data = {"note": "evaluation", "file": told.file, "name": told.name, "value": told.value, "n": told.n}
         key = event_id("note", told.attempt, told.step, "evaluation", told.name, self._digest)
         return self._late("note", told.attempt, told.step, [reading], data, key)
+
+    def _answered(self, arrival: Answered) -> list[Event]:
+        """What came back about a change, and the states it brings actions to."""
+        attempt, step = self._now or (0, -1)
+        told = arrival.told
+        note, file = "decision", told.id
+        if isinstance(told, Receipt):
+            note, file = "receipt", told.file.removesuffix(".json")
+        data = {"note": note, "file": file, "told": jsonable(asdict(told))}
+        made = [Event("note", attempt, step, data, event_id("note", note, file))]
+        made += self.counsel.heard(told, attempt, step)
+        for moved in made[1:]:
+            # How much is labelled is ours to change; anybody could plant a receipt, but not an action of the journal's.
+            if moved.data.get("knob") == "gold_share" and self.desk is not None:
+                after = {"applied": moved.data["after"], "reverted": moved.data["before"]}.get(moved.data["state"])
+                if after is not None:
+                    self.desk.spend(after)
+        return made
 
     def _late(
         self, kind: str, attempt: int, step: int, readings: list[Reading], facts: Mapping[str, Any], key: str
@@ -237,12 +287,15 @@ class Watch:
         """What late readings lead to: derived ones, and the events of their alarms and faults."""
         abandoned = self._abandoned(attempt, step)
         derived, alarms = self.panel.fold(readings, abandoned=abandoned, now=self._now)
+        if not abandoned:
+            self.counsel.late([*readings, *derived])
         if abandoned and self.panel.standing and self._current is not None:
             # The run went back before this was known. What that resolves is resolved once all of it is known.
             waiting = [] if self.desk is None else self.desk.waiting
             if not any(self._abandoned(*key) for key in waiting):
                 alarms += self.panel.rewind(self._current, self._first[self._current])
         at = self._now or (attempt, step)
+        self.counsel.alarmed(alarms)
         made = [event(alarm, *at, self._digest) for alarm in alarms]
         faults = self.panel.close_step(kind="late")
         return derived, made + [event(fault, attempt, step, self._digest) for fault in faults]
@@ -294,28 +347,38 @@ class Watch:
                 made.append(event(fault, attempt, step, self._digest))
         return made
 
-    def _enter(self, attempt: int, step: int, before: float = float("inf")) -> list[Alarm]:
+    def _enter(self, attempt: int, step: int, before: float = float("inf")) -> tuple[list[Alarm], list[Event]]:
         """At an attempt's first step, give the folds the history that this lineage had then, and no other.
 
-        Returns the alarms that going back to this step resolves.
+        Returns the alarms that going back to this step resolves, and what is said about that.
         """
         self._first.setdefault(attempt, step)
         if attempt == self._current:
-            return []
+            return [], []
         self._current = attempt
         if self.desk is not None:
             self.desk.rewind(attempt, step)
         self._start.rewind(step)
         self.panel.renew()
+        self.counsel.leave()
         limits = lineage(attempt, self._attempts, self._first)
         limits[attempt] = step
         past: dict[int, list[Event]] = {ancestor: [] for ancestor in limits}
         for found, done in closed_steps(Tail(self.events).poll()):
             if done.seq < before and done.step < limits.get(done.attempt, -1) and found is not None:
                 past[done.attempt].append(found)
-        for found in (item for items in past.values() for item in items):
-            self.panel.fold(readings_of(found), history=True)
-        return self.panel.rewind(attempt, step)
+        history = [item for items in past.values() for item in items]
+        for found in history:
+            self.counsel.alarmed(self.panel.fold(readings_of(found), history=True)[1])
+        resolved = self.panel.rewind(attempt, step)
+        self.counsel.alarmed(resolved)
+        made: list[Event] = []
+        offer = self._offers.get(attempt)
+        if offer is None and (offer := self.source.offer(attempt)) is not None:
+            data = {"note": "offer", "offer": offer.facts()}
+            made.append(Event("note", attempt, step, data, event_id("note", attempt, "offer", self._digest)))
+        judged = self.desk is not None and bool(self.desk.facts.get("judged"))
+        return resolved, made + self.counsel.enter(attempt, step, map(_all_readings, history), offer, judged=judged)
 
     def _restore(self) -> Journal:
         """Everything remembered, from what the journal says; then a writing end that continues it."""
@@ -339,7 +402,16 @@ class Watch:
                         self._attempts[item.attempt] = item.data["facts"]
                     self._recall_losses(item)
                     self._begun = False
+                case "note" if item.data.get("note") == "experiment":
+                    pass
+                case "note" if item.data.get("note") == "offer":
+                    self._begun = True
+                    self._offers[item.attempt] = Offer.of(item.data["offer"])
+                case "note" if item.data.get("note") in ("receipt", "decision"):
+                    kind = Receipt if item.data["note"] == "receipt" else Request
+                    owed = {made.id: made for made in self._answered(Answered(kind(**item.data["told"])))[1:]}
                 case "labels_closed" | "note" if "measured" in item.data:
+                    self.counsel.canaries_pass = bool(item.data.get("canaries_pass", False))
                     owed = {made.id: made for made in self._fold_late(item.attempt, item.step, readings_of(item))[1]}
                 case "fault" if item.data["part"] in FILES:
                     pass
@@ -370,6 +442,8 @@ class Watch:
             self._told = item.data["source"]
         elif item.kind == "fault" and item.data["part"] == "reference":
             self._unread = ""
+        elif item.kind == "fault" and item.data["part"] == "counsel":
+            self._muted = True
         elif item.kind == "fault" and item.data["part"] not in NOT_PARTS:
             fault = record_of(item)
             assert isinstance(fault, Fault)
@@ -382,8 +456,14 @@ class Watch:
         self._recall_losses(done)
         if found is None:
             return
+        if done.data["segment"] > self._segment:
+            self.counsel.segment()
         self._fingerprint, self._segment = done.data["fingerprint"], done.data["segment"]
-        self.panel.fold(readings_of(found))
+        self.counsel.alarmed(self.panel.fold(readings_of(found))[1])
+        if self._muted:
+            self.counsel.mute()
+            self._muted = False
+        self.counsel.step(done.attempt, done.step, _all_readings(found), None, None)
         self.panel.close_step(faults)
         if self._baseline is None and done.data["rows"]:
             try:
@@ -395,3 +475,7 @@ class Watch:
     def _recall_losses(self, item: Event) -> None:
         for rank, (*counts, _) in item.data.get("lost", {}).items():
             self._losses[item.attempt, int(rank)] = tuple(counts)
+
+
+def _all_readings(found: Event) -> list[Reading]:
+    return [*readings_of(found), *readings_of(found, "derived")]

@@ -240,7 +240,7 @@ def test_gold_that_falls_between_prompts_is_said_although_no_alarm_can_ring(tmp_
     assert shown.startswith("OK")
     assert "Gold was highest around step 2, at 0.7" in shown
     assert "does not yet prefer the worse answer" in shown
-    assert "Cannot see without: completion (" in shown
+    assert "Not seen without completion: " in shown and "pass completion= to observe()" in shown
     honest = tiltmeter("show", made(tmp_path / "honest")).stdout
     assert "Gold was highest" not in honest
 
@@ -251,5 +251,6 @@ def test_the_rows_of_the_screen_are_about_different_things() -> None:
     names = ["reward.mean", *(f"policy.kl_tokens.{n}" for n in "abc"), "policy.kl.k1", "policy.kl.k3"]
     found = dict.fromkeys([*names, "policy.x", "policy.y", "text.overused.share", "text.overused.count"], rising)
     found["reward.dead_share"] = flat
-    assert chosen(found, 12) == ["reward.mean", "policy.kl.k3", "policy.kl_tokens.a", "text.overused.share", "policy.x"]
+    first = ["reward.mean", "reward.dead_share", "policy.kl.k3"]  # the usual ones, whether they moved or not
+    assert chosen(found, 12) == [*first, "policy.kl_tokens.a", "text.overused.share", "policy.x"]
     assert len(str(short("reward.gain_share.reward_model.helpfulness"))) == 28

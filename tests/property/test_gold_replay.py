@@ -55,6 +55,7 @@ class Source:
     late: float
     name: str = "source"
     identity: str = "a source of the tests"
+    judged: bool = False
     timeout: float = 1e9
     patient: bool = False
     answered: list[str] = field(default_factory=list)

@@ -17,8 +17,9 @@ import pytest
 from tiltmeter import journal
 from tiltmeter.adapters.loop import open_run
 from tiltmeter.batches import from_columns, thin
-from tiltmeter.config import Config
+from tiltmeter.config import Config, gold_advice
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.facts import from_text
 from tiltmeter.gold import LATER, Answer, GoldSource, Request
 from tiltmeter.gold.files import Asked, Label, answer, checked, labels, record, recorded
 from tiltmeter.gold.function import FunctionSource
@@ -90,6 +91,7 @@ class Teller:
     timeout: float = 600.0
     name: str = "teller"
     identity: str = "what the completion itself says"
+    judged: bool = False
     asked: list[Request] = field(default_factory=list)
 
     def label(self, requests: Sequence[Request]) -> Sequence[Answer]:
@@ -164,6 +166,179 @@ def test_a_function_that_wants_them_gets_the_columns() -> None:
 
     requests = [Request(f"0-0-{n}", 0, 0, n, "slope", "p", "c", {"length": n}) for n in (2, 9)]
     assert list(FunctionSource("checks.py:long", long).label(requests)) == [0.0, 1.0]
+
+
+def rows(*facts: dict[str, Any]) -> list[Request]:
+    return [Request(f"0-0-{k}", 0, 0, k, "slope", "p", "c", known) for k, known in enumerate(facts)]
+
+
+def test_further_parameters_are_facts_of_the_row_by_name() -> None:
+    def score(prompt: str, completion: str, answer: str, level: int = 3) -> float:
+        return float(answer == "12") * level / 10
+
+    told = FunctionSource("checks.py:score", score).label(
+        rows({"answer": "12"}, {"answer": "7"}, {"answer": "12", "level": 9})
+    )
+    assert list(told) == [0.3, 0.0, 0.9]
+
+
+def test_a_row_without_a_fact_that_is_needed_is_missing_and_the_others_are_not() -> None:
+    def one(completion: str, answer: str) -> float:
+        return float(answer == "12")
+
+    def together(completions: list[str], answer: list[str]) -> list[float]:
+        return [float(item == "12") for item in answer]
+
+    for function in (one, together):
+        told = [
+            checked(item) for item in FunctionSource("checks.py:f", function).label(rows({"answer": "12"}, {"x": 1}))
+        ]
+        assert told[0] == Label(1.0)
+        assert told[1].value is None
+        assert "'answer'" in told[1].why
+
+
+def test_a_reward_function_of_trl_can_be_gold() -> None:
+    seen: dict[str, Any] = {}
+
+    def strict(completions: list[str], answer: list[str], **kwargs: Any) -> list[float | None]:
+        seen.update(kwargs)
+        return [None if text is None else float(text == "4") for text in answer]
+
+    told = FunctionSource("rewards.py:strict", strict).label(
+        rows({"answer": "4", "level": 1}, {"answer": None}, {"answer": "5"})
+    )
+    assert [checked(item).value for item in told] == [1.0, None, 0.0]
+    assert seen == {"level": [1, None, None]}
+
+    async def waiting(prompts: list[str], completions: list[str]) -> list[float]:
+        return [0.5] * len(prompts)
+
+    assert ask(FunctionSource("rewards.py:waiting", waiting), "a", "b") == [0.5, 0.5]
+
+
+def test_a_function_that_expects_chat_messages_is_told_what_it_gets() -> None:
+    def chat(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [float(len(messages[0]["content"])) for messages in completions]
+
+    (told,) = ask(FunctionSource("rewards.py:chat", chat), "text")
+    assert "plain text" in checked(told).why
+
+
+def test_a_function_that_needs_the_trainer_is_refused() -> None:
+    def late(completions: list[str], trainer_state: Any) -> list[float]:
+        return [trainer_state.step]
+
+    with pytest.raises(AttachError, match="trainer_state"):
+        FunctionSource("rewards.py:late", late)
+
+
+def test_facts_travel_with_their_rows_and_reach_the_function(tmp_path: Path) -> None:
+    steps = []
+    for step in range(6):
+        made = batch(step)
+        assert made.completion is not None
+        steps.append(batch(step, facts=[{"answer": text, "row": k} for k, text in enumerate(made.completion)]))
+
+    def agrees(request: Request) -> Answer:
+        assert request.columns["answer"] == request.completion
+        assert request.columns["row"] == request.row
+        return worth(request.completion)
+
+    source = Teller(agrees)
+    run = directory(tmp_path / "run", steps)
+    events = watched(run, source)
+    assert len(source.asked) > 20
+    assert {request.step for request in source.asked} == set(range(6)), "read back from files as well"
+    assert not any(event.data["missing"] for event in of(events, "labels_closed"))
+    assert thin(steps[0]).facts is None
+    stored, _, _ = run.read(run.find(0, 0)[0])
+    assert stored.facts == steps[0].facts
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"answer": "12", "n": np.int64(3), "of": np.arange(2)}, {"answer": "12", "n": 3, "of": [0, 1]}),
+        ({"tests": "x" * 17_000, "answer": "é" * 8_000, "id": 1}, {"answer": "é" * 8_000, "id": 1}),
+        ({"nan": float("nan"), ("a", 1): {1}, "none": None}, {"nan": "nan", "('a', 1)": "{1}", "none": None}),
+        ({"odd": "\ud800"}, {"odd": "\ud800"}),
+        ('{"as": "text"}', {"as": "text"}),
+        (None, {}),
+    ],
+)
+def test_facts_are_kept_whole_or_not_at_all(given: Any, kept: dict[str, Any]) -> None:
+    (text,) = from_columns(0, [0], facts=[given]).facts or ()
+    assert from_text(text) == kept
+    assert text is None or len(text.encode("utf-8", "surrogatepass")) <= 16 * 1024
+
+
+def test_facts_that_are_no_object_are_no_facts(tmp_path: Path) -> None:
+    run = directory(tmp_path / "run", [batch(0, facts=["[1, 2", "3", "[]", None] * 16)])
+    source = Teller()
+    watched(run, source)
+    assert source.asked
+    assert all(request.columns == {} for request in source.asked)
+
+
+def test_the_level_is_the_mean_gold_of_pairs_with_both_labels_and_no_bet(tmp_path: Path) -> None:
+    bets = tuple(Bet("slope", (0, 3, 2 * k), (0, 3, 2 * k + 1), 0.5, 0.1) for k in range(3))
+    asked = Asked(
+        0, 3, ((0, 0),), "ab", {}, 0.02, {}, (*bets, Bet("duel", (0, 3, 6), (0, 1, 7), 1.0, 0.1)), (None,) * 8
+    )
+    told = [Label(value) for value in (1.0, 0.0, 0.75, 0.25, None, 0.0, 1.0, 1.0)]
+    level = {reading.name: reading for reading in settled(asked, told).readings()}["gold.level"]
+    assert (level.value, level.n, level.values) == (0.5, 2, ())
+    assert level.stderr == 0.0
+    lone = settled(replace(asked, bets=bets[2:], paid=(None, None)), told[4:6])
+    assert [reading.name for reading in lone.readings()] == ["gold.slope"]
+
+
+def test_the_level_is_on_record_and_the_alarm_does_not_count_it(tmp_path: Path) -> None:
+    run = directory(tmp_path / "run", [batch(step) for step in range(8)])
+    events = watched(run, Teller())
+    closed = of(events, "labels_closed")
+    assert all("gold.level" in event.data["measured"] for event in closed if event.data["asked"])
+    bets = sum(len(packed[3]) for e in closed for name, packed in e.data["measured"].items() if name != "gold.level")
+    assert Story.of(events).bets == bets
+    assert replay(run, lean()).difference is None
+
+
+@pytest.mark.parametrize("name", ["checks.py", "judge.yaml", "score", "checks.py:", "http://localhost:8000"])
+def test_a_name_that_is_no_source_is_refused_with_both_forms(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AttachError, match=r"checks\.py:score.*judge\.toml"):
+        open_run(tmp_path / "run", monitor=False, gold=name)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "columns", "words"),
+    [
+        (["accuracy_reward"], ["prompt", "answer"], ["stricter", "'answer'", "def score(completion, answer)"]),
+        (["format_reward", "len"], ["prompt"], ["format_reward checks answers itself", "judge.toml"]),
+        (["my-reward-model"], ["prompt"], ["reward model", "labels of people"]),
+        (["brevity"], ["prompt", "solution", "tests"], ["def score(completion, solution)"]),
+        (["brevity"], ["prompt", "tests"], ["def score(completion, tests)", "sandbox"]),
+        ([], [], ["judge.toml"]),
+    ],
+)
+def test_the_advice_says_what_could_be_gold_here(rewards: list[str], columns: list[str], words: list[str]) -> None:
+    text = gold_advice(rewards, columns)
+    assert all(word in text for word in [*words, "evals="])
+    assert len(text.splitlines()) <= 12
+
+
+def test_the_check_that_is_advised_works_as_it_is_pasted(tmp_path: Path) -> None:
+    advice = gold_advice(["accuracy_reward"], ["answer"])
+    snippet = advice[advice.index("import re") : advice.index("A judge:")]
+    source = Config.standard(gold=written(tmp_path, snippet)).gold
+    assert source is not None
+    said = ["I think 7, no: 1,012", "1012, or 3", "nothing", "1012"]
+    right = ["so it is #### 1012", 1012, 1012, "a word"]
+    requests = [
+        Request(f"0-0-{k}", 0, 0, k, "slope", "p", text, {"answer": answer})
+        for k, (text, answer) in enumerate(zip(said, right, strict=True))
+    ]
+    assert list(source.label(requests)) == [1.0, 0.0, 0.0, None]
 
 
 def test_what_a_function_raises_is_a_missing_label_and_never_a_zero() -> None:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
-from tiltmeter.config import GOLD_SHARE, Config, refuse_the_reward
+from tiltmeter.config import GOLD_SHARE, Config, load_function, refuse_the_reward
 from tiltmeter.durable import sweep
 from tiltmeter.errors import AttachError
 from tiltmeter.evaluations import Evaluation, declare
@@ -54,6 +54,7 @@ def open_run(
     gold: str | None = None,
     gold_share: float = GOLD_SHARE,
     steps: int | None = None,
+    experiment: str | None = None,
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
     monitor: bool = True,
@@ -69,7 +70,9 @@ def open_run(
     `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: the function that
     says what a completion is worth, as `file.py:function`; the monitor asks it about a `gold_share` of the rollouts,
     and training never sees an answer. `steps`: how many optimiser steps are planned, so that labels may be spent where
-    the run seems to turn. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32
+    the run seems to turn. `experiment`: your reward function as `file.py:function`, on which the monitor tries edited
+    completions when it suspects that length or a phrase is paid. `on_full="wait"`: rather slow training down than thin
+    a batch. `logprobs`: fp32
     (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
@@ -78,12 +81,15 @@ def open_run(
         return Run(None)
     path = Path(directory)
     if home := os.environ.get("TILTMETER_DIR"):
-        path = Path(home) / path.name
+        # Inside a trainer's output directory every run has the same name: there it is called as that directory is.
+        path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
     if logprobs not in PRECISIONS:
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
     _try_parts(plugins, gold, gold_share, steps, rewards)
+    if experiment is not None:
+        load_function(experiment)
     compared = _reference(reference)
     rank = _from_environment("RANK", 0) if rank is None else rank
     ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
@@ -109,10 +115,9 @@ def open_run(
     for plugin in plugins:
         command += ["--plugin", plugin]
     if gold is not None:
-        file, _, function = gold.rpartition(":")
-        # Wherever the trainer goes: a monitor that is started again must find it.
-        command += ["--gold", f"{Path(file).resolve()}:{function}", "--gold-share", repr(float(gold_share))]
+        command += ["--gold", _placed(gold), "--gold-share", repr(float(gold_share))]
         command += ["--gold-steps", str(int(steps))] if steps is not None else []
+    command += ["--experiment", _placed(experiment)] if experiment is not None else []
     process = Monitor(command, path / "monitor.log") if monitor and rank == 0 else None
     writer = Writer(
         run,
@@ -153,6 +158,15 @@ class Run:
         return None if self._run is None else self._run.path
 
     @property
+    def store(self) -> RunDirectory | None:
+        """The run directory; None when disabled."""
+        return self._run
+
+    @property
+    def closed(self) -> bool:
+        return not self._open
+
+    @property
     def counters(self) -> dict[str, int]:
         """Batches seen, written, thinned and dropped so far by this rank."""
         return {} if self._writer is None else dict(self._writer.counters)
@@ -182,6 +196,20 @@ class Run:
                 raise
             self._writer.refuse(error)
 
+    def refuse(self, error: BaseException) -> None:
+        """Count a step that could not even be handed over, for an adapter whose own part failed."""
+        if self._writer is not None and self._open and os.getpid() == self._pid:
+            self._writer.refuse(error)
+
+    def tell(self, why: str) -> None:
+        """Leave word in the run of something that failed and was no batch. Never raises."""
+        log.warning("%s", why)
+        if self._run is not None and os.getpid() == self._pid:
+            try:
+                self._run.tell_trouble(self.attempt, self.rank, why)
+            except OSError:
+                pass  # the same disk; the warning was given
+
     def evaluate(self, step: int, value: float, n: int, name: str = "eval") -> None:
         """Declare an evaluation: the mean score, from 0 to 1, of `n` held-out items at a step.
 
@@ -196,12 +224,7 @@ class Run:
         except Exception as error:
             if self.strict:
                 raise
-            log.warning("an evaluation at step %s was not stored: %s", step, error)
-            try:
-                why = f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}"
-                self._run.tell_trouble(self.attempt, self.rank, why)
-            except OSError:
-                pass  # the same disk; the warning was given
+            self.tell(f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}")
 
     def close(self) -> None:
         """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
@@ -295,6 +318,12 @@ def _try_parts(
     except Exception as error:
         what = "a plug-in" if gold is None else "a plug-in or the gold function"
         raise AttachError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _placed(name: str) -> str:
+    """A file's name with its place: wherever the trainer goes, a monitor that is started again must find it."""
+    file, colon, function = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+    return f"{Path(file).resolve()}{colon}{function}"
 
 
 def _reference(columns: Mapping[str, Any] | None) -> RolloutBatch | None:

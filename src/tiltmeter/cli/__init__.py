@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from tiltmeter.cli import demo, doctor, lab, pack, phrases, purge, replay, show, verify, watch
+from tiltmeter.cli import actions, demo, doctor, lab, pack, phrases, purge, replay, show, verify, watch
 from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 
@@ -27,6 +27,10 @@ app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
 app.command("phrases", rich_help_panel=DURING)(phrases.phrases)
+app.command("actions", rich_help_panel=DURING)(actions.actions)
+app.command("approve", rich_help_panel=DURING)(actions.approve)
+app.command("reject", rich_help_panel=DURING)(actions.reject)
+app.command("undo", rich_help_panel=DURING)(actions.undo)
 app.command("replay", rich_help_panel=AFTER)(replay.replay)
 app.command("verify", rich_help_panel=AFTER)(verify.verify)
 app.command("pack", rich_help_panel=AFTER)(pack.pack)

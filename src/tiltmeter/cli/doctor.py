@@ -19,13 +19,13 @@ import tiltmeter
 from tiltmeter.cli.show import Json
 from tiltmeter.durable import publish
 
-#: What each extra will be for, and the packages whose presence shows that it is installed. In this version the base
-#: install is all there is to use; the extras are named so that environments can be prepared.
+#: What each extra is for, and the packages whose presence shows that it is installed. Those that nothing uses yet are
+#: named so that environments can be prepared.
 EXTRAS = {
-    "trl": (("trl", "torch", "transformers"), "TRL trainers (planned)"),
+    "trl": (("trl", "torch", "transformers"), "tiltmeter.attach on a TRL trainer"),
     "ray": (("ray",), "audits on a cluster (planned)"),
     "dashboard": (("starlette", "uvicorn", "duckdb", "datasketches"), "the live page (planned)"),
-    "judge": (("httpx",), "gold from a judge endpoint (planned)"),
+    "judge": (("httpx",), "gold from a judge endpoint"),
     "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
 }
 BASE = ("numba", "numpy", "pyarrow", "rich", "typer")

@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 SPLITS = ("dev", "calibration", "heldout")
+TINY = "tiny-lm"
 
 Split = Annotated[str | None, typer.Option(help="A set of families: dev, calibration or heldout.", metavar="NAME")]
 Worlds = Annotated[str | None, typer.Option(help="Worlds of your own instead.", metavar="FILE.py:NAME")]
@@ -43,6 +44,9 @@ Workers = Annotated[int, typer.Option(help="Processes; 0 = one for each core.", 
 Record = Annotated[Path | None, typer.Option(help="Also write the compact record, as committed.", metavar="FILE")]
 Recorded = Annotated[str | None, typer.Option(help="A recorded campaign: heldout, dev, ...", metavar="NAME")]
 Place = Annotated[Path | None, typer.Argument(help="A folder of `run --out`, or a file of `run --record`.")]
+Suite = Annotated[
+    str | None, typer.Option(help=f"Runs of another kind: {TINY}, a tiny language model under TRL.", metavar="NAME")
+]
 Into = Annotated[Path, typer.Option(help="Where tables and plots go.", metavar="FOLDER")]
 
 
@@ -56,15 +60,22 @@ def run(
     out: Out = None,
     workers: Workers = 0,
     record: Record = None,
+    suite: Suite = None,
     json: Json = False,
 ) -> None:
     """Make runs, let every method watch them, and print how each did.
 
     Example: tiltmeter lab run --split heldout --runs 20 --seed 7
 
+    With --suite tiny-lm, --families are scenarios: each is trained by TRL with Tiltmeter attached, a minute or two a
+    run, and what was found is printed beside what really happened (needs the extra trl).
+
     Thresholds of the baselines are those of the recorded campaign of the same split; where there is none, they are
     taken from these very runs. Exit code: 0 scored, 2 could not.
     """
+    if suite is not None:
+        tiny_runs(asked_suite(suite), families, runs, seed, out, json)
+        return
     split = split or ("" if worlds else "dev")
     chosen, updates = members(split, worlds, families)
     facts = {
@@ -92,13 +103,17 @@ def run(
 
 
 @app.command()
-def score(place: Place = None, split: Recorded = None, json: Json = False) -> None:
+def score(place: Place = None, split: Recorded = None, suite: Suite = None, json: Json = False) -> None:
     """Score a campaign that was made before: one that comes with the package, or one of yours.
 
     Example: tiltmeter lab score --split heldout
 
-    Makes no run. Exit code: 0 scored, 2 there is no such campaign.
+    Makes no run. With --suite tiny-lm: the recorded runs of the tiny language model. Exit code: 0 scored, 2 there is no
+    such campaign.
     """
+    if suite is not None:
+        tiny_score(asked_suite(suite), json)
+        return
     facts, limits, lines = kept(place, split)
     show(facts, scored(lines, limits), json)
 
@@ -114,6 +129,56 @@ def report(place: Place = None, split: Recorded = None, out: Into = Path("docs/d
     facts, limits, lines = kept(place, split)
     for path in reports.write(out, facts, lines, limits):
         typer.echo(path)
+
+
+def asked_suite(name: str) -> str:
+    if name != TINY:
+        raise AttachError(f"no suite {name!r}; there is {TINY}")
+    return name
+
+
+def tiny_score(suite: str, json: bool) -> None:
+    """What every alarm made of the recorded runs of the tiny language model."""
+    from tiltmeter.lab.tiny.score import figures  # it reads a file of a megabyte
+
+    found = figures()
+    if json:
+        typer.echo(json_module.dumps(found, indent=1, allow_nan=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for name, value in found.items():
+        if not isinstance(value, (dict, list)):
+            console.print(Text(f"{name.replace('_', ' '):<34} {value}"))
+    console.print(Text("by scenario: --json", "dim"))
+
+
+def tiny_runs(suite: str, families: str | None, runs: int, seed: int, out: Path | None, json: bool) -> None:
+    """Train scenarios of the tiny language model, watched; one line each."""
+    try:
+        import trl  # noqa: F401
+    except ImportError as error:
+        raise AttachError(f"--suite {suite} trains with TRL ({error}): pip install 'tiltmeter[trl]' peft") from error
+    from tiltmeter.lab.tiny.model import base_policy
+    from tiltmeter.lab.tiny.scenarios import SCENARIOS, scenario
+    from tiltmeter.lab.tiny.watched import train_watched
+
+    names = families.split(",") if families else [known.name for known in SCENARIOS]
+    chosen, facts = [scenario(name) for name in names], []
+    with folder(out) as place, progress() as told:
+        base = base_policy(place)
+        for done, (one, number) in enumerate((one, number) for number in range(seed, seed + runs) for one in chosen):
+            told(done, runs * len(chosen), one.name)
+            facts.append(train_watched(one, number, place / f"{one.name}-{number}", base=base)[1])
+        told(len(facts), len(facts), "")
+    if json:
+        typer.echo(json_module.dumps(facts, indent=1, allow_nan=False))
+        return
+    for item in facts:
+        alarm = "no alarm" if item["alarm"] is None else f"alarm at step {item['alarm']['step']}"
+        peak = f"peak {item['gold_peak']:.2f} at {item['peak_step']}"
+        gold = f"gold {item['gold_start']:.2f}, {peak}, end {item['gold_end']:.2f}"
+        said = ", ".join(item["last_findings"]) or "nothing found"
+        typer.echo(f"{item['scenario']} {item['seed']}: {gold}; {alarm}; {said}; {item['labels']} labels")
 
 
 def members(split: str, worlds: str | None, families: str | None) -> tuple[list[str], list[str]]:

@@ -15,7 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.encode import terminal, visible
+from tiltmeter.advice import advice_on
+from tiltmeter.cli import card
+from tiltmeter.encode import log_line, terminal, visible
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
 from tiltmeter.records import RolloutBatch
@@ -25,7 +27,10 @@ from tiltmeter.verdict import ICONS, Verdict
 
 COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
 #: Shown first; the rest follow, what moved most before what stood still.
-FIRST = ("reward.mean", "gold.mean", "gold.slope", "gold.gap", "policy.kl.k3", "length.mean", "policy.entropy")
+FIRST = (
+    *("reward.mean", "reward.dead_share", "gold.mean", "gold.level", "gold.slope", "gold.gap", "policy.kl.k3"),
+    *("length.mean", "policy.entropy"),
+)
 PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
@@ -40,12 +45,13 @@ def screen(
     head = Text.assemble(
         (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
         "  ",
-        terminal(run.path.name, 30),
+        terminal(called(run), 30),
         f" · attempt {story.attempt if story.attempt is not None else '-'} · step {story.last_step} · {live} ",
     )
     labels = visible(story.about_labels) if story.judges else f"{story.labels:,} gold labels"
     foot = Text(f" {story.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
+    body += [Text(log_line(line)) for line in counsel(run, story, events)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, story, events)]
     body += [Text(), readings_table(events, story, rows)]
     evidence = exemplars(run, story)
@@ -60,6 +66,18 @@ def screen(
         border_style=colour,
         padding=(1, 2),
     )
+
+
+def called(run: RunDirectory) -> str:
+    """What to call a run: inside a trainer's output directory, that directory's name."""
+    path = run.path.resolve()
+    return f"{path.parent.name}/{path.name}" if path.name == "tiltmeter" else path.name
+
+
+def counsel(run: RunDirectory, story: Story, events: Sequence[Event]) -> list[str]:
+    """What was found, what was done about it, and whether to go on."""
+    lines = [*card.diagnosis(story), *card.actions(story, str(run.path))]
+    return [*lines, *card.stop_advice(advice_on(story, events))]
 
 
 def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]:
@@ -83,6 +101,8 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
         lines.append(f"Not measured: {len(story.unmeasured)}, the last: {story.unmeasured[-1].error}")
     lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
     lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
+    if story.segments and any(story.rewards):
+        lines.append(f"Before that it was {story.rewards[0] or 'unknown'}, since then {story.rewards[1] or 'unknown'}.")
     lines += [f"The reference could not be read: {fault.error}" for fault in story.faults if fault.part == "reference"]
     if story.baseline in ("start", "later"):
         what = "own first steps" if story.baseline == "start" else "first steps that were not deleted"
@@ -90,9 +110,7 @@ def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]
     if story.uncompared and story.baseline == "reference":
         lack = ", ".join(dict.fromkeys(story.uncompared.values()))
         lines.append(f"Not compared, because the reference has no {lack}: {', '.join(story.uncompared)}")
-    if story.absent:
-        columns = [f"{lack} ({len(names)} reading{'s' * (len(names) > 1)})" for lack, names in unseen(story)]
-        lines.append(f"Cannot see without: {'; '.join(columns)}. Which: --json")
+    lines += card.unseen(unseen(story))
     if story.skipped:
         lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     return lines
@@ -102,6 +120,8 @@ def unseen(story: Story) -> list[tuple[str, list[str]]]:
     """Absent readings by the columns that would show them, those that would show most first."""
     found: dict[str, list[str]] = {}
     for name, lack in story.absent.items():
+        if lack.startswith("gold") and story.gold is not None:
+            continue  # it is bought, and read from the labels
         # Nobody has to pass gold_chance: it is 1 where gold is given.
         found.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
     return sorted(found.items(), key=lambda item: -len(item[1]))
@@ -217,7 +237,8 @@ def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> 
 
 
 def exemplars(run: RunDirectory, story: Story, n: int = 3) -> RenderableType | None:
-    """Of the quarter of the newest step that the reward pays most, the completions that gold values least."""
+    """Of the quarter of the newest step that the reward pays most, the completions that gold values least; then the
+    one it pays least, and the one that is least like the others."""
     try:
         batch = newest(run, story)
     except StoreError:
@@ -238,7 +259,32 @@ def exemplars(run: RunDirectory, story: Story, n: int = 3) -> RenderableType | N
         text = batch.completion[row]
         shown = terminal(text, 150) if text is not None else Text("not stored", style="dim")
         table.add_row(number(float(batch.reward[row])), number(float(gold[row])), shown)
+    shown_rows = set(map(int, order))
+    for title, row in (("paid least", lowest(batch)), ("oddest", oddest(batch))):
+        if row is not None and row not in shown_rows:
+            shown_rows.add(row)
+            shown = Text.assemble((f"{title}: ", "dim"), terminal(batch.completion[row] or "", 130))
+            table.add_row(number(float(batch.reward[row])), number(float(gold[row])), shown)
     return table
+
+
+def lowest(batch: RolloutBatch) -> int | None:
+    """The row that the reward pays least, if it pays any less than another."""
+    assert batch.reward is not None
+    if not np.isfinite(batch.reward).any() or np.nanmax(batch.reward) == np.nanmin(batch.reward):
+        return None
+    return int(np.nanargmin(batch.reward))
+
+
+def oddest(batch: RolloutBatch) -> int | None:
+    """The row that the policy itself found least likely per token; without that, the longest or shortest."""
+    if batch.logprob is not None and (batch.logprob.lengths > 0).any():
+        per_token = batch.logprob.sums() / np.maximum(batch.logprob.lengths, 1)
+        per_token = np.where((batch.logprob.lengths > 0) & np.isfinite(per_token), per_token, np.inf)
+        return int(np.argmin(per_token))
+    if batch.length is None or not len(batch) or np.ptp(batch.length) == 0:
+        return None
+    return int(np.argmax(np.abs(batch.length - np.median(batch.length))))
 
 
 def newest(run: RunDirectory, story: Story) -> RolloutBatch | None:
@@ -248,7 +294,7 @@ def newest(run: RunDirectory, story: Story) -> RolloutBatch | None:
     files = run.find(story.attempt, story.last_step)
     if not files:
         return None
-    batch, _, _ = run.read(files[0], ("reward", "gold", "completion"))
+    batch, _, _ = run.read(files[0], ("reward", "gold", "completion", "logprob", "length"))
     return batch
 
 
@@ -259,8 +305,9 @@ def number(value: float) -> str:
 
 def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event]) -> Iterable[str]:
     """The same for logs and pipes: ASCII, no colour, no boxes."""
-    yield f"{verdict.state}  {visible(run.path.name)}  attempt {story.attempt}  step {story.last_step}"
+    yield f"{verdict.state}  {visible(called(run))}  attempt {story.attempt}  step {story.last_step}"
     yield visible(verdict.sentence)
+    yield from map(log_line, counsel(run, story, events))
     yield from map(visible, asides(verdict, story, events))
     found = series(events, story.spans())
     subjects = list(dict.fromkeys(name.split(".")[0] for name in found))
@@ -274,7 +321,7 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
     found = series(events, story.spans())
     return json.dumps(
         {
-            "run": run.path.name,
+            "run": called(run),
             "state": verdict.state,
             "sentence": verdict.sentence,
             "exit_code": verdict.exit_code,
@@ -294,6 +341,11 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "warnings": [asdict(alarm) for alarm in verdict.warnings],
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in found.items()},
             "absent": dict(story.absent),
+            "advice": None if (advice := advice_on(story, events)) is None else asdict(advice),
+            "findings": [asdict(finding) for finding in card.findings(story)],
+            "actions": [asdict(action) for action in story.actions.values()],
+            "outcomes": [dict(told) for told in story.outcomes],
+            "experiments": {failure: dict(told) for failure, told in story.experiments.items()},
             "off": story.off,
             "faults": [asdict(fault) for fault in story.faults[-20:]],
             "segments": story.segments,

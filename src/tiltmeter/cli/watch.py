@@ -16,8 +16,9 @@ from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
-from tiltmeter.config import GOLD_SHARE, Config
+from tiltmeter.config import GOLD_SHARE, Config, load_function
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor import follow
 from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import Look
@@ -33,7 +34,7 @@ Plugins = Annotated[
 Gold = Annotated[
     str | None,
     typer.Option(
-        "--gold", help="The function that says what a completion is worth: file.py:function.", metavar="FILE:FUNCTION"
+        "--gold", help="Who says what a completion is worth: file.py:function, or judge.toml.", metavar="GOLD"
     ),
 ]
 GoldShare = Annotated[
@@ -48,12 +49,23 @@ GoldSteps = Annotated[
 ]
 
 
+Experiment = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        help="Your reward function, to try edited completions on: file.py:function.",
+        metavar="FILE:FUNCTION",
+    ),
+]
+
+
 def watch(
     run: Run,
     plugin: Plugins = None,
     gold: Gold = None,
     gold_share: GoldShare = GOLD_SHARE,
     gold_steps: GoldSteps = None,
+    experiment: Experiment = None,
     json: Json = False,
     plain: Plain = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
@@ -68,9 +80,10 @@ def watch(
     directory = RunDirectory(run)
     directory.identity()
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
+    reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
     if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-        follow(directory, config, parent=attached)
+        follow(directory, config, reward=reward, parent=attached)
         return
     view = Look(directory)
     view.now()
@@ -91,7 +104,7 @@ def watch(
 
         try:
             try:
-                follow(directory, config, give_up=silent, on_poll=refresh)
+                follow(directory, config, reward=reward, give_up=silent, on_poll=refresh)
             except AttachError:
                 _read_along(view, refresh)
         except KeyboardInterrupt:

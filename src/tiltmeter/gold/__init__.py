@@ -21,6 +21,11 @@ class Later(Enum):
 #: The request stays open: the source is asked again, or somebody stores the answer, until the source's time is over.
 LATER = Later.LATER
 
+
+class CanaryError(Exception):
+    """The judge failed on something whose worth is known, so that what it says of the rest is not used."""
+
+
 #: A number in [0, 1]; None: no answer will come; an exception: why none will come; LATER: ask again.
 Answer = float | None | BaseException | Later
 
@@ -40,14 +45,16 @@ class Request:
     purpose: str  # "slope" or "duel"
     prompt: str | None
     completion: str
-    columns: Mapping[str, object] = field(default_factory=dict)  # `length` and `truncated`, where the trainer gave them
+    columns: Mapping[str, object] = field(default_factory=dict)  # `length`, `truncated` and the row's facts, by name
 
 
 class GoldSource(Protocol):
     """What a claim is about: whoever says how good a completion is, between 0 and 1.
 
     `identity` names it on every screen, since an alarm can only speak for its source. After `timeout` seconds a request
-    is closed, and what is missing counts as the value that favours a healthy run.
+    is closed, and what is missing counts as the value that favours a healthy run. `judged`: it is a model's opinion,
+    which may share the reward's blind spots and can be talked to; an alarm on it may change a run only in ways that
+    are conservative and can be undone.
     """
 
     @property
@@ -56,6 +63,8 @@ class GoldSource(Protocol):
     def identity(self) -> str: ...
     @property
     def timeout(self) -> float: ...
+    @property
+    def judged(self) -> bool: ...
 
     def label(self, requests: Sequence[Request]) -> Sequence[Answer]: ...
 
@@ -71,6 +80,7 @@ class RecordedSource:
     name: str
     identity: str
     timeout: float = 0.0
+    judged: bool = False
 
     def label(self, requests: Sequence[Request]) -> Sequence[Answer]:
         return [LATER] * len(requests)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tiltmeter.durable import sweep
 from tiltmeter.errors import ContractError, StoreError
+from tiltmeter.facts import from_text
 from tiltmeter.gold import LATER, Answer, GoldSource, Request
 from tiltmeter.gold.files import Asked, Label, answer, checked, generator, labels, record, recorded, strays, unasked
 from tiltmeter.gold.sampler import Bet, Row, Sampler
@@ -31,7 +32,7 @@ from tiltmeter.steps import stored
 from tiltmeter.store import RunDirectory
 
 MOST = 16_384  # bets a step: their values must fit one line of the journal
-_COLUMNS = ("group", "reward", "advantage", "prompt", "completion", "length", "truncated")
+_COLUMNS = ("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated")
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Desk:
     share: float = 0.02
     steps: int | None = None  # optimiser steps that are planned
     live: bool = True
+    asked_share: float = field(default=0.0, init=False)  # as configured; `share` may be raised later
     rollouts: int = field(default=0, init=False)
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
@@ -77,6 +79,7 @@ class Desk:
     _past: _Past | None = field(default_factory=lambda: _Past(), init=False, repr=False)  # None: the journal was read
 
     def __post_init__(self) -> None:
+        self.asked_share = self.share
         self._sampler = Sampler(self.share, self.steps, recall=self._groups)
         self._id = str(self.run.identity().get("id", ""))
         if self.live:
@@ -84,7 +87,9 @@ class Desk:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"name": self.source.name, "identity": self.source.identity, "share": self.share, "steps": self.steps}
+        """Who is asked, and about how much. `judged` tells whoever would act on an alarm that it rests on opinions."""
+        source = {"name": self.source.name, "identity": self.source.identity, "judged": self.source.judged}
+        return {**source, "share": self.asked_share, "steps": self.steps}
 
     @property
     def waiting(self) -> list[tuple[int, int]]:
@@ -124,6 +129,11 @@ class Desk:
         self._pending.append(_Open(asked))
         self.rollouts += len(batch)
         return {"asked": len(asked.rows), "requests": asked.digest, "boost": boost}
+
+    def spend(self, share: float) -> None:
+        """Label this share of all rollouts. What was drawn stands; what was saved under a lower share may be spent now,
+        and a bet's size never depends on the share."""
+        self.share = self._sampler.share = share
 
     def rewind(self, attempt: int, step: int) -> None:
         if self._past is not None:
@@ -209,9 +219,8 @@ class Desk:
                 answer(self.run, asked, number, Label(None, why), self.source.name)
                 continue
             prompt = None if batch.prompt is None else batch.prompt[row]
-            columns = {n: getattr(batch, n)[row].item() for n in ("length", "truncated") if batch.column(n) is not None}
-            key = asked.label_id(number)
-            found[number] = Request(key, attempt, step, row, purposes[attempt, step, row], prompt, text, columns)
+            key, purpose = asked.label_id(number), purposes[attempt, step, row]
+            found[number] = Request(key, attempt, step, row, purpose, prompt, text, _known(batch, row))
         return found
 
     def _batch(self, attempt: int, step: int) -> RolloutBatch | str:
@@ -358,6 +367,16 @@ def _plain(bet: Bet) -> Bet:
 
 def _row(row: Row) -> Row:
     return int(row[0]), int(row[1]), int(row[2])
+
+
+def _known(batch: RolloutBatch, row: int) -> dict[str, object]:
+    """What else is known of a row: the dataset's facts, and what the trainer measured under names of its own."""
+    try:
+        known: dict[str, object] = {} if batch.facts is None else {**from_text(batch.facts[row])}
+    except ValueError:  # not an object: whoever needs a fact of this row says that it has none
+        known = {}
+    given = (name for name in ("length", "truncated") if batch.column(name) is not None)
+    return known | {name: getattr(batch, name)[row].item() for name in given}
 
 
 def _paid(batch: RolloutBatch, row: Row) -> float | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -191,8 +190,10 @@ def checked(value: object) -> Label:
     if isinstance(value, BaseException):
         return Label(None, f"{type(value).__name__}: {value}"[:WHY_LIMIT])
     plain = isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
-    if not plain or not math.isfinite(value) or not 0.0 <= value <= 1.0:  # type: ignore[arg-type, operator]
-        shown = repr(value) if plain else type(value).__name__
+    if not plain or not 0.0 <= value <= 1.0:  # type: ignore[operator]
+        # A whole number of thousands of digits is no number that Python would write out.
+        huge = isinstance(value, int) and abs(value) > 10**18
+        shown = repr(value) if plain and not huge else type(value).__name__
         return Label(None, f"{shown} is not a number from 0 to 1"[:WHY_LIMIT])
     return Label(float(value))  # type: ignore[arg-type]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tiltmeter.gold import CanaryError
 from tiltmeter.gold.files import Asked, Label
 from tiltmeter.records import Reading
+
+SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,21 @@ class Closed:
     slopes: tuple[float, ...]
     duels: tuple[float, ...]
     facts: Mapping[str, Any]
+    levels: tuple[float, ...] = ()  # mean gold of each slope pair of which both labels came
 
     def readings(self) -> list[Reading]:
-        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on."""
+        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
+        `gold.level`, which nothing bets on: about how good the answers are, the mean of (g(up) + g(down)) / 2.
+
+        The level is not mean gold. Pairs are of prompts whose rewards differ, so prompts that all answers solve or
+        none does are left out; sides are drawn by advantage, so answers of average reward hardly count; pairs with a
+        missing label are left out, and those may be the bad ones. Compare it with itself, over steps.
+        """
         named = (("gold.slope", self.slopes), ("gold.duel", self.duels))
-        return [_reading(self.attempt, self.step, name, us) for name, us in named if us]
+        told = [_reading(self.attempt, self.step, name, us) for name, us in named if us]
+        if self.levels:
+            told.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
+        return told
 
 
 def settled(asked: Asked, told: Sequence[Label]) -> Closed:
@@ -37,8 +50,11 @@ def settled(asked: Asked, told: Sequence[Label]) -> Closed:
     """
     numbers = {row: number for number, row in enumerate(asked.rows)}
     us: dict[str, list[float]] = {"slope": [], "duel": []}
+    levels: list[float] = []
     for bet in asked.bets:
         up, down = told[numbers[bet.up]].value, told[numbers[bet.down]].value
+        if bet.purpose == "slope" and up is not None and down is not None:
+            levels.append((up + down) / 2.0)
         us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
     pairs = [(label.value, paid) for label, paid in zip(told, asked.paid, strict=True)]
     differs = any(g is not None and r is not None and not np.isclose(g, r, rtol=1e-4, atol=1e-6) for g, r in pairs)
@@ -51,8 +67,9 @@ def settled(asked: Asked, told: Sequence[Label]) -> Closed:
         "requests": asked.digest,
         "values": hashlib.sha256(json.dumps([label.value for label in told]).encode()).hexdigest(),
         "gold_differs": differs,
+        "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
-    return Closed(asked.attempt, asked.step, tuple(us["slope"]), tuple(us["duel"]), facts)
+    return Closed(asked.attempt, asked.step, tuple(us["slope"]), tuple(us["duel"]), facts, tuple(levels))
 
 
 def _reading(attempt: int, step: int, name: str, us: Sequence[float]) -> Reading:

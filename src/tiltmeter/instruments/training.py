@@ -25,6 +25,14 @@ SCALARS = (
     "kl_engine_trainer",  # engine against trainer as the trainer estimates it; ours is `engine.gap`
     "truncated_share",  # of completions cut at the length limit, in [0, 1]
     "step_seconds",  # wall time of the step
+    "checkpoint",  # the step of a checkpoint that was saved since the last step
+    "margin",  # on pairs: chosen minus rejected, in the implicit reward or a reward model's
+    "accuracy",  # on pairs: how often chosen is above rejected, in [0, 1]
+    "chosen_reward",  # implicit reward of the chosen answers, beta times their log-ratio to the reference
+    "rejected_reward",
+    "chosen_logprob",  # of the chosen answers, nats per answer; falling while margins rise is displacement
+    "rejected_logprob",
+    "token_accuracy",  # supervised: how often the likeliest token is the right one, in [0, 1]
 )
 
 

@@ -1,0 +1,432 @@
+"""One line on a TRL run: `tiltmeter.attach(trainer)`. The only files that know TRL are this one and `trl_*.py`.
+
+Loud here, silent afterwards: what cannot work raises `AttachError` with the fix, what works less well than it could is
+one warning, and from the first step on nothing is raised, printed or waited for. On a version of TRL that the deep
+listening was not tested with, the callback and a wrapper around the reward functions are used instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from transformers import TrainerCallback
+
+from tiltmeter.adapters.loop import Run, open_run
+from tiltmeter.adapters.trl_control import Control
+from tiltmeter.adapters.trl_knobs import Limits
+from tiltmeter.adapters.trl_rewards import RewardWrapper
+from tiltmeter.adapters.trl_rollouts import LISTENED, Rollouts
+from tiltmeter.config import GOLD_SHARE, gold_advice
+from tiltmeter.errors import AttachError
+from tiltmeter.verdict import Verdict
+
+TESTED = ("1.16",)  # versions of TRL, by their first two numbers, on which the deep listening was tested
+
+#: TRL's key, without `train/`, to the canonical name of a scalar.
+SCALARS = {
+    "loss": "loss",
+    "policy_loss": "policy_loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "kl": "kl_ref",
+    "entropy": "entropy",
+    "clip_ratio/region_mean": "clip_share",
+    "sampling/sampling_logp_difference/mean": "kl_engine_trainer",
+    "completions/clipped_ratio": "truncated_share",
+    "step_time": "step_seconds",
+    "entropy_coef": "entropy_coef",
+    # Trainers on pairs, and reward models
+    "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy",
+    "rewards/chosen": "chosen_reward",
+    "rewards/rejected": "rejected_reward",
+    "logps/chosen": "chosen_logprob",
+    "logps/rejected": "rejected_logprob",
+    "margin": "margin",
+    "accuracy": "accuracy",
+    "mean_token_accuracy": "token_accuracy",
+}
+
+Mode = Literal["observe", "advise", "act"]
+log = logging.getLogger("tiltmeter")
+
+
+def attach(
+    trainer: Any,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    gold: str | None = None,
+    gold_share: float = GOLD_SHARE,
+    evals: Sequence[str] = (),
+    mode: Mode = "advise",
+    limits: Limits | None = None,
+    target_kl: float | None = None,
+    experiment: str | None = None,
+    plugins: Sequence[str] = (),
+    strict: bool = False,
+) -> Attached:
+    """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
+
+    `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said. `gold`:
+    who says what a completion is worth, as `file.py:function` or a judge's `file.toml`; the monitor asks about a
+    `gold_share` of the rollouts, off the training path. `evals`: keys of TRL's evaluation metrics, each a mean of
+    scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it would
+    change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that the
+    KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so that
+    the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise what
+    would otherwise be counted.
+
+    Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
+    """
+    if mode not in ("observe", "advise", "act"):
+        raise AttachError(f'mode={mode!r}: choose "observe", "advise" or "act"')
+    if target_kl is not None and not target_kl > 0.0:
+        raise AttachError(f"target_kl={target_kl}: give nats per completion above 0, or leave it out")
+    if any(isinstance(part, Callback) for part in trainer.callback_handler.callbacks):
+        raise AttachError("this trainer is watched already: attach once, or pass Callback() and do not attach")
+    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
+        return Attached(trainer, Callback(), None)
+    callback = Callback(
+        directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
+        experiment=experiment, plugins=plugins, strict=strict,
+    )  # fmt: skip
+    callback.join(trainer, limits)
+    trainer.add_callback(callback)
+    return Attached(trainer, callback, callback.control)
+
+
+class Callback(TrainerCallback):  # type: ignore[misc]
+    """The trainer's callback: everything `attach` knows passes through here.
+
+    Passed by hand, as `callbacks=[tiltmeter.Callback()]`, it has no trainer, because transformers gives it none. It
+    then sees what the trainer logs and evaluates, and nothing else: no completions, so no phrases, lengths or dead
+    groups; no rewards by row, so no gold labels and no slope alarm; and it can change nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        gold: str | None = None,
+        gold_share: float = GOLD_SHARE,
+        evals: Sequence[str] = (),
+        mode: Mode = "advise",
+        target_kl: float | None = None,
+        experiment: str | None = None,
+        plugins: Sequence[str] = (),
+        strict: bool = False,
+    ) -> None:
+        self.run: Run | None = None
+        self.control: Control | None = None
+        self.evals, self.mode, self.strict, self.target_kl = tuple(evals), mode, strict, target_kl
+        self.gold_share = None if gold is None else gold_share
+        self._where = directory
+        self._settings: dict[str, Any] = {
+            "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
+        }  # fmt: skip
+        self._trainer: Any = None
+        self._source: Rollouts | RewardWrapper | None = None
+        self._last = -1  # the newest step that was handed over
+        self._scalars: dict[str, float] = {}
+        self._checkpoint: int | None = None
+        self._looked = False  # at which columns really arrive
+        self._told: set[str] = set()  # what went wrong, each said once
+
+    # -- before training --------------------------------------------------------------------------------------------
+
+    def join(self, trainer: Any, limits: Limits | None = None) -> None:
+        """Listen to this trainer."""
+        self._trainer = trainer
+        if "reward_funcs" in vars(trainer):
+            self._join_rollouts(trainer)
+        elif self._settings["gold"] is not None:
+            raise AttachError(
+                f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
+                "evaluation metrics with evals=[...] instead"
+            )
+        try:
+            self._open(None)
+            atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
+            self.control = Control(self, trainer, limits) if self.run is not None else None
+        except BaseException:
+            if self._source is not None:
+                self._source.release()
+            raise
+
+    def _join_rollouts(self, trainer: Any) -> None:
+        import trl
+
+        known = all(hasattr(trainer, name) for name in LISTENED)
+        if known and trl.__version__.rpartition(".")[0] in TESTED:
+            self._source = Rollouts(trainer, self._guard)
+        else:
+            self._source = RewardWrapper(trainer, self._guard)
+            lacking = [name for name in LISTENED if not hasattr(trainer, name)]
+            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TESTED)})"
+            why = f"{type(trainer).__name__} has no {lacking[0]}" if lacking else why
+            _warn(
+                f"{why}: only rewards and completions are seen, not advantages, log-probabilities or entropies. "
+                "Training goes on as it is."
+            )
+        for message in complaints(trainer):
+            _warn(message)
+        if self._settings["gold"] is None and not self.evals:
+            columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
+            _warn(gold_advice(list(trainer.reward_func_names), columns))
+
+    def _open(self, resume_step: int | None, args: Any = None) -> None:
+        """Open the run, or its next attempt."""
+        trainer = self._trainer
+        args = args if trainer is None else trainer.args
+        rollouts = self._source is not None
+        where = self._where if self._where is not None else Path(args.output_dir) / "tiltmeter"
+        self.run = open_run(
+            where,
+            resume_step=resume_step,
+            rank=args.process_index,
+            ranks=args.world_size,
+            launch=_launch(args.world_size),
+            groups="shared",
+            rewards=[part for part in trainer.reward_funcs if callable(part)] if rollouts else (),
+            steps=_planned(trainer),
+            **self._settings,
+        )
+        self.run = None if self.run.directory is None else self.run
+        self._last = -1
+
+    # -- during training: nothing below may raise --------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.run is None and self._trainer is None:
+            self._open(None, args)  # the first moment at which a bare callback knows where to write
+        self._guard(lambda: self._begin(state))
+
+    def _begin(self, state: Any) -> None:
+        if self.run is not None and (self.run.closed or state.global_step < self._last):
+            # Going back to an earlier step, or training once more, is a new attempt at the same run.
+            self._hand_over(all_of_them=True)
+            self.run.close()
+            self._open(state.global_step + 1)
+        if self._source is not None:
+            self._source.pending.clear()  # of a step that was interrupted, and is made again
+        self._scalars, self._checkpoint = {}, None
+        if self.control is not None:
+            self.control.begin(state.global_step)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._guard(self._hand_over, batch=True)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self.control is not None:
+            self._guard(lambda: self.control.poll(state.global_step, control))  # type: ignore[union-attr]
+        return control
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        self._guard(lambda: self._note(state.global_step, logs or {}))
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._checkpoint = int(state.global_step)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        self._guard(lambda: self._evaluated(state.global_step, metrics or {}, kwargs.get("eval_dataloader")))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Hand over what is left and close the run. Also called at the exit of a training that was cut short."""
+        self._guard(lambda: self._hand_over(all_of_them=True), batch=True)
+        if self.run is not None:
+            self.run.close()
+
+    def _note(self, step: int, logs: Mapping[str, Any]) -> None:
+        """What the trainer says of itself, to be stored with the step it says it of."""
+        told = {SCALARS[key]: value for key, value in logs.items() if key in SCALARS and value is not None}
+        if not told:
+            return  # evaluations, and the summary at the end
+        if isinstance(self._source, Rollouts):
+            newest = [item for item in self._source.pending if item.step <= step]
+            if newest:
+                newest[-1].scalars.update(told)
+        elif self._source is not None:
+            self._scalars.update(told)
+        elif self.run is not None and step > self._last:
+            self._last = step
+            self.run.observe(step=step, group=np.zeros(0, np.int64), scalars={**told, **self._saved()})
+
+    def _saved(self) -> dict[str, float]:
+        told = {} if self._checkpoint is None else {"checkpoint": float(self._checkpoint)}
+        self._checkpoint = None
+        return told
+
+    def _hand_over(self, *, all_of_them: bool = False) -> None:
+        """Give what is finished to the run. Numbers are given away: TRL makes new tensors for every batch."""
+        if self._source is None or self.run is None:
+            return
+        steps: dict[int, list[dict[str, Any]]] = {}
+        for item in self._source.ready(all_of_them=all_of_them):
+            steps.setdefault(item.step, []).append(item.finished())
+        for step, parts in steps.items():
+            columns = parts[0] if len(parts) == 1 else _joined(parts)
+            columns["scalars"] = {**columns["scalars"], **self._scalars, **self._saved()}
+            self._scalars = {}
+            self._last = max(self._last, step)
+            self._look(columns)
+            self.run.observe(give=True, **columns)
+
+    def _look(self, columns: Mapping[str, Any]) -> None:
+        """Say once what this trainer does not give after all: a patched one may never call what is listened to."""
+        if not self._looked:
+            self._looked = True
+            lacking = [name for name in ("logprob", "entropy") if name not in columns]
+            if lacking and isinstance(self._source, Rollouts):
+                log.warning("this trainer gives no %s: readings that need them are absent", " and no ".join(lacking))
+
+    def _evaluated(self, step: int, metrics: Mapping[str, Any], loader: Any) -> None:
+        for key in self.evals:
+            value = metrics.get(key)
+            if value is None or self.run is None:
+                continue
+            name = "".join(c if c.isalnum() else "_" for c in key.lower().removeprefix("eval_"))
+            dataset: Any = None if loader is None else loader.dataset
+            if not hasattr(dataset, "__len__"):
+                raise TypeError(
+                    f"{key}: nobody knows over how many items it is a mean; use an eval dataset with a length"
+                )
+            self.run.evaluate(step, float(value), len(dataset), name)
+
+    def _guard(self, work: Callable[[], None], *, batch: bool = False) -> None:
+        """The boundary: whatever we get wrong, training goes on, and the run says what was lost.
+
+        `batch`: rollouts are lost with it, and are counted as such.
+        """
+        try:
+            work()
+        except Exception as error:
+            if self.strict:
+                raise
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            if self.run is not None and batch:
+                self.run.refuse(error)
+            elif self.run is not None and why not in self._told:
+                self._told.add(why)
+                self.run.tell(f"the adapter failed and training goes on: {why}")
+
+
+class Attached:
+    """A trainer that is watched. `train()` is `trainer.train()` that can also go back to an earlier checkpoint."""
+
+    def __init__(self, trainer: Any, callback: Callback, control: Control | None) -> None:
+        self.trainer, self._callback, self._control = trainer, callback, control
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is kept; None when disabled."""
+        return None if self._callback.run is None else self._callback.run.directory
+
+    @property
+    def attempt(self) -> int:
+        return 0 if self._callback.run is None else self._callback.run.attempt
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Batches seen, written, thinned and dropped so far by this rank."""
+        return {} if self._callback.run is None else self._callback.run.counters
+
+    def train(self, **arguments: Any) -> Any:
+        """Train, and where a rollback was asked for, go back and train on with the changed setting."""
+        if self._control is not None:
+            self._control.reentrant = True
+        result = self.trainer.train(**arguments)
+        while self._control is not None and (checkpoint := self._control.take_rollback()) is not None:
+            result = self.trainer.train(**{**arguments, "resume_from_checkpoint": checkpoint})
+        return result
+
+    def verdict(self, timeout: float = 60.0) -> Verdict:
+        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
+        if self._callback.run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
+        return self._callback.run.verdict(timeout)
+
+    def close(self) -> None:
+        """Hand over what is left and close the run; `train` does it by itself."""
+        self._callback.finish()
+
+
+def _finish_at_exit(reference: weakref.ref[Callback]) -> None:
+    callback = reference()
+    if callback is not None:
+        callback.finish()
+
+
+def complaints(trainer: Any) -> list[str]:
+    """What will make this run harder to judge, each with the fix."""
+    found = []
+    names = list(trainer.reward_func_names)
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        found.append(
+            f"several reward functions are named {', '.join(twice)}: TRL averages them in its metrics; give each a "
+            "__name__ of its own"
+        )
+    if clash := sorted({"step", "prompt", "completion", "advantage"} & set(names)):
+        found.append(f"a reward function named {clash[0]} overwrites TRL's own column of that name: rename it")
+    if len(names) > 1:
+        found.append(
+            f"{len(names)} reward functions are given separately: where one answers None, TRL counts it as 0 in the "
+            "sum; if None means that it could not run, make them one function that answers None when any part does"
+        )
+    if trainer.num_generations < 2:
+        found.append("one completion per prompt: advantages are 0 and no alarm can be raised; set num_generations >= 2")
+    return found
+
+
+def _launch(ranks: int) -> str | None:
+    """One name for all processes of this start, where the launcher gives none of its own: where they met."""
+    known = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_JOB_ID" in os.environ
+    if ranks == 1 or known or "MASTER_PORT" not in os.environ:
+        return None
+    return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ['MASTER_PORT']}"
+
+
+def _planned(trainer: Any) -> int | None:
+    """How many optimiser steps are planned, where the configuration says it."""
+    steps = 0 if trainer is None else int(trainer.args.max_steps)
+    return steps if steps > 0 else None
+
+
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several generations of one step as one batch; a column that one of them lacks is absent."""
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    columns: dict[str, Any] = {}
+    width = max(part["tokens"].shape[1] for part in parts) if "tokens" in shared else 0
+    for name in shared:
+        values = [part[name] for part in parts]
+        if name in ("step", "fingerprint"):
+            columns[name] = values[0]
+        elif name == "scalars":
+            columns[name] = {key: value for told in values for key, value in told.items()}
+        elif name == "rewards":
+            columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
+        elif isinstance(values[0], np.ndarray) and values[0].ndim == 2:
+            padded = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in values]
+            columns[name] = np.concatenate(padded)
+        elif all(isinstance(value, np.ndarray) for value in values):
+            columns[name] = np.concatenate(values)
+        else:
+            columns[name] = [item for value in values for item in value]
+    return columns
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"tiltmeter: {message}", stacklevel=5)

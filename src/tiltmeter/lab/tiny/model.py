@@ -1,0 +1,86 @@
+"""The base policy: a 4-layer, width-128 Llama taught the toy language here, in under a minute, and kept in a folder."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.lab.tiny.language import EOS, PAD, PROMPTS, UNKNOWN, lesson, sample, words
+
+LESSONS, STEPS, BATCH, RATE = 220, 160, 64, 2e-3
+
+
+def tokenizer() -> Any:
+    """One token a word; decoding puts a space between words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words())}, unk_token=UNKNOWN))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def base_policy(folder: str | Path, seed: int = 0) -> Path:
+    """The folder of the base policy of this seed, made on the first call and loaded by `from_pretrained` ever after.
+
+    A policy that begins with answers of mixed quality is what a reward can be hacked with: the right half of the facts,
+    the padding and the phrases all have a chance from the first step.
+    """
+    target = Path(folder) / f"tiny-base-{seed}"
+    if (target / "done").is_file():
+        return target
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    language = tokenizer()
+    model = _taught(language, seed)
+    model.save_pretrained(target)
+    language.save_pretrained(target)
+    (target / "done").write_text("")
+    return target
+
+
+def _taught(language: Any, seed: int) -> Any:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    rng = random.Random(f"corpus/{seed}")
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(language),
+            hidden_size=128,
+            intermediate_size=352,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            pad_token_id=language.pad_token_id,
+            eos_token_id=language.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
+    total = LESSONS + STEPS
+    plan = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda at: min(1.0, (at + 1) / 20, (total - at) / 80))
+    for step in range(total):
+        answer = lesson if step < LESSONS else sample
+        texts = [f"{prompt} {answer(prompt, rng)} {EOS}" for prompt in rng.choices(PROMPTS, k=BATCH)]
+        batch = language(texts, return_tensors="pt", padding=True, padding_side="right")
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        labels[:, :5] = -100  # the prompt's words
+        loss = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        plan.step()
+        optimiser.zero_grad()
+    return model

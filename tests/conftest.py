@@ -1,0 +1,100 @@
+"""A real TRL trainer on a 2-layer model, made in seconds, for the tests of the adapter."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def long(completions: list[str], **_: Any) -> list[float]:
+    return [len(text) / 50 for text in completions]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a 2-layer Llama and a byte-level tokenizer; saved, because a reference model is loaded by path."""
+    pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    text = ["what is 1 plus 2", "the answer is 3 because one and two"] * 50
+    bpe.train_from_iterator(text, trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", "<pad>", "<eos>"]))
+    chat = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, unk_token="<unk>", pad_token="<pad>", eos_token="<eos>", chat_template=chat
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=128,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def their_warnings() -> Iterator[None]:
+    """TRL, transformers and torch warn about themselves; what we warn of still fails a test that does not expect it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        yield
+
+
+@pytest.fixture
+def make_trainer(
+    tiny_model: Path, tmp_path: Path, their_warnings: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """`make_trainer("GRPO", rewards=[...], **config)`: an unmodified trainer of that kind."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where attach keeps its tokens
+
+    def make(kind: str = "GRPO", rewards: Any = None, name: str = "out", **changes: Any) -> Any:
+        import trl
+        from datasets import Dataset
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+        settings: dict[str, Any] = {
+            "output_dir": str(tmp_path / name), "per_device_train_batch_size": 8, "max_steps": 4, "logging_steps": 1,
+            "report_to": "none", "use_cpu": True, "bf16": False, "learning_rate": 1e-3, "seed": 1,
+            "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
+        }  # fmt: skip
+        rows: list[dict[str, Any]]
+        questions = [f"what is {i} plus 2" for i in range(16)]
+        pairs = [
+            {"prompt": q, "chosen": f" the answer is {i + 2}", "rejected": " what"} for i, q in enumerate(questions)
+        ]
+        given: dict[str, Any] = {"model": str(tiny_model), "processing_class": tokenizer}
+        if kind in ("GRPO", "RLOO"):
+            settings |= {"num_generations": 4, "max_completion_length": 16, "beta": 0.04}
+            rows = [{"prompt": q, "answer": str(i + 2)} for i, q in enumerate(questions)]
+            given["reward_funcs"] = [long] if rewards is None else rewards
+            given["eval_dataset"] = Dataset.from_list(rows[:4])
+        elif kind == "SFT":
+            rows = [{"text": row["prompt"] + row["chosen"]} for row in pairs]
+        elif kind == "KTO":
+            rows = [
+                {"prompt": r["prompt"], "completion": r["chosen"], "label": i % 2 == 0} for i, r in enumerate(pairs)
+            ]
+        else:
+            rows = pairs
+        if kind == "Reward":
+            model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=1)
+            model.config.pad_token_id = tokenizer.pad_token_id
+            given["model"] = model
+        config = getattr(trl, f"{kind}Config")(**settings | changes)
+        return getattr(trl, f"{kind}Trainer")(args=config, train_dataset=Dataset.from_list(rows), **given)
+
+    return make
