@@ -178,6 +178,10 @@ def _named(name: str, what: str, example: str) -> Any:
     if not source.is_file() or spec is None or spec.loader is None:
         raise AttachError(f"{name!r}: there is no file {source}")
     module = importlib.util.module_from_spec(spec)
+    if str(source.parent) not in sys.path:
+        # Last, so that nothing is shadowed: what a file imports from beside it must be found here and in the monitor,
+        # which was not started from there.
+        sys.path.append(str(source.parent))
     spec.loader.exec_module(module)
     part = getattr(module, attribute, None)
     if part is None:

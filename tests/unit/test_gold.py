@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ import pytest
 from tiltmeter import journal
 from tiltmeter.adapters.loop import open_run
 from tiltmeter.batches import from_columns, thin
-from tiltmeter.config import Config, gold_advice
+from tiltmeter.config import Config, gold_advice, load_function
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.facts import from_text
 from tiltmeter.gold import LATER, Answer, GoldSource, Request
@@ -971,3 +972,14 @@ def test_a_damaged_evaluation_is_reported_once(tmp_path: Path) -> None:
     events = journal.read(run.path / "events")
     assert [event.data["part"] for event in of(events, "fault")] == ["store"]
     assert replay(run, lean()).difference is None
+
+
+def test_a_gold_file_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monitor is not started where the trainer was: what loads at attach must load there too."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "answers_beside.py").write_text("RIGHT = '4'\n")
+    checks = tmp_path / "checks_beside.py"
+    checks.write_text(
+        "from answers_beside import RIGHT\ndef score(prompt, completion):\n    return float(completion == RIGHT)\n"
+    )
+    assert load_function(f"{checks}:score")("2 + 2?", "4") == 1.0
