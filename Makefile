@@ -39,7 +39,7 @@ lab:  ## the proving ground at full size: its records, plots and log of variants
 	$(PYTHON) benchmarks/variants.py --json
 
 tiny:  ## the tiny language model under TRL: recorded runs, what was said and done, a real model; hours on two cores
-	$(PYTHON) benchmarks/tiny_runs.py --work $(WORK)
+	$(PYTHON) benchmarks/tiny_watched.py --work $(WORK) --write
 	$(PYTHON) benchmarks/tiny_watched.py --work $(WORK) --mode act --only length_hacking --seeds 5 --write
 	$(PYTHON) benchmarks/real_model.py --model $(WORK)/smollm --write
 

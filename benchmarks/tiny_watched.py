@@ -1,6 +1,6 @@
 """Trains the tiny-language-model scenarios with Tiltmeter attached: what it saw, said and did, and what came of it.
 
-    python benchmarks/tiny_watched.py --work folder --write        # every scenario, three seeds, in mode advise
+    python benchmarks/tiny_watched.py --work folder --write        # 20 hacked and 20 benign runs, and the three fixes
     python benchmarks/tiny_watched.py --work folder --mode act --only length_hacking --seeds 5 --write
 
 Each run is a process of its own with files of its own in the folder, so an interrupted campaign goes on where it was.
@@ -24,7 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from record import record
 from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.lab.tiny.record import save
+from tiltmeter.lab.tiny.record import RECORDED, pack, save
 from tiltmeter.lab.tiny.scenarios import FIXES, SCENARIOS, scenario
 from tiltmeter.lab.tiny.watched import SHARE, train_watched
 
@@ -33,6 +33,15 @@ def single(name: str, seed: int, work: Path, mode: Any, base: Path) -> None:
     arrays, facts = train_watched(scenario(name), seed, work / mode / f"{name}-{seed}", base=base, mode=mode)
     save(work / mode / f"{name}-{seed}.npz", arrays)
     (work / mode / f"{name}-{seed}.json").write_text(json.dumps(facts, indent=1, allow_nan=False))
+
+
+def plan(seeds: int | None, only: list[str]) -> list[tuple[str, int]]:
+    """Every run, first seeds first."""
+    found = [(fix.name, seed) for fix in FIXES for seed in range(seeds or 1)]
+    for kind in ("hack", "benign"):
+        names = [known.name for known in SCENARIOS if known.kind == kind]
+        found += [(names[at % len(names)], at // len(names)) for at in range(seeds * len(names) if seeds else 20)]
+    return sorted((run for run in found if not only or run[0] in only), key=lambda run: run[1])
 
 
 def one(name: str, seed: int, options: argparse.Namespace) -> str:
@@ -56,11 +65,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="the folder of the base policy and of one run each")
     parser.add_argument("--mode", choices=["observe", "advise", "act"], default="advise")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each scenario")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, help="seeds of each scenario; without it 20 hacked and 20 benign runs")
     parser.add_argument("--only", nargs="*", default=[], help="scenarios")
     parser.add_argument("--single", nargs=2, metavar=("NAME", "SEED"), help="train one run here and end")
-    parser.add_argument("--write", action="store_true", help="collect everything in the folder into the results")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="collect everything in the folder into the results and, in mode advise, into the package's recorded runs",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     (options.work / options.mode).mkdir(parents=True, exist_ok=True)
@@ -68,8 +80,7 @@ def main() -> None:
     if options.single:
         single(options.single[0], int(options.single[1]), options.work, options.mode, base)
         return
-    names = options.only or [known.name for known in (*SCENARIOS, *FIXES)]
-    runs = [(name, seed) for seed in range(options.first, options.first + options.seeds) for name in names]
+    runs = plan(options.seeds, options.only)
     with ThreadPoolExecutor(options.jobs) as pool:
         for at, said in enumerate(pool.map(lambda run: one(run[0], run[1], options), runs), 1):
             print(f"{at}/{len(runs)} {said}", file=sys.stderr, flush=True)
@@ -77,6 +88,10 @@ def main() -> None:
     figures = {"share": SHARE, "runs": [json.loads(path.read_text()) for path in files]}
     if options.write:
         record("tiny_watched", figures, seed=0)
+        if options.mode == "advise" and not options.only:
+            kept = {f"{name}-{seed}" for name, seed in plan(None, [known.name for known in SCENARIOS])}
+            size = pack({name: options.work / "advise" / f"{name}.npz" for name in sorted(kept)}, RECORDED)
+            print(f"{RECORDED.name}: {len(kept)} runs, {size:,} bytes", file=sys.stderr)
     if options.json:
         print(json.dumps(figures, indent=1))
 

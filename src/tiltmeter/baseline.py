@@ -76,6 +76,37 @@ class Start:
         return from_first(self._batches, "later" if self._gone else "start")
 
 
+class Comparison:
+    """What the steps of one run are compared with: the reference it was given, or its first steps once they are enough.
+
+    >>> compared = Comparison(None)
+    >>> compared.against(0) is None, compared.news is None
+    (True, True)
+    """
+
+    def __init__(self, reference: RolloutBatch | None) -> None:
+        self.baseline = from_reference(reference) if reference is not None and len(reference) else None
+        self.told = ""  # the source that the journal names
+        self._start = Start()
+
+    @property
+    def news(self) -> Baseline | None:
+        """The baseline, where the journal does not name it yet."""
+        return self.baseline if self.baseline is not None and self.told != self.baseline.source else None
+
+    def against(self, step: int) -> Baseline | None:
+        """What this step is compared with; the steps that make up the start are not compared with themselves."""
+        return self.baseline if self.baseline is not None and step > self.baseline.last else None
+
+    def add(self, batch: RolloutBatch | None) -> None:
+        """A measured step, in order; None: its rollouts were deleted since."""
+        if self.baseline is None:
+            self.baseline = self._start.add(batch)
+
+    def rewind(self, step: int) -> None:
+        self._start.rewind(step)
+
+
 def from_first(batches: Sequence[RolloutBatch], source: Source = "start") -> Baseline | None:
     """The start of a run from its first measured steps, or None while they are too few to compare with.
 

@@ -10,6 +10,30 @@ from typing import Any
 LOSSES = ("thinned", "dropped", "unsynced")
 
 
+class Losses:
+    """What each rank of each attempt has lost so far, so that what is new can be told.
+
+    >>> losses = Losses()
+    >>> losses.grown(0, {"1": [0, 2, 0, "disk full"]}), losses.grown(0, {"1": [0, 2, 0, "disk full"]})
+    (['rank 1: 2 dropped (2 in all): disk full'], [])
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[int, ...]] = {}
+
+    def grown(self, attempt: int, lost: Mapping[str, Sequence[Any]]) -> list[str]:
+        """A sentence for every rank whose account has grown. Two equal losses at one step differ by their total."""
+        told = []
+        for rank, (*counts, why) in lost.items():
+            before = self._known.get((attempt, rank), (0,) * len(LOSSES))
+            self._known[attempt, rank] = tuple(counts)
+            pairs = zip(LOSSES, counts, before, strict=True)
+            grown = [f"{now - then} {name} ({now} in all)" for name, now, then in pairs if now > then]
+            if grown:
+                told.append(f"rank {rank}: {', '.join(grown)}: {why}")
+        return told
+
+
 def spans(ranks: Iterable[int]) -> list[list[int]]:
     """Ranks as runs of neighbours, first and last.
 

@@ -27,7 +27,7 @@ from tiltmeter.arrivals import (
     Trouble,
 )  # fmt: skip
 from tiltmeter.arrivals import RecordedArrivals as Recorded
-from tiltmeter.baseline import Baseline, Start, from_reference
+from tiltmeter.baseline import Comparison
 from tiltmeter.batches import join
 from tiltmeter.config import Config
 from tiltmeter.control import Offer, Receipt, Request
@@ -38,7 +38,7 @@ from tiltmeter.gold.function import FunctionSource
 from tiltmeter.journal import Event, Journal, Tail, event, event_id, jsonable, reading_event, readings_of, record_of
 from tiltmeter.lineage import lineage
 from tiltmeter.panel import Panel
-from tiltmeter.ranks import LOSSES, account, combined, spans
+from tiltmeter.ranks import Losses, account, combined, spans
 from tiltmeter.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.steps import closed_steps, contents, gather, stored
 from tiltmeter.store import RunDirectory
@@ -73,16 +73,14 @@ class Watch:
         self._first: dict[int, int] = {}  # first measured step by attempt
         self._current: int | None = None  # the attempt whose lineage the panel's folds have seen
         self._now: tuple[int, int] | None = None  # the step that was measured last
-        self._baseline: Baseline | None = None
-        self._start = Start()
         self._fingerprint: str | None = None
         self._segment = 0
-        self._told = ""  # what the journal says that steps are compared with
-        self._losses: dict[tuple[int, int], tuple[int, ...]] = {}  # last known, by (attempt, rank)
+        self._losses = Losses()
         self._muted = False  # the journal says that advice failed at the step that is being read
         self._begun = False  # a step is partly in the journal, and must be finished before anything else
         self._offers: dict[int, Offer] = {}  # by attempt, as the journal has them
-        self._unread = self._read_reference()
+        self._unread = ""  # why the reference could not be read, until that is told
+        self._compared = Comparison(self._read_reference())
         self.journal = self._restore()
 
     def poll(self) -> int:
@@ -214,7 +212,7 @@ class Watch:
             self.counsel.segment()
         self._fingerprint = batch.fingerprint
         made += self._told_baseline(attempt, step)
-        compared = self._baseline if self._baseline is not None and step > self._baseline.last else None
+        compared = self._compared.against(step)
         measured = self.panel.measure(batch, compared)
         derived, alarms = self.panel.fold(measured)
         made.append(reading_event(attempt, step, measured, derived, self._digest))
@@ -222,8 +220,7 @@ class Watch:
         self.counsel.alarmed(alarms)
         made += self.counsel.step(attempt, step, [*measured, *derived], batch, compared)
         made += [event(fault, attempt, step, self._digest) for fault in self.panel.close_step()]
-        if self._baseline is None:
-            self._baseline = self._start.add(batch)
+        self._compared.add(batch)
         return made
 
     def _draw(self, batch: RolloutBatch, ranks: Iterable[int], warned: bool) -> tuple[dict[str, Any], list[Event]]:
@@ -311,22 +308,20 @@ class Watch:
         if self._unread:
             made.append(event(Fault(attempt, step, "reference", self._unread), attempt, step, self._digest))
             self._unread = ""
-        if self._baseline is not None and self._told != self._baseline.source:
-            self._told = self._baseline.source
-            absent = self.panel.cannot_compare(self._baseline)
-            data = {"note": "baseline", "source": self._told, "rows": len(self._baseline.batch), "absent": absent}
-            made.append(Event("note", attempt, step, data, event_id("note", "baseline", self._told, self._digest)))
+        if (news := self._compared.news) is not None:
+            self._compared.told = news.source
+            absent = self.panel.cannot_compare(news)
+            data = {"note": "baseline", "source": news.source, "rows": len(news.batch), "absent": absent}
+            made.append(Event("note", attempt, step, data, event_id("note", "baseline", news.source, self._digest)))
         return made
 
-    def _read_reference(self) -> str:
-        """Load what the run was given to be compared with; why that failed, or an empty string."""
+    def _read_reference(self) -> RolloutBatch | None:
+        """What the run was given to be compared with; why it cannot be read is told at the first step."""
         try:
-            reference = self.run.reference()
+            return self.run.reference()
         except StoreError as error:
-            return str(error)[:300]
-        if reference is not None and len(reference):
-            self._baseline = from_reference(reference)
-        return ""
+            self._unread = str(error)[:300]
+            return None
 
     def _ended(self, arrival: Ended) -> list[Event]:
         made = self._lost(arrival.attempt, arrival.step, arrival.account)
@@ -335,17 +330,8 @@ class Watch:
 
     def _lost(self, attempt: int, step: int, told: Mapping[str, Any]) -> list[Event]:
         """A Fault for what each rank had to thin or drop since it was last heard of."""
-        made = []
-        for rank, (*counts, why) in told["lost"].items():
-            before = self._losses.get((attempt, int(rank)), (0,) * len(LOSSES))
-            self._losses[attempt, int(rank)] = tuple(counts)
-            # The total makes two equal losses at one step, a batch and then the closing marker, two faults.
-            pairs = zip(LOSSES, counts, before, strict=True)
-            grown = [f"{now - then} {name} ({now} in all)" for name, now, then in pairs if now > then]
-            if grown:
-                fault = Fault(attempt, step, "writer", f"rank {rank}: {', '.join(grown)}: {why}")
-                made.append(event(fault, attempt, step, self._digest))
-        return made
+        faults = [Fault(attempt, step, "writer", why) for why in self._losses.grown(attempt, told["lost"])]
+        return [event(fault, attempt, step, self._digest) for fault in faults]
 
     def _enter(self, attempt: int, step: int, before: float = float("inf")) -> tuple[list[Alarm], list[Event]]:
         """At an attempt's first step, give the folds the history that this lineage had then, and no other.
@@ -358,7 +344,7 @@ class Watch:
         self._current = attempt
         if self.desk is not None:
             self.desk.rewind(attempt, step)
-        self._start.rewind(step)
+        self._compared.rewind(step)
         self.panel.renew()
         self.counsel.leave()
         limits = lineage(attempt, self._attempts, self._first)
@@ -400,7 +386,7 @@ class Watch:
                 case "attempt":
                     if item.data["state"] == "open":
                         self._attempts[item.attempt] = item.data["facts"]
-                    self._recall_losses(item)
+                    self._losses.grown(item.attempt, item.data.get("lost", {}))
                     self._begun = False
                 case "note" if item.data.get("note") == "experiment":
                     pass
@@ -439,7 +425,7 @@ class Watch:
     def _recall_part(self, item: Event) -> list[Fault]:
         """Part of a step that was begun; the fault if it is one of the panel."""
         if item.kind == "note" and item.data.get("note") == "baseline":
-            self._told = item.data["source"]
+            self._compared.told = item.data["source"]
         elif item.kind == "fault" and item.data["part"] == "reference":
             self._unread = ""
         elif item.kind == "fault" and item.data["part"] == "counsel":
@@ -453,7 +439,7 @@ class Watch:
     def _recall(self, done: Event, found: Event | None, faults: list[Fault]) -> None:
         self._enter(done.attempt, done.step, before=done.seq)
         self._now = (done.attempt, done.step)
-        self._recall_losses(done)
+        self._losses.grown(done.attempt, done.data["lost"])
         if found is None:
             return
         if done.data["segment"] > self._segment:
@@ -465,16 +451,12 @@ class Watch:
             self._muted = False
         self.counsel.step(done.attempt, done.step, _all_readings(found), None, None)
         self.panel.close_step(faults)
-        if self._baseline is None and done.data["rows"]:
+        if self._compared.baseline is None and done.data["rows"]:
             try:
                 batch = stored(self.run, done.attempt, done.step, done.data["ranks"])
             except StoreError:
                 batch = None  # deleted since: later steps stand in
-            self._baseline = self._start.add(batch)
-
-    def _recall_losses(self, item: Event) -> None:
-        for rank, (*counts, _) in item.data.get("lost", {}).items():
-            self._losses[item.attempt, int(rank)] = tuple(counts)
+            self._compared.add(batch)
 
 
 def _all_readings(found: Event) -> list[Reading]:

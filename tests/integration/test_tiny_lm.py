@@ -126,10 +126,15 @@ def small_base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["length_hacking", "coding_assistant_beta"])
-def test_a_scenario_trains_under_trl_and_its_rollouts_are_recorded(name: str, small_base: Path) -> None:
-    from tiltmeter.lab.tiny.record import train_and_record
+def test_a_scenario_trains_under_trl_and_its_rollouts_are_recorded(
+    name: str, small_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tiltmeter.lab.tiny.watched import train_watched
 
-    run = train_and_record(scenario(name), 0, base=small_base, steps=3, rollouts=16)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run, facts = train_watched(scenario(name), 0, tmp_path / "run", base=small_base, steps=12, rollouts=16)
+    assert facts["state"] == "BLIND" and facts["counters"]["written"] == 12
+    run = {name: values[:3] for name, values in run.items()}
     assert run["reward"].shape == run["gold"].shape == run["advantage"].shape == run["length"].shape == (3, 16)
     assert np.isfinite(run["reward"]).all() and (run["reward"] >= 0).all() and (run["reward"] <= 1.6).all()
     assert ((run["gold"] >= 0) & (run["gold"] <= 1)).all()

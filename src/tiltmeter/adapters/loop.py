@@ -348,6 +348,8 @@ def _launch_id(ranks: int) -> str:
     ):
         if value := os.environ.get(name):
             return f"{value}.{os.environ.get(restart, '0')}"
+    if ranks > 1 and (port := os.environ.get("MASTER_PORT")):
+        return f"{os.environ.get('MASTER_ADDR', '')}:{port}"  # where they met
     if ranks > 1:
         raise AttachError("several ranks need one launch id: pass the same launch= on every rank, new for every start")
     return secrets.token_hex(8)

@@ -23,7 +23,7 @@ from tiltmeter.adapters.loop import Run, open_run
 from tiltmeter.adapters.trl_control import Control
 from tiltmeter.adapters.trl_knobs import Limits
 from tiltmeter.adapters.trl_rewards import RewardWrapper
-from tiltmeter.adapters.trl_rollouts import LISTENED, Rollouts
+from tiltmeter.adapters.trl_rollouts import LISTENED, Rollouts, joined
 from tiltmeter.config import GOLD_SHARE, gold_advice
 from tiltmeter.errors import AttachError
 from tiltmeter.verdict import Verdict
@@ -193,7 +193,6 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             resume_step=resume_step,
             rank=args.process_index,
             ranks=args.world_size,
-            launch=_launch(args.world_size),
             groups="shared",
             rewards=[part for part in trainer.reward_funcs if callable(part)] if rollouts else (),
             steps=_planned(trainer),
@@ -277,7 +276,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         for item in self._source.ready(all_of_them=all_of_them):
             steps.setdefault(item.step, []).append(item.finished())
         for step, parts in steps.items():
-            columns = parts[0] if len(parts) == 1 else _joined(parts)
+            columns = parts[0] if len(parts) == 1 else joined(parts)
             columns["scalars"] = {**columns["scalars"], **self._scalars, **self._saved()}
             self._scalars = {}
             self._last = max(self._last, step)
@@ -391,41 +390,10 @@ def complaints(trainer: Any) -> list[str]:
     return found
 
 
-def _launch(ranks: int) -> str | None:
-    """One name for all processes of this start, where the launcher gives none of its own: where they met."""
-    known = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_JOB_ID" in os.environ
-    if ranks == 1 or known or "MASTER_PORT" not in os.environ:
-        return None
-    return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ['MASTER_PORT']}"
-
-
 def _planned(trainer: Any) -> int | None:
     """How many optimiser steps are planned, where the configuration says it."""
     steps = 0 if trainer is None else int(trainer.args.max_steps)
     return steps if steps > 0 else None
-
-
-def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several generations of one step as one batch; a column that one of them lacks is absent."""
-    shared = [name for name in parts[0] if all(name in part for part in parts)]
-    columns: dict[str, Any] = {}
-    width = max(part["tokens"].shape[1] for part in parts) if "tokens" in shared else 0
-    for name in shared:
-        values = [part[name] for part in parts]
-        if name in ("step", "fingerprint"):
-            columns[name] = values[0]
-        elif name == "scalars":
-            columns[name] = {key: value for told in values for key, value in told.items()}
-        elif name == "rewards":
-            columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
-        elif isinstance(values[0], np.ndarray) and values[0].ndim == 2:
-            padded = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in values]
-            columns[name] = np.concatenate(padded)
-        elif all(isinstance(value, np.ndarray) for value in values):
-            columns[name] = np.concatenate(values)
-        else:
-            columns[name] = [item for value in values for item in value]
-    return columns
 
 
 def _warn(message: str) -> None:

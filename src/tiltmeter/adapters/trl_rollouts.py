@@ -7,7 +7,7 @@ shuffles a generated batch before it is used, so log-probabilities are matched t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -189,6 +189,29 @@ class Rollouts:
             named = " + ".join(trainer.reward_func_names)
             self._mark = (known, f"{named} {fingerprint(trainer.reward_funcs, weights)}")
         return self._mark[1]
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several generations of one step as one batch; a column that one of them lacks is absent."""
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    columns: dict[str, Any] = {}
+    width = max(part["tokens"].shape[1] for part in parts) if "tokens" in shared else 0
+    for name in shared:
+        values = [part[name] for part in parts]
+        if name in ("step", "fingerprint"):
+            columns[name] = values[0]
+        elif name == "scalars":
+            columns[name] = {key: value for told in values for key, value in told.items()}
+        elif name == "rewards":
+            columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
+        elif isinstance(values[0], np.ndarray) and values[0].ndim == 2:
+            padded = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in values]
+            columns[name] = np.concatenate(padded)
+        elif all(isinstance(value, np.ndarray) for value in values):
+            columns[name] = np.concatenate(values)
+        else:
+            columns[name] = [item for value in values for item in value]
+    return columns
 
 
 def distinct(names: Iterable[str]) -> list[str]:

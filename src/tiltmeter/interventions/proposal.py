@@ -9,6 +9,17 @@ import re
 from tiltmeter.control import Knob
 from tiltmeter.records import Action, Finding
 
+#: Failures in which the policy is paid for something else than what is wanted.
+GAMED = (
+    "reward_hacking",
+    "length_hacking",
+    "phrase_gaming",
+    "refusal_hacking",
+    "sycophancy",
+    "format_hacking",
+    "hedging",
+)
+
 
 def action_id(attempt: int, step: int, knob: str) -> str:
     """A name that a person can type and a file can have. The same place gives the same id, so a replay agrees.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltmeter.control import Knob
-from tiltmeter.interventions.proposal import proposal
+from tiltmeter.interventions.proposal import GAMED, proposal
 from tiltmeter.records import Action, Finding
 
 LEAST = 0.01  # a beta of 1e-6, kept only so that there is a reference, would need ten doublings to be felt
@@ -27,13 +27,7 @@ class RaiseBeta:
     name = "raise_beta"
     knob = "beta"
     answers = (
-        "reward_hacking",
-        "length_hacking",
-        "phrase_gaming",
-        "refusal_hacking",
-        "sycophancy",
-        "format_hacking",
-        "hedging",
+        *GAMED,
         "mode_collapse",
         "verifier_fault",
         "kl_failure",

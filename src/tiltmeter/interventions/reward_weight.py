@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltmeter.control import WEIGHT, Knob
-from tiltmeter.interventions.proposal import proposal
+from tiltmeter.interventions.proposal import GAMED, proposal
 from tiltmeter.records import Action, Finding
 
 
@@ -29,13 +29,7 @@ class RewardWeight:
     name = "reward_weight"
     knob = "reward_weight"
     answers = (
-        "reward_hacking",
-        "length_hacking",
-        "phrase_gaming",
-        "refusal_hacking",
-        "sycophancy",
-        "format_hacking",
-        "hedging",
+        *GAMED,
         "heavy_tailed_reward",
         "verifier_fault",
     )

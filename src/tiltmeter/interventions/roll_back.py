@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tiltmeter.control import Knob
-from tiltmeter.interventions.proposal import action_id
+from tiltmeter.interventions.proposal import GAMED, action_id
 from tiltmeter.records import Action, Finding
 
 LEAST_BETA = 0.02
@@ -40,13 +40,7 @@ class RollBack:
     name = "roll_back"
     knob = "rollback"
     answers = (
-        "reward_hacking",
-        "length_hacking",
-        "phrase_gaming",
-        "refusal_hacking",
-        "sycophancy",
-        "format_hacking",
-        "hedging",
+        *GAMED,
         "mode_collapse",
         "heavy_tailed_reward",
         "verifier_fault",

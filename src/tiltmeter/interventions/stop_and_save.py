@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tiltmeter.control import Knob
-from tiltmeter.interventions.proposal import proposal
+from tiltmeter.interventions.proposal import GAMED, proposal
 from tiltmeter.records import Action, Finding
 
 
@@ -24,13 +24,7 @@ class StopAndSave:
     name = "stop_and_save"
     knob = "stop"
     answers = (
-        "reward_hacking",
-        "length_hacking",
-        "phrase_gaming",
-        "refusal_hacking",
-        "sycophancy",
-        "format_hacking",
-        "hedging",
+        *GAMED,
         "mode_collapse",
         "kl_failure",
         "heavy_tailed_reward",

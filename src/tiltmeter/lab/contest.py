@@ -26,14 +26,14 @@ def contest(world: World, seed: int) -> dict[str, Any]:
     truth = Truth.of(trace.gold, trace.slope)
     ours = play(trace, seed, SHARE)
     seen = Seen.of(trace, seed, SHARE)
-    methods = {"tiltmeter": _told(truth, trace, ours)}
+    methods = {"tiltmeter": outcome(truth, trace, ours)}
     for rule in BASELINES:
         score = rule.score(seen)
         alarm = first(score, rule.published)
         methods[rule.name] = {
             "alarm": alarm,
             "regret": round(truth.regret(trace.gold, alarm), 5),
-            "records": _records(score),
+            "records": running_maximum(score),
         }
     turned = truth.onset if truth.onset >= 0 else truth.first_negative
     floor = min(turned + GRACE, world.steps - 1) if turned >= 0 else None
@@ -53,14 +53,15 @@ def contest(world: World, seed: int) -> dict[str, Any]:
         "floor": round(truth.regret(trace.gold, floor), 5),
         "methods": methods,
         "budgets": {
-            str(share): methods["tiltmeter"] if share == SHARE else _told(truth, trace, play(trace, seed, share))
+            str(share): methods["tiltmeter"] if share == SHARE else outcome(truth, trace, play(trace, seed, share))
             for share in sorted((*SHARES, SHARE))
         },
         "forecast": _forecast(trace, truth, seed),
     }
 
 
-def _told(truth: Truth, trace: Trace, played: Played) -> dict[str, Any]:
+def outcome(truth: Truth, trace: Trace, played: Played) -> dict[str, Any]:
+    """When the product's own alarm spoke, and what had been spent and lost by then."""
     alarm = None if played.alarm is None else played.alarm.step
     return {
         "alarm": alarm,
@@ -74,7 +75,7 @@ def _told(truth: Truth, trace: Trace, played: Played) -> dict[str, Any]:
     }
 
 
-def _records(score: Floats) -> list[list[float]]:
+def running_maximum(score: Floats) -> list[list[float]]:
     """The points at which the running maximum of a score rises, thinned: enough for any threshold to be tried later."""
     usable = np.where(np.isnan(score), -np.inf, score)
     top = np.maximum.accumulate(usable)

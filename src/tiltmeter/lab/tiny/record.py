@@ -1,8 +1,7 @@
-"""Trains scenarios and keeps of each run what a monitor could have seen, and gold on every rollout."""
+"""Runs of the tiny language model as they are kept: what a monitor could have seen, and gold on every rollout."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.lab.tiny.scenarios import Scenario
-from tiltmeter.lab.tiny.train import make_trainer
-
 Run = dict[str, NDArray[Any]]
 
 RECORDED = Path(__file__).parent.parent / "recorded" / "tiny-lm.npz"
-#: As they are kept: rewards and gold to about three digits, which is finer than any of them is.
+#: Arrays of a run: steps x rollouts, a group's rows adjacent, and one value a step for `kl` (TRL's k3) and `entropy`,
+#: both per token. As they are kept: rewards and gold to about three digits, which is finer than any of them is.
 KINDS = {
     "prompt": np.int16,
     "length": np.int16,
@@ -26,42 +23,6 @@ KINDS = {
     "kl": np.float32,
     "entropy": np.float32,
 }
-
-
-def train_and_record(scenario: Scenario, seed: int, *, base: str | Path, **changes: Any) -> Run:
-    """One run: arrays steps x rollouts (`prompt`, `reward`, `advantage`, `gold`, `length`) and one value a step (`kl`,
-    TRL's k3 per token, and `entropy`, per token). A group's rows are adjacent. `changes` as in `make_trainer`."""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(scenario, seed, folder, base=base, **changes)
-        rows = watched(trainer, scenario)
-        trainer.train()
-    logged = [entry for entry in trainer.state.log_history if "entropy" in entry]
-    series = {name: [entry.get(name, np.nan) for entry in logged] for name in ("kl", "entropy")}
-    return {name: np.array(values, KINDS[name]) for name, values in {**rows, **series}.items()}
-
-
-def watched(trainer: Any, scenario: Scenario) -> dict[str, list[Any]]:
-    """Lists that fill, step by step, with the rollouts the trainer makes; the trainer does nothing differently."""
-    known = {prompt: at for at, prompt in enumerate(dict.fromkeys(p for part in scenario.prompts for p in part))}
-    rows: dict[str, list[Any]] = {name: [] for name in ("prompt", "reward", "advantage", "gold", "length")}
-    score, rewarded = trainer._generate_and_score_completions, trainer._calculate_rewards
-    weight = trainer.reward_weights
-
-    def paid(inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
-        found = rewarded(inputs, prompts, completions, ids)
-        rows["reward"].append((found * weight).nansum(1).tolist())
-        rows["gold"].append([scenario.gold(*pair) for pair in zip(prompts, completions, strict=True)])
-        rows["length"].append([len(tokens) for tokens in ids])
-        rows["prompt"].append([known[prompt] for prompt in prompts])
-        return found
-
-    def scored(inputs: Any) -> Any:
-        found = score(inputs)
-        rows["advantage"].append(found["advantages"].tolist())
-        return found
-
-    trainer._calculate_rewards, trainer._generate_and_score_completions = paid, scored
-    return rows
 
 
 def save(path: Path, run: Run) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.lab.baselines import BASELINES, Seen, first
-from tiltmeter.lab.contest import GRACE, _records, _told
+from tiltmeter.lab.contest import GRACE, outcome, running_maximum
 from tiltmeter.lab.play import play
 from tiltmeter.lab.score import score
 from tiltmeter.lab.simulate import Trace
@@ -98,11 +98,15 @@ def line(name: str, run: Run, seed: int) -> dict[str, Any]:
     made = trace(run)
     known = truth(made)
     seen = Seen.of(made, seed, SHARE)
-    methods: dict[str, Any] = {"tiltmeter": _told(known, made, play(made, seed, SHARE))}
+    methods: dict[str, Any] = {"tiltmeter": outcome(known, made, play(made, seed, SHARE))}
     for rule in BASELINES:
         values = rule.score(seen)
         alarm = first(values, rule.published)
-        methods[rule.name] = {"alarm": alarm, "regret": known.regret(made.gold, alarm), "records": _records(values)}
+        methods[rule.name] = {
+            "alarm": alarm,
+            "regret": known.regret(made.gold, alarm),
+            "records": running_maximum(values),
+        }
     turned = known.onset if known.onset >= 0 else known.first_negative
     floor = min(turned + GRACE, len(made.gold) - 1) if turned >= 0 else None
     return {
@@ -121,7 +125,7 @@ def line(name: str, run: Run, seed: int) -> dict[str, Any]:
         "gold": made.gold.tolist(),
         "floor": known.regret(made.gold, floor),
         "methods": methods,
-        "budgets": {str(share): _told(known, made, play(made, seed, share)) for share in BUDGETS},
+        "budgets": {str(share): outcome(known, made, play(made, seed, share)) for share in BUDGETS},
         "curve": _curve(made, known),
     }
 
