@@ -26,16 +26,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("panel",),
     ("watch",),
     ("monitor", "replay"),
+    ("page",),
     ("adapters",),
-    ("testing", "lab"),
+    ("testing", "lab", "dashboard", "report"),
     ("cli",),
     ("__init__", "__main__"),
 )
-TALKING = {"cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters"}
+TALKING = {"cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"}
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
-HEAVY = {"torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "duckdb", "wandb"}
+HEAVY = {"torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"}
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
-MAY_BE_HEAVY = ("adapters/trl", "lab/tiny/", "cli/lab.py")
+MAY_BE_HEAVY = ("adapters/trl", "lab/tiny/", "cli/lab.py", "dashboard/")
 #: What the command line and the writer's side may use, by package.
 ONLY_IN = {
     "rich": {"cli", "encode"},
