@@ -1,0 +1,126 @@
+/** The page: who is here, where they are, and the screen for it. The verdict's chunk holds no charts, so it is first. */
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import "./style.css";
+import { lazy } from "./lazy";
+import { parse, link, type Route } from "./route";
+import { keys, news, SourceContext, useShared } from "./shared";
+import { HttpSource, type Link, type Source } from "./source";
+import type { Login } from "./types";
+import { Fleet } from "./screens/fleet";
+import { RunPage } from "./run";
+
+const Compare = lazy(() => import("./screens/compare").then((m) => m.Compare));
+const Label = lazy(() => import("./screens/label").then((m) => m.Label));
+
+function App({ view, label }: { view: Source; label: Source }) {
+  const [route, setRoute] = useState<Route>(() => parse(location.hash));
+  useEffect(() => {
+    const moved = () => {
+      setRoute(parse(location.hash));
+      document.querySelector("main")?.focus({ preventScroll: true });
+    };
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  const labelling = route.screen === "label";
+  return (
+    <SourceContext.Provider value={labelling ? label : view}>
+      <a class="skip" href="#content" onClick={(e) => { e.preventDefault(); document.querySelector("main")?.focus(); }}>Skip to content</a>
+      {!labelling && <Top route={route} />}
+      <main id="content" tabIndex={-1}>
+        {route.screen === "label" ? <Label />
+          : route.screen === "compare" ? <Compare params={route.params} />
+          : route.screen === "fleet" ? <Fleet />
+          : <RunPage key={route.run} route={route} />}
+      </main>
+      {!labelling && <Foot />}
+    </SourceContext.Provider>
+  );
+}
+
+function Top({ route }: { route: Route }) {
+  const [lost, setLost] = useState(0);
+  const [seconds, setSeconds] = useState(0);
+  const source = useSourceOfView();
+  useEffect(
+    () =>
+      source.follow(
+        route.run,
+        (pushed) => {
+          if (pushed.kind !== "state") throttled();
+        },
+        (state: Link) => setLost((since) => (state === "connected" ? 0 : since || Date.now())),
+      ),
+    [source, route.run],
+  );
+  useEffect(() => {
+    document.body.classList.toggle("disconnected", lost > 0);
+    if (!lost) return;
+    const timer = setInterval(() => setSeconds(Math.round((Date.now() - lost) / 1000)), 1000);
+    return () => clearInterval(timer);
+  }, [lost]);
+  return (
+    <>
+      <nav class="top" aria-label="Tiltmeter">
+        <a class="brand" href={link("fleet")}>tiltmeter</a>
+        <a href={link("fleet")} aria-current={route.screen === "fleet" ? "page" : undefined}>Runs</a>
+        <a href={link("compare", "", { run: route.run })} aria-current={route.screen === "compare" ? "page" : undefined}>Compare</a>
+      </nav>
+      {lost > 0 && <p class="lost" role="status">Disconnected for {seconds} s: what is shown is old. Trying again.</p>}
+    </>
+  );
+}
+
+let due = 0;
+/** Screens ask again at most once a second, however fast steps come. */
+function throttled() {
+  if (due) return;
+  due = window.setTimeout(() => {
+    due = 0;
+    news.set(news.value + 1);
+  }, 300);
+}
+
+function Foot() {
+  const on = useShared(keys);
+  const toggle = () => {
+    localStorage.setItem("tiltmeter.keys", on ? "off" : "on");
+    keys.set(!on);
+  };
+  return (
+    <footer class="foot">
+      <label><input type="checkbox" checked={on} onChange={toggle} /> single-letter keys</label>
+    </footer>
+  );
+}
+
+const view = new HttpSource("view");
+const useSourceOfView = () => view;
+
+/** Swap a one-time code for a token, and take it out of the address before anything else looks at that. */
+async function admitted(): Promise<string> {
+  const code = /[#&?]code=([^&]+)/.exec(location.hash)?.[1];
+  if (!code) return "";
+  history.replaceState(null, "", location.pathname);
+  try {
+    const { token, role } = await view.post<Login>("/api/login", { code: decodeURIComponent(code) });
+    localStorage.setItem(`tiltmeter.${role}`, token);
+    if (role === "label") location.hash = link("label");
+    return "";
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+void admitted().then((trouble) => {
+  const root = document.getElementById("page");
+  if (!root) return;
+  const known = localStorage.getItem("tiltmeter.view") || localStorage.getItem("tiltmeter.label");
+  if (trouble || !known) {
+    const why = trouble || "This page opens with the address that `tiltmeter view` prints.";
+    render(<main class="closed"><h1>tiltmeter</h1><p role="alert">{why}</p><p>In the terminal: <code>tiltmeter view RUNS</code></p></main>, root);
+  } else {
+    render(<App view={view} label={new HttpSource("label")} />, root);
+  }
+});

@@ -1,0 +1,3 @@
+export function Label() {
+  return <p class="empty">Nothing to label.</p>;
+}

@@ -1,0 +1,99 @@
+/** What several parts of a page look at together: the cursor and the range of steps, and hooks for data. */
+import { createContext } from "preact";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import { Refused, type Params, type Source } from "./source";
+
+/** A value that components can watch. */
+export class Shared<T> {
+  private watchers = new Set<(value: T) => void>();
+  constructor(public value: T) {}
+  set(value: T): void {
+    if (value === this.value) return;
+    this.value = value;
+    for (const watcher of this.watchers) watcher(value);
+  }
+  watch(watcher: (value: T) => void): () => void {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  }
+}
+
+export function useShared<T>(shared: Shared<T>): T {
+  const [value, setValue] = useState(shared.value);
+  useEffect(() => {
+    setValue(shared.value);
+    return shared.watch(setValue);
+  }, [shared]);
+  return value;
+}
+
+/** The step under the pointer, on every plot over steps at once. */
+export const cursor = new Shared<number | null>(null);
+/** The steps that a reader has zoomed to; null: all. */
+export const range = new Shared<{ from: number; to: number } | null>(null);
+/** Counts up when the run has something new; data that is shown is asked for again. */
+export const news = new Shared(0);
+/** Single-letter keys, which some people must be able to turn off (WCAG 2.1.4). */
+export const keys = new Shared(localStorageSafe("tiltmeter.keys") !== "off");
+
+export function localStorageSafe(name: string): string | null {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null; // a report opened from a file may not have any
+  }
+}
+
+export const SourceContext = createContext<Source>(null as unknown as Source);
+export const useSource = () => useContext(SourceContext);
+
+export interface Asked<T> {
+  data: T | null; // stays while something newer is asked for
+  error: Refused | null;
+  busy: boolean;
+}
+
+/** Data of a route, asked for again when its parameters change or, with `live`, when the run has news. */
+export function useData<T>(path: string, params: Params = {}, live = true): Asked<T> {
+  const source = useSource();
+  const fresh = useShared(news);
+  const [state, setState] = useState<Asked<T>>({ data: null, error: null, busy: true });
+  const key = JSON.stringify([path, params]);
+  const shown = useRef("");
+  useEffect(() => {
+    if (!path) return;
+    const abort = new AbortController();
+    setState((old) => ({ data: shown.current === key || live ? old.data : null, error: null, busy: true }));
+    source
+      .get<T>(path, params, abort.signal)
+      .then((data) => {
+        if (abort.signal.aborted) return;
+        shown.current = key;
+        setState({ data, error: null, busy: false });
+      })
+      .catch((error: unknown) => {
+        if (abort.signal.aborted) return;
+        const refused = error instanceof Refused ? error : new Refused(0, "the server does not answer");
+        setState((old) => ({ ...old, error: refused, busy: false }));
+      });
+    return () => abort.abort();
+  }, [source, key, live ? fresh : 0]);
+  return state;
+}
+
+/** Calls `pressed` for single keys, unless they are off, a modifier is held or somebody is typing. */
+export function useKeys(pressed: (key: string, event: KeyboardEvent) => void): void {
+  const latest = useRef(pressed);
+  latest.current = pressed;
+  useEffect(() => {
+    const heard = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      const typing = target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!keys.value && event.key.length === 1) return;
+      latest.current(event.key, event);
+    };
+    document.addEventListener("keydown", heard);
+    return () => document.removeEventListener("keydown", heard);
+  }, []);
+}

@@ -1,0 +1,152 @@
+/** Where data comes from: the server, or, in a report, the file itself. Screens cannot tell which. */
+import type { Pushed } from "./types";
+
+export type Params = Record<string, string | number | undefined | (string | number)[]>;
+export type Link = "connected" | "lost";
+
+export interface Source {
+  readonly live: boolean; // a report is not
+  get<T>(path: string, params?: Params, signal?: AbortSignal): Promise<T>;
+  post<T>(path: string, body: object, control?: string): Promise<T>;
+  /** Follow a run (or, with "", the fleet) until the returned function is called. */
+  follow(run: string, heard: (pushed: Pushed) => void, link: (state: Link) => void): () => void;
+}
+
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** A path with its parameters in a fixed order: the key under which a report keeps the answer. */
+export function address(path: string, params: Params = {}): string {
+  const told: [string, string][] = [];
+  for (const [name, value] of Object.entries(params).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== "") told.push([name, String(one)]);
+    }
+  }
+  return told.length ? `${path}?${new URLSearchParams(told)}` : path;
+}
+
+type Early = { path: string; reply: Promise<Response> };
+
+export class HttpSource implements Source {
+  readonly live = true;
+  constructor(readonly role: "view" | "label" = "view") {}
+
+  private get token(): string {
+    return localStorage.getItem(`tiltmeter.${this.role}`) ?? "";
+  }
+
+  async get<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
+    const where = address(path, params);
+    const page = window as { early?: Early };
+    if (page.early?.path === where) {
+      const { reply } = page.early;
+      page.early = undefined;
+      return unpack<T>(await reply);
+    }
+    return unpack<T>(await fetch(where, { headers: { Authorization: `Bearer ${this.token}` }, signal }));
+  }
+
+  async post<T>(path: string, body: object, control = ""): Promise<T> {
+    const headers: Record<string, string> = { "Content-Type": "application/json", Authorization: `Bearer ${this.token}` };
+    if (control) headers["Tiltmeter-Control"] = control;
+    return unpack<T>(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+  }
+
+  /** `EventSource` cannot carry a token, so the stream is read by hand. A hidden tab lets go of its connection. */
+  follow(run: string, heard: (pushed: Pushed) => void, link: (state: Link) => void): () => void {
+    let stopped = false;
+    let last = "";
+    let waiting = 500;
+    let abort = new AbortController();
+    const listen = async () => {
+      while (!stopped) {
+        if (document.hidden) {
+          await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+          continue;
+        }
+        abort = new AbortController();
+        try {
+          const headers: Record<string, string> = { Authorization: `Bearer ${this.token}` };
+          if (last) headers["Last-Event-ID"] = last;
+          const reply = await fetch(address("/api/stream", { run }), { headers, signal: abort.signal });
+          if (!reply.ok || !reply.body) throw new Refused(reply.status, "no stream");
+          link("connected");
+          waiting = 500;
+          for await (const [id, data] of parts(reply.body)) {
+            if (id) last = id;
+            heard(JSON.parse(data) as Pushed);
+          }
+        } catch {
+          // The reason does not matter: the bar says that what is shown is old, and we try again.
+        }
+        if (stopped) return;
+        if (!document.hidden) link("lost");
+        await new Promise((resolve) => setTimeout(resolve, waiting));
+        waiting = Math.min(5000, waiting * 2);
+      }
+    };
+    const hide = () => document.hidden && abort.abort();
+    document.addEventListener("visibilitychange", hide);
+    void listen();
+    return () => {
+      stopped = true;
+      document.removeEventListener("visibilitychange", hide);
+      abort.abort();
+    };
+  }
+}
+
+/** The events of a stream as (id, data). */
+async function* parts(body: ReadableStream<Uint8Array>): AsyncGenerator<[string, string]> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    rest += decoder.decode(value, { stream: true });
+    const events = rest.split("\n\n");
+    rest = events.pop() ?? "";
+    for (const event of events) {
+      const lines = event.split("\n");
+      const field = (name: string) => lines.filter((l) => l.startsWith(`${name}: `)).map((l) => l.slice(name.length + 2)).join("\n");
+      const data = field("data");
+      if (data) yield [field("id"), data];
+    }
+  }
+}
+
+async function unpack<T>(reply: Response): Promise<T> {
+  if (reply.ok) return (await reply.json()) as T;
+  const told = (await reply.json().catch(() => ({}))) as { error?: string };
+  throw new Refused(reply.status, told.error ?? `the server answered ${reply.status}`);
+}
+
+/** The answers that a report carries, by address. */
+export class InlineSource implements Source {
+  readonly live = false;
+  constructor(private readonly kept: Record<string, unknown>) {}
+
+  get<T>(path: string, params: Params = {}): Promise<T> {
+    const { run: _, since: __, ...asked } = params;
+    const found = this.kept[address(path, asked)] ?? this.kept[path];
+    return found === undefined
+      ? Promise.reject(new Refused(404, "not part of this report; open the run: tiltmeter view RUN"))
+      : Promise.resolve(found as T);
+  }
+
+  post<T>(): Promise<T> {
+    return Promise.reject(new Refused(405, "a report cannot change a run"));
+  }
+
+  follow(): () => void {
+    return () => undefined;
+  }
+}
