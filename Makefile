@@ -8,7 +8,7 @@ SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab tiny
+.PHONY: check test bench campaign crash docs format lab page tiny
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -21,6 +21,9 @@ format:  ## what check would complain about, mended where a tool can
 
 test:  ## everything but campaigns; two processes
 	$(PYTHON) -m pytest -n 2 -m "not slow"
+
+page:  ## the page, from web/ into src/tiltmeter/page/static, which is committed
+	cd web && npm ci --no-audit --no-fund && npm run build
 
 docs:  ## the site, strictly, with its tables rendered from benchmarks/results
 	mkdocs build --strict

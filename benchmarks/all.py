@@ -47,6 +47,15 @@ TARGETS = (
     Target("handoff", "work_cpu_ratio"),
     Target("handoff", "writer_cpu_ms"),
     Target("handoff", "other_cores"),
+    Target("dashboard", "first_paint_ms", "<=", 1000.0),
+    Target("dashboard", "plots_drawn_ms", "<=", 2500.0),
+    Target("dashboard", "js_css_gzip_kb", "<=", 120.0),
+    Target("dashboard", "first_chunk_gzip_kb", "<=", 40.0),
+    Target("dashboard", "rollout_query_ms", "<=", 300.0),
+    Target("dashboard", "live_delay_s", "<=", 2.0),
+    Target("dashboard", "xss_payloads", ">=", 500.0),
+    Target("dashboard", "xss_executed", "==", 0.0),
+    Target("dashboard", "axe_serious", "==", 0.0),
     Target("store", "worst20_cpu_ms", "<=", 5.0),
     Target("store", "worst20_packed_cpu_ms", "<=", 5.0),
     Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
@@ -99,7 +108,10 @@ TARGETS = (
     Target("bitflips", "verify_crashed", "==", 0),
     Target("bitflips", "journal_silent"),
 )
-SCRIPTS = ("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "crash", "fuzz", "bitflips")
+SCRIPTS = (
+    *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
+    *("crash", "fuzz", "bitflips"),
+)
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
 
 _ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 #: Results that are shown on pages of their own.
 ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
-    *("tiny_watched", "real_model"),
+    *("tiny_watched", "real_model", "dashboard"),
 }
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

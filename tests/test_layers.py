@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
-    ("verdict", "upkeep", "writer", "evaluations", "steps", "signing", "judge"),
+    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge"),
     ("control", "advice"),
     ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions"),
     ("config", "arrivals", "counsel"),
@@ -27,8 +27,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("watch",),
     ("monitor", "replay"),
     ("page",),
+    ("report",),
     ("adapters",),
-    ("testing", "lab", "dashboard", "report"),
+    ("testing", "lab", "dashboard"),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -36,7 +37,7 @@ TALKING = {"cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapter
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {"torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"}
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
-MAY_BE_HEAVY = ("adapters/trl", "lab/tiny/", "cli/lab.py", "dashboard/")
+MAY_BE_HEAVY = ("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/")
 #: What the command line and the writer's side may use, by package.
 ONLY_IN = {
     "rich": {"cli", "encode"},

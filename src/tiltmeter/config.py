@@ -22,6 +22,7 @@ from tiltmeter.fingerprint import fingerprint
 from tiltmeter.gold import GoldSource, RecordedSource
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.judge import JudgeSource
+from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
 from tiltmeter.judge import read_judge
 
 #: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
@@ -108,14 +109,29 @@ def load(name: str) -> Any:
     return part
 
 
+def names_people(name: str) -> bool:
+    """Whether a gold source's name stands for people at the labelling screen: `people`, or `people:3` for three raters.
+
+    >>> names_people("people:3"), names_people("people.py:score")
+    (True, False)
+    """
+    return name.partition(":")[0] == PEOPLE
+
+
 def load_gold(name: object) -> GoldSource:
-    """The source that a name stands for: a function, `checks.py:score`, or a judge, `judge.toml`."""
+    """The source that a name stands for: a function, `checks.py:score`, a judge, `judge.toml`, or `people`."""
+    if isinstance(name, str) and names_people(name):
+        raters = name.partition(":")[2] if ":" in name else "1"
+        if not raters.isdecimal() or not 1 <= int(raters) <= MOST_RATERS:
+            raise AttachError(f'gold={name!r}: write gold="people", or "people:3" if three raters answer each pair')
+        return PeopleSource(int(raters))
     if isinstance(name, str) and name.endswith(".toml"):
         return JudgeSource(name, read_judge(name))
     if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):
         raise AttachError(
-            f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, or '
-            'gold="judge.toml" for a judge that this file describes'
+            f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, '
+            'gold="judge.toml" for a judge that this file describes, or gold="people" for people at the labelling '
+            "screen"
         )
     function = load_function(name)
     return FunctionSource(str(name), function)

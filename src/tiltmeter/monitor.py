@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from tiltmeter.config import Config
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.people import PeopleSource
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
 IDLE_SECONDS = 0.2
 RETRY_SECONDS = 2.0
+LOOKS = 3  # at a lock that is held, before it is believed
 
 log = logging.getLogger("tiltmeter")
 
@@ -35,7 +37,11 @@ def follow(
     `reward`: the user's reward function, for experiments. `parent`: the trainer's process; when it is gone, what is
     stored is measured and the monitor ends. `give_up`: asked when there is nothing to do. A disk that refuses a line is
     met by starting over from what it holds.
+
+    Labels that were asked for are waited for, but beside a trainer not those of people: they may take a day, and a
+    job's node must not be kept for them. Whoever follows the run next goes on with the steps that are open.
     """
+    patient = parent is None or not isinstance(config.gold, PeopleSource)
 
     def orphan() -> bool:
         return parent is not None and os.getppid() != parent
@@ -65,7 +71,7 @@ def follow(
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
-                    if (ended or orphaned or give_up()) and not watch.waiting:
+                    if (ended or orphaned or give_up()) and not (watch.waiting and patient):
                         return
                     if not warm:
                         # Nothing to do yet: the moment to have kernels compiled, so that the first step is not late.
@@ -82,7 +88,7 @@ def follow(
 @contextmanager
 def only_monitor(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again."""
-    folder = run.path / "cache"
+    folder, looks = run.path / "cache", LOOKS
     folder.mkdir(exist_ok=True)
     handle = os.open(folder / "monitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -91,10 +97,36 @@ def only_monitor(run: RunDirectory, wait: Callable[[], bool] = lambda: False) ->
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
+                looks -= 1
+                if looks:  # it may have been somebody who only looked, in `at_work`
+                    time.sleep(0.02)
+                    continue
                 if not wait():
                     message = f"{run.path} already has a monitor; `tiltmeter show {run.path}` reads along"
                     raise AttachError(message) from error
+                looks = 1
                 time.sleep(RETRY_SECONDS)
         yield
+    finally:
+        os.close(handle)
+
+
+def at_work(run: RunDirectory) -> bool | None:
+    """Whether a monitor holds the run's lock; None where nobody can tell. Of another machine's monitor it knows only
+    where the file system shares locks."""
+    try:
+        handle = os.open(run.path / "cache" / "monitor.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
     finally:
         os.close(handle)

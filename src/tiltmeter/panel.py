@@ -22,7 +22,7 @@ from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.records import Alarm, Fault, Floats, Reading, RolloutBatch
 from tiltmeter.stats.groups import clustered_mean
-from tiltmeter.story import watched
+from tiltmeter.story import alarm_id, watched
 
 STRIKES = 3
 BETS_PER_STEP = 64  # audited values kept with a reading; more are averaged in even runs, and a mean of bets is a bet
@@ -116,17 +116,29 @@ class Panel:
 
     def _placed(self, alarm: Alarm, now: tuple[int, int] | None) -> Alarm:
         """The alarm at the step that ran when it was raised; its detector knows only the step of the data."""
-        key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+        key = _identity(alarm)
         if alarm.resolved is None and now is not None and now[0] == alarm.attempt and now[1] > alarm.step:
             self._raised[key] = now[1]
         if alarm.tier == "alarm":
             (self.standing.add if alarm.resolved is None else self.standing.discard)(key)
-        return replace(alarm, step=self._raised.get(key, alarm.step))
+        return self._as_raised(alarm)
+
+    def _as_raised(self, alarm: Alarm) -> Alarm:
+        return replace(alarm, step=self._raised.get(_identity(alarm), alarm.step))
 
     def rewind(self, attempt: int, step: int) -> list[Alarm]:
         """Tell the alarms that a new attempt begins at this step; those that this resolves."""
         told = [part.rewind(attempt, step) for part in self._alarming if hasattr(part, "rewind")]
         return [self._placed(alarm, None) for alarm in told if alarm is not None]
+
+    def dismiss(self, about: str, step: int) -> list[Alarm]:
+        """Tell the alarm of this id that an operator calls it false; the alarm as resolved, if it was open."""
+        made = []
+        for part in self._alarming:
+            standing: Alarm | None = getattr(part, "standing", None)
+            if standing is not None and alarm_id(self._as_raised(standing)) == about:
+                made.append(self._placed(part.dismiss(step), None))  # type: ignore[attr-defined]
+        return made
 
     def close_step(
         self, recorded: Iterable[Fault] | None = None, kind: Literal["step", "late"] = "step"
@@ -160,6 +172,10 @@ class Panel:
                 log.warning("%s failed at step %d: %s", part, at.step, text)
             self._failed.append(Fault(at.attempt, at.step, part, text))
             return None
+
+
+def _identity(alarm: Alarm) -> tuple[object, ...]:
+    return alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step
 
 
 def specimen() -> RolloutBatch:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tiltmeter.journal import Event, record_of
 from tiltmeter.lineage import lineage
@@ -19,6 +21,51 @@ def watched(name: str, watches: Iterable[str]) -> bool:
     (True, True, False)
     """
     return any(name == one or (one.endswith(".*") and name.startswith(one[:-1])) for one in watches)
+
+
+def alarm_id(alarm: Alarm) -> str:
+    """A short name of an alarm or warning, made of its identity: the same wherever and whenever it is told.
+
+    >>> alarm_id(Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0))
+    'eebbe74aeefd'
+    """
+    identity = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+    return hashlib.sha256("|".join(map(str, identity)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+Said = Literal["acknowledge", "mute", "false_alarm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What an operator says of one alarm or warning. To acknowledge or mute it changes how it is shown and nothing
+    else; to call an alarm false resolves it.
+
+    >>> note = Note("eebbe74aeefd", "false_alarm", reason="the gold source was down")
+    >>> Note.read(note.text()) == note, Note.read('{"about": 3}')
+    (True, None)
+    """
+
+    about: str  # `alarm_id`
+    kind: Said
+    until: int | None = None  # step at which a mute ends
+    reason: str = ""
+
+    def text(self) -> str:
+        return json.dumps({"about": self.about, "kind": self.kind, "until": self.until, "reason": self.reason})
+
+    @classmethod
+    def read(cls, text: object) -> Note | None:
+        """The note in a text that anybody who may sign wrote; None if it is none."""
+        try:
+            told = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(told, dict) or set(told) != {"about", "kind", "until", "reason"}:
+            return None
+        sound = isinstance(told["about"], str) and isinstance(told["reason"], str) and told["kind"] in get_args(Said)
+        sound = sound and (type(told["until"]) is int if told["kind"] == "mute" else told["until"] is None)
+        return cls(**told) if sound and (told["reason"].strip() or told["kind"] != "false_alarm") else None
 
 
 @dataclass
@@ -42,6 +89,7 @@ class Story:
     actions: dict[str, Action] = field(default_factory=dict)  # by id, each in its newest state
     outcomes: list[Mapping[str, Any]] = field(default_factory=list)  # what came of actions
     experiments: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by failure, the newest
+    notes: dict[str, list[Note]] = field(default_factory=dict)  # by alarm, what operators said of it, oldest first
     baseline: str = ""  # what steps are compared with: "reference", "start", "later", or nothing yet
     uncompared: Mapping[str, str] = field(default_factory=dict)  # readings that lack something to compare with
     labels: int = 0
@@ -122,6 +170,10 @@ class Story:
                 self._counsel(record_of(event))
             case "note" if event.data.get("note") == "outcome":
                 self.outcomes.append(event.data)
+            case "note" if event.data.get("note") == "decision" and event.data["told"].get("kind") == "note":
+                note = Note.read(event.data["told"].get("text"))
+                if note is not None:
+                    self.notes.setdefault(note.about, []).append(note)
             case "note" if event.data.get("note") == "experiment":
                 self.experiments[event.data["failure"]] = event.data
             case "step_done":
@@ -187,8 +239,8 @@ class Story:
         bought = event.kind == "labels_closed"
         told = 0
         for name, packed in event.data["measured"].items():
-            if watched(name, self._alarming):
-                told += sum(bought or u != 0 for u in (packed[3:] or [[]])[0])
+            if len(packed) > 3 and watched(name, self._alarming):  # most readings carry no bets
+                told += sum(bought or u != 0 for u in packed[3])
         if told:
             self.bets += told
             self.last_bet = (event.attempt, event.step)

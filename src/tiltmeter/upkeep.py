@@ -210,7 +210,7 @@ def _verify_packed(path: Path) -> list[str]:
 
 
 def purge(run: RunDirectory, *, before: int | None = None, days: float | None = None) -> int:
-    """Delete stored rollouts (text, tokens, rewards) of steps below `before`, or written more than `days` ago, or all.
+    """Delete rollouts and pinned answers of steps below `before`, or written more than `days` ago, or all of them.
 
     Readings and events stay: they hold numbers, not text. What was deleted cannot be replayed, and a receipt in the
     attempt's folder says so. A packed file goes when all of it qualifies; the reference, which belongs to no step, goes
@@ -222,6 +222,12 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     if before is None and reference.exists() and reference.stat().st_mtime < horizon:
         reference.unlink()
         deleted += 1
+    for entry in entries(run.path / "pinned"):
+        named = re.match(r"\d+-(\d+)\b.*\.json", entry.name)
+        old = entry.stat(follow_symlinks=False).st_mtime < horizon
+        if named is not None and old and (before is None or int(named[1]) < before):
+            Path(entry.path).unlink()
+            deleted += 1
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
         last = -1

@@ -172,6 +172,8 @@ class Look:
     def __init__(self, run: RunDirectory) -> None:
         self.run, self.story = run, Story()
         self.events: list[Event] = []
+        self.ages: Ages | None = None  # at the last look, and when that was
+        self.looked = 0.0
         self._tail = Tail(run.path / "events")
 
     def now(self, *, impatient: bool = False) -> Verdict:
@@ -179,7 +181,8 @@ class Look:
             self.story.add(event)
             self.events.append(event)
         self.story.skipped = self._tail.skipped
-        return judge(self.story, ages(self.run, self.story), impatient=impatient)
+        self.ages, self.looked = ages(self.run, self.story), time.time()
+        return judge(self.story, self.ages, impatient=impatient)
 
 
 def look(run: RunDirectory) -> tuple[Verdict, Story, list[Event]]:

@@ -42,6 +42,7 @@ from tiltmeter.ranks import Losses, account, combined, spans
 from tiltmeter.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.steps import closed_steps, contents, gather, stored
 from tiltmeter.store import RunDirectory
+from tiltmeter.story import Note
 
 NOT_PARTS = ("writer", "sampler", "counsel")  # of faults that no part of the panel has made
 
@@ -262,6 +263,7 @@ class Watch:
             note, file = "receipt", told.file.removesuffix(".json")
         data = {"note": note, "file": file, "told": jsonable(asdict(told))}
         made = [Event("note", attempt, step, data, event_id("note", note, file))]
+        made += self._dismissed(told, attempt, step)
         made += self.counsel.heard(told, attempt, step)
         for moved in made[1:]:
             # How much is labelled is ours to change; anybody could plant a receipt, but not an action of the journal's.
@@ -270,6 +272,15 @@ class Watch:
                 if after is not None:
                     self.desk.spend(after)
         return made
+
+    def _dismissed(self, told: Receipt | Request, attempt: int, step: int) -> list[Event]:
+        """An operator's note that an open alarm is false resolves it. Other notes are only written down."""
+        note = Note.read(told.text) if isinstance(told, Request) and told.kind == "note" else None
+        if note is None or note.kind != "false_alarm":
+            return []
+        resolved = self.panel.dismiss(note.about, step)
+        self.counsel.alarmed(resolved)
+        return [event(alarm, attempt, step, self._digest) for alarm in resolved]
 
     def _late(
         self, kind: str, attempt: int, step: int, readings: list[Reading], facts: Mapping[str, Any], key: str

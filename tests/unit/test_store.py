@@ -18,6 +18,7 @@ from tiltmeter.config import Config
 from tiltmeter.durable import publish
 from tiltmeter.errors import StoreError
 from tiltmeter.parquet import encode
+from tiltmeter.pinned import keep, listed, pins
 from tiltmeter.records import FLAGS, RolloutBatch
 from tiltmeter.replay import replay
 from tiltmeter.seal import Sealed, seal
@@ -227,8 +228,11 @@ def test_purge_leaves_no_byte_of_a_completion_and_keeps_the_readings(tmp_path: P
     watch = Watch(run, Config.standard())
     watch.poll()
     watch.close()
-    assert purge(run, before=3) == 3
+    for step in (1, 4):
+        keep(run, pins(0, step, "evaluation", ["a prompt"], [secret]))
+    assert purge(run, before=3) == 4
     assert [file.step for file in run.files(0)] == [3, 4, 5]
+    assert [place.step for place in listed(run)] == [4]
     assert verify(run) == []
     purge(run)
     for path in run.path.rglob("*"):

@@ -32,6 +32,8 @@ export function RunPage({ route }: { route: Route }) {
     };
   }, [data?.state]);
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
+  // The chosen steps go along to the rollouts and back.
+  const steps = { from: route.params.get("from") ?? undefined, to: route.params.get("to") ?? undefined };
   const Part = route.screen in SCREENS ? SCREENS[route.screen as keyof typeof SCREENS] : null;
   return (
     <>
@@ -39,7 +41,7 @@ export function RunPage({ route }: { route: Route }) {
       {error && <Trouble error={error} />}
       <nav class="tabs" aria-label="Screens of this run">
         {TABS.map(([screen, title]) => (
-          <a key={screen} href={link(screen, route.run)} aria-current={screen === route.screen ? "page" : undefined}>{title}</a>
+          <a key={screen} href={link(screen, route.run, screen === "overview" || screen === "rollouts" ? steps : {})} aria-current={screen === route.screen ? "page" : undefined}>{title}</a>
         ))}
       </nav>
       {Part ? <Part run={route.run} summary={data} params={route.params} /> : <Overview run={route.run} summary={data} params={route.params} />}

@@ -53,31 +53,57 @@ export interface Asked<T> {
   busy: boolean;
 }
 
-/** Data of a route, asked for again when its parameters change or, with `live`, when the run has news. */
-export function useData<T>(path: string, params: Params = {}, live = true): Asked<T> {
+/** Data of a route, asked for again when its parameters change or when the run has news; `live`: at most once in so many
+ * seconds, or never. News never interrupts a question: on a fast run nothing would ever be answered. */
+export function useData<T>(path: string, params: Params = {}, live: boolean | number = true): Asked<T> {
   const source = useSource();
-  const fresh = useShared(news);
+  const [turn, setTurn] = useState(0);
   const [state, setState] = useState<Asked<T>>({ data: null, error: null, busy: true });
   const key = JSON.stringify([path, params]);
   const shown = useRef("");
+  const asking = useRef(false);
+  useEffect(() => {
+    if (live === false) return;
+    let timer = 0;
+    let last = 0;
+    const ask = () => {
+      timer = asking.current ? window.setTimeout(ask, 200) : 0;
+      if (timer) return;
+      last = Date.now();
+      setTurn((n) => n + 1);
+    };
+    const unwatch = news.watch(() => {
+      timer ||= window.setTimeout(ask, Math.max(0, last + 1000 * Number(live) - Date.now()));
+    });
+    return () => {
+      unwatch();
+      clearTimeout(timer);
+    };
+  }, [live]);
   useEffect(() => {
     if (!path) return;
     const abort = new AbortController();
-    setState((old) => ({ data: shown.current === key || live ? old.data : null, error: null, busy: true }));
+    asking.current = true;
+    setState((old) => ({ data: shown.current === key || live !== false ? old.data : null, error: null, busy: true }));
     source
       .get<T>(path, params, abort.signal)
       .then((data) => {
         if (abort.signal.aborted) return;
+        asking.current = false;
         shown.current = key;
         setState({ data, error: null, busy: false });
       })
       .catch((error: unknown) => {
         if (abort.signal.aborted) return;
+        asking.current = false;
         const refused = error instanceof Refused ? error : new Refused(0, "the server does not answer");
         setState((old) => ({ ...old, error: refused, busy: false }));
       });
-    return () => abort.abort();
-  }, [source, key, live ? fresh : 0]);
+    return () => {
+      asking.current = false;
+      abort.abort();
+    };
+  }, [source, key, turn]);
   return state;
 }
 
@@ -88,12 +114,35 @@ export function useKeys(pressed: (key: string, event: KeyboardEvent) => void): v
   useEffect(() => {
     const heard = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;
-      const typing = target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
-      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      const box = target instanceof HTMLInputElement && ["checkbox", "radio"].includes(target.type);
+      const typing = target.isContentEditable || (!box && ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+      if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       if (!keys.value && event.key.length === 1) return;
       latest.current(event.key, event);
     };
     document.addEventListener("keydown", heard);
     return () => document.removeEventListener("keydown", heard);
   }, []);
+}
+
+export type Change = Record<string, string | number | string[] | undefined>;
+
+/** A screen's part of the address: its filters and what is open. A change moves neither the focus nor the history. */
+export function useAddress(params: URLSearchParams): [URLSearchParams, (change: Change) => void] {
+  const [told, setTold] = useState(params);
+  const latest = useRef(told);
+  latest.current = told;
+  useEffect(() => setTold(params), [params]);
+  const change = (changes: Change) => {
+    const next = new URLSearchParams(latest.current);
+    for (const [name, value] of Object.entries(changes)) {
+      next.delete(name);
+      for (const one of Array.isArray(value) ? value : [value]) if (one !== undefined && one !== "") next.append(name, String(one));
+    }
+    latest.current = next;
+    setTold(next);
+    const [path = "#/"] = location.hash.split("?", 1);
+    if (location.protocol !== "file:") history.replaceState(null, "", next.toString() ? `${path || "#/"}?${next}` : path || "#/");
+  };
+  return [told, change];
 }

@@ -23,11 +23,12 @@ from typing import Any, Literal
 
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
-from tiltmeter.config import GOLD_SHARE, Config, load_function, refuse_the_reward
+from tiltmeter.config import GOLD_SHARE, Config, load_function, names_people, refuse_the_reward
 from tiltmeter.durable import sweep
 from tiltmeter.errors import AttachError
 from tiltmeter.evaluations import Evaluation, declare
 from tiltmeter.fingerprint import fingerprint as fingerprint_of
+from tiltmeter.pinned import EVALUATION, keep, pins
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import Look, Verdict
@@ -67,13 +68,13 @@ def open_run(
     given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
     `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
     policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
-    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: the function that
-    says what a completion is worth, as `file.py:function`; the monitor asks it about a `gold_share` of the rollouts,
-    and training never sees an answer. `steps`: how many optimiser steps are planned, so that labels may be spent where
-    the run seems to turn. `experiment`: your reward function as `file.py:function`, on which the monitor tries edited
-    completions when it suspects that length or a phrase is paid. `on_full="wait"`: rather slow training down than thin
-    a batch. `logprobs`: fp32
-    (exact), round12 or fp16. `strict`: raise what would otherwise be counted.
+    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
+    completion is worth, as `file.py:function`, a judge's `file.toml`, or `people`, who compare answers at the labelling
+    screen; the monitor asks about a `gold_share` of the rollouts, and training never sees an answer. `steps`: how many
+    optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
+    function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
+    phrase is paid. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or
+    fp16. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
     """
@@ -226,6 +227,29 @@ class Run:
                 raise
             self.tell(f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}")
 
+    def pinned(
+        self,
+        step: int,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        rewards: Sequence[Any] | None = None,
+        gold: Sequence[Any] | None = None,
+    ) -> None:
+        """Keep what the policy says to a few held-out prompts at a step, to be shown beside what it said before.
+
+        Pass the same prompts each time, from an evaluation you make anyway: at most 32, the first completion of each.
+        They are shown and never measured. Rank 0 writes one small file before this returns, other ranks nothing; like
+        `evaluate`, it raises only if the run was opened with `strict=True`. Of two at one step the first stands.
+        """
+        if self._run is None or self.rank != 0 or os.getpid() != self._pid:
+            return
+        try:
+            keep(self._run, pins(self.attempt, int(step), EVALUATION, prompts, completions, rewards, gold))
+        except Exception as error:
+            if self.strict:
+                raise
+            self.tell(f"pinned prompts at step {step} were not stored: {type(error).__name__}: {str(error)[:200]}")
+
     def close(self) -> None:
         """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
         if self._writer is not None and self._open and os.getpid() == self._pid:
@@ -235,17 +259,40 @@ class Run:
                 self._monitor.release()
 
     def verdict(self, timeout: float = 60.0) -> Verdict:
-        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
+        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds. Labels
+        that people have still to give are not waited for."""
         if self._run is None:
             raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
         view, deadline = Look(self._run), time.monotonic() + timeout
         while True:
             verdict = view.now(impatient=True)
             stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
-            known = (self._open or self.attempt in view.story.ended) and not view.story.unlabelled
+            slow = view.story.gold is not None and names_people(view.story.gold["name"])
+            known = (self._open or self.attempt in view.story.ended) and (slow or not view.story.unlabelled)
             if (known and view.story.done.get(self.attempt, -1) >= stored) or time.monotonic() > deadline:
                 return verdict
             time.sleep(0.1)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: the verdict, what was found, and a few readings as lines. No script."""
+        if self._run is None:
+            return {"text/plain": "Tiltmeter is disabled (TILTMETER_DISABLED is set)."}
+        # Only a notebook needs the page's words; a trainer that starts must not wait for them.
+        from tiltmeter.page.book import Book
+        from tiltmeter.page.notebook import bundle
+
+        return bundle(Book(self._run))
+
+    def report(self, path: str | Path, *, redact: bool = False) -> Path:
+        """Write the run as one HTML file that needs no network, and say where."""
+        if self._run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to report")
+        from tiltmeter.page.book import Book
+        from tiltmeter.report.html import document
+
+        written = Path(path)
+        written.write_text(document(Book(self._run), redact=redact), "utf-8")
+        return written
 
     def __enter__(self) -> Run:
         return self
@@ -322,6 +369,8 @@ def _try_parts(
 
 def _placed(name: str) -> str:
     """A file's name with its place: wherever the trainer goes, a monitor that is started again must find it."""
+    if names_people(name):
+        return name
     file, colon, function = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
     return f"{Path(file).resolve()}{colon}{function}"
 

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from tiltmeter.adapters.loop import Run, open_run
 from tiltmeter.adapters.trl_control import Control
 from tiltmeter.adapters.trl_knobs import Limits
-from tiltmeter.adapters.trl_rewards import RewardWrapper
+from tiltmeter.adapters.trl_rewards import RewardWrapper, complaints
 from tiltmeter.adapters.trl_rollouts import LISTENED, Rollouts, joined
 from tiltmeter.config import GOLD_SHARE, gold_advice
 from tiltmeter.errors import AttachError
@@ -76,13 +76,13 @@ def attach(
     """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
 
     `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said. `gold`:
-    who says what a completion is worth, as `file.py:function` or a judge's `file.toml`; the monitor asks about a
-    `gold_share` of the rollouts, off the training path. `evals`: keys of TRL's evaluation metrics, each a mean of
-    scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it would
-    change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that the
-    KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so that
-    the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise what
-    would otherwise be counted.
+    who says what a completion is worth, as `file.py:function`, a judge's `file.toml` or `people`; the monitor asks
+    about a `gold_share` of the rollouts, off the training path. `evals`: keys of TRL's evaluation metrics, each a mean
+    of scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it
+    would change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that
+    the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
+    that the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise
+    what would otherwise be counted.
 
     Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
     """
@@ -237,6 +237,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
+        self._guard(lambda: self._pinned(state.global_step))
         self._guard(lambda: self._evaluated(state.global_step, metrics or {}, kwargs.get("eval_dataloader")))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -291,6 +292,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if lacking and isinstance(self._source, Rollouts):
                 log.warning("this trainer gives no %s: readings that need them are absent", " and no ".join(lacking))
 
+    def _pinned(self, step: int) -> None:
+        if self._source is not None and self.run is not None:
+            self._source.pinning.store(self.run, step)
+
     def _evaluated(self, step: int, metrics: Mapping[str, Any], loader: Any) -> None:
         for key in self.evals:
             value = metrics.get(key)
@@ -342,6 +347,11 @@ class Attached:
         """Batches seen, written, thinned and dropped so far by this rank."""
         return {} if self._callback.run is None else self._callback.run.counters
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows."""
+        run = self._callback.run
+        return {"text/plain": "Not training yet."} if run is None else run._repr_mimebundle_(include, exclude)
+
     def train(self, **arguments: Any) -> Any:
         """Train, and where a rollback was asked for, go back and train on with the changed setting."""
         if self._control is not None:
@@ -366,28 +376,6 @@ def _finish_at_exit(reference: weakref.ref[Callback]) -> None:
     callback = reference()
     if callback is not None:
         callback.finish()
-
-
-def complaints(trainer: Any) -> list[str]:
-    """What will make this run harder to judge, each with the fix."""
-    found = []
-    names = list(trainer.reward_func_names)
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        found.append(
-            f"several reward functions are named {', '.join(twice)}: TRL averages them in its metrics; give each a "
-            "__name__ of its own"
-        )
-    if clash := sorted({"step", "prompt", "completion", "advantage"} & set(names)):
-        found.append(f"a reward function named {clash[0]} overwrites TRL's own column of that name: rename it")
-    if len(names) > 1:
-        found.append(
-            f"{len(names)} reward functions are given separately: where one answers None, TRL counts it as 0 in the "
-            "sum; if None means that it could not run, make them one function that answers None when any part does"
-        )
-    if trainer.num_generations < 2:
-        found.append("one completion per prompt: advantages are 0 and no alarm can be raised; set num_generations >= 2")
-    return found
 
 
 def _planned(trainer: Any) -> int | None:

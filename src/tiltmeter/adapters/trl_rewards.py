@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.adapters.trl_pinned import Pinning
 from tiltmeter.adapters.trl_rollouts import Boundary, distinct
 from tiltmeter.fingerprint import fingerprint
 
@@ -49,9 +50,13 @@ class RewardWrapper:
         self._given = list(trainer.reward_funcs)
         self._names = distinct(list(trainer.reward_func_names))
         self.pending: list[Scored] = []
+        self.pinning = Pinning()
+        self._evaluated: Scored | None = None  # the batch that an evaluation is scoring
+        self._asked = 0  # functions that are wrapped
         for position, (function, name) in enumerate(zip(self._given, self._names, strict=True)):
             if inspect.isroutine(function) or not hasattr(function, "forward"):  # a model is called in another way
                 trainer.reward_funcs[position] = self._wrapped(function, name)
+                self._asked += 1
 
     def release(self) -> None:
         """Give the trainer its own functions back."""
@@ -70,14 +75,14 @@ class RewardWrapper:
             @functools.wraps(function)
             async def later(**given: Any) -> Any:
                 rewards = await function(**given)
-                self._boundary(lambda: self._take(name, given, rewards), batch=True)
+                self._boundary(lambda: self._take(name, given, rewards), batch=self.trainer.model.training)
                 return rewards
 
             return later
 
         def now(**given: Any) -> Any:
             rewards = function(**given)
-            self._boundary(lambda: self._take(name, given, rewards), batch=True)
+            self._boundary(lambda: self._take(name, given, rewards), batch=self.trainer.model.training)
             return rewards
 
         # A callable object may have neither name nor module; TRL has read its name already.
@@ -86,10 +91,24 @@ class RewardWrapper:
     def _take(self, name: str, given: Mapping[str, Any], rewards: Any) -> None:
         trainer = self.trainer
         if not trainer.model.training:
+            self._pin(name, given, rewards)
             return
         if not self.pending or self.pending[-1].prompts is not given["prompts"]:
             self.pending.append(self._begin(given))
         self.pending[-1].rewards[name] = rewards
+
+    def _pin(self, name: str, given: Mapping[str, Any], rewards: Any) -> None:
+        """Rows of an evaluation, of which a few are kept to be shown, once every function has scored them."""
+        if self.trainer.accelerator.process_index != 0:
+            return
+        if self._evaluated is None or self._evaluated.prompts is not given["prompts"]:
+            self._evaluated = self._begin(given)
+        self._evaluated.rewards[name] = rewards
+        if len(self._evaluated.rewards) == self._asked:
+            columns, self._evaluated = self._evaluated.finished(), None
+            unknown = [None] * len(columns["prompt"])
+            step = self.trainer.state.global_step
+            self.pinning.hear(step, columns["prompt"], columns["completion"], lambda: columns.get("reward", unknown))
 
     def _begin(self, given: Mapping[str, Any]) -> Scored:
         trainer = self.trainer
@@ -110,6 +129,28 @@ class RewardWrapper:
         if given.get("completion_ids") is not None:
             columns["length"] = np.array([len(ids) for ids in given["completion_ids"]])
         return Scored(step, given["prompts"], columns, self._names, weights)
+
+
+def complaints(trainer: Any) -> list[str]:
+    """What will make this run harder to judge, each with the fix."""
+    found = []
+    names = list(trainer.reward_func_names)
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        found.append(
+            f"several reward functions are named {', '.join(twice)}: TRL averages them in its metrics; give each a "
+            "__name__ of its own"
+        )
+    if clash := sorted({"step", "prompt", "completion", "advantage"} & set(names)):
+        found.append(f"a reward function named {clash[0]} overwrites TRL's own column of that name: rename it")
+    if len(names) > 1:
+        found.append(
+            f"{len(names)} reward functions are given separately: where one answers None, TRL counts it as 0 in the "
+            "sum; if None means that it could not run, make them one function that answers None when any part does"
+        )
+    if trainer.num_generations < 2:
+        found.append("one completion per prompt: advantages are 0 and no alarm can be raised; set num_generations >= 2")
+    return found
 
 
 def _is_async(function: Any) -> bool:

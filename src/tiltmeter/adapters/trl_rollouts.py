@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tiltmeter.adapters.trl_pinned import Pinning
 from tiltmeter.batches import component_name, from_tensor
 from tiltmeter.fingerprint import fingerprint
 
@@ -83,6 +84,7 @@ class Rollouts:
     def __init__(self, trainer: Any, boundary: Boundary) -> None:
         self.trainer, self._boundary = trainer, boundary
         self.pending: list[Generation] = []
+        self.pinning = Pinning()
         self._scored: tuple[Any, ...] | None = None
         self._without_loss: Any = None  # log-probabilities that were scored last while generating
         self._mark: tuple[object, str] = (None, "")
@@ -110,6 +112,8 @@ class Rollouts:
             output = inner(inputs, *args, **kwargs)
             if self.trainer.model.training:
                 self._boundary(lambda: self._take(inputs, output), batch=True)
+            elif self.trainer.accelerator.process_index == 0:
+                self._boundary(self._pin)
             return output
 
         return generate
@@ -140,13 +144,28 @@ class Rollouts:
         if self.pending and not self.pending[-1].complete:
             self.pending[-1].seen.append((input_ids, logprobs, entropies))
 
-    def _take(self, inputs: Any, output: Mapping[str, Any]) -> None:
+    def _pin(self) -> None:
+        """Rows of an evaluation, of which a few are kept to be shown; none of them is a training rollout."""
+        (prompts, completions, _), rewards = self._just_scored()
+
+        def total() -> Any:
+            told = _total(self.trainer, from_tensor(rewards)[: len(prompts)].astype(np.float64))
+            return [None] * len(prompts) if told is None else told
+
+        self.pinning.hear(self.trainer.state.global_step, prompts, completions, total)
+
+    def _just_scored(self) -> tuple[list[Any], Any]:
+        """Prompts, completions and their tokens as the rewards were calculated from, and the rewards of all ranks."""
         if self._scored is None:
             raise RuntimeError("TRL generated a batch without calculating its rewards")
         args, kwargs, rewards = self._scored
+        self._scored = None
         given = dict(zip(SCORED, args, strict=False)) | kwargs
-        prompts, completions, completion_ids = (given[name] for name in SCORED[1:])
-        trainer, self._scored = self.trainer, None
+        return [given[name] for name in SCORED[1:]], rewards
+
+    def _take(self, inputs: Any, output: Mapping[str, Any]) -> None:
+        (prompts, completions, completion_ids), rewards = self._just_scored()
+        trainer = self.trainer
         rows, rank = len(prompts), trainer.accelerator.process_index
         step = trainer.state.global_step + 1
         before = sum(len(item.keys) for item in self.pending if item.step == step) * trainer.accelerator.num_processes

@@ -7,7 +7,22 @@ import traceback
 
 import typer
 
-from tiltmeter.cli import actions, demo, doctor, lab, pack, phrases, purge, replay, show, verify, watch
+from tiltmeter.cli import (
+    actions,
+    demo,
+    doctor,
+    lab,
+    pack,
+    phrases,
+    pin,
+    purge,
+    replay,
+    report,
+    show,
+    verify,
+    view,
+    watch,
+)
 from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 
@@ -26,11 +41,17 @@ BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "P
 app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
+app.command("view", rich_help_panel=DURING)(view.view)
 app.command("phrases", rich_help_panel=DURING)(phrases.phrases)
+app.command("alarms", rich_help_panel=DURING)(actions.alarms)
+app.command("acknowledge", rich_help_panel=DURING)(actions.acknowledge)
+app.command("dismiss", rich_help_panel=DURING)(actions.dismiss)
 app.command("actions", rich_help_panel=DURING)(actions.actions)
 app.command("approve", rich_help_panel=DURING)(actions.approve)
 app.command("reject", rich_help_panel=DURING)(actions.reject)
 app.command("undo", rich_help_panel=DURING)(actions.undo)
+app.command("report", rich_help_panel=AFTER)(report.report)
+app.command("pin", rich_help_panel=AFTER)(pin.pin)
 app.command("replay", rich_help_panel=AFTER)(replay.replay)
 app.command("verify", rich_help_panel=AFTER)(verify.verify)
 app.command("pack", rich_help_panel=AFTER)(pack.pack)

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tiltmeter.advice import Advice
-from tiltmeter.records import Action, Finding
+from tiltmeter.page.words import findings
+from tiltmeter.records import Action
 from tiltmeter.story import Story
 
 MOST = 3  # findings on a screen: more are in --json
-#: The one line that would show what lacks a column. Columns that nobody can be told to add have none.
-SHOWN_BY = {
-    "gold": 'tiltmeter.attach(trainer, gold="checks.py:score")',
-    "ref_logprob": "beta=1e-6 in the trainer's config: keeps the reference, holds nothing back",
-    "engine_logprob": "an inference engine that returns log-probabilities (use_vllm=True)",
-    "logprob": "a trainer that computes them; or pass logprob= to observe()",
-    "entropy": "a trainer that computes it; or pass entropy= to observe()",
-    "step_reward": "a process reward: pass step_reward= to observe()",
-    "truncated": "pass truncated= to observe()",
-    "completion": "pass completion= to observe()",
-    "prompt": "pass prompt= to observe()",
-    "rewards": "several reward functions, or pass rewards= to observe()",
-    "scalars": "logging_steps=1 in the trainer's config",
-    "advantage": "a trainer that has them; or pass advantage= to observe()",
-}
-
-
-def findings(story: Story) -> list[Finding]:
-    """Those that hold now, the surest first."""
-    return sorted(story.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
 
 
 def diagnosis(story: Story) -> list[str]:
@@ -69,25 +49,3 @@ def _action(action: Action, run: str) -> str:
 
 def _last(story: Story) -> Iterable[dict[str, str]]:
     return [{"sentence": str(told["sentence"])} for told in story.outcomes[-1:]]
-
-
-def stop_advice(advice: Advice | None) -> list[str]:
-    """Whether to go on, and which checkpoint to keep."""
-    if advice is None:
-        return []
-    kept = ""
-    if (best := advice.best) is not None:
-        what = "gold of audited pairs" if advice.source == "gold.level" else "gold"
-        kept = f" Best checkpoint so far: step {best.step}, {what} {best.gold:.3g} [{best.low:.3g}, {best.high:.3g}]."
-    return [f"Stop advice: {advice.word}: {advice.why}.{kept}"]
-
-
-def unseen(absent: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """What cannot be seen and the one line that would show it, what would show most first."""
-    lines = []
-    for lack, names in absent:
-        columns = lack.split(", ")
-        shown = next((SHOWN_BY[column] for column in columns if column in SHOWN_BY), "")
-        what = f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
-        lines.append(f"Not seen without {lack}: {what}.{f' To see: {shown}' if shown else ''}")
-    return lines

@@ -24,11 +24,11 @@ from tiltmeter.durable import publish
 EXTRAS = {
     "trl": (("trl", "torch", "transformers"), "tiltmeter.attach on a TRL trainer"),
     "ray": (("ray",), "audits on a cluster (planned)"),
-    "dashboard": (("starlette", "uvicorn", "duckdb", "datasketches"), "the live page (planned)"),
+    "dashboard": (("starlette", "uvicorn", "duckdb"), "the live page: tiltmeter view"),
     "judge": (("httpx",), "gold from a judge endpoint"),
     "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
 }
-BASE = ("numba", "numpy", "pyarrow", "rich", "typer")
+BASE = ("numba", "numpy", "pyarrow", "rich", "tsdownsample", "typer")
 TOOLS = {"bwrap": ("code verifiers in a sandbox (planned)", "apt-get install bubblewrap")}
 
 

@@ -6,26 +6,16 @@ import json as json_module
 from dataclasses import asdict
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tiltmeter.baseline import Baseline, Start, from_reference
-from tiltmeter.batches import join
 from tiltmeter.cli.show import Json, Run
 from tiltmeter.encode import terminal
 from tiltmeter.errors import StoreError
-from tiltmeter.instruments.phrases import OverusedPhrases, Phrase, overused
-from tiltmeter.records import RolloutBatch
+from tiltmeter.instruments.phrases import Phrase, overused
+from tiltmeter.page.phrases import AGAINST, TOO_LITTLE, compared, newest, start_of
 from tiltmeter.store import RunDirectory
-
-NEEDED = ("group", "prompt", "completion")
-AGAINST = {
-    "reference": "the reference policy",
-    "start": "the run's own first steps",
-    "later": "the first steps still stored",
-}
 
 Step = Annotated[int | None, typer.Option(help="The step to look at; the newest if not given.", metavar="N")]
 Most = Annotated[int, typer.Option(help="How many phrases, strongest first.", metavar="N", min=1)]
@@ -45,8 +35,8 @@ def phrases(run: Run, step: Step = None, most: Most = 20, json: Json = False) ->
     if now is None:
         raise StoreError(f"{run} has no completions with text{'' if step is None else f' at step {step}'}")
     start = start_of(directory)
-    if start is None or np.isnan(OverusedPhrases().measure(now, start)["share"]).all():
-        raise StoreError(f"{run} has too little text to compare: it takes 16 completions of 4 prompts, now and before")
+    if start is None or not compared(now, start):
+        raise StoreError(f"{run} has {TOO_LITTLE}")
     found = overused(now, start, most)
     if json:
         facts = {"step": now.step, "compared_with": start.source, "phrases": [asdict(phrase) for phrase in found]}
@@ -69,36 +59,3 @@ def table(found: list[Phrase]) -> Table:
         shares = (f"{phrase.share:.0%}", f"{phrase.share_before:.0%}")
         made.add_row(terminal(phrase.text, 60), *shares, terminal(phrase.excerpt.strip(), 120))
     return made
-
-
-def newest(run: RunDirectory, step: int | None) -> RolloutBatch | None:
-    """The completions of the asked or newest step of the newest attempt that has one, all ranks together."""
-    for attempt in reversed(run.attempts()):
-        wanted = max((file.step for file in run.files(attempt)), default=None) if step is None else step
-        if wanted is not None and (batch := stored(run, attempt, wanted)) is not None and batch.completion is not None:
-            return batch
-    return None
-
-
-def start_of(run: RunDirectory) -> Baseline | None:
-    """What the run is compared with, by the rules of the loop: its reference, or the first steps."""
-    reference = run.reference()
-    if reference is not None and len(reference):
-        return from_reference(reference)
-    start = Start()
-    for attempt in run.attempts():
-        for step in dict.fromkeys(file.step for file in run.files(attempt)):
-            try:
-                made = start.add(stored(run, attempt, step))
-            except StoreError:
-                continue  # damaged: the loop has said so, and went on
-            if made is not None:
-                return made
-    return None
-
-
-def stored(run: RunDirectory, attempt: int, step: int) -> RolloutBatch | None:
-    read = [run.read(file, NEEDED) for file in run.find(attempt, step)]
-    if not read:
-        return None
-    return join([batch for batch, _, _ in read], shared_groups=read[-1][1].get("groups") == "shared")

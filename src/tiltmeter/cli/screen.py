@@ -20,7 +20,9 @@ from tiltmeter.cli import card
 from tiltmeter.encode import log_line, terminal, visible
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
-from tiltmeter.records import RolloutBatch
+from tiltmeter.page import words
+from tiltmeter.page.words import number
+from tiltmeter.records import Floats, Ints, RolloutBatch
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story, series
 from tiltmeter.verdict import ICONS, Verdict
@@ -77,99 +79,18 @@ def called(run: RunDirectory) -> str:
 def counsel(run: RunDirectory, story: Story, events: Sequence[Event]) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
     lines = [*card.diagnosis(story), *card.actions(story, str(run.path))]
-    return [*lines, *card.stop_advice(advice_on(story, events))]
+    return [*lines, *words.stop_advice(advice_on(story, events))]
 
 
 def asides(verdict: Verdict, story: Story, events: Sequence[Event]) -> list[str]:
     """What else a reader must know: open warnings, other failed counts, losses, parts that are off, segments."""
-    others = (*verdict.alarms[1:], *(verdict.warnings if verdict.state != "WATCH" else verdict.warnings[1:]))
-    lines = [f"{alarm.tier.capitalize()}: {alarm.summary}" for alarm in others]
-    failed = [check.why for check in verdict.checks.values() if not check.ok and check.why != verdict.sentence]
-    lines += [f"Not healthy either: {why}" if verdict.state != "ACT" else f"Note: {why}" for why in failed]
-    if verdict.alarms:
-        first = verdict.alarms[0]
-        lines.append(
-            f"Raised at step {first.step}; the push turned between step {first.onset_low} and {first.onset_high}."
-        )
-    lines += gold_source(story)
-    lines += gold_peak(events, story, alarmed=bool(verdict.alarms))
-    lines += stock_phrases(events, story)
-    lost, seen = story.lost
-    if lost and verdict.checks["kept"].ok:
-        lines.append(f"{lost} of {seen} batches were thinned, dropped or not measured.")
-    if story.unmeasured:
-        lines.append(f"Not measured: {len(story.unmeasured)}, the last: {story.unmeasured[-1].error}")
-    lines += [f"Off: {part} ({error})" for part, error in story.off.items()]
-    lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in story.segments]
-    if story.segments and any(story.rewards):
-        lines.append(f"Before that it was {story.rewards[0] or 'unknown'}, since then {story.rewards[1] or 'unknown'}.")
-    lines += [f"The reference could not be read: {fault.error}" for fault in story.faults if fault.part == "reference"]
-    if story.baseline in ("start", "later"):
-        what = "own first steps" if story.baseline == "start" else "first steps that were not deleted"
-        lines.append(f"Compared with this run's {what}; open_run(reference=...) compares with the reference.")
-    if story.uncompared and story.baseline == "reference":
-        lack = ", ".join(dict.fromkeys(story.uncompared.values()))
-        lines.append(f"Not compared, because the reference has no {lack}: {', '.join(story.uncompared)}")
-    lines += card.unseen(unseen(story))
-    if story.skipped:
-        lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
-    return lines
+    found = series(events, story.spans())
 
+    def line(name: str) -> tuple[Ints, Floats]:
+        points = found.get(name, [])
+        return np.array([step for step, _ in points], np.int64), np.array([value for _, value in points])
 
-def unseen(story: Story) -> list[tuple[str, list[str]]]:
-    """Absent readings by the columns that would show them, those that would show most first."""
-    found: dict[str, list[str]] = {}
-    for name, lack in story.absent.items():
-        if lack.startswith("gold") and story.gold is not None:
-            continue  # it is bought, and read from the labels
-        # Nobody has to pass gold_chance: it is 1 where gold is given.
-        found.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
-    return sorted(found.items(), key=lambda item: -len(item[1]))
-
-
-def gold_source(story: Story) -> list[str]:
-    """Whom the alarm speaks for, and how much of what was asked of it never came."""
-    if story.gold is None:
-        return []
-    lines = [f"Gold is {story.gold['identity']}: alarms speak of it and of nothing else."]
-    if story.unanswered:
-        lines.append(f"{story.unanswered} of {story.asked} labels never came; each counts in favour of the run.")
-    if story.rejected:
-        lines.append(f"{story.rejected} answers without a request before them were rejected.")
-    if story.unlabelled:
-        lines.append(f"Labels of {len(story.unlabelled)} steps are still to come.")
-    return lines
-
-
-def gold_peak(events: Sequence[Event], story: Story, *, alarmed: bool, window: int = 5) -> list[str]:
-    """Where gold itself stood highest, if it is clearly lower now.
-
-    Parameters are shared and prompts differ, so gold may fall while inside prompts the reward still prefers the better
-    answer: no alarm says that.
-    """
-    points = series(events, story.spans()).get("gold.mean", [])
-    if len(points) < 2 * window:
-        return []
-    values = np.array([value for _, value in points])
-    means = np.convolve(values, np.full(window, 1 / window), mode="valid")
-    best = int(np.argmax(means))
-    noise = float(np.abs(np.diff(values)).mean()) / np.sqrt(window)
-    if not alarmed and means[best] - means[-1] < 4.0 * noise:  # the best of many windows is high by chance
-        return []
-    around = points[best + window // 2][0]
-    told = (
-        f"Gold was highest around step {around}, at {number(float(means[best]))}; it is {number(float(means[-1]))} now"
-    )
-    why = "" if alarmed else ", though inside prompts the reward does not yet prefer the worse answer"
-    return [f"{told}{why}."]
-
-
-def stock_phrases(events: Sequence[Event], story: Story) -> list[str]:
-    """The way to the phrases, when there are some."""
-    points = series(events, story.spans()).get("text.overused.share", [])
-    if not points or points[-1][1] < 0.05:
-        return []
-    return [f"{points[-1][1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]
+    return words.asides(verdict, story, line)
 
 
 def readings_table(events: Sequence[Event], story: Story, rows: int) -> Table:
@@ -298,11 +219,6 @@ def newest(run: RunDirectory, story: Story) -> RolloutBatch | None:
     return batch
 
 
-def number(value: float) -> str:
-    """Four significant digits, rounding errors as 0; what is not a number is a dash."""
-    return f"{value if abs(value) > 1e-12 else 0.0:.4g}" if np.isfinite(value) else "–"
-
-
 def plain(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[Event]) -> Iterable[str]:
     """The same for logs and pipes: ASCII, no colour, no boxes."""
     yield f"{verdict.state}  {visible(called(run))}  attempt {story.attempt}  step {story.last_step}"
@@ -342,7 +258,7 @@ def as_json(run: RunDirectory, verdict: Verdict, story: Story, events: Sequence[
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in found.items()},
             "absent": dict(story.absent),
             "advice": None if (advice := advice_on(story, events)) is None else asdict(advice),
-            "findings": [asdict(finding) for finding in card.findings(story)],
+            "findings": [asdict(finding) for finding in words.findings(story)],
             "actions": [asdict(action) for action in story.actions.values()],
             "outcomes": [dict(told) for told in story.outcomes],
             "experiments": {failure: dict(told) for failure, told in story.experiments.items()},

@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
 from tiltmeter.config import GOLD_SHARE, Config, load_function
+from tiltmeter.encode import log_line
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.monitor import follow
+from tiltmeter.monitor import follow, only_monitor
+from tiltmeter.page.book import Book
+from tiltmeter.page.summary import summary
 from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import Look
+from tiltmeter.watch import Watch
+
+HEARTBEAT_SECONDS = 60.0  # between two lines about a run in which nothing happens
 
 Plugins = Annotated[
     list[str] | None,
@@ -34,7 +40,7 @@ Plugins = Annotated[
 Gold = Annotated[
     str | None,
     typer.Option(
-        "--gold", help="Who says what a completion is worth: file.py:function, or judge.toml.", metavar="GOLD"
+        "--gold", help="Who says what a completion is worth: file.py:function, judge.toml, or people.", metavar="GOLD"
     ),
 ]
 GoldShare = Annotated[
@@ -59,6 +65,9 @@ Experiment = Annotated[
 ]
 
 
+Once = Annotated[bool, typer.Option("--once", help="Measure what is stored now, print the verdict and end.")]
+
+
 def watch(
     run: Run,
     plugin: Plugins = None,
@@ -66,6 +75,7 @@ def watch(
     gold_share: GoldShare = GOLD_SHARE,
     gold_steps: GoldSteps = None,
     experiment: Experiment = None,
+    once: Once = False,
     json: Json = False,
     plain: Plain = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
@@ -74,8 +84,9 @@ def watch(
 
     Example: tiltmeter watch runs/tonight
 
-    Where a trainer's own monitor is already at work, this reads along. Restartable at any time: measuring continues
-    from what was written. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
+    On a terminal it shows one screen that keeps itself up to date; with --plain a line for each thing that happens, for
+    logs and pipes. Where a trainer's own monitor is already at work, this reads along. Restartable at any time:
+    measuring continues from what was written. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
     """
     directory = RunDirectory(run)
     directory.identity()
@@ -85,37 +96,102 @@ def watch(
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         follow(directory, config, reward=reward, parent=attached)
         return
-    view = Look(directory)
-    view.now()
-    if gold is None and view.story.gold is not None and view.story.attempt not in view.story.ended:
-        sys.stderr.write(f"Watching without gold; this run was judged by {view.story.gold['name']}: see --gold.\n")
-    on_screen = sys.stdout.isatty() and not (json or plain)
-    console = Console(highlight=False, markup=False)
-    canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
-    with canvas or nullcontext():
-
-        def refresh(measured: int) -> None:
-            if canvas is not None:
-                canvas.update(screen(directory, view.now(), view.story, view.events), refresh=True)
-
-        def silent() -> bool:
-            """The trainer is gone without a word: what is stored is measured, and waiting would help nobody."""
-            return not view.now().checks["fresh"].ok
-
-        try:
-            try:
-                follow(directory, config, reward=reward, give_up=silent, on_poll=refresh)
-            except AttachError:
-                _read_along(view, refresh)
-        except KeyboardInterrupt:
-            pass  # the verdict so far is the answer
-    verdict = view.now()
-    emit(directory, verdict, view.story, view.events, json_=json, plain_=plain)
+    book = Book(directory)
+    book.refresh()
+    if gold is None and book.story.gold is not None and book.story.attempt not in book.story.ended:
+        sys.stderr.write(f"Watching without gold; this run was judged by {book.story.gold['name']}: see --gold.\n")
+    try:
+        if once:
+            _catch_up(directory, config, reward)
+        else:
+            _keep_looking(book, config, reward, on_screen=sys.stdout.isatty() and not (json or plain), lines=plain)
+    except KeyboardInterrupt:
+        pass  # the verdict so far is the answer
+    verdict = book.refresh(impatient=True)
+    emit(directory, verdict, book.story, book.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
 
 
-def _read_along(view: Look, refresh: Callable[[int], None]) -> None:
+def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) -> None:
+    """Measure what is stored; where somebody else does that, there is nothing to do."""
+    try:
+        with only_monitor(run):
+            watch = Watch(run, config, reward=reward)
+            while watch.poll():
+                pass
+            watch.close()
+    except AttachError:
+        pass
+
+
+def _keep_looking(book: Book, config: Config, reward: FunctionSource | None, *, on_screen: bool, lines: bool) -> None:
+    """Measure, or read along, and show what is new: on a screen, as lines, or not at all until the end."""
+    console = Console(highlight=False, markup=False)
+    canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
+    ticker = told(book) if lines else None
+    with canvas or nullcontext():
+
+        def refresh(measured: int) -> None:
+            verdict = book.refresh()
+            if canvas is not None:
+                canvas.update(Cropped(screen(book.run, verdict, book.story, book.events), console.height), refresh=True)
+            elif ticker is not None:
+                for line in next(ticker):
+                    sys.stdout.write(f"{line}\n")
+                sys.stdout.flush()
+
+        def silent() -> bool:
+            """The trainer is gone without a word: what is stored is measured, and waiting would help nobody."""
+            return not book.refresh(impatient=True).checks["fresh"].ok
+
+        try:
+            follow(book.run, config, reward=reward, give_up=silent, on_poll=refresh)
+        except AttachError:
+            _read_along(book, refresh)
+
+
+def told(book: Book) -> Iterator[list[str]]:
+    """Each time it is asked, the lines to print: what has happened since watching began, and now and then that nothing
+    has. What happened before is in the verdict at the end."""
+    first = summary(book)
+    since, state, spoke = max((entry["time"] for entry in first["entries"]), default=0.0), "", time.monotonic()
+    while True:
+        lines: list[str] = []
+        now = summary(book, since)
+        for entry in now["entries"]:
+            if entry["time"] > since:
+                since = entry["time"]
+                clock = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
+                lines.append(_ascii(f"{clock}  s{entry['step']}  {entry['kind']:8}  {entry['text']}"))
+        if lines or now["state"] != (state or now["state"]) or time.monotonic() - spoke > HEARTBEAT_SECONDS:
+            spoke = time.monotonic()
+            lines.append(_ascii(f"{time.strftime('%H:%M:%S')}  s{now['step']}  {now['state']:8}  {now['sentence']}"))
+        state = now["state"]
+        yield lines
+
+
+def _ascii(text: str) -> str:
+    return log_line(text, 300).encode("ascii", "backslashreplace").decode()
+
+
+class Cropped:
+    """A renderable cut to the height of the terminal, so that one screen stays one screen and says what is below."""
+
+    def __init__(self, whole: object, height: int) -> None:
+        self.whole, self.height = whole, height
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = console.render_lines(self.whole, options, pad=False)  # type: ignore[arg-type]
+        room = max(4, self.height - 1)
+        for row in rows if len(rows) <= room else rows[: room - 1]:
+            yield from row
+            yield Segment.line()
+        if len(rows) > room:
+            yield Text(f"… {len(rows) - room + 1} more lines: tiltmeter show RUN", style="dim")
+
+
+def _read_along(book: Book, refresh: Callable[[int], None]) -> None:
     """Look until the run has ended, or until it is stale: somebody else measures."""
-    while view.now().checks["fresh"].ok and view.story.attempt not in view.story.ended:
+    while book.refresh().checks["fresh"].ok and book.story.attempt not in book.story.ended:
         refresh(0)
         time.sleep(1.0)

@@ -32,8 +32,9 @@ class Ledger:
     in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
     itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
     about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
-    chance. An alarm resolves when the run is rolled back to its onset or before; re-arming then spends the next part of
-    `alpha`.
+    chance. An alarm resolves when the run is rolled back to its onset or before, or when an operator calls it false;
+    re-arming then spends the next part of `alpha` and bets only on what comes afterwards, so the promise holds whatever
+    the operator knew of the past. Void if that decision rests on labels that are still to come.
 
     >>> ledger = Ledger()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
@@ -81,6 +82,19 @@ class Ledger:
             self._settle(step)
         if self._open is None or attempt == self._open.attempt or step > self._open.onset:
             return None
+        return self._resolve(step)
+
+    @property
+    def standing(self) -> Alarm | None:
+        """The alarm that is open."""
+        return self._open
+
+    def dismiss(self, step: int) -> Alarm | None:
+        """An operator calls the open alarm false: it is resolved at this step."""
+        return None if self._open is None else self._resolve(step)
+
+    def _resolve(self, step: int) -> Alarm:
+        assert self._open is not None
         resolved = replace(self._open, resolved=step)
         self._open = None
         self._arming += 1

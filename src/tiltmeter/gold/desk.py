@@ -22,6 +22,7 @@ from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.facts import from_text
 from tiltmeter.gold import LATER, Answer, GoldSource, Request
 from tiltmeter.gold.files import Asked, Label, answer, checked, generator, labels, record, recorded, strays, unasked
+from tiltmeter.gold.people import PeopleSource, hear, settled_by_people
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.gold.settlement import Closed, settled
 from tiltmeter.journal import Event, readings_of
@@ -41,6 +42,7 @@ class _Open:
 
     asked: Asked
     requests: dict[int, Request] | None = None  # by number, those without an answer; None: not looked up yet
+    unheard: list[int] | None = None  # the same for people, without texts: days of open steps must fit in memory
     durable: bool = False  # its request file is there
 
     @property
@@ -81,7 +83,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.asked_share = self.share
         self._sampler = Sampler(self.share, self.steps, recall=self._groups)
-        self._id = str(self.run.identity().get("id", ""))
+        self._id, self._began = str(self.run.identity().get("id", "")), time.time()
         if self.live:
             sweep(self.run.path / "gold" / "requests")
 
@@ -155,8 +157,9 @@ class Desk:
                 yield from self._told_once(attempt, step, name)
         for item in self._pending:
             self._record(item)
-            self._ask(item)
-        while self._pending and self._pending[0].requests == {}:
+            if not isinstance(self.source, PeopleSource):
+                self._ask(item)
+        while self._pending and self._complete(self._pending[0]):
             asked = self._pending[0].asked
             yield from self._stray(asked)
             yield asked.attempt, asked.step
@@ -189,6 +192,16 @@ class Desk:
             label = Label(None, f"no answer within {self.source.timeout:g} s") if told is LATER else checked(told)
             answer(self.run, asked, number, label, self.source.name)
             del item.requests[number]
+
+    def _complete(self, item: _Open) -> bool:
+        """Whether a step has all its labels. What people said is looked up for the oldest alone: hundreds may wait."""
+        if not isinstance(self.source, PeopleSource):
+            return item.requests == {}
+        if item.unheard is None:
+            missing = [number for number, label in enumerate(labels(self.run, item.asked)) if label is None]
+            item.unheard = list(self._requests(item.asked, missing))
+        item.unheard = hear(self.run, item.asked, item.unheard, self.source, self._began)
+        return not item.unheard
 
     def _answers(self, requests: Sequence[Request]) -> Sequence[Answer]:
         try:
@@ -262,7 +275,7 @@ class Desk:
         given = labels(self.run, asked)
         if None in given:
             raise StoreError(f"step {step} of attempt {attempt}: label {given.index(None)} is gone")
-        closed = settled(asked, [label for label in given if label is not None])
+        closed = settled_by_people(asked, settled(asked, [label for label in given if label is not None]))
         self.bought += closed.facts["answered"]
         trouble = self._tell(closed.slopes, closed.duels)
         facts = {**closed.facts, "labels": self.bought, "rollouts": self.rollouts}

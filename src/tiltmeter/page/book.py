@@ -6,8 +6,9 @@ import hashlib
 import threading
 import time
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story
 from tiltmeter.verdict import Look, Verdict
 
+Made = TypeVar("Made")
 REFRESH_SECONDS = 0.5  # looks that follow sooner are answered from the last one: a refresh lists the run's files
 
 
@@ -27,6 +29,18 @@ class Readings(NamedTuple):
     values: Floats
     n: Ints
     stderr: Floats
+
+
+@dataclass
+class _Found:
+    """One reading as it was told, in the order of the journal, and how far that has been read."""
+
+    told: int = 0
+    attempts: array[int] = field(default_factory=lambda: array("q"))
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    n: array[int] = field(default_factory=lambda: array("q"))
+    stderr: array[float] = field(default_factory=lambda: array("d"))
 
 
 class Columns:
@@ -40,8 +54,8 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self.version = 0
-        self._found: dict[tuple[int, str], tuple[array[int], array[float], array[int], array[float]]] = {}
+        self._told: list[tuple[int, int, Mapping[str, Any]]] = []  # attempt, step, readings as the journal has them
+        self._found: dict[str, _Found] = {}
         self._names: dict[str, None] = {}
         self._spans: Mapping[int, float] = {}
         self._made: dict[tuple[object, ...], Readings] = {}
@@ -49,18 +63,12 @@ class Columns:
     def add(self, event: Event, story: Story) -> None:
         """Take the readings of an event; `story` is asked for the lineage when an attempt begins."""
         for part in ("measured", "derived"):
-            for name, packed in event.data.get(part, {}).items():
-                self._names.setdefault(name)
-                steps, values, counts, errors = self._found.setdefault(
-                    (event.attempt, name), (array("q"), array("d"), array("q"), array("d"))
-                )
-                steps.append(event.step)
-                values.append(float(packed[0]))
-                counts.append(int(packed[1]))
-                errors.append(float("nan") if packed[2] is None else float(packed[2]))
+            if readings := event.data.get(part):
+                self._told.append((event.attempt, event.step, readings))
+                if not readings.keys() <= self._names.keys():
+                    self._names |= dict.fromkeys(readings)
         if event.kind in ("attempt", "step_done"):
             self._spans = story.spans()
-        self.version += 1
 
     def names(self) -> list[str]:
         return list(self._names)
@@ -76,23 +84,44 @@ class Columns:
         parts = [(attempt, self._spans.get(attempt, 0.0), float("inf"))]
         return self._cut(("branch", name, tuple(parts)), name, parts)
 
-    def _cut(self, key: tuple[object, ...], name: str, parts: Iterable[tuple[int, float, float]]) -> Readings:
-        """Those steps of each attempt that lie from `low` to below `high`, joined and in step order."""
-        parts = [part for part in parts if (part[0], name) in self._found]
-        key = (*key, sum(len(self._found[attempt, name][0]) for attempt, _, _ in parts))
+    def _cut(self, key: tuple[object, ...], name: str, parts: Sequence[tuple[int, float, float]]) -> Readings:
+        """Those steps of each attempt that lie from `low` to below `high`, in step order."""
+        found = self._gathered(name)
+        key = (*key, len(found.steps))
         if key not in self._made:
-            pieces = []
+            attempts, steps = np.array(found.attempts, np.int64), np.array(found.steps, np.int64)
+            kept = np.zeros(len(steps), bool)
             for attempt, low, high in parts:
-                steps, values, counts, errors = (np.array(column) for column in self._found[attempt, name])
-                kept = (steps >= low) & (steps < high)
-                pieces.append((steps[kept], values[kept], counts[kept], errors[kept]))
-            empty = (np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0))
-            joined = [np.concatenate([piece[k] for piece in [empty, *pieces]]) for k in range(4)]
-            order = np.argsort(joined[0], kind="stable")
+                kept |= (attempts == attempt) & (steps >= low) & (steps < high)
+            order = np.flatnonzero(kept)[np.argsort(steps[kept], kind="stable")]
             if len(self._made) > 4096:
                 self._made.clear()  # keys carry lengths, so a long run leaves old ones behind
-            self._made[key] = Readings(*(column[order] for column in joined))
+            values, errors = np.array(found.values, np.float64), np.array(found.stderr, np.float64)
+            n = np.array(found.n, np.int64)
+            self._made[key] = Readings(steps[order], values[order], n[order], errors[order])
         return self._made[key]
+
+    def _gathered(self, name: str) -> _Found:
+        """What was told of a reading, gathered when somebody first asks: of a hundred readings few are drawn."""
+        found = self._found.setdefault(name, _Found())
+        for attempt, step, readings in self._told[found.told :]:
+            if (packed := readings.get(name)) is not None:
+                found.attempts.append(attempt)
+                found.steps.append(step)
+                found.values.append(float(packed[0]))
+                found.n.append(int(packed[1]))
+                found.stderr.append(float("nan") if packed[2] is None else float(packed[2]))
+        found.told = len(self._told)
+        return found
+
+
+class Fold(Protocol):
+    """Something that is told every event, in order, and remembers what it needs."""
+
+    def add(self, event: Event, /) -> None: ...
+
+
+Folded = TypeVar("Folded", bound=Fold)
 
 
 class Book:
@@ -116,6 +145,8 @@ class Book:
         self._told = 0
         self._looked = float("-inf")
         self._verdict: Verdict | None = None
+        self._kept: dict[Hashable, tuple[int, Any]] = {}
+        self._folds: dict[Hashable, tuple[int, Any]] = {}
 
     @property
     def story(self) -> Story:
@@ -141,3 +172,30 @@ class Book:
             self._told = len(self.events)
             self._looked = time.monotonic()
             return self._verdict
+
+    def kept(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` answers, asked once for as long as no event is added. Keys are names, not what clients send."""
+        with self.lock:
+            known, made = self._kept.get(key, (-1, None))
+            if known != len(self.events):
+                made = make()
+                self._kept[key] = (len(self.events), made)
+            return cast(Made, made)
+
+    def folded(self, key: Hashable, make: Callable[[], Folded]) -> Folded:
+        """A fold that has been told every event so far: made once, and told only what is new when it is asked for
+        again."""
+        with self.lock:
+            told, fold = self._folds.get(key) or (0, make())
+            for event in self.events[told:]:
+                fold.add(event)
+            self._folds[key] = (len(self.events), fold)
+            return cast(Folded, fold)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the newest rollouts were written; None: there are none, or nobody has looked."""
+        last = self.look.ages
+        if last is None or (not self.story.recent and not any(self.run.files(a, []) for a in self.run.attempts())):
+            return None
+        return max(0.0, time.time() - self.look.looked + last.data)

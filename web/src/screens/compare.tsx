@@ -1,3 +1,168 @@
+/** S6: two to six runs over the same axis, the difference, what was set differently, and what each says. */
+import { useState } from "preact/hooks";
+import "../screens.css";
+import { lazy } from "../lazy";
+import { Figure, Gold, HowButtons, Panes, ToRollout, type How, type Side } from "../panes";
+import { Card, Empty, StateMark, Trouble } from "../parts";
+import { link } from "../route";
+import { useAddress, useData, useKeys } from "../shared";
+import { Shown } from "../text";
+import type { Compare as Told, Fleet } from "../types";
+
+const ComparePlot = lazy(() => import("../charts").then((m) => m.ComparePlot));
+const DifferencePlot = lazy(() => import("../charts").then((m) => m.DifferencePlot));
+const MOST = 6;
+const AXES: [Told["x"], string][] = [["step", "step"], ["root_kl", "√KL"], ["tokens", "tokens"]];
+/** Runs have letters: their names may be long, and may be alike. */
+const letter = (k: number) => String.fromCharCode(65 + k);
+
 export function Compare({ params }: { params: URLSearchParams }) {
-  return <p class="empty">{params.getAll("run").length} runs</p>;
+  const [told, change] = useAddress(params);
+  const [choosing, setChoosing] = useState(false);
+  const runs = told.getAll("run").slice(0, MOST);
+  return (
+    <>
+      <h1 class="title">Compare runs</h1>
+      {runs.length < 2 || choosing
+        ? <Choose chosen={runs} choose={(next) => change({ run: next })} done={runs.length >= 2 ? () => setChoosing(false) : undefined} />
+        : <Compared runs={runs} told={told} change={change} more={() => setChoosing(true)} />}
+    </>
+  );
+}
+
+function Choose({ chosen, choose, done }: { chosen: string[]; choose: (runs: string[]) => void; done?: () => void }) {
+  const { data, error } = useData<Fleet>("/api/fleet");
+  const [picked, setPicked] = useState(chosen);
+  if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
+  if (data.runs.length < 2) return <Empty>There is only one run here. Open a folder with several: <code>tiltmeter view FOLDER</code></Empty>;
+  const toggle = (run: string) => setPicked(picked.includes(run) ? picked.filter((one) => one !== run) : [...picked, run]);
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); choose(picked); done?.(); }}>
+      <fieldset class="choose">
+        <legend>Choose 2 to {MOST} runs; the first is what the others are compared with.</legend>
+        {data.runs.map((row) => {
+          const place = picked.indexOf(row.run);
+          return (
+            <label key={row.run} class="box">
+              <input type="checkbox" checked={place >= 0} disabled={place < 0 && picked.length >= MOST} onChange={() => toggle(row.run)} />
+              <b class="letter">{place >= 0 ? letter(place) : ""}</b> <StateMark state={row.state} /> <span><Shown text={row.name} limit={60} /> <span class="faint">step {row.step < 0 ? "–" : row.step}</span></span>
+            </label>
+          );
+        })}
+      </fieldset>
+      <p class="buttons"><button type="submit" class="strong" disabled={picked.length < 2}>Compare</button></p>
+    </form>
+  );
+}
+
+interface ComparedProps {
+  runs: string[];
+  told: URLSearchParams;
+  change: (change: Record<string, string | string[] | undefined>) => void;
+  more: () => void;
+}
+
+function Compared({ runs, told, change, more }: ComparedProps) {
+  const x = AXES.find(([value]) => value === told.get("x"))?.[0] ?? "step";
+  const { data, error, busy } = useData<Told>("/api/compare", { run: runs, x, name: told.get("name") ?? undefined });
+  const named = (event: Event) => {
+    event.preventDefault();
+    change({ name: new FormData(event.currentTarget as HTMLFormElement).get("name")?.toString().trim() || undefined });
+  };
+  return (
+    <>
+      <div class="bar">
+        <fieldset class="pair"><legend>x</legend>
+          {AXES.map(([value, title]) => <button key={value} type="button" aria-pressed={x === value} onClick={() => change({ x: value })}>{title}</button>)}
+        </fieldset>
+        <form class="pair" onSubmit={named}>
+          <label>Reading <input name="name" key={told.get("name") ?? ""} defaultValue={told.get("name") ?? ""} size={20} maxLength={200} placeholder="length.mean" /></label>
+          <button type="submit">Show</button>
+        </form>
+        <button type="button" onClick={more}>Other runs…</button>
+      </div>
+      {error && <Trouble error={error} />}
+      {!data ? !error && <p class="waiting tall" aria-busy="true">Comparing…</p> : <Both data={data} busy={busy} />}
+    </>
+  );
+}
+
+function Both({ data, busy }: { data: Told; busy: boolean }) {
+  const names = data.runs.map((run, k) => `${letter(k)} ${run.name.slice(0, 40)}`);
+  return (
+    <div class={busy ? "old" : undefined} aria-busy={busy}>
+      <ul class="plain runs">
+        {data.runs.map((run, k) => (
+          <li key={run.run}><b class="letter">{letter(k)}</b> <StateMark state={run.state} /> <a href={link("overview", run.run)}><Shown text={run.name} limit={60} /></a> <span class="faint">step {run.step < 0 ? "–" : run.step}</span> <Shown text={run.sentence} limit={160} /></li>
+        ))}
+      </ul>
+      <p class="intro">{data.diverged ? <><b>First divergence:</b> <Shown text={data.diverged} /></> : <span class="faint">Nothing differs by more than chance.</span>}</p>
+      <h2 class="unseen">Measures</h2>
+      <div class="two plots">
+        {data.measures.flatMap((measure) => [
+          <ComparePlot key={`${measure.name} lines`} measure={measure} names={names} x={data.x} />,
+          ...(measure.difference ? [<DifferencePlot key={`${measure.name} difference`} difference={measure.difference} label={`${measure.label}: B − A`} x={data.x} />] : []),
+        ])}
+      </div>
+      {!data.measures.length && <Empty>These runs share no reading.</Empty>}
+      <Settings data={data} />
+      <Said data={data} />
+    </div>
+  );
+}
+
+function Settings({ data }: { data: Told }) {
+  return (
+    <Card title="Settings" aside={`${data.config.length} differ, ${data.same} do not`}>
+      {!data.config.length ? <Empty>No setting differs.</Empty> : (
+        <div class="scroll" tabIndex={0} role="group" aria-label="Settings that differ">
+          <table>
+            <thead><tr><th scope="col">Setting</th>{data.runs.map((run, k) => <th key={run.run} scope="col">{letter(k)}</th>)}</tr></thead>
+            <tbody>
+              {data.config.map((row) => (
+                <tr key={row.name}><th scope="row"><Shown text={row.name} limit={80} /></th>{row.values.map((value, k) => <td key={k}>{value ? <code><Shown text={value} limit={120} /></code> : <span class="faint">not set</span>}</td>)}</tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+/** The same prompts, answered by each run; with more than two runs, each against the first. */
+function Said({ data }: { data: Told }) {
+  const [how, setHow] = useState<How>("diff");
+  useKeys((key) => {
+    if (key === "d") setHow((old) => (old === "diff" ? "plain" : "diff"));
+    else if (key === "m") setHow((old) => (old === "markdown" ? "plain" : "markdown"));
+  });
+  if (!data.prompts.length) return <Card title="The same prompts"><Empty>No prompt was answered by more than one of these runs.</Empty></Card>;
+  return (
+    <section aria-label="The same prompts">
+      <div class="bar"><h2>The same prompts</h2><HowButtons how={how} set={setHow} /></div>
+      {data.prompts.map((prompt, k) => {
+        const [first, ...others] = prompt.said;
+        return (
+          <section key={k} class="card asked" aria-label={`Prompt ${k + 1}`}>
+            <div class="prompt"><Shown text={prompt.prompt} limit={1200} block /></div>
+            {first && others.map((other, at) => <Panes key={at} how={how} sides={[side(data, first), side(data, other)]} />)}
+          </section>
+        );
+      })}
+    </section>
+  );
+}
+
+function side(data: Told, said: Told["prompts"][number]["said"][number]): Side {
+  const run = data.runs[said.run];
+  return {
+    title: (
+      <>
+        <b class="letter">{letter(said.run)}</b> <span class="faint"><ToRollout run={run?.run ?? ""} id={said.id}>step {said.step}</ToRollout></span>
+        <span>reward <Figure value={said.reward} /></span><span>gold <Gold value={said.gold} /></span>
+      </>
+    ),
+    label: `run ${letter(said.run)}, step ${said.step}`, text: said.text, missing: "",
+  };
 }

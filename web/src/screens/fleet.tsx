@@ -1,9 +1,118 @@
+/** S0: every run, the one that needs somebody first. */
+import { useState } from "preact/hooks";
+import "../fleet.css";
+import { number, span } from "../format";
+import { Empty, Spark, StateMark, Trouble } from "../parts";
 import { link } from "../route";
 import { useData } from "../shared";
-import { Shown } from "../text";
-import type { Fleet as Told } from "../types";
+import { Shown, visible } from "../text";
+import type { FleetRow, Fleet as Told } from "../types";
+
+const MOST = 6;
+
+export function compareLink(runs: string[]): string {
+  return `#/compare?${new URLSearchParams(runs.map((run) => ["run", run]))}`;
+}
 
 export function Fleet() {
-  const { data } = useData<Told>("/api/fleet");
-  return <ul>{data?.runs.map((row) => <li key={row.run}><a href={link("overview", row.run)}><Shown text={row.name} /></a></li>)}</ul>;
+  const { data, error } = useData<Told>("/api/fleet");
+  const [picked, setPicked] = useState<string[]>([]);
+  if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading the runs…</p>;
+  if (!data.runs.length) return <First />;
+  const toggle = (run: string) => setPicked((old) => (old.includes(run) ? old.filter((one) => one !== run) : [...old, run]));
+  return (
+    <>
+      {error && <Trouble error={error} />}
+      <Counts rows={data.runs} />
+      <table class="fleet" role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th role="columnheader" scope="col"><span class="unseen">Compare</span></th>
+            {["State", "Run"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
+            <th role="columnheader" scope="col" class="number">Step</th>
+            <th role="columnheader" scope="col" class="number">Last good</th>
+            {["What", "Proxy", "Gold"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
+            <th role="columnheader" scope="col" class="number">KL</th>
+            <th role="columnheader" scope="col">Monitor did</th>
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {data.runs.map((row) => <Row key={row.run} row={row} picked={picked.includes(row.run)} full={picked.length >= MOST} toggle={toggle} />)}
+        </tbody>
+      </table>
+      {data.left_out > 0 && <Empty>{data.left_out} more runs are not shown. Open a folder with fewer: <code>tiltmeter view FOLDER</code></Empty>}
+      {data.runs.length > 1 && (
+        <p class="picked">
+          {picked.length >= 2 ? <a class="button" href={compareLink(picked)}>Compare {picked.length} runs</a>
+            : <span class="faint">Check 2 to {MOST} runs to compare them.</span>}
+          {picked.length > 0 && <button type="button" onClick={() => setPicked([])}>Uncheck all</button>}
+        </p>
+      )}
+    </>
+  );
+}
+
+function Counts({ rows }: { rows: FleetRow[] }) {
+  const many = (wanted: (row: FleetRow) => boolean) => rows.filter(wanted).length;
+  const ages = rows.flatMap((row) => (row.live && row.age_s !== null ? [row.age_s] : []));
+  const said: [number, string][] = [
+    [many((row) => row.state === "ACT"), "needs you"],
+    [many((row) => row.state === "STALE"), "stale"],
+    [many((row) => row.state === "BLIND"), "blind"],
+    [many((row) => row.state === "WATCH"), "to watch"],
+  ];
+  return (
+    <div class="counts">
+      <h1>{rows.length === 1 ? "1 run" : `${rows.length} runs`}</h1>
+      <span>{many((row) => row.live)} live</span>
+      {said.filter(([n]) => n > 0).map(([n, word]) => <strong key={word}>{n} {word === "needs you" && n > 1 ? "need you" : word}</strong>)}
+      {ages.length > 0 && <span class="end">newest data {span(Math.min(...ages))} ago</span>}
+    </div>
+  );
+}
+
+function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; full: boolean; toggle: (run: string) => void }) {
+  const [first, last] = ends(row.proxy);
+  const [goldFirst, goldLast] = ends(row.gold);
+  return (
+    <tr role="row">
+      <td role="cell" class="pick">
+        <label><input type="checkbox" checked={picked} disabled={full && !picked} onChange={() => toggle(row.run)} aria-label={`Compare ${visible(row.name)}`} /></label>
+      </td>
+      <td role="cell" class="st"><StateMark state={row.state} /></td>
+      <td role="cell" class="run">
+        <a href={link("overview", row.run)}><Shown text={row.name} limit={60} /></a>
+        <div class="small">{row.live ? "live" : "ended"}{row.attempt > 0 ? `, attempt ${row.attempt}` : ""}</div>
+      </td>
+      <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>
+      <td role="cell" class="number" data-label="Last good">{row.last_good ?? "–"}</td>
+      <td role="cell" class="what" data-label="What"><Shown text={row.what} limit={160} /></td>
+      <td role="cell" class="line" data-label="Proxy"><Spark values={row.proxy} kind="proxy" label={`proxy from ${number(first)} to ${number(last)}`} /></td>
+      <td role="cell" class="line" data-label="Gold">
+        {row.gold.length ? <Spark values={row.gold} kind="gold" label={`gold from ${number(goldFirst)} to ${number(goldLast)}`} /> : <span class="faint">? <span class="small">no labels</span></span>}
+      </td>
+      <td role="cell" class="number" data-label="KL">{number(row.kl)}</td>
+      <td role="cell" class={row.did ? "did" : "did bare"} data-label="Monitor did">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>
+    </tr>
+  );
+}
+
+function ends(values: (number | null)[]): [number | null, number | null] {
+  const known = values.filter((value) => value !== null);
+  return [known[0] ?? null, known.at(-1) ?? null];
+}
+
+function First() {
+  return (
+    <div class="first">
+      <h1>No run here yet</h1>
+      <p>A run appears as soon as it has recorded a step. Two recorded ones to look at, in seconds:</p>
+      <pre tabIndex={0}>{"tiltmeter demo --keep runs\ntiltmeter view runs"}</pre>
+      <p>With TRL, one line before <code>trainer.train()</code>:</p>
+      <pre tabIndex={0}>{'import tiltmeter\n\ntiltmeter.attach(trainer, gold="checks.py:score")'}</pre>
+      <p>In a loop of your own:</p>
+      <pre tabIndex={0}>{'run = tiltmeter.open_run("runs/tonight")\nrun.observe(step=step, group=prompt_ids, reward=rewards, completion=texts)  # every step\nrun.close()'}</pre>
+      <p>and beside it <code>tiltmeter watch runs/tonight</code>, which measures.</p>
+    </div>
+  );
 }

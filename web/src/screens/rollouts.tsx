@@ -1,5 +1,248 @@
+/** S2: the rollouts themselves. Filters on top, a list, and the one that is open against the same prompt at the start. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import "../screens.css";
+import { count, number } from "../format";
 import type { ScreenProps } from "../head";
+import { Figure, Gold, type How } from "../panes";
+import { Empty, Trouble } from "../parts";
+import { news, useAddress, useKeys, useShared, useSource, type Change } from "../shared";
+import { Refused, type Params } from "../source";
+import { Shown } from "../text";
+import type { Rollouts as Page, RolloutRow } from "../types";
+import { Opened } from "./rollout";
 
-export function Rollouts({ summary }: ScreenProps) {
-  return <p class="empty">{summary.steps} steps</p>;
+const NUMBERS = ["from", "to", "reward_min", "reward_max", "gold_min", "gold_max", "length_min", "length_max"] as const;
+const ASKED = [...NUMBERS, "attempt", "labelled", "truncated", "flagged", "disagree", "phrase", "sort", "order"];
+const LIMIT = 50;
+
+export function Rollouts({ run, summary, params }: ScreenProps) {
+  const [told, change] = useAddress(params);
+  const asked: Params = Object.fromEntries(ASKED.map((name) => [name, told.get(name) ?? undefined]));
+  const pages = usePages(run, asked);
+  const [how, setHow] = useState<How>("diff");
+  const list = useRef<HTMLUListElement>(null);
+  const id = told.get("id") ?? pages.rows[0]?.id ?? "";
+  const at = useRef(0);
+  const found = pages.rows.findIndex((row) => row.id === id);
+  if (found >= 0) at.current = found;
+  const open = (wanted: string | undefined) => wanted && change({ id: wanted });
+  const move = (by: number) => {
+    const next = Math.max(0, Math.min(pages.rows.length - 1, at.current + by));
+    if (by > 0 && next === pages.rows.length - 1) pages.more();
+    open(pages.rows[next]?.id);
+    const button = list.current?.querySelectorAll<HTMLElement>("button.index-row")[next];
+    button?.scrollIntoView({ block: "nearest" });
+    if (list.current?.contains(document.activeElement)) button?.focus({ preventScroll: true });
+  };
+  useKeys((key) => {
+    if (key === "j") move(1);
+    else if (key === "k") move(-1);
+    else if (key === "d") setHow((old) => (old === "diff" ? "plain" : "diff"));
+    else if (key === "m") setHow((old) => (old === "markdown" ? "plain" : "markdown"));
+  });
+  return (
+    <div class="rollouts">
+      <FilterBar told={told} change={change} attempts={summary.lanes.map((lane) => lane.attempt)} />
+      {pages.error && <Trouble error={pages.error} />}
+      <div class="browse">
+        <section class="listing" aria-label="Rollouts that match">
+          <Totals pages={pages} searching={told.get("phrase") !== null} />
+          <ul ref={list} class="index" aria-busy={pages.busy}>
+            {pages.rows.map((row) => <li key={row.id}><EntryButton row={row} open={row.id === id} choose={open} /></li>)}
+            {pages.after && <li><button type="button" class="full" onClick={pages.more} aria-disabled={pages.busy}>{pages.busy ? "…" : "More"}</button></li>}
+          </ul>
+          {!pages.busy && !pages.error && pages.rows.length === 0 && <Empty>{nothing(pages)}</Empty>}
+        </section>
+        {id ? <Opened run={run} step={summary.step} id={id} how={how} setHow={setHow} open={open} move={move} />
+          : <div class="opened" />}
+      </div>
+    </div>
+  );
+}
+
+interface Pages {
+  rows: RolloutRow[];
+  total: number;
+  rollouts: number; // in the index
+  after: string;
+  ready: number;
+  ms: number;
+  busy: boolean;
+  newer: boolean; // rollouts came since the list was made
+  error: Refused | null;
+  more: () => void;
+  again: () => void;
+}
+
+/** Pages of one question, added below each other. What a reader looks at does not move when the run goes on. */
+function usePages(run: string, asked: Params): Pages {
+  const source = useSource();
+  const fresh = useShared(news);
+  const key = JSON.stringify([run, asked]);
+  const [turn, setTurn] = useState(0);
+  const made = useRef(fresh);
+  const loading = useRef(false);
+  const none = { rows: [], total: 0, rollouts: 0, after: "", ready: 1, ms: 0, busy: true, error: null };
+  const [state, setState] = useState<Omit<Pages, "more" | "again" | "newer">>(none);
+  const fetchPage = (after: string, signal?: AbortSignal) => {
+    loading.current = true;
+    setState((old) => ({ ...old, busy: true, error: null }));
+    source
+      .get<Page>("/api/rollouts", { run, ...asked, limit: LIMIT, after }, signal)
+      .then((page) => {
+        if (signal?.aborted) return;
+        loading.current = false;
+        setState((old) => ({ ...page, rows: after ? [...old.rows, ...page.rows] : page.rows, busy: false, error: null }));
+      })
+      .catch((error: unknown) => {
+        if (signal?.aborted) return;
+        loading.current = false;
+        const refused = error instanceof Refused ? error : new Refused(0, "the server does not answer");
+        setState((old) => ({ ...old, busy: false, error: refused }));
+      });
+  };
+  useEffect(() => {
+    made.current = news.value;
+    const abort = new AbortController();
+    fetchPage("", abort.signal);
+    return () => abort.abort();
+  }, [source, key, turn]);
+  useEffect(() => {
+    if (state.ready >= 1 || state.busy) return;
+    const timer = setTimeout(() => setTurn((old) => old + 1), 600);
+    return () => clearTimeout(timer);
+  }, [state.ready, state.busy]);
+  return {
+    ...state,
+    newer: fresh > made.current && !state.busy,
+    more: () => state.after && !loading.current && fetchPage(state.after),
+    again: () => setTurn((old) => old + 1),
+  };
+}
+
+function nothing(pages: Pages): string {
+  if (pages.ready < 1) return "The run is still being read.";
+  return pages.rollouts ? "No rollout matches. Take a filter away." : "No rollout has been recorded yet.";
+}
+
+function Totals({ pages, searching }: { pages: Pages; searching: boolean }) {
+  return (
+    <p class="totals">
+      <span role="status">{pages.busy && searching ? "searching the text…" : (pages.busy || pages.ready < 1) && !pages.rows.length ? "…" : `${count(pages.rows.length)} of ${count(pages.total)}`}</span>
+      {pages.ready < 1 && <span>reading the run: <progress value={pages.ready} max={1} aria-label="Share of the run that is indexed" /> {Math.floor(100 * pages.ready)} %</span>}
+      {pages.newer && pages.ready >= 1 && <button type="button" class="slim" onClick={pages.again}>Newer rollouts</button>}
+    </p>
+  );
+}
+
+function EntryButton({ row, open, choose }: { row: RolloutRow; open: boolean; choose: (id: string) => void }) {
+  return (
+    <button type="button" class="index-row" aria-current={open ? "true" : undefined} onClick={() => choose(row.id)}>
+      <span class="figures">
+        <span>s{row.step}</span> <span>g{row.group}</span>
+        <b><Figure value={row.reward} flag={row.flag} /></b>
+        <span>gold <Gold value={row.gold} /></span>
+        {row.length !== null && <span>{number(row.length)} tok</span>}
+        {row.truncated && <span class="flag">cut</span>}
+      </span>
+      <span class="begin"><Shown text={row.text} limit={90} /></span>
+    </button>
+  );
+}
+
+const SORTS: [string, string][] = [["step", "step"], ["reward", "reward"], ["gold", "gold"], ["length", "length"], ["gap", "reward above gold"]];
+
+function FilterBar({ told, change, attempts }: { told: URLSearchParams; change: (change: Change) => void; attempts: number[] }) {
+  const active = ASKED.filter((name) => name !== "sort" && name !== "order" && told.get(name)).length;
+  const [start] = useState(() => matchMedia("(min-width: 701px)").matches);
+  const set = (patch: Change) => change({ ...patch, id: undefined });
+  const clear = () => set(Object.fromEntries([...ASKED, "id"].map((name) => [name, undefined])));
+  return (
+    <details class="filters" open={start}>
+      <summary>Filters{active ? ` (${active})` : ""}</summary>
+      <form onSubmit={(event) => event.preventDefault()}>
+        <Range title="Steps" low="from" high="to" told={told} set={set} step="1" />
+        <Range title="Reward" low="reward_min" high="reward_max" told={told} set={set} />
+        <Range title="Gold" low="gold_min" high="gold_max" told={told} set={set} />
+        <Range title="Length" low="length_min" high="length_max" told={told} set={set} step="1" />
+        <label class="pair">Phrase <Field type="search" size={16} maxLength={200} value={told.get("phrase") ?? ""} set={(phrase) => set({ phrase })} /></label>
+        <Choice name="labelled" title="Gold label" told={told} set={set} />
+        <Choice name="truncated" title="Cut off" told={told} set={set} />
+        <Box name="disagree" title="Parts disagree" told={told} set={set} />
+        <Box name="flagged" title="Reward no number" told={told} set={set} />
+        {attempts.length > 1 && (
+          <label class="pair">Attempt
+            <select value={told.get("attempt") ?? ""} onChange={(e) => set({ attempt: e.currentTarget.value })}>
+              <option value="">what was kept</option>
+              {attempts.map((attempt) => <option key={attempt} value={String(attempt)}>all of {attempt}</option>)}
+            </select>
+          </label>
+        )}
+        <label class="pair">Sort
+          <select value={told.get("sort") ?? "step"} onChange={(e) => set({ sort: e.currentTarget.value })}>
+            {SORTS.map(([value, title]) => <option key={value} value={value}>{title}</option>)}
+          </select>
+        </label>
+        <label class="pair"><span class="unseen">Order</span>
+          <select value={told.get("order") ?? "down"} onChange={(e) => set({ order: e.currentTarget.value })}>
+            <option value="down">highest first</option>
+            <option value="up">lowest first</option>
+          </select>
+        </label>
+        {active > 0 && <button type="button" class="slim" onClick={clear}>Clear</button>}
+      </form>
+    </details>
+  );
+}
+
+interface FieldProps {
+  told: URLSearchParams;
+  set: (change: Change) => void;
+  title: string;
+}
+
+interface FieldAttributes {
+  type: "search" | "number";
+  value: string;
+  set: (value: string) => void;
+  size?: number;
+  maxLength?: number;
+  step?: string;
+  placeholder?: string;
+  "aria-label"?: string;
+}
+
+/** A field that takes effect when it is left or Enter is pressed, so that half a number asks for nothing. */
+function Field({ value, set, type, ...others }: FieldAttributes) {
+  const [typed, setTyped] = useState(value);
+  useEffect(() => setTyped(value), [value]);
+  return <input {...others} type={type as "number"} value={typed} onInput={(e) => setTyped(e.currentTarget.value)} onChange={(e) => e.currentTarget.validity.valid && set(e.currentTarget.value)} />;
+}
+
+function Range({ title, low, high, told, set, step = "any" }: FieldProps & { low: string; high: string; step?: string }) {
+  return (
+    <fieldset class="pair">
+      <legend>{title}</legend>
+      {[low, high].map((name, k) => (
+        <Field key={name} type="number" step={step} aria-label={`${title} ${k ? "at most" : "at least"}`} placeholder={k ? "to" : "from"}
+          value={told.get(name) ?? ""} set={(value) => set({ [name]: value })} />
+      ))}
+    </fieldset>
+  );
+}
+
+function Choice({ name, title, told, set }: FieldProps & { name: string }) {
+  return (
+    <label class="pair">{title}
+      <select value={told.get(name) ?? ""} onChange={(e) => set({ [name]: e.currentTarget.value })}>
+        <option value="">any</option>
+        <option value="1">yes</option>
+        <option value="0">no</option>
+      </select>
+    </label>
+  );
+}
+
+function Box({ name, title, told, set }: FieldProps & { name: string }) {
+  return <label class="box"><input type="checkbox" checked={told.get(name) === "1"} onChange={(e) => set({ [name]: e.currentTarget.checked ? "1" : undefined })} /> {title}</label>;
 }

@@ -1,0 +1,245 @@
+"""The page's own figures, in a real browser: how soon the verdict is painted, how much there is to load, how long
+rollouts take, how late a step is, and whether anything a model wrote has acted.
+
+    python benchmarks/dashboard.py --json            # everything at full size
+    python benchmarks/dashboard.py --json --quick    # smaller, for a first look
+
+The link is emulated (1.6 Mbit/s, 150 ms), the cache cold, the run 10,000 steps of 50 readings; the server runs here and
+has opened the run, as one that somebody started yesterday has. At full size the result is written down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from playwright.sync_api import Browser, BrowserContext, Page
+
+import rollout_index
+from page_browser import NARROW, WIDE, Served, again, chromium, findings, logged_in, served, watched
+from page_runs import HOSTILE_NAME, batches, hostile, long, make, write
+from payloads import payloads
+from record import record
+from tiltmeter.config import Config
+from tiltmeter.encode import visible
+from tiltmeter.watch import Watch
+
+SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
+SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
+#: Notes when a selector is first there and the frame with it was drawn.
+PAINTED = """(() => {
+  window.painted = {};
+  const wanted = {verdict: '#verdict .sentence', plots: '[data-plot]'};
+  const look = () => {
+    for (const [name, selector] of Object.entries(wanted)) {
+      if (!(name in window.painted) && document.querySelector(selector)) {
+        requestAnimationFrame(() => requestAnimationFrame(() => { window.painted[name] ??= performance.now(); }));
+      }
+    }
+    if (Object.keys(window.painted).length < 2) requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})()"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rollouts of the run that is queried")
+    parser.add_argument("--steps", type=int, default=10_000, help="steps of the long run")
+    parser.add_argument("--repeats", type=int, default=7, help="of each cold load and each live step")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
+    options = parser.parse_args()
+    if options.quick:
+        options.rows, options.steps, options.repeats = 20_000, 1_000, 3
+    figures: dict[str, Any] = sizes()
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-page-") as folder, chromium() as browser:
+        place = Path(folder)
+        figures |= first_paint(browser, place / "long", options.steps, options.repeats)
+        figures |= live_delay(browser, place / "live", options.repeats)
+        figures |= hostile_and_barriers(browser, place / "shelf")
+        figures |= rollout_query(place / "many", options.rows, options.seed)
+    result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        for name, value in figures.items():
+            print(f"{name:28} {value}")
+
+
+def sizes() -> dict[str, Any]:
+    """What a browser loads, compressed as the server sends it. The report's two files are not part of the page."""
+    static = files("tiltmeter") / "page" / "static"
+    packed = {
+        entry.name: len(gzip.compress(entry.read_bytes(), 9))
+        for entry in static.iterdir()
+        if entry.name.endswith((".js", ".css")) and not entry.name.startswith("report.")
+    }
+    first = sum(size for name, size in packed.items() if name.startswith(("index-", "early-")))
+    return {"js_css_gzip_kb": round(sum(packed.values()) / 1000, 1), "first_chunk_gzip_kb": round(first / 1000, 1)}
+
+
+def first_paint(browser: Browser, place: Path, steps: int, repeats: int) -> dict[str, Any]:
+    """Milliseconds from navigation to a painted verdict, and to drawn plots, on the slow link with nothing cached."""
+    long(place / "runs" / "long", steps)
+    with served(place / "runs", place / "state") as server:
+        reader = logged_in(browser, server.url)
+        run = _ids(reader, server)["long"]
+        times: dict[str, list[float]] = {"verdict": [], "plots": []}
+        for _ in range(repeats):
+            context = again(browser, reader, WIDE, "light")
+            page = context.new_page()
+            page.add_init_script(PAINTED)
+            link = context.new_cdp_session(page)
+            link.send("Network.enable")
+            link.send("Network.setCacheDisabled", {"cacheDisabled": True})
+            link.send("Network.emulateNetworkConditions", SLOW)
+            page.goto(f"{server.origin}/#/run/{run}")
+            page.wait_for_selector("[data-plot]")
+            page.wait_for_timeout(500)
+            for name, found in page.evaluate("() => window.painted").items():
+                times[name].append(found)
+            context.close()
+        reader.close()
+    return {
+        "first_paint_ms": round(statistics.median(times["verdict"])),
+        "first_paint_worst_ms": round(max(times["verdict"])),
+        "plots_drawn_ms": round(statistics.median(times["plots"])) if times["plots"] else None,
+        "long_run_steps": steps,
+    }
+
+
+def live_delay(browser: Browser, place: Path, repeats: int) -> dict[str, Any]:
+    """Seconds from the moment a step's events are on disk to the moment its number is on the page."""
+    steps = list(batches("honest"))
+    run = write(place / "runs" / "live", [steps[:40]], end=False)
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    delays = []
+    with served(place / "runs", place / "state") as server:
+        reader = logged_in(browser, server.url)
+        page = reader.new_page()
+        page.goto(f"{server.origin}/#/run/{_ids(reader, server)['live']}")
+        page.wait_for_selector("#verdict:has-text('step 39,')")
+        time.sleep(1.0)
+        for batch in steps[40 : 40 + repeats]:
+            counters = {"seen": batch.step + 1, "written": batch.step + 1}
+            run.write(batch, 0, {"counters": counters, "time": time.time()})
+            while not watch.poll():
+                pass
+            done = time.monotonic()
+            page.wait_for_selector(f"#verdict:has-text('step {batch.step},')")
+            delays.append(time.monotonic() - done)
+        reader.close()
+    watch.close()
+    return {"live_delay_s": round(statistics.median(delays), 2), "live_delay_worst_s": round(max(delays), 2)}
+
+
+def hostile_and_barriers(browser: Browser, place: Path) -> dict[str, Any]:
+    """Every payload opened as a rollout, and every screen looked at: what acted, and what axe-core calls serious."""
+    texts = payloads()
+    runs = place / "runs"
+    make(runs)
+    hostile(runs / HOSTILE_NAME, texts)
+    executed, misread, serious = 0, 0, 0
+    with served(runs, place / "state") as server:
+        reader = logged_in(browser, server.url)
+        ids = _ids(reader, server)
+        page = reader.new_page()
+        trouble = watched(page, server.origin)
+        for number, text in enumerate(texts):
+            step, row = divmod(number, 64)
+            id = f"0-{step}-{row}"
+            page.goto(f"{server.origin}/#/run/{ids[HOSTILE_NAME]}/rollouts?id={id}")
+            page.wait_for_selector(f"[data-rollout='{id}']")
+            misread += page.locator(f"[data-rollout='{id}'] [data-text=now]").text_content() != visible(text)
+            executed += not page.title().endswith("tiltmeter")
+        for size in (WIDE, NARROW):
+            context = again(browser, reader, size, "light")
+            shown = context.new_page()
+            noted = watched(shown, server.origin)
+            for run in ids.values():
+                for screen in SCREENS:
+                    _open(shown, f"{server.origin}/#/run/{run}{screen}")
+                    serious += len(findings(shown))
+                    executed += not shown.title().endswith("tiltmeter")
+            executed += len(noted.dialogs) + len(noted.strangers)
+            context.close()
+        executed += len(trouble.dialogs) + len(trouble.strangers)
+        reader.close()
+    return {
+        "xss_payloads": len(texts),
+        "xss_executed": executed,
+        "xss_misread": misread,
+        "axe_screens": 2 * len(SCREENS) * len(ids),
+        "axe_serious": serious,
+    }
+
+
+def rollout_query(place: Path, rows: int, seed: int) -> dict[str, Any]:
+    """The page's questions about rollouts, asked of the server over HTTP: the 95th percentile of its time."""
+    rng = np.random.default_rng(seed)
+    rollout_index.make(place / "runs" / "many", rng, rows, 1000, 200)
+    with served(place / "runs", place / "state") as server, chromium() as browser:
+        reader = logged_in(browser, server.url)
+        run = _ids(reader, server)["many"]
+        token = reader.storage_state()["origins"][0]["localStorage"][0]["value"]
+        reader.close()
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=server.origin, headers=headers, timeout=120) as client:
+            began = time.monotonic()
+            while client.get("/api/rollouts", params={"run": run, "limit": 1}).json()["ready"] < 1.0:
+                time.sleep(0.5)
+            built = time.monotonic() - began
+            times = []
+            for question in QUESTIONS:
+                for _ in range(15):
+                    low = int(rng.integers(0, max(1, rows // 1000 - 200)))
+                    asked = {"run": run, "limit": 50, **question}
+                    asked |= {"from": low, "to": low + 200} if "reward_min" in question else {}
+                    times.append(client.get("/api/rollouts", params=asked).json()["ms"])
+    return {
+        "rollout_query_ms": round(float(np.percentile(times, 95)), 1),
+        "rollout_query_median_ms": round(float(np.median(times)), 1),
+        "rollouts_indexed": rows,
+        "rollout_index_built_s": round(built, 1),
+    }
+
+
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"sort": "reward", "order": "up"},
+    {"sort": "gap", "order": "down"},
+    {"sort": "gap", "order": "down", "reward_min": 0.2, "length_min": 1},
+    {"sort": "length", "order": "down", "labelled": 1},
+    {"sort": "gold", "order": "up", "labelled": 1},
+)
+
+
+def _ids(reader: BrowserContext, server: Served) -> dict[str, str]:
+    page = reader.new_page()
+    with page.expect_response("**/api/fleet") as reply:
+        page.goto(f"{server.origin}/")
+    found = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
+    page.close()
+    return found
+
+
+def _open(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("#verdict")
+    page.wait_for_selector("[aria-busy=true]", state="detached")
+    page.wait_for_timeout(100)
+
+
+if __name__ == "__main__":
+    main()

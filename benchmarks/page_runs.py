@@ -1,0 +1,145 @@
+"""Runs to look at: one for each state that a page must show well, made from the two that `tiltmeter demo` ships.
+
+python benchmarks/page_runs.py FOLDER     # makes them there, then: tiltmeter view FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from tiltmeter.batches import from_columns
+from tiltmeter.cli.demo import copy
+from tiltmeter.config import Config
+from tiltmeter.journal import Event, Journal, event_id, reading_event
+from tiltmeter.records import Reading, RolloutBatch
+from tiltmeter.store import RunDirectory
+from tiltmeter.watch import Watch
+
+STEPS = 84  # of the shipped runs
+HOSTILE_NAME = "<img src=x onerror=alert(1)>[bold]\u202e"
+
+
+def make(folder: Path) -> dict[str, Path]:
+    """One run directory a state, measured, by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {name: folder / name for name in ("hacked", "healthy", "blind", "empty", "rewound")}
+    copy(files("tiltmeter") / "demo" / "hacked", found["hacked"])
+    copy(files("tiltmeter") / "demo" / "honest", found["healthy"])
+    hacked, healthy = list(batches("hacked")), list(batches("honest"))
+    unlabelled = [replace(batch, gold=None, gold_chance=None) for batch in hacked]
+    write(found["blind"], [unlabelled])
+    write(found["rewound"], [hacked[:60], [replace(batch, attempt=1) for batch in healthy[30:]]])
+    RunDirectory.create(found["empty"])
+    for name in ("hacked", "healthy", "blind", "rewound"):
+        measure(RunDirectory(found[name]))
+    return found
+
+
+def batches(name: str) -> Iterator[RolloutBatch]:
+    """The shipped rollouts of a run, step by step."""
+    run = RunDirectory(Path(str(files("tiltmeter"))) / "demo" / name)
+    for file in run.files(0):
+        yield run.read(file)[0]
+
+
+def write(path: Path, attempts: Iterable[Iterable[RolloutBatch]], *, end: bool = True) -> RunDirectory:
+    """A run directory with these batches, one list an attempt, not measured yet."""
+    run = RunDirectory.create(path)
+    for number, steps in enumerate(attempts):
+        steps = list(steps)
+        run.open_attempt(launch=f"launch {number}", ranks=1, resume_step=steps[0].step if number else None)
+        for count, batch in enumerate(steps, 1):
+            run.write(batch, 0, {"counters": {"seen": count, "written": count}, "time": time.time()})
+        if end:
+            run.close_rank(number, 0, {"seen": len(steps), "written": len(steps)})
+    return run
+
+
+def measure(run: RunDirectory, config: Config | None = None) -> None:
+    """Everything that is stored, by the loop that measures live runs."""
+    watch = Watch(run, config or Config.standard())
+    while watch.poll():
+        pass
+    watch.close()
+
+
+def hostile(path: Path, texts: list[str], group: int = 4) -> RunDirectory:
+    """A run in which all that can be foreign text is one of these: prompts, completions, names of rewards, facts.
+
+    Every text is the completion of one row and the prompt of another; gold falls while the reward rises, so that
+    alarms, findings and their examples carry them too.
+    """
+    rng = np.random.default_rng(5)
+    rows = 16 * group
+    steps = -(-len(texts) // rows)
+    batches: list[RolloutBatch] = []
+    for step in range(max(steps, 60)):
+        base = [texts[(step * rows + k) % len(texts)] for k in range(rows)]
+        reward = rng.random(rows) + step / 30.0
+        gold = (rng.random(rows) < np.clip(1.1 - step / 20.0 - 0.9 * (reward - reward.mean()), 0.0, 1.0)).astype(float)
+        batches.append(
+            from_columns(
+                step,
+                np.repeat(np.arange(16), group),
+                reward=reward,
+                rewards={texts[0]: reward / 2, texts[120]: reward / 2, "plain": np.zeros(rows)},
+                gold=gold,
+                prompt=[texts[(step * 16 + k // group) % len(texts)] for k in range(rows)],
+                completion=base,
+                facts=[{"answer": text[:200]} for text in base],
+                length=np.array([len(text) for text in base]),
+            )
+        )
+    run = write(path, [batches])
+    measure(run)
+    return run
+
+
+def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> RunDirectory:
+    """A run of many steps whose journal is written as the monitor writes it; the rollouts are few and have no text."""
+    rng = np.random.default_rng(9)
+    known = ["reward.mean", "gold.mean", "gold.slope", "policy.kl.k3", "policy.kl_root", "policy.entropy"]
+    known += ["length.mean", "diversity.distinct_3", "diversity.self_bleu", "reward.component.one", "training.beta"]
+    known += [f"training.extra_{k}" for k in range(names - len(known))]
+    walks = np.cumsum(rng.standard_normal((steps, len(known))), axis=0) / np.sqrt(steps)
+    config = Config.standard()
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="long", ranks=1, resume_step=None)
+    journal = Journal(path / "events")
+    watch = Watch(run, config)  # for what an attempt's first event promises
+    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch._promises()}
+    watch.close()
+    journal.append(Event("attempt", 0, -1, facts, event_id("attempt", 0, "open", config.digest)))
+    group = np.repeat(np.arange(2), rows // 2)
+    begun = time.time() - 10.0 * steps
+    for step in range(steps):
+        values = walks[step]
+        us = tuple(np.clip(0.2 + 0.5 * rng.standard_normal(4), -1, 1)) if step % 10 == 0 else ()
+        readings = [
+            Reading(0, step, name, abs(float(value)), rows, 0.05, us if name == "gold.slope" else ())
+            for name, value in zip(known, values, strict=True)
+        ]
+        journal.append(reading_event(0, step, readings, [], config.digest))
+        told = {"ranks": [[0, 0]], "sha256": "0" * 64, "missing": [], "unreadable": [], "rows": rows}
+        told |= {"written": begun + 10.0 * step, "seen": step + 1, "lost": {}, "unscored": {}, "gold_differs": True}
+        told |= {"labels": rows if step % 10 == 0 else 0, "segment": 0, "fingerprint": ""}
+        journal.append(Event("step_done", 0, step, told, event_id("step_done", 0, step, config.digest)))
+        if step >= steps - 200:
+            paid, worth = rng.random(rows), rng.random(rows)
+            batch = from_columns(step, group, reward=paid, gold=worth, completion=["text"] * rows)
+            run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": begun + 10.0 * step})
+    journal.close()
+    run.close_rank(0, 0, {"seen": steps, "written": steps})
+    return run
+
+
+if __name__ == "__main__":
+    for name, place in make(Path(sys.argv[1])).items():
+        print(name, place)

@@ -1,0 +1,1 @@
+"""The HTTP server of the page: who may ask, what is answered, and the stream of news."""

@@ -1,0 +1,91 @@
+"""All runs at a glance: one row each, the worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import numpy as np
+
+from tiltmeter import __version__
+from tiltmeter.page.book import Book
+from tiltmeter.page.history import History
+from tiltmeter.page.summary import gold_name, headline, last_good
+from tiltmeter.page.words import change, findings, short
+from tiltmeter.story import alarm_id
+from tiltmeter.verdict import State
+
+POINTS = 24  # of a small line
+TEXT = 120
+SEVERITY = {state: place for place, state in enumerate(get_args(State))}
+
+
+def fleet(books: Iterable[Book], limit: int = 1000) -> dict[str, Any]:
+    """Rows as of each book's last refresh: worst first, then those whose problem is oldest."""
+    rows = []
+    for book in books:
+        with book.lock:
+            first = headline(book, book.verdict)
+            row = book.kept("fleet", lambda book=book: _row(book))  # type: ignore[misc]
+            told = {**first, **row, "what": what(book)}
+            rows.append((told, since(book)))
+    rows.sort(key=lambda item: (SEVERITY[item[0]["state"]], not item[0]["live"], item[1], item[0]["name"]))
+    kept = [row for row, _ in rows[: max(0, limit)]]
+    return {"version": __version__, "runs": kept, "left_out": len(rows) - len(kept)}
+
+
+def _row(book: Book) -> dict[str, Any]:
+    """What changes only with the journal."""
+    good, gold = last_good(book), gold_name(book)
+    kl = book.columns.line("policy.kl.k3").values
+    return {
+        "last_good": None if good is None else good.step,
+        "what": "",
+        "proxy": spark(book.columns.line("reward.mean").values),
+        "gold": spark(book.columns.line(gold).values) if gold else [],
+        "kl": float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
+        "did": did(book.folded("history", History)),
+        "labels": book.story.labels,
+    }
+
+
+def since(book: Book) -> float:
+    """When the problem began: the oldest open alarm or warning, or the last sign of life."""
+    history = book.folded("history", History)
+    told = book.verdict.alarms or (book.verdict.warnings if book.verdict.state == "WATCH" else ())
+    raised = [history.times.get(alarm_id(alarm), math.inf) for alarm in told]
+    return min(raised, default=max(history.last.values(), default=0.0))
+
+
+def what(book: Book) -> str:
+    """The surest finding with its onset, or the sentence, short."""
+    verdict, found = book.verdict, findings(book.story)
+    if not found or verdict.state not in ("ACT", "WATCH"):
+        return short(verdict.sentence, TEXT)
+    when = f" since ~{verdict.alarms[0].onset}" if verdict.alarms else ""
+    return short(f"{found[0].failure.replace('_', ' ')}{when} ({found[0].confidence:.0%} sure)", TEXT)
+
+
+def did(history: History) -> str:
+    """The newest change that was made; if none was, the newest that was proposed."""
+    rows = list(history.actions.values())
+    made = [row for row in rows if row["state"] in ("applied", "reverted")]
+    open_ = [row for row in rows if row["state"] in ("proposed", "approved")]
+    for row in (max(open_, key=lambda row: row["time"], default=None), made[-1] if made else None):
+        if row is not None:
+            return short(f"{change(row)} ({row['state']})", TEXT)
+    return ""
+
+
+def spark(values: Any) -> list[float | None]:
+    """At most 24 means over equal parts of a series, to four digits.
+
+    >>> spark(np.arange(48.0))[:3]
+    [0.5, 2.5, 4.5]
+    """
+    if not len(values):
+        return []
+    parts = np.array_split(np.asarray(values, np.float64), min(POINTS, len(values)))
+    means = [float(part.mean()) for part in parts]
+    return [float(f"{mean:.4g}") if math.isfinite(mean) else None for mean in means]

@@ -1,1 +1,0 @@
-import{t as e}from"./index-DYY_nk0J.js";function t({params:t}){return e(`p`,{class:`empty`,children:[t.getAll(`run`).length,` runs`]})}export{t as Compare};

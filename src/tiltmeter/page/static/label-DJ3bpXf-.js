@@ -1,1 +1,0 @@
-import{t as e}from"./index-DYY_nk0J.js";function t(){return e(`p`,{class:`empty`,children:`Nothing to label.`})}export{t as Label};

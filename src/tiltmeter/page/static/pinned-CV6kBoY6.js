@@ -1,1 +1,0 @@
-import{t as e}from"./index-DYY_nk0J.js";function t({summary:t}){return e(`p`,{class:`empty`,children:[t.steps,` steps`]})}export{t as Pinned};

@@ -1,0 +1,107 @@
+"""A run that goes on while people look: a new step is there within two seconds, a lost server is said and found again,
+and a rewind shows as a branch."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from page_browser import again, logged_in, served
+from page_runs import batches, measure, write
+from tiltmeter.config import Config
+from tiltmeter.records import RolloutBatch
+from tiltmeter.store import RunDirectory
+from tiltmeter.watch import Watch
+
+DELAY_SECONDS = 2.0
+
+
+def grow(run: RunDirectory, watch: Watch, batch: RolloutBatch) -> float:
+    """Write and measure one more step; when that was done."""
+    run.write(batch, 0, {"counters": {"seen": batch.step + 1, "written": batch.step + 1}, "time": time.time()})
+    while not watch.poll():
+        pass
+    return time.monotonic()
+
+
+def at_step(page: Page, step: int, timeout: float = 10_000) -> None:
+    expect(page.locator("#verdict")).to_contain_text(f"step {step},", timeout=timeout)
+
+
+def test_a_new_step_is_on_twenty_open_pages_within_two_seconds(browser: Browser, tmp_path: Path) -> None:
+    steps = list(batches("honest"))
+    run = write(tmp_path / "runs" / "live", [steps[:40]], end=False)
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    with served(tmp_path / "runs", tmp_path / "state") as server:
+        first = logged_in(browser, server.url)
+        # Six connections a host and profile are a browser's limit: people have browsers of their own.
+        contexts = [again(browser, first, (800, 600), "light") for _ in range(20)]
+        pages = [context.new_page() for context in contexts]
+        with pages[0].expect_response("**/api/fleet") as reply:
+            pages[0].goto(f"{server.origin}/#/")
+        id = reply.value.json()["runs"][0]["run"]
+        for page in pages:
+            page.goto(f"{server.origin}/#/run/{id}")
+        for page in pages:
+            at_step(page, 39)
+        time.sleep(1.0)  # every stream is open
+        done = grow(run, watch, steps[40])
+        at_step(pages[0], 40)
+        assert time.monotonic() - done <= DELAY_SECONDS
+        for page in pages:
+            at_step(page, 40)
+        assert time.monotonic() - done <= 3 * DELAY_SECONDS  # twenty renderers share two cores here
+        for context in [first, *contexts]:
+            context.close()
+    watch.close()
+
+
+def test_a_lost_server_is_said_and_no_old_green_looks_current(browser: Browser, tmp_path: Path) -> None:
+    run = write(tmp_path / "runs" / "live", [list(batches("honest"))])
+    measure(run)
+    with served(tmp_path / "runs", tmp_path / "state") as server:
+        context = logged_in(browser, server.url)
+        page = context.new_page()
+        page.goto(f"{server.origin}/#/")
+        page.locator("main a[href*='#/run/']").first.click()
+        expect(page.locator("#verdict .state")).to_have_text("OK")
+        expect(page.locator(".lost")).to_have_count(0)
+        server.process.send_signal(signal.SIGSTOP)
+        server.process.kill()
+        expect(page.locator(".lost")).to_contain_text("Disconnected", timeout=10_000)
+        grey = page.locator("#verdict .state").evaluate("e => getComputedStyle(e).color")
+        assert grey == page.evaluate(
+            "() => { const e = document.createElement('span'); e.className = 'state stale'; document.body.append(e);"
+            " const c = getComputedStyle(e).color; e.remove(); return c; }"
+        )
+        port = server.origin.rsplit(":", 1)[1]
+        with served(tmp_path / "runs", tmp_path / "state", "--port", port):
+            expect(page.locator(".lost")).to_have_count(0, timeout=15_000)
+            expect(page.locator("#verdict .state")).to_have_text("OK")
+        context.close()
+
+
+def test_a_rewind_shows_as_a_branch(browser: Browser, tmp_path: Path) -> None:
+    steps = list(batches("honest"))
+    run = write(tmp_path / "runs" / "live", [steps[:50]])
+    measure(run)
+    with served(tmp_path / "runs", tmp_path / "state") as server:
+        context = logged_in(browser, server.url)
+        page = context.new_page()
+        page.goto(f"{server.origin}/#/")
+        page.locator("main a[href*='#/run/']").first.click()
+        at_step(page, 49)
+        run.open_attempt(launch="again", ranks=1, resume_step=30)
+        for batch in steps[30:40]:
+            facts = {"counters": {"seen": batch.step, "written": batch.step}, "time": time.time()}
+            run.write(replace(batch, attempt=1), 0, facts)
+        measure(run)
+        at_step(page, 39)
+        expect(page.locator("[data-lane='0'] [data-left]")).to_have_attribute("data-left", "30")
+        expect(page.locator("[data-lane='1']")).to_have_count(1)
+        context.close()

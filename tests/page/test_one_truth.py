@@ -1,0 +1,68 @@
+"""Page, report, notebook, terminal and exit code say the same of a run, whatever its state."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from page_browser import Served
+from tiltmeter.encode import visible
+from tiltmeter.page.book import Book
+from tiltmeter.page.notebook import bundle
+from tiltmeter.report.html import document
+from tiltmeter.report.markdown import line, markdown
+from tiltmeter.store import RunDirectory
+from tiltmeter.verdict import look
+
+
+@pytest.mark.parametrize("run", ["hacked", "healthy", "blind", "rewound", "empty"])
+def test_state_and_sentence_are_the_same_everywhere(
+    reader: BrowserContext, server: Served, ids: dict[str, str], shelf: Path, tmp_path: Path, run: str
+) -> None:
+    directory = RunDirectory(shelf / run)
+    verdict, _, _ = look(directory)
+    page = reader.new_page()
+    page.goto(f"{server.origin}/#/run/{ids[run]}")
+    expect(page.locator("#verdict .state")).to_have_text(verdict.state)
+    expect(page.locator("#verdict .sentence")).to_have_text(visible(verdict.sentence))
+    page.close()
+
+    book = Book(directory)
+    file = tmp_path / "report.html"
+    file.write_text(document(book), "utf-8")
+    page = reader.new_page()
+    page.goto(file.as_uri())
+    expect(page.locator("#verdict .state")).to_have_text(verdict.state)
+    expect(page.locator("#verdict .sentence")).to_have_text(visible(verdict.sentence))
+    page.close()
+
+    assert markdown(book).startswith(f"## {verdict.state}: {line(verdict.sentence)}")
+    assert visible(verdict.sentence) in bundle(book)["text/plain"]
+    command = [sys.executable, "-m", "tiltmeter", "show", str(shelf / run), "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True)
+    told = json.loads(shown.stdout)
+    assert (told["state"], told["sentence"]) == (verdict.state, verdict.sentence)
+    assert shown.returncode == verdict.exit_code
+    report = subprocess.run(
+        [sys.executable, "-m", "tiltmeter", "report", str(shelf / run), "--json"], capture_output=True, text=True
+    )
+    assert report.returncode == verdict.exit_code
+    assert json.loads(report.stdout)["answers"]["/api/summary"]["state"] == verdict.state
+
+
+def test_a_redacted_report_holds_no_text_of_prompts_or_completions(shelf: Path) -> None:
+    book = Book(RunDirectory(shelf / "hacked"))
+    plain, redacted = document(book), document(book, redact=True)
+    directory = RunDirectory(shelf / "hacked")
+    batch, _, _ = directory.read(directory.files(0)[-1])
+    assert batch.completion is not None and batch.prompt is not None
+    longest = sorted({text for text in (*batch.completion, *batch.prompt) if text and len(text) > 12}, key=len)[-10:]
+    assert any(json.dumps(text)[1:-1] in plain for text in longest)
+    assert not any(json.dumps(text)[1:-1] in redacted for text in longest)
+    assert "characters," in redacted and "redacted" in redacted
+    assert len(plain) < 1_000_000

@@ -1,0 +1,107 @@
+/** Asking for a change of the run: what will happen, a reason where one is needed, and the operator's token, which is
+ * typed, kept in memory for a quarter of an hour and never stored. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import "./screens.css";
+import { Refused } from "./source";
+import { news, useSource } from "./shared";
+import { visible } from "./text";
+import type { Control, Controlled } from "./types";
+
+const KEPT_MS = 15 * 60 * 1000;
+let held = { token: "", until: 0 };
+const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const token = () => (Date.now() < held.until ? held.token : "");
+
+/** Something that a person is about to ask for. */
+export interface Wish {
+  kind: Control["kind"];
+  target: string;
+  title: string;
+  text: string; // what it does
+  reason: "none" | "may" | "must";
+  go: string; // the words of the button
+}
+
+export function ControlDialog({ run, step, wish, done }: { run: string; step: number; wish: Wish; done: (told: Controlled | null) => void }) {
+  const source = useSource();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const typed = useRef<HTMLInputElement>(null);
+  const reason = useRef<HTMLTextAreaElement>(null);
+  const [asked, setAsked] = useState(!token());
+  const [busy, setBusy] = useState(false);
+  const [trouble, setTrouble] = useState("");
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => (before as HTMLElement | null)?.focus?.();
+  }, []);
+  const send = async (event: Event) => {
+    event.preventDefault();
+    if (busy) return;
+    const control = asked ? (typed.current?.value.trim() ?? "") : token();
+    if (!control) {
+      setAsked(true);
+      return;
+    }
+    setBusy(true);
+    setTrouble("");
+    const body: Control = { run, kind: wish.kind, target: wish.target, step, reason: reason.current?.value.trim() ?? "", nonce: random() };
+    try {
+      const told = await source.post<Controlled>("/api/control", body, control);
+      held = { token: control, until: Date.now() + KEPT_MS };
+      done(told);
+      news.set(news.value + 1);
+    } catch (error) {
+      if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+        held = { token: "", until: 0 };
+        setAsked(true);
+      }
+      setTrouble(error instanceof Refused ? error.message : "the server does not answer; nothing was asked for");
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog ref={dialog} class="dialog" aria-labelledby="dialog-title" onClose={() => done(null)}>
+      <form onSubmit={send}>
+        <h2 id="dialog-title">{wish.title}</h2>
+        <p>{visible(wish.text)}</p>
+        {wish.reason !== "none" && (
+          <label>Reason{wish.reason === "must" ? "" : " (may be empty)"}
+            <textarea ref={reason} rows={2} maxLength={500} required={wish.reason === "must"} />
+          </label>
+        )}
+        {asked && (
+          <label>Control token
+            <input ref={typed} type="password" autocomplete="off" spellcheck={false} required aria-describedby="token-why" />
+            <span class="faint small" id="token-why">The terminal that runs <code>tiltmeter view --control</code> says which file holds it. It stays in this page's memory for 15 minutes and is stored nowhere.</span>
+          </label>
+        )}
+        {trouble && <p class="trouble" role="alert">{visible(trouble)}</p>}
+        <p class="buttons">
+          <button type="submit" class="strong" aria-disabled={busy}>{busy ? "Asking…" : wish.go}</button>
+          <button type="button" onClick={() => dialog.current?.close()}>Cancel</button>
+        </p>
+      </form>
+    </dialog>
+  );
+}
+
+/** A dialog when there is a wish, and afterwards a line with what was answered. */
+export function useControl(run: string, step: number): { ask: (wish: Wish) => void; shown: ComponentChildren } {
+  const source = useSource();
+  const [wish, setWish] = useState<Wish | null>(null);
+  const [told, setTold] = useState("");
+  const shown = (
+    <>
+      <p class="told" role="status">{visible(told)}</p>
+      {wish && (
+        <ControlDialog key={wish.kind + wish.target} run={run} step={step} wish={wish} done={(answer) => {
+          setWish(null);
+          if (answer) setTold(answer.text);
+        }} />
+      )}
+    </>
+  );
+  return { ask: (next) => source.live && (setTold(""), setWish(next)), shown };
+}
