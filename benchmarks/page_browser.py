@@ -65,6 +65,8 @@ def served(runs: Path, state: Path, *options: str) -> Iterator[Served]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 @contextmanager
@@ -150,7 +152,8 @@ CLIPPED = """() => [...document.querySelectorAll('body *')].filter(e => {
   const style = getComputedStyle(e);
   const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
   const hides = ['hidden', 'clip'].includes(style.overflowX) && style.textOverflow !== 'ellipsis';
-  return own && hides && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0;
+  const seen = e.clientWidth > 1 && !e.closest('.unseen');  // text for those who hear a page is cut off on purpose
+  return own && hides && seen && e.scrollWidth > e.clientWidth + 1;
 }).map(e => e.outerHTML.slice(0, 150))"""
 #: Text that other text lies on, by the boxes of its lines.
 OVERLAPS = """() => {
@@ -162,7 +165,19 @@ OVERLAPS = """() => {
     if (parent.closest('svg, canvas, .uplot, select, option, [aria-hidden=true], .skip')) continue;
     const range = document.createRange();
     range.selectNodeContents(node);
-    for (const r of range.getClientRects()) if (r.width > 2 && r.height > 2) boxes.push([r, node, parent]);
+    // Only what shows of a line: a box that is cut off at its ancestor's edge lies on nothing.
+    let cut = {left: -1e9, top: -1e9, right: 1e9, bottom: 1e9};
+    for (let up = parent; up && up !== document.body; up = up.parentElement) {
+      if (getComputedStyle(up).overflow === 'visible') continue;
+      const edge = up.getBoundingClientRect();
+      cut = {left: Math.max(cut.left, edge.left), top: Math.max(cut.top, edge.top),
+             right: Math.min(cut.right, edge.right), bottom: Math.min(cut.bottom, edge.bottom)};
+    }
+    for (const r of range.getClientRects()) {
+      const shown = {left: Math.max(r.left, cut.left), top: Math.max(r.top, cut.top),
+                     right: Math.min(r.right, cut.right), bottom: Math.min(r.bottom, cut.bottom)};
+      if (shown.right - shown.left > 2 && shown.bottom - shown.top > 2) boxes.push([shown, node, parent]);
+    }
   }
   const found = [];
   for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length && j < i + 60; j++) {

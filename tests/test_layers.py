@@ -12,8 +12,8 @@ SRC = Path(__file__).parent.parent / "src" / "tiltmeter"
 
 #: Each file or folder by layer; a folder's files may not import each other unless it is listed in TALKING.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("remembered",),
-    ("errors", "records", "stats", "ranks"),
+    ("remembered", "errors"),
+    ("records", "stats", "ranks"),
     ("facts",),
     ("batches", "fingerprint", "durable", "lineage", "encode"),
     ("seal", "columns", "journal", "baseline"),

@@ -25,6 +25,8 @@ export default defineConfig(({ mode }) => ({
           modulePreload: false,
           rolldownOptions: {
             input: "src/report.tsx",
+            // One script has no other files to find by its own address, and as no module it has no address.
+            transform: { define: { "import.meta": "{}" } },
             output: { format: "iife", entryFileNames: "report.js", assetFileNames: "report[extname]" },
           },
         }

@@ -146,7 +146,10 @@ def _add_numbers(arrays: dict[str, pa.Array], name: str, values: Any, codes: Fla
 
 
 def _numbers(table: pa.Table, name: str) -> tuple[Any, Flags]:
-    values = _numpy(pc.fill_null(table[name], float("nan"))).astype(np.float64)
+    array = _whole(table[name])
+    values = _values(array).astype(np.float64)
+    if array.null_count:
+        values[~_values(array.is_valid())] = np.nan
     codes = np.zeros(len(values), np.uint8)
     if f"{name}_flag" in table.column_names:
         words = table[f"{name}_flag"].to_pylist()
@@ -224,19 +227,41 @@ def _list_array(rows: Ragged, precision: str) -> pa.Array:
 
 
 def _ragged(column: pa.ChunkedArray) -> Ragged:
-    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    lengths = _numpy(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
+    array = _whole(column)
+    lengths = _values(pc.list_value_length(array)).astype(np.int64)
+    if array.null_count:
+        lengths[~_values(array.is_valid())] = 0
     values = _numpy(array.flatten())
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     return Ragged(values.astype(np.float32) if values.dtype == np.float16 else values, offsets)
 
 
 def _numpy(array: Any) -> Any:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    array = _whole(array)
     if array.null_count:
         raise StoreError("a column that must be whole has gaps")
-    return array.to_numpy(zero_copy_only=False)
+    return _values(array)
+
+
+def _whole(array: Any) -> Any:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+
+
+def _values(array: pa.Array) -> Any:
+    """Numbers as they lie in memory, anything where one is null. `to_numpy`, and whatever makes a scalar, import pandas
+    where it is installed, which takes longer than to read a hundred files."""
+    kind, stop = array.type.to_pandas_dtype(), array.offset + len(array)
+    if not len(array):
+        return np.empty(0, kind)
+    data = array.buffers()[1]
+    if pa.types.is_boolean(array.type):
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")
+        return bits[array.offset :].view(np.bool_)
+    values = np.frombuffer(data, kind, stop)[array.offset :]
+    values.flags.writeable = False  # kernels are compiled once more for arrays that may be written to
+    return values
 
 
 def _plain(scalars: Mapping[str, float]) -> dict[str, float | str]:

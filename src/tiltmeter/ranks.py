@@ -6,6 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tiltmeter.errors import StoreError
+
+MOST = 1_000_000  # ranks: two numbers in a file from elsewhere must not fill the memory
+
 #: What a rank may lose, in the order in which an account lists it.
 LOSSES = ("thinned", "dropped", "unsynced")
 
@@ -50,6 +54,8 @@ def spans(ranks: Iterable[int]) -> list[list[int]]:
 
 
 def expand(runs: Sequence[Sequence[int]]) -> list[int]:
+    if sum(last - first for first, last in runs) > MOST:
+        raise StoreError(f"more than {MOST:,} ranks in one step: this was not written by tiltmeter")
     return [rank for first, last in runs for rank in range(first, last + 1)]
 
 

@@ -27,7 +27,11 @@ def seal(parquet: pa.Buffer) -> list[pa.Buffer | bytes]:
     """The pieces of the sealed file, in order, from the bytes of an ordinary one."""
     footer_at = _footer_start(parquet)
     meta = pq.read_metadata(pa.BufferReader(parquet))
-    sums = [zlib.crc32(parquet[start:stop]) for start, stop in _chunks(meta)]
+    sums = [
+        zlib.crc32(_chunk(parquet, group, column))
+        for group in map(meta.row_group, range(meta.num_row_groups))
+        for column in range(meta.num_columns)
+    ]
     sums.append(zlib.crc32(parquet[footer_at:]))
     block = b"".join(crc.to_bytes(4, "little") for crc in sums)
     return [parquet[:footer_at], block, struct.pack("<I", len(block)), _MAGIC, parquet[footer_at:]]
@@ -61,36 +65,35 @@ class Sealed:
         self.file = pq.ParquetFile(
             pa.BufferReader(data), page_checksum_verification=True, arrow_extensions_enabled=False
         )
-        self._spans = list(_chunks(self.file.metadata))
-        if len(self._spans) != len(self._sums) - 1:
+        declared = self.file.metadata
+        if declared.num_row_groups * declared.num_columns != len(self._sums) - 1:
             raise StoreError(f"{name}: the seal is of another file")
 
     def check(self, row_groups: Iterable[int], columns: Iterable[int]) -> None:
         """Raise unless the chunks of these row groups and leaf columns are as they were written."""
-        width = self.file.metadata.num_columns
-        wanted = list(columns)
+        declared, wanted = self.file.metadata, list(columns)
         for row_group in row_groups:
+            group = declared.row_group(row_group)
             for column in wanted:
-                start, stop = self._spans[row_group * width + column]
-                if zlib.crc32(self.data[start:stop]) != self._sums[row_group * width + column]:
+                chunk = _chunk(self.data, group, column)  # of those that are read only: a packed file has thousands
+                if zlib.crc32(chunk) != self._sums[row_group * declared.num_columns + column]:
                     raise StoreError(f"{self.name}: damaged data in row group {row_group}, column {column}")
 
     def read(self, row_groups: Iterable[int] | None = None, columns: Iterable[str] | None = None) -> pa.Table:
         """The named columns (all by default) of the given row groups, checked first."""
         groups = range(self.file.metadata.num_row_groups) if row_groups is None else list(row_groups)
-        names = None if columns is None else [name for name in columns if name in self.file.schema_arrow.names]
+        schema = self.file.schema_arrow  # made anew each time it is asked for
+        known = set(schema.names)
+        names = None if columns is None else [name for name in columns if name in known]
         leaves = range(self.file.metadata.num_columns)
         if names is not None:
             first = self.file.metadata.row_group(0) if self.file.metadata.num_row_groups else None
-            leaves = [i for i in leaves if first and _belongs(first.column(i).path_in_schema, names)]  # type: ignore[assignment]
+            paths = {*names, *(f"{name}.list.element" for name in names)}
+            leaves = [i for i in leaves if first and first.column(i).path_in_schema in paths]  # type: ignore[assignment]
         self.check(groups, leaves)
         if not len(groups):
-            return self.file.schema_arrow.empty_table().select(names or self.file.schema_arrow.names)
+            return schema.empty_table().select(names or schema.names)
         return self.file.read_row_groups(list(groups), columns=names, use_threads=False)
-
-
-def _belongs(path: str, names: list[str]) -> bool:
-    return any(path == name or path == f"{name}.list.element" for name in names)
 
 
 def _footer_start(data: pa.Buffer, name: str = "file") -> int:
@@ -103,13 +106,10 @@ def _footer_start(data: pa.Buffer, name: str = "file") -> int:
     return start
 
 
-def _chunks(meta: pq.FileMetaData) -> Iterable[tuple[int, int]]:
-    """Byte range of each column chunk, row group by row group."""
-    for row_group in range(meta.num_row_groups):
-        group = meta.row_group(row_group)
-        for index in range(meta.num_columns):
-            column = group.column(index)
-            start = column.data_page_offset
-            if column.dictionary_page_offset is not None:
-                start = min(start, column.dictionary_page_offset)
-            yield start, start + column.total_compressed_size
+def _chunk(data: pa.Buffer, group: pq.RowGroupMetaData, index: int) -> pa.Buffer:
+    """The bytes of one column of a row group, page headers included."""
+    column = group.column(index)
+    start = column.data_page_offset
+    if column.dictionary_page_offset is not None:
+        start = min(start, column.dictionary_page_offset)
+    return data[start : start + column.total_compressed_size]

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from tiltmeter.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, m
 from tiltmeter.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.seal import Sealed, seal
 
+MOST_RANKS = 65_536  # that one step is looked for by
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
 
 PACKED_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
@@ -57,6 +59,7 @@ class RunDirectory:
         self.path = Path(path)
         self._packed: dict[Path, tuple[StepFile, ...]] = {}
         self._open: dict[Path, Sealed] = {}
+        self._reading = threading.Lock()  # two threads that read one open Parquet file corrupt the memory of both
 
     # -- identity ---------------------------------------------------------------------------------------------------
 
@@ -262,7 +265,8 @@ class RunDirectory:
 
     def find(self, attempt: int, step: int) -> list[StepFile]:
         """The files of one step, by path or from the one packed file that covers it: no listing of a long run."""
-        ranks = range(int(self.attempt(attempt).get("ranks", 1)))
+        # A number in a file that somebody else wrote must not fill the memory.
+        ranks = range(min(int(self.attempt(attempt).get("ranks", 1)), MOST_RANKS))
         paths = [(rank, self.step_path(attempt, step, rank)) for rank in ranks]
         direct = {rank: StepFile(attempt, step, rank, path, path.name) for rank, path in paths if _is_plain(path)}
         if len(direct) < len(ranks):
@@ -315,9 +319,11 @@ class RunDirectory:
             if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
                 raise StoreError(f"{file.path} holds another step than its name says")
             wanted = None if columns is None else [part for name in columns for part in companions(name)]
-            table = sealed.read(file.row_groups, wanted)
-            if file.row_groups is not None:
-                table = table.slice(file.offset, facts["rows"])
+            if file.row_groups is None:
+                table = sealed.read(None, wanted)
+            else:
+                with self._reading:
+                    table = sealed.read(file.row_groups, wanted).slice(file.offset, facts["rows"])
             if table.num_rows != facts["rows"]:
                 raise StoreError(f"{file.path} has {table.num_rows} rows, its metadata says {facts['rows']}")
             return from_table(table, facts, file.attempt, file.step), facts, digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import itertools
 import json
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ import httpx
 
 from tiltmeter.batches import from_columns
 from tiltmeter.config import Config
-from tiltmeter.dashboard import access
+from tiltmeter.dashboard import access, app
 from tiltmeter.dashboard.access import HEADERS, Keys, Names, Person, Rate, refused_bind
 from tiltmeter.dashboard.app import App, assets
 from tiltmeter.dashboard.routes import ROUTES, Route
@@ -379,7 +381,8 @@ def test_a_request_counts_once_and_an_old_one_not_at_all(place: Place) -> None:
 
 def test_a_label_can_be_asked_for_one_rollout_and_lies_apart_from_what_was_drawn(place: Place) -> None:
     token, before = place.tokens["control"], requests_left(place)
-    for target, status in (("0-7-3", 202), ("0-7-3", 409), ("0-7000-3", 404), ("../../x", 404), ("0-7-3.json", 404)):
+    wrong = ("0-7000-3", "../../x", "0-7-3.json", "0-7-16")
+    for target, status in (("0-7-3", 202), ("0-7-3", 409), *((one, 404) for one in wrong)):
         body = {"run": place.run, "kind": "ask_label", "target": target, "step": 39, "reason": "odd"}
         body["nonce"] = secrets.token_hex(16)
         assert place.ask("POST", "/api/control", token, "", json.dumps(body).encode()).status == status, target
@@ -408,6 +411,37 @@ def test_a_code_works_once_and_not_after_ten_minutes(place: Place, monkeypatch: 
     assert swap("").status == 401 and swap("x" * 101).status == 400
     monkeypatch.setattr(access, "CODE_SECONDS", -1.0)
     assert swap(place.site.keys.code(Person("view"))).status == 401
+
+
+@pytest.fixture
+def _restless() -> Iterator[None]:
+    """Threads that take turns all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_restless")
+def test_of_many_who_swap_a_code_at_once_one_gets_the_token(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "state")
+    for _ in range(5000):
+        keys.code(Person("view"))  # the more are open, the longer a swap takes
+    for _ in range(50):
+        code, together = keys.code(Person("view")), threading.Barrier(4)
+        got: list[str] = []
+
+        def swap(code: str = code, together: threading.Barrier = together, got: list[str] = got) -> None:
+            together.wait()
+            with suppress(access.RequestError):
+                got.append(keys.swap(code)[0])
+
+        threads = [threading.Thread(target=swap) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(got) == 1
 
 
 def test_a_label_token_is_bound_to_its_rater_and_to_those_who_were_named(place: Place) -> None:
@@ -501,6 +535,24 @@ def test_bodies_are_limited_before_they_are_read(place: Place) -> None:
     assert ask(b'{"code": "x"}', content_type="text/plain").status == 415
     assert ask(b"code=x", content_type="application/x-www-form-urlencoded").status == 415
     assert time.monotonic() - began < 5.0
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
+    began = time.monotonic()
+    assert place.ask("POST", "/api/login", {}, "", iter([b'{"code": '])).status == 408
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_full_disk_is_told_to_whoever_acts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    body = {"run": place.run, "kind": "ask_label", "target": "0-9-3", "step": 39, "reason": "odd"}
+    body["nonce"] = secrets.token_hex(16)
+    reply = place.ask("POST", "/api/control", place.tokens["control"], "", json.dumps(body).encode())
+    assert reply.status == 507 and "No space" in reply.json["error"]
 
 
 def test_whoever_asks_too_often_waits_and_nobody_else(place: Place) -> None:

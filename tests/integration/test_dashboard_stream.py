@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -281,3 +282,16 @@ def test_the_fleet_is_told_when_any_run_moves(
         training.go()
         moved = next(event for event in events if event[1]["step"] == 1)
     assert moved[1]["kind"] == "state" and "1 live" in moved[1]["sentence"]
+
+
+def test_a_page_of_a_run_that_was_begun_anew_is_told_to_start_anew(
+    training: Training, server: Server, tmp_path: Path
+) -> None:
+    with server.listen(training.id) as events:
+        next(events)
+        training.watch.close()
+        shutil.rmtree(training.run.path)
+        again = Training(training.run.path)
+        kinds = [event[1]["kind"] for event in events]  # until the stream ends: the page then comes back
+    again.watch.close()
+    assert kinds[-1] == "reset"

@@ -20,6 +20,7 @@ from tiltmeter.dashboard.rollouts import RolloutIndex, group, rollout, rollouts
 from tiltmeter.gold.files import Asked, Label, answer, record
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.page.book import Book
+from tiltmeter.page.rollouts import group as shown
 from tiltmeter.records import FLAGS, RolloutBatch
 from tiltmeter.steps import stored
 from tiltmeter.store import RunDirectory
@@ -531,6 +532,38 @@ def test_the_base_is_the_references_where_it_has_the_prompt(tmp_path: Path) -> N
     assert bare["base"] is None and "not stored" in bare["base_why"]
     assert (bare["rollout"]["prompt"], bare["rollout"]["completion"], bare["rows"][0]["text"]) == (None, None, "")
     assert (bare["rollout"]["length"], bare["rollout"]["truncated"], bare["rollout"]["gold"]) == (None, None, None)
+    index.close()
+
+
+def test_a_report_finds_the_same_base_without_an_index(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_reference(from_columns(0, [0], prompt=["known"], completion=["from the reference"]))
+
+    def steps(attempt: int, numbers: range) -> None:
+        for step in numbers:
+            prompts = ["known", f"every {step % 9}", f"own {attempt}-{step // 2}", f"left {min(step, 14)}"]
+            said = [f"{attempt}-{step}-{row}" for row in range(4)]
+            run.write(
+                from_columns(step, range(4), attempt=attempt, prompt=prompts, completion=said, reward=range(4)), 0, {}
+            )
+
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    steps(0, range(20))
+    run.open_attempt(launch="y", ranks=1, resume_step=12)
+    steps(1, range(12, 20))
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    watch.close()
+    book = Book(run)
+    book.refresh()
+    index = RolloutIndex(book)
+    index.update()
+    sources = set()
+    for id in [f"{attempt}-{step}-{row}" for attempt, step in ((0, 0), (0, 11), (0, 19), (1, 19)) for row in range(4)]:
+        ours, page = shown(book, id), group(index, id)
+        assert (id, ours["base"], ours["base_why"]) == (id, page["base"], page["base_why"])
+        sources.add("none" if ours["base"] is None else ours["base"]["source"])
+    assert {"none", "reference", "attempt 0, step 18", "attempt 1, step 14"} <= sources
     index.close()
 
 

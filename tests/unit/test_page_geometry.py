@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,3 +205,42 @@ def test_tokens_are_an_axis_and_prompts_of_all_runs_stand_side_by_side(tmp_path:
     assert found["same"] > 2
     with pytest.raises(KeyError, match="no such"):
         compare([one, other], "step", "no such")
+
+
+FIRST = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from tiltmeter.page.book import Book
+from tiltmeter.page.geometry import geometry
+from tiltmeter.page.phrases import phrases, warm
+from tiltmeter.stats import jit
+from tiltmeter.store import RunDirectory
+
+book = Book(RunDirectory(Path(sys.argv[1])))
+book.refresh()
+assert geometry(book)["scatter"]["empty"] == ""
+print("pandas" if Path(sys.argv[2], "asked").exists() else "none")
+warm()
+import gc
+known = [one for one in gc.get_objects() if isinstance(one, jit._Kernel)]
+before = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
+assert phrases(book)["rows"]
+after = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
+print(len(before), before == after)
+"""
+
+
+def test_reading_rollouts_needs_no_pandas_and_phrases_are_quick_once_warm(usual: Book, tmp_path: Path) -> None:
+    (tmp_path / "pandas.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('asked').touch()\nraise ImportError\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", FIRST, str(usual.run.path), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert made.stderr == ""
+    pandas, loaded = made.stdout.splitlines()
+    assert pandas == "none"
+    count, same = loaded.split()
+    assert int(count) > 2
+    assert same == "True"

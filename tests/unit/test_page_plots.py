@@ -14,11 +14,12 @@ import pytest
 
 from tiltmeter.advice import advice_on
 from tiltmeter.journal import Event, Journal, reading_event
-from tiltmeter.page.book import Book, Readings
+from tiltmeter.page.book import Book, Columns, Readings
 from tiltmeter.page.plots import plots
-from tiltmeter.page.truth import gold_source, peak
+from tiltmeter.page.truth import gold_source, peak, pooled
 from tiltmeter.records import Floats, Reading
 from tiltmeter.store import RunDirectory
+from tiltmeter.story import Story
 
 N = 300
 T = np.arange(N) / N
@@ -189,3 +190,76 @@ def test_gold_that_stays_has_no_peak_and_pairs_have_one_only_with_an_alarm() -> 
     assert abs(found.step - 60) < 10
     assert peak(line(falls), alarmed=False, pairs=True) is None
     assert peak(line(falls), alarmed=True, pairs=True) is not None
+
+
+def test_few_labels_a_step_are_pooled_from_every_step_of_the_range_though_few_points_are_sent(tmp_path: Path) -> None:
+    t = np.arange(900) / 900
+    gold = np.clip(noisy(0.6 - 0.4 * t, 0.2), 0.0, 1.0)
+    book = write(tmp_path / "run", {"reward.mean": t, "gold.mean": gold, "policy.kl.k3": t}, n=6)
+    truth = plots(book, points=100)["truth"]
+    found = truth["pooled"]
+    assert truth["shown"] < truth["of"] == 900
+    assert sum(found["labels"]) == 900 * 6
+    assert min(found["labels"]) >= 90  # 60 stretches at most, though 30 labels would do
+    assert len(found["steps"]) == 60
+    assert found["gold"][3] == pytest.approx(gold[45:60].mean(), rel=1e-3)
+    assert (found["steps"][3], found["root_kl"][3]) == (52, pytest.approx(np.sqrt(t[45:60]).mean(), rel=1e-4))
+    scatter = gold[45:60].std(ddof=1) / np.sqrt(15)  # larger than the 0.02 of each step
+    assert found["high"][3] - found["low"][3] == pytest.approx(2 * 2.145 * scatter, rel=1e-2)  # Student's t
+    part = plots(book, 100, 199)["truth"]["pooled"]
+    assert sum(part["labels"]) == 600
+    assert min(part["labels"]) >= 30
+    assert len(part["steps"]) == 20
+
+
+def test_pooled_intervals_hold_what_they_should_and_all_right_is_not_certain() -> None:
+    rng = np.random.default_rng(3)
+    held = []
+    for _ in range(200):
+        n = rng.integers(2, 9, 120)
+        level = np.clip(0.6 + 0.15 * rng.standard_normal(120), 0.05, 0.95)  # prompts differ from step to step
+        line = Readings(np.arange(120), rng.binomial(n, level) / n, n, np.full(120, np.nan))
+        found = pooled(line, line)["pooled"]
+        held += [low <= 0.6 <= high for low, high in zip(found["low"], found["high"], strict=True)]
+    assert 0.9 < np.mean(held) < 0.99
+    right = Readings(np.arange(10), np.ones(10), np.full(10, 6), np.zeros(10))
+    none = right._replace(steps=right.steps[:0], values=right.values[:0])
+    sure = pooled(right, none)["pooled"]
+    assert sure["gold"] == [1.0, 1.0]
+    assert max(sure["low"]) < 0.95
+    assert sure["root_kl"] == [None, None]
+
+
+def test_steps_with_labels_enough_are_not_pooled_nor_are_too_few_labels() -> None:
+    line = Readings(np.arange(50), np.full(50, 0.5), np.full(50, 64), np.full(50, 0.1))
+    assert pooled(line, line) == {}
+    for steps in (0, 4):
+        few = Readings(line.steps[:steps], line.values[:steps], np.full(steps, 6), line.stderr[:steps])
+        assert pooled(few, line) == {}
+
+
+def test_readings_gathered_together_are_those_gathered_alone_in_the_order_of_the_journal() -> None:
+    def event(step: int, told: dict[str, Any], kind: str = "reading") -> Event:
+        derived = {"late": [step / 2, 1, None]} if step % 3 else {}
+        return Event(kind, 0, step, {"measured": told, "derived": derived}, "x")
+
+    together, alone = Columns(), Columns()
+    for step in range(700):
+        told = {"every": [step, 4, None], "twice": [0.0, 1, 0.5]}
+        events = [event(step, told if step % 5 else {**told, "some": [float(step), 2, 0.1]})]
+        if step % 7 == 0:
+            events.append(event(step, {"twice": [1.0, 2, None]}, "labels_closed"))
+        for columns in (together, alone):
+            for one in events:
+                columns.add(one, Story())
+        if step == 300:
+            together.gather(["every", "unknown"])
+    together.gather(together.names())
+    for name in ("every", "some", "twice", "late"):
+        for left, right in zip(together.branch(0, name), alone.branch(0, name), strict=True):
+            np.testing.assert_array_equal(left, right)
+    every, twice = together.branch(0, "every"), together.branch(0, "twice")
+    assert every.values.tolist() == list(range(700))
+    assert np.isnan(every.stderr).all()
+    assert [part[:3].tolist() for part in (twice.steps, twice.values, twice.n)] == [[0, 0, 1], [0, 1, 0], [1, 2, 1]]
+    assert len(together.branch(0, "unknown").steps) == 0

@@ -246,6 +246,7 @@ def test_a_pair_shown_again_is_never_a_label(run: RunDirectory) -> None:
     [
         {"request": "another"}, {"rater": ""}, {"rater": 3}, {"shown": [0, 7]}, {"shown": [0, True]}, {"shown": []},
         {"answer": "c"}, {"answer": "0.5"}, {"time": "nan"}, {"time": None}, {"shown": 3},
+        {"time": 10**400},
     ],
 )  # fmt: skip
 def test_files_that_are_no_answer_to_what_was_asked_do_not_count(run: RunDirectory, change: dict[str, Any]) -> None:

@@ -6,9 +6,19 @@ export function number(value: Number | undefined, missing = "–", digits = 3): 
   if (value === null || value === undefined || !Number.isFinite(value)) return missing;
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace(".0e", "e").replace("e+", "e");
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(digits)));
+}
+
+/** Every digit that matters. A number of 32 bits is shown by the shortest digits that mean it, not by its 64-bit tail. */
+export function exact(value: number): string {
+  if (Math.fround(value) !== value) return String(value);
+  for (let digits = 1; digits <= 9; digits++) {
+    const short = Number(value.toPrecision(digits));
+    if (Math.fround(short) === value) return String(short);
+  }
+  return String(value);
 }
 
 export function percent(share: Number | undefined, missing = "–"): string {

@@ -4,7 +4,7 @@ import { span } from "./format";
 import { StateMark } from "./parts";
 import { link } from "./route";
 import { useSource } from "./shared";
-import { Shown, visible } from "./text";
+import { RunName, Shown, visible } from "./text";
 import type { Summary } from "./types";
 
 /** What every screen of a run is given. */
@@ -21,10 +21,10 @@ export function RunHead({ summary, gone }: { summary: Summary; gone?: boolean })
     <div class={`head ${summary.state.toLowerCase()}`} id="verdict">
       <p class="headline">
         <StateMark state={summary.state} gone={gone} />
-        <strong class="name"><Shown text={summary.name} limit={60} /></strong>
+        <strong class="name"><RunName name={summary.name} /></strong>
         <span class="faint">{life}, step {summary.step < 0 ? "–" : summary.step}, attempt {summary.attempt}, {summary.age_s === null ? "no data yet" : `data ${span(summary.age_s)} old`}</span>
-        {live && <Buttons summary={summary} />}
       </p>
+      {live && <Buttons summary={summary} />}
       <h1 class="sentence" aria-live="polite"><Shown text={summary.sentence} /></h1>
     </div>
   );
@@ -41,12 +41,12 @@ function Buttons({ summary }: { summary: Summary }) {
   };
   const [alarms, waiting] = [summary.alarms.length, summary.proposals.length];
   return (
-    <span class="buttons">
+    <div class="buttons">
       {trouble && <span role="alert">{trouble}</span>}
       {alarms > 0 && <a class="button" href={link("alarms", summary.run, { id: summary.alarms[0]?.id })}>Acknowledge…</a>}
       {waiting > 0 && <a class="button" href={link("actions", summary.run)}>Actions ({waiting})…</a>}
       <button type="button" disabled={busy} onClick={report}>{busy ? "Making the report…" : "Report"}</button>
-    </span>
+    </div>
   );
 }
 

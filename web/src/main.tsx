@@ -16,9 +16,14 @@ const Label = lazy(() => import("./screens/label").then((m) => m.Label));
 function App({ view, label }: { view: Source; label: Source }) {
   const [route, setRoute] = useState<Route>(() => parse(location.hash));
   useEffect(() => {
+    let here = `${route.screen} ${route.run}`;
     const moved = () => {
-      setRoute(parse(location.hash));
-      document.querySelector("main")?.focus({ preventScroll: true });
+      const next = parse(location.hash);
+      setRoute(next);
+      // Another screen is read from its top; a zoom or a filter leaves the reader where they are.
+      const there = `${next.screen} ${next.run}`;
+      if (there !== here) document.querySelector("main")?.focus({ preventScroll: true });
+      here = there;
     };
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
@@ -73,13 +78,17 @@ function Top({ route }: { route: Route }) {
 }
 
 let due = 0;
-/** Screens ask again at most once a second, however fast steps come. */
+let told = 0;
+/** Screens ask again at most once a second, however fast steps come; a step after a pause is asked for at once. */
 function throttled() {
-  if (due) return;
-  due = window.setTimeout(() => {
-    due = 0;
-    news.set(news.value + 1);
-  }, 300);
+  due ||= window.setTimeout(
+    () => {
+      due = 0;
+      told = Date.now();
+      news.set(news.value + 1);
+    },
+    Math.max(50, told + 1000 - Date.now()),
+  );
 }
 
 function Foot() {

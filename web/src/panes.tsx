@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import "./screens.css";
 import { COMPARED, difference, type Piece } from "./diff";
-import { count, number } from "./format";
+import { count, exact, number } from "./format";
 import { useSource } from "./shared";
 import { link } from "./route";
 import { Markdown, Shown, visible } from "./text";
@@ -14,7 +14,7 @@ export type How = "diff" | "plain" | "markdown";
 /** A reward or a gold score: three digits here, every digit on hover and for screen readers of the cell. */
 export function Figure({ value, flag, missing = "–" }: { value: Number; flag?: string; missing?: string }) {
   if (flag) return <span class="flag">{flag}</span>;
-  return value === null ? <span class="faint">{missing}</span> : <span title={String(value)}>{number(value)}</span>;
+  return value === null ? <span class="faint">{missing}</span> : <span title={exact(value)}>{number(value)}</span>;
 }
 
 /** Gold that nobody has given yet is unknown, never zero. */
@@ -36,6 +36,7 @@ export interface Side {
 
 export function Panes({ sides, how }: { sides: [Side, Side]; how: How }) {
   const [left, right] = sides;
+  const { live } = useSource();
   const found = useMemo(
     () => (how === "diff" && left.text !== null && right.text !== null ? difference(visible(left.text), visible(right.text)) : null),
     [left.text, right.text, how],
@@ -45,7 +46,7 @@ export function Panes({ sides, how }: { sides: [Side, Side]; how: How }) {
   return (
     <div class="panes">
       {sides.map((side, k) => <Pane key={k} side={side} how={how} pieces={marked[k] ?? null} mark={k ? "ins" : "del"} />)}
-      {(nothing || found?.capped) && (
+      {live && (nothing || found?.capped) && (
         <p class="faint small across">
           {nothing ? "Hardly a word in common, so none is marked. " : ""}
           {found?.capped ? `Compared up to ${count(COMPARED)} characters a side.` : ""}

@@ -20,52 +20,76 @@ interface Kept {
   answers: Record<string, unknown>;
 }
 
+const PARTS: [string, string, (props: ScreenProps, kept: Kept) => ComponentChildren][] = [
+  ["alarms", "Alarms and warnings", (given) => <Alarms {...given} />],
+  ["completions", "Completions that show it", (_, kept) => <Completions answers={kept.answers} />],
+  ["phrases", "Phrases", (given) => <Phrases {...given} />],
+  ["pinned", "Then and now", (given) => <Pinned {...given} />],
+  ["actions", "Actions", (given) => <Actions {...given} />],
+];
+
 function Report({ kept, summary }: { kept: Kept; summary: Summary }) {
   const given: ScreenProps = { run: "", summary, params: new URLSearchParams() };
+  const parts = summary.steps > 0 ? PARTS : [];
   return (
     <main class="report">
-      <p class="faint">{kept.made}</p>
+      <div class="imprint">
+        <p class="faint">{kept.made}</p>
+        {parts.length > 0 && <nav aria-label="Parts of this report">{parts.map(([id, title]) => <a key={id} href={`#${id}`}>{title}</a>)}</nav>}
+      </div>
       <RunHead summary={summary} />
       <Overview {...given} />
-      {summary.steps > 0 && (
-        <>
-          <Part title="Alarms and warnings"><Alarms {...given} /></Part>
-          <Part title="Completions that show it"><Completions answers={kept.answers} /></Part>
-          <Part title="Phrases"><Phrases {...given} /></Part>
-          <Part title="Then and now"><Pinned {...given} /></Part>
-          <Part title="Actions"><Actions {...given} /></Part>
-        </>
-      )}
+      {parts.map(([id, title, draw]) => <section key={id} class="part" id={id} aria-label={title}><h2>{title}</h2>{draw(given, kept)}</section>)}
     </main>
   );
 }
 
-function Part({ title, children }: { title: string; children: ComponentChildren }) {
-  return <section class="part" aria-label={title}><h2>{title}</h2>{children}</section>;
-}
+/** Completions of one page; the others are one click away, and on paper follow. */
+const FIRST = 6;
 
 /** Each completion that the file carries, beside what was said to its prompt at the start. */
 function Completions({ answers }: { answers: Record<string, unknown> }) {
   const [how, setHow] = useState<How>("diff");
   const groups = Object.entries(answers).filter(([address]) => address.startsWith("/api/group?")).map(([, group]) => group as Group);
   if (!groups.length) return <p class="empty">No completion is stored with its text.</p>;
+  const told = together(groups);
+  const shown = (from: number, to: number) => told.slice(from, to).map((group, k) => (
+    <Completion key={group.rollout.id} group={group} how={how} again={k > 0 && group.rollout.prompt === told[from + k - 1]?.rollout.prompt} />
+  ));
+  const rest = told.length - FIRST;
   return (
     <>
-      <p><button type="button" aria-pressed={how === "diff"} onClick={() => setHow(how === "diff" ? "plain" : "diff")}>Mark what differs</button></p>
-      {groups.map(({ rollout, base, base_why }) => (
-        <article key={rollout.id} class="completion" data-rollout={rollout.id}>
-          <p class="faint">step {rollout.step}, reward <Figure value={rollout.reward} flag={rollout.flag} />, gold <Gold value={rollout.gold} /></p>
-          {rollout.prompt !== null && <Shown text={rollout.prompt} limit={2000} block />}
-          <Panes
-            how={how}
-            sides={[
-              { title: base ? `At the start (${base.step === null ? "reference" : `step ${base.step}`})` : "At the start", label: "the start", text: base?.text ?? null, missing: base_why },
-              { title: `Now (step ${rollout.step})`, label: "now", text: rollout.completion, missing: "The text was not stored." },
-            ]}
-          />
-        </article>
-      ))}
+      <p class="bar"><span class="faint">Words that differ from the start are marked, unless nearly all do.</span> <button type="button" aria-pressed={how === "diff"} onClick={() => setHow(how === "diff" ? "plain" : "diff")}>Mark what differs</button></p>
+      {shown(0, FIRST)}
+      {rest > 0 && <details class="rest"><summary>{rest} more</summary>{shown(FIRST, told.length)}</details>}
     </>
+  );
+}
+
+/** Answers to one prompt below each other, in the order in which their prompts first come. */
+function together(groups: Group[]): Group[] {
+  const first = new Map<string | null, number>();
+  groups.forEach(({ rollout }, k) => first.has(rollout.prompt) || first.set(rollout.prompt, k));
+  const place = ({ rollout }: Group) => first.get(rollout.prompt) ?? 0;
+  return [...groups].sort((a, b) => place(a) - place(b));
+}
+
+/** `again`: the one before answers the same prompt. */
+function Completion({ group: { rollout, base, base_why }, how, again }: { group: Group; how: How; again: boolean }) {
+  return (
+    <article class="completion" data-rollout={rollout.id} aria-label={`Rollout ${rollout.id}`}>
+      {rollout.prompt !== null && !again && <div class="prompt"><Shown text={rollout.prompt} limit={2000} block /></div>}
+      <Panes
+        how={how}
+        sides={[
+          { title: <><b>Start</b> <span class="faint">{base ? (base.step === null ? "reference" : `step ${base.step}`) : ""}</span></>, label: "the start", text: base?.text ?? null, missing: base_why || "There is no answer of the start to this prompt." },
+          {
+            title: <><b>Now</b> <span class="faint">step {rollout.step}</span><span>reward <Figure value={rollout.reward} flag={rollout.flag} /></span><span>gold <Gold value={rollout.gold} /></span></>,
+            label: "now", text: rollout.completion, missing: "The text was not stored.",
+          },
+        ]}
+      />
+    </article>
   );
 }
 

@@ -17,6 +17,45 @@ export function Shown({ text, limit, block }: { text: string; limit?: number; bl
   return block ? <pre class="said">{cut}</pre> : <span class="shown">{cut}</span>;
 }
 
+/** A run's name, not made visible yet. Runs that belong together often differ only at the end, so a long one is cut in its middle. */
+export function shortened(name: string, most = 72): string {
+  const tail = Math.floor(most * 0.4);
+  return name.length <= most ? name : `${name.slice(0, most - tail - 1)}…${name.slice(-tail)}`;
+}
+
+export function RunName({ name }: { name: string }) {
+  const short = shortened(name);
+  return <span class="shown" title={short === name ? undefined : visible(name)}>{visible(short)}</span>;
+}
+
+/** A name of parts, which breaks where they meet. */
+export function Dotted({ text }: { text: string }) {
+  const whole = visible(text);
+  return <>{(whole.length > 60 ? `${whole.slice(0, 60)}…` : whole).split(/(?<=[._])/).map((part, k) => <span key={k}>{part}<wbr /></span>)}</>;
+}
+
+/** Text that somebody wrote to be read, with its lines joined again into paragraphs as wide as the reader's window. */
+export function Prose({ text }: { text: string }) {
+  return <div class="prose">{paragraphs(visible(text)).map((paragraph, key) => <p key={key}>{paragraph}</p>)}</div>;
+}
+
+/** A line was broken to fit its page if the next word would have made it longer than the longest line; else on purpose. */
+function paragraphs(text: string): string[] {
+  const lines = text.split("\n").map((line) => line.trimEnd());
+  const page = Math.max(0, ...lines.map((line) => line.length));
+  const found: string[] = [];
+  let [open, last] = [false, 0];
+  for (const line of lines) {
+    const [word = ""] = line.trimStart().split(" ", 1);
+    const item = /^([-*•]|\d+[.)])$/.test(word);
+    if (line && open && !item && page >= 60 && last + 1 + word.length > page) found.push(`${found.pop()} ${line.trimStart()}`);
+    else if (line) found.push(line);
+    open = line !== "";
+    last = line.length;
+  }
+  return found;
+}
+
 /** Bold, italic, code, headings and lists as nodes; links, images and HTML stay what they are: text. Off by default,
  * because what a model wrote must be readable as it was written. */
 export function Markdown({ text }: { text: string }) {

@@ -198,6 +198,8 @@ export interface Truth extends Panel {
   peak: { step: number; root_kl: Number; gold: number } | null;
   checkpoints: { step: number; root_kl: Number; gold: Number; best: boolean }[];
   labels: number[]; // labels behind each step
+  /** Gold over stretches of enough labels, from every step of the range; absent where steps have enough themselves. */
+  pooled?: { steps: number[]; root_kl: Number[]; gold: number[]; low: number[]; high: number[]; labels: number[] };
   forecast: { root_kl: number[]; gold: number[]; low: number[]; high: number[]; peak: Number; sentence: string } | null;
 }
 /** P3 */

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -162,6 +163,7 @@ class Keys:
             make_secret(self.folder / f"{role}.token") for role in ("view", "label", "control")
         )
         self._codes: dict[str, tuple[float, Person]] = {}
+        self._lock = threading.Lock()  # codes are swapped in threads, and each only once
 
     @property
     def control_path(self) -> Path:
@@ -170,13 +172,15 @@ class Keys:
     def code(self, person: Person) -> str:
         """A code that can be swapped for a token once, within ten minutes."""
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = (time.monotonic() + CODE_SECONDS, person)
+        with self._lock:
+            self._codes[_digest(code)] = (time.monotonic() + CODE_SECONDS, person)
         return code
 
     def swap(self, code: str) -> tuple[str, Person]:
         now = time.monotonic()
-        self._codes = {key: item for key, item in self._codes.items() if item[0] > now}
-        found = self._codes.pop(_digest(code), None)
+        with self._lock:
+            self._codes = {key: item for key, item in self._codes.items() if item[0] > now}
+            found = self._codes.pop(_digest(code), None)
         if found is None:
             raise RequestError(401, "this code was used or is older than ten minutes: start tiltmeter view again")
         person = found[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import tiltmeter
@@ -175,7 +175,12 @@ def label_undo(asked: Asked) -> Answer:
 def _labelled(asked: Asked) -> list[Book]:
     """The runs whose gold is people."""
     rows, _ = asked.site.shelf.rows(row_of)
-    return [asked.site.book(row["run"]) for row in rows if row["people"]]
+    books = []
+    for row in rows:
+        if row["people"]:
+            with suppress(KeyError):  # deleted since it was listed
+                books.append(asked.site.shelf.book(row["run"]))
+    return books
 
 
 def _rater(asked: Asked) -> str:

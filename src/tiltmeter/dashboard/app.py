@@ -36,6 +36,7 @@ from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 
 DEADLINE_SECONDS = 60.0
+BODY_SECONDS = 10.0  # whoever may not ask anything could otherwise hold connections for ever
 SMALL = 1000  # bytes that are not worth compressing
 STATIC = Path(tiltmeter.page.__file__).parent / "static"
 TYPES = {
@@ -166,7 +167,11 @@ class App:
             return _query(query)
         if query:
             raise RequestError(400, "what is sent here goes into the body")
-        body = await _body(request, headers)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _body(request, headers)
+        except TimeoutError:
+            raise RequestError(408, f"the body took longer than {BODY_SECONDS:.0f} s", Connection="close") from None
         return {name: [value] for name, value in (read_json(body) if body else {}).items()}
 
     async def _respond(self, route: Route, asked: Asked, request: Request, *, packs: bool) -> Response:

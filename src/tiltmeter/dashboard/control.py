@@ -46,6 +46,8 @@ def control(asked: Asked) -> dict[str, Any]:
         raise RequestError(404, "this run has nothing with that id") from None
     except (TiltmeterError, ValueError) as error:
         raise RequestError(409, log_line(str(error))) from None
+    except OSError as error:
+        raise RequestError(507, f"this could not be stored: {error.strerror}; look again, and ask anew") from None
 
 
 def carry_out(book: Book, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def pick(book: Book, rollout: str, reason: str) -> dict[str, Any]:
         raise KeyError(rollout)
     attempt, step, row = map(int, parts)
     files = book.run.find(attempt, step) if attempt in book.run.attempts() else []
-    if not files:
+    if row >= sum(len(book.run.read(file, ("group",))[0]) for file in files):
         raise KeyError(rollout)
     folder = book.run.path / "gold" / "picked"
     if not folder.is_dir():

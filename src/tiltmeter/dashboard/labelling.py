@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 from tiltmeter.dashboard.access import RequestError, make_secret, own_folder
 from tiltmeter.dashboard.tasks import Room, Step, Thing
+from tiltmeter.encode import log_line
 from tiltmeter.gold.people import LONGEST_NAME, PAIR, PEOPLE, SINGLE, Said, say, take_back
 from tiltmeter.page.book import Book
 
@@ -39,6 +41,8 @@ Skip: you cannot judge it, because you do not know the subject or the language, 
 guess, and do not skip what is merely close: that is a tie.
 If only one answer is shown: 1 is as good as one could wish, 0 is of no use at all.
 Some pairs come twice. Judge each as if you saw it for the first time."""
+
+_log = logging.getLogger("tiltmeter.dashboard")
 
 _LOCK = threading.RLock()
 _ROOMS: dict[str, Room] = {}  # by run
@@ -115,17 +119,26 @@ def _rooms(books: Iterable[Book], rater: str) -> list[Room]:
         raise RequestError(400, f"a rater has a name of 1 to {LONGEST_NAME} characters")
     rooms = []
     for book in books:
-        with book.lock:
-            book.refresh()
-            gold, waiting = book.story.gold, sorted(book.story.unlabelled)
-        if gold is None or gold["name"] != PEOPLE:
+        try:
+            room = _room(book)
+        except Exception as error:  # noqa: BLE001  # a run that cannot be read keeps nobody from judging the others
+            _log.warning("no tasks of %s: %s: %s", book.id, type(error).__name__, log_line(str(error), 200))
             continue
-        room = _ROOMS.get(book.id)
-        if room is None or room.identity != book.run.identity():  # another run under the same path
-            room = _ROOMS[book.id] = Room(book.run)
-        room.look(waiting)
-        rooms.append(room)
+        rooms += [room] if room is not None else []
     return rooms
+
+
+def _room(book: Book) -> Room | None:
+    with book.lock:
+        book.refresh()
+        gold, waiting = book.story.gold, sorted(book.story.unlabelled)
+    if gold is None or gold["name"] != PEOPLE:
+        return None
+    room = _ROOMS.get(book.id)
+    if room is None or room.identity != book.run.identity():  # another run under the same path
+        room = _ROOMS[book.id] = Room(book.run)
+    room.look(waiting)
+    return room
 
 
 # -- which ------------------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._sealed: tuple[Path, Sealed] | None = None
+        self._schema = pa.schema([])  # of that file, and where each column's data lie: a file makes them anew
+        self._leaves: dict[str, int] = {}
         self._kept: tuple[object, pa.Table] | None = None
 
     def step(self, files: Sequence[StepFile]) -> pa.Table:
@@ -136,8 +138,11 @@ class Reader:
         """A file of ours, checked; one that was opened last is open."""
         if self._sealed is None or self._sealed[0] != file.path:
             sealed, facts = open_sealed(pa.memory_map(str(file.path)).read_buffer(), str(file.path))
+            declared = sealed.file.metadata
+            leaves = range(declared.num_columns if declared.num_row_groups else 0)
+            self._leaves = {declared.row_group(0).column(leaf).path_in_schema: leaf for leaf in leaves}
+            self._schema, self._facts = sealed.file.schema_arrow, facts
             self._sealed, self._kept = (file.path, sealed), None
-            self._facts = facts
         facts = self._facts if file.row_groups is None else json.loads(file.facts)
         if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
             raise StoreError(f"{file.path} holds another step than its name says")
@@ -150,20 +155,17 @@ class Reader:
         which tell why a number is missing, not whether."""
         if self._kept is not None and self._kept[0] == (groups, wanted):
             return self._kept[1]
-        schema = sealed.file.schema_arrow
         stems = tuple(name for name in wanted if name.endswith("."))
         names = [
             name
-            for name in schema.names
+            for name in self._schema.names
             if name in wanted or (stems and name.startswith(stems) and (reasons or not name.endswith("_flag")))
         ]
         if not groups:
-            table = schema.empty_table().select(names)
+            table = self._schema.empty_table().select(names)
         else:
-            described = sealed.file.metadata.row_group(0)
-            kept = set(names)  # none of them is nested, so that leaves and columns are the same
-            leaves = [i for i in range(described.num_columns) if described.column(i).path_in_schema in kept]
-            sealed.check(groups, leaves)
+            # None of them is nested, so that leaves and columns are the same.
+            sealed.check(groups, [self._leaves[name] for name in names])
             table = sealed.file.read_row_groups(list(groups), columns=names, use_threads=False)
         self._kept = ((groups, wanted), table)
         return table

@@ -134,9 +134,13 @@ class RolloutIndex:
         self._label(self.labels.of(attempt, step))
         self._insert([((attempt, step), tuple(f.rank for f in files), Reader().step(files))])
 
+    def stop(self) -> None:
+        """Build no further. Whoever is asking something gets an answer; the table goes with the last of them."""
+        self._stop.set()
+
     def close(self) -> None:
         """Stop building and let the table go."""
-        self._stop.set()
+        self.stop()
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():

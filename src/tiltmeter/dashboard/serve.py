@@ -20,6 +20,7 @@ from tiltmeter.dashboard.app import App
 from tiltmeter.dashboard.shelf import Shelf
 from tiltmeter.dashboard.site import Site
 from tiltmeter.errors import AttachError
+from tiltmeter.page.phrases import warm
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,18 @@ def bind_unix(path: Path) -> socket.socket:
     return sock
 
 
+def _get_ready(site: Site) -> None:
+    """What the first reader would wait for, done before anybody asks: runs are opened, and kernels loaded."""
+    site.read_ahead()
+    warm()
+
+
 def serve(found: Open, started: Callable[[], None] = lambda: None) -> None:
     """Answer until Ctrl-C."""
     logging.getLogger("tiltmeter.dashboard").addHandler(logging.StreamHandler(sys.stderr))
     server = Quiet(config(App(found.site)))
     server.site = found.site
-    threading.Thread(target=found.site.read_ahead, name="tiltmeter-shelf", daemon=True).start()
+    threading.Thread(target=_get_ready, args=(found.site,), name="tiltmeter-ready", daemon=True).start()
     started()
     try:
         server.run(sockets=[found.sock])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.durable import entries
+from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.gold.people import PEOPLE
-from tiltmeter.page.book import Book
+from tiltmeter.page.book import Book, born
 from tiltmeter.page.fleet import fleet, since
 from tiltmeter.store import RunDirectory
 
@@ -31,6 +33,8 @@ OLD_SECONDS = 30.0  # a line about a run that is still going must not be shown w
 Row = dict[str, Any]
 Stamp = tuple[int, ...]
 
+
+_log = logging.getLogger("tiltmeter.dashboard")
 
 #: What is kept beside a run's line and not sent with it.
 OURS = ("since", "people")
@@ -85,17 +89,21 @@ class Shelf:
 
     def ids(self) -> list[str]:
         """Every run there is, listed again if the last time was some seconds ago."""
+        return list(self._listed())
+
+    def _listed(self) -> dict[str, str]:
+        """Their folders by id; a later scan makes another one and leaves this as it is."""
         with self._lock:
             if time.monotonic() - self._scanned > SCAN_SECONDS:
                 self._scan()
-            return list(self._paths)
+            return self._paths
 
     def book(self, id: str) -> Book:
         """The open run. Raises `KeyError` for an id that stands for none."""
         with self._lock:
             if id not in self._paths:
                 self.ids()
-            if (book := self._books.get(id)) is None:
+            if (book := self._books.get(id)) is None or book.born != born(Path(self._paths[id])):
                 book = self._books[id] = Book(RunDirectory(self._paths[id]))
                 self._make_room()
             self._books.move_to_end(id)
@@ -116,7 +124,7 @@ class Shelf:
         """
         with self._reading:  # two who ask at once must not read everything twice
             now, deadline = time.time(), time.monotonic() + BUDGET_SECONDS
-            stamps = {id: self._stamp(id, self._last(id)) for id in self.ids()}
+            stamps = {id: self._stamp(path, self._last(id)) for id, path in self._listed().items()}
             due = [id for id, stamp in stamps.items() if not self._good(id, stamp, now)]
             for id in sorted(due, key=lambda id: self._order(id, stamps[id])):
                 self._kept[id] = self._read(id, row_of)
@@ -139,13 +147,16 @@ class Shelf:
         known, last = id in self._books, -1
         stamp: Stamp = ()
         try:
-            last = max(RunDirectory(self._paths[id]).attempts(), default=-1)
-            stamp = self._stamp(id, last)  # before anything is read: what comes later then differs
+            path = self._paths[id]
+            last = max(RunDirectory(path).attempts(), default=-1)
+            stamp = self._stamp(path, last)  # before anything is read: what comes later then differs
             book = self.book(id)
             book.run.identity()
             book.refresh(impatient=True)  # one that is half a second old would be kept with a newer stamp
             row: Row | None = row_of(book)
-        except (TiltmeterError, OSError, KeyError):
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with one run, the others are shown
+            if not isinstance(error, (TiltmeterError, OSError, KeyError)):
+                _log.warning("%s has no line: %s: %s", id, type(error).__name__, log_line(str(error), 200))
             row = None
         if not known and row is not None and not row["live"] and len(self._paths) > OPEN_BOOKS:
             with self._lock:
@@ -170,10 +181,10 @@ class Shelf:
         kept = self._kept.get(id)
         return kept.last if kept is not None else -1
 
-    def _stamp(self, id: str, last: int) -> Stamp:
-        """Changes whenever an attempt begins, a step is stored or an event is written."""
-        path = self._paths[id]
-        places = ("/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl")
+    @staticmethod
+    def _stamp(path: str, last: int) -> Stamp:
+        """Changes whenever an attempt begins, a step is stored or an event is written, and when it is another run."""
+        places = ("/run.json", "/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl")
         found = []
         for place in places:
             try:

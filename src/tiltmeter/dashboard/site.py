@@ -17,6 +17,7 @@ from tiltmeter.page.book import Book
 
 MOST_INDEXES = 4
 IDLE_SECONDS = 120.0  # after which an index makes room for another one
+BUSY_INDEXES = 16  # at most, idle or not: a walk through a hundred runs would fill the memory
 
 
 @dataclass
@@ -50,6 +51,11 @@ class Site:
             _, index = self._indexes.pop(run, (now, None))
             idle = [id for id, (used, _) in self._indexes.items() if now - used > IDLE_SECONDS]
             gone = [self._indexes.pop(id)[1] for id in idle[: max(0, len(self._indexes) + 1 - MOST_INDEXES)]]
+            if index is not None and index.book.born != book.born:  # another run under the same path
+                index.stop()
+                index = None
+            while len(self._indexes) >= BUSY_INDEXES:
+                self._indexes.popitem(last=False)[1][1].stop()
             found = RolloutIndex(book) if index is None else index
             self._indexes[run] = (now, found)
         for old in gone:

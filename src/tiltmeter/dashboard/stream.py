@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tiltmeter.dashboard.access import RequestError
 from tiltmeter.dashboard.shelf import Row, Shelf
+from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
 from tiltmeter.page.book import Book
 from tiltmeter.page.history import History
@@ -185,11 +186,12 @@ class Stream:
                 await asyncio.sleep(watched.pause)
                 lonely = 0 if watched.clients or self._entering else lonely + 1
         except Exception:  # noqa: BLE001
-            # The run was deleted or cannot be read any more: pages come back and are told so by another route.
+            # The run was deleted, replaced or cannot be read: pages come back and are told so by another route.
             _log.exception("no longer following %s", run or "the fleet")
         finally:
             self._watched.pop(run, None)
             for client in watched.clients:
+                client.put(RESET)  # what it shows may be of a run that is no longer there
                 client.put(None)
 
     def _look(self, watched: Watched) -> Found:
@@ -197,6 +199,8 @@ class Stream:
         if watched.book is None:
             return Found(0, [], fleet_standing(*self.shelf.rows(self.row_of)))
         book = watched.book
+        if self.shelf.book(book.id).born != book.born:
+            raise StoreError("another run is there now")
         with book.lock:
             book.refresh(impatient=True)
             events, found = len(book.events), []

@@ -134,7 +134,7 @@ class Room:
                 asked = recorded(self.run, attempt, step)
             except StoreError:
                 asked = None
-            if asked is None or not asked.rows:
+            if asked is None or not asked.rows or not all(map(_is_row, asked.rows)):
                 return None
             self.steps[name] = Step(self.run, asked)
         return name
@@ -152,3 +152,8 @@ class Room:
             (Bet("picked", at, at, 0.0, 0.0),), (None,), time.time(),
         )  # fmt: skip
         return Step(self.run, asked, picked=True)
+
+
+def _is_row(row: Sequence[object]) -> bool:
+    """Whether it names a rollout: the file may be somebody else's, and -1 would be the last one."""
+    return len(row) == 3 and all(type(number) is int and number >= 0 for number in row)

@@ -162,7 +162,7 @@ class Answers:
             else:
                 legal = legal and len(shown) == 1 and said.answer in SINGLE and not said.repeat
             return said if legal and math.isfinite(said.time) else None
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None  # damaged, or made by somebody else: nobody has answered then, and the screen asks again
 
 

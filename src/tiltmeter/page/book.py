@@ -6,12 +6,15 @@ import hashlib
 import threading
 import time
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.journal import Event
 from tiltmeter.records import Floats, Ints
 from tiltmeter.store import RunDirectory
@@ -20,6 +23,7 @@ from tiltmeter.verdict import Look, Verdict
 
 Made = TypeVar("Made")
 REFRESH_SECONDS = 0.5  # looks that follow sooner are answered from the last one: a refresh lists the run's files
+_BLOCK = 256  # records gathered at once
 
 
 class Readings(NamedTuple):
@@ -33,14 +37,48 @@ class Readings(NamedTuple):
 
 @dataclass
 class _Found:
-    """One reading as it was told, in the order of the journal, and how far that has been read."""
+    """One reading in the records of one shape, and how many of those have been read."""
 
     told: int = 0
-    attempts: array[int] = field(default_factory=lambda: array("q"))
-    steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     n: array[int] = field(default_factory=lambda: array("q"))
     stderr: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass
+class _Shape:
+    """Records that hold the same readings, in the order of the journal: what one has, all have."""
+
+    names: frozenset[str]
+    told: list[Mapping[str, Any]] = field(default_factory=list)
+    places: array[int] = field(default_factory=lambda: array("q"))  # among the records of all shapes
+    attempts: array[int] = field(default_factory=lambda: array("q"))
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    found: dict[str, _Found] = field(default_factory=dict)
+
+    def gather(self, names: Iterable[str]) -> None:
+        """Bring these readings up to date, record by record: a record's readings lie together in memory."""
+        behind: dict[int, list[str]] = {}
+        for name in self.names.intersection(names):
+            told = self.found.setdefault(name, _Found()).told
+            if told < len(self.told):
+                behind.setdefault(told, []).append(name)
+        for told, wanted in behind.items():
+            for start in range(told, len(self.told), _BLOCK):
+                self._read(wanted, start, min(start + _BLOCK, len(self.told)))
+
+    def _read(self, names: Sequence[str], start: int, stop: int) -> None:
+        packed = [readings[name] for readings in self.told[start:stop] for name in names]
+        table = (stop - start, len(names))
+        values = np.array([one[0] for one in packed], np.float64).reshape(table)
+        counts = np.array([one[1] for one in packed], np.int64).reshape(table)
+        errors = np.array([one[2] for one in packed], np.float64).reshape(table)  # None becomes NaN
+        for column, name in enumerate(names):
+            found = self.found[name]
+            found.values.frombytes(values[:, column].tobytes())
+            found.n.frombytes(counts[:, column].tobytes())
+            found.stderr.frombytes(errors[:, column].tobytes())
+            found.told = stop
 
 
 class Columns:
@@ -54,9 +92,9 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self._told: list[tuple[int, int, Mapping[str, Any]]] = []  # attempt, step, readings as the journal has them
-        self._found: dict[str, _Found] = {}
-        self._names: dict[str, None] = {}
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._records = 0
+        self._names: dict[str, list[_Shape]] = {}
         self._spans: Mapping[int, float] = {}
         self._made: dict[tuple[object, ...], Readings] = {}
 
@@ -64,14 +102,29 @@ class Columns:
         """Take the readings of an event; `story` is asked for the lineage when an attempt begins."""
         for part in ("measured", "derived"):
             if readings := event.data.get(part):
-                self._told.append((event.attempt, event.step, readings))
-                if not readings.keys() <= self._names.keys():
-                    self._names |= dict.fromkeys(readings)
+                shape = self._shapes.get(tuple(readings)) or self._shape(tuple(readings))
+                shape.places.append(self._records)
+                shape.attempts.append(event.attempt)
+                shape.steps.append(event.step)
+                shape.told.append(readings)
+                self._records += 1
         if event.kind in ("attempt", "step_done"):
             self._spans = story.spans()
 
+    def _shape(self, names: tuple[str, ...]) -> _Shape:
+        made = self._shapes[names] = _Shape(frozenset(names))
+        for name in names:
+            self._names.setdefault(name, []).append(made)
+        return made
+
     def names(self) -> list[str]:
         return list(self._names)
+
+    def gather(self, names: Iterable[str]) -> None:
+        """Read several readings in one pass; asked for one by one, each would go through the whole run."""
+        wanted = [name for name in names if name in self._names]
+        for shape in {id(shape): shape for name in wanted for shape in self._names[name]}.values():
+            shape.gather(wanted)
 
     def line(self, name: str) -> Readings:
         """A reading along the current lineage."""
@@ -86,33 +139,37 @@ class Columns:
 
     def _cut(self, key: tuple[object, ...], name: str, parts: Sequence[tuple[int, float, float]]) -> Readings:
         """Those steps of each attempt that lie from `low` to below `high`, in step order."""
-        found = self._gathered(name)
-        key = (*key, len(found.steps))
+        self.gather([name])  # when somebody first asks: of a hundred readings few are drawn
+        shapes = self._names.get(name, [])
+        key = (*key, sum(len(shape.told) for shape in shapes))
         if key not in self._made:
-            attempts, steps = np.array(found.attempts, np.int64), np.array(found.steps, np.int64)
+            attempts, steps = _joined([s.attempts for s in shapes], "q"), _joined([s.steps for s in shapes], "q")
             kept = np.zeros(len(steps), bool)
             for attempt, low, high in parts:
                 kept |= (attempts == attempt) & (steps >= low) & (steps < high)
-            order = np.flatnonzero(kept)[np.argsort(steps[kept], kind="stable")]
+            rows = np.flatnonzero(kept)
+            places = _joined([s.places for s in shapes], "q")
+            order = rows[np.lexsort((places[rows], steps[rows]))]
             if len(self._made) > 4096:
                 self._made.clear()  # keys carry lengths, so a long run leaves old ones behind
-            values, errors = np.array(found.values, np.float64), np.array(found.stderr, np.float64)
-            n = np.array(found.n, np.int64)
+            told = [s.found[name] for s in shapes]
+            values, errors = _joined([f.values for f in told], "d"), _joined([f.stderr for f in told], "d")
+            n = _joined([f.n for f in told], "q")
             self._made[key] = Readings(steps[order], values[order], n[order], errors[order])
         return self._made[key]
 
-    def _gathered(self, name: str) -> _Found:
-        """What was told of a reading, gathered when somebody first asks: of a hundred readings few are drawn."""
-        found = self._found.setdefault(name, _Found())
-        for attempt, step, readings in self._told[found.told :]:
-            if (packed := readings.get(name)) is not None:
-                found.attempts.append(attempt)
-                found.steps.append(step)
-                found.values.append(float(packed[0]))
-                found.n.append(int(packed[1]))
-                found.stderr.append(float("nan") if packed[2] is None else float(packed[2]))
-        found.told = len(self._told)
-        return found
+
+def _joined(parts: Sequence[array[Any]], kind: str) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, kind), *(np.array(part, kind) for part in parts)])
+
+
+def born(path: Path) -> tuple[int, int] | None:
+    """Differs for a run that was deleted and begun anew under the same path; None: there is none there."""
+    try:
+        facts = (path / "run.json").stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
 
 class Fold(Protocol):
@@ -140,7 +197,11 @@ class Book:
         self.id = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         #: Inside a trainer's output directory every run has the same name: there it is called as that directory is.
         self.name = path.parent.name if path.name == "tiltmeter" else path.name
-        self.look = Look(run)
+        self.born = born(path)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.look = Look(self.run)
         self.columns = Columns()
         self._told = 0
         self._looked = float("-inf")
@@ -162,13 +223,24 @@ class Book:
         return self._verdict if self._verdict is not None else self.refresh()
 
     def refresh(self, *, impatient: bool = False) -> Verdict:
-        """The verdict as it is now, at most half a second old. `impatient`: not older than this moment."""
+        """The verdict as it is now, at most half a second old. `impatient`: not older than this moment.
+
+        Raises `StoreError` for a run that cannot be read. It is then read from its beginning when asked again: a look
+        that was broken off has passed over an event, and that may have been an alarm.
+        """
         with self.lock:
             if not impatient and self._verdict is not None and time.monotonic() - self._looked < REFRESH_SECONDS:
                 return self._verdict
-            self._verdict = self.look.now()
-            for event in self.events[self._told :]:
-                self.columns.add(event, self.story)
+            try:
+                self._verdict = self.look.now()
+                for event in self.events[self._told :]:
+                    self.columns.add(event, self.story)
+            except Exception as error:
+                self._begin()
+                if isinstance(error, TiltmeterError):
+                    raise
+                why = f"{type(error).__name__}: {str(error)[:200]}"
+                raise StoreError(f"{self.run.path} cannot be read: {why}") from error
             self._told = len(self.events)
             self._looked = time.monotonic()
             return self._verdict
@@ -186,7 +258,7 @@ class Book:
         """A fold that has been told every event so far: made once, and told only what is new when it is asked for
         again."""
         with self.lock:
-            told, fold = self._folds.get(key) or (0, make())
+            told, fold = self._folds.pop(key, None) or (0, make())  # one that fails in the middle is made anew
             for event in self.events[told:]:
                 fold.add(event)
             self._folds[key] = (len(self.events), fold)

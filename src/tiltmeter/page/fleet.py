@@ -55,7 +55,8 @@ def since(book: Book) -> float:
     history = book.folded("history", History)
     told = book.verdict.alarms or (book.verdict.warnings if book.verdict.state == "WATCH" else ())
     raised = [history.times.get(alarm_id(alarm), math.inf) for alarm in told]
-    return min(raised, default=max(history.last.values(), default=0.0))
+    began = min(raised, default=max(history.last.values(), default=0.0))
+    return float(began)
 
 
 def what(book: Book) -> str:

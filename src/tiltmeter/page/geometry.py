@@ -12,7 +12,7 @@ import numpy as np
 from tiltmeter.page.book import Book
 from tiltmeter.page.readings import lacking
 from tiltmeter.page.samples import At, gold_of, measured, once, rollouts, spread, stride
-from tiltmeter.page.series import number, plain
+from tiltmeter.page.series import plain
 from tiltmeter.records import Floats, Ints
 from tiltmeter.stats.groups import group_sums
 
@@ -215,15 +215,8 @@ def heat(book: Book, steps: Sequence[Read | None], width: int, why: str) -> dict
     width *= _pooled(known, len(labels))
     first = known[0].at.step
     columns = sorted({(one.at.step - first) // width for one in known})
-    cells: list[list[float | None]] = [[None] * len(columns) for _ in labels]
-    for row in range(len(labels)):
-        for column, place in enumerate(columns):
-            sd = np.concatenate(
-                [one.sd[rows == row] for one, rows in zip(known, buckets, strict=True) if _in(one, first, width, place)]
-            )
-            sd = sd[np.isfinite(sd)]
-            if len(sd):
-                cells[row][column] = -1.0 if not sd.any() else number(float(sd.mean()), 3)
+    places = np.searchsorted(columns, [(one.at.step - first) // width for one in known])
+    cells = _cells(known, buckets, places, (len(labels), len(columns)))
     return {
         **shown,
         "sentence": f"{_dead(known)} {how}",
@@ -236,8 +229,18 @@ def heat(book: Book, steps: Sequence[Read | None], width: int, why: str) -> dict
     }
 
 
-def _in(one: Read, first: int, width: int, place: int) -> bool:
-    return (one.at.step - first) // width == place
+def _cells(
+    steps: Sequence[Read], buckets: Sequence[Ints], columns: Ints, shape: tuple[int, int]
+) -> list[list[float | None]]:
+    """The mean spread of the groups of each row and column; -1 where all are 0, None where there is none."""
+    sd, row = np.concatenate([one.sd for one in steps]), np.concatenate(buckets)
+    cell = row * shape[1] + np.repeat(columns, [len(one.sd) for one in steps])
+    known = np.isfinite(sd) & (row >= 0)
+    count = np.bincount(cell[known], minlength=shape[0] * shape[1])
+    total = np.bincount(cell[known], sd[known], minlength=shape[0] * shape[1])
+    mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    values = plain(np.where(mean == 0.0, -1.0, mean), 3)
+    return [values[start : start + shape[1]] for start in range(0, len(values), shape[1])]
 
 
 def _pooled(steps: Sequence[Read], rows: int) -> int:

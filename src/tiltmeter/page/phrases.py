@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.baseline import Baseline, Start, from_reference
-from tiltmeter.batches import join
+from tiltmeter.batches import from_columns, join
 from tiltmeter.errors import StoreError
-from tiltmeter.instruments.phrases import CHARACTERS, OverusedPhrases, Phrase, overused
+from tiltmeter.instruments.phrases import CHARACTERS, FEWEST, OverusedPhrases, Phrase, overused
 from tiltmeter.page.book import Book
 from tiltmeter.page.samples import At, gold_of, measured, once, rollouts, spread
 from tiltmeter.page.series import number
@@ -133,6 +133,17 @@ def _holding(words: Words, run: Hashes, texts: int) -> NDArray[np.bool_]:
 def compared(now: RolloutBatch, start: Baseline | None) -> bool:
     """Whether both sides hold enough text."""
     return start is not None and not np.isnan(OverusedPhrases().measure(now, start)["share"]).all()
+
+
+def warm() -> None:
+    """Load what counts words, about a second in a new process, so that whoever asks first does not wait for it. For a
+    thread of the server, after it has begun to answer."""
+    texts = [f"well now {text}" for text in map(str, range(FEWEST))]
+    group = [row // 2 for row in range(FEWEST)]
+    start = Baseline(from_columns(0, group, prompt=[f"{row}" for row in group], completion=texts))
+    now = from_columns(1, group, prompt=start.batch.prompt, completion=[f"in short {text}" for text in texts])
+    if compared(now, start):
+        holding(now, overused(now, start))
 
 
 def newest(run: RunDirectory, step: int | None) -> RolloutBatch | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.advice import SOURCES
 from tiltmeter.page.book import Book, Readings
 from tiltmeter.page.readings import lacking
 from tiltmeter.page.series import POINTS, Range, Wanted, drawn, empty_panel
@@ -15,6 +16,11 @@ from tiltmeter.page.truth import truth
 BASE = 5  # steps whose mean a change is counted from
 COMPONENTS = 8  # drawn: those that changed most
 COMPONENT = "reward.component."
+
+OTHERS = (
+    *("reward.mean", "gold.slope", "policy.kl_root", "training.beta", "training.checkpoint"),
+    *("length.mean", "length.truncated_share"),
+)
 
 #: Each strip: the reading and its name in plain words, with its unit.
 STRIPS = (
@@ -36,6 +42,7 @@ def plots(book: Book, low: int | None = None, high: int | None = None, points: i
     """All plots that readings alone can draw; those of the rollouts themselves are in `geometry`."""
     with book.lock:
         within = Range(low, high)
+        book.columns.gather(drawable(book))
         panels = {
             "truth": truth(book, within, points),
             "paid": paid(book, within, points),
@@ -49,6 +56,12 @@ def plots(book: Book, low: int | None = None, high: int | None = None, points: i
         "to": max((shown[-1] for shown in steps), default=0) if high is None else high,
         **panels,
     }
+
+
+def drawable(book: Book) -> list[str]:
+    """Every reading that one of the plots may draw, so that all are read at once."""
+    names = [name for name in book.columns.names() if name.startswith((COMPONENT, "eval."))]
+    return [*OTHERS, *SOURCES, *(name for name, _ in (*STRIPS, *DISTANCES)), *names]
 
 
 def paid(book: Book, within: Range, points: int = POINTS) -> dict[str, Any]:

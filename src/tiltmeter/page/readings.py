@@ -21,6 +21,7 @@ def readings(book: Book) -> dict[str, Any]:
     """Every reading that has a value on the current branch, and every one that has none."""
     with book.lock:
         rows = []
+        book.columns.gather(book.columns.names())
         for name in book.columns.names():
             values = book.columns.line(name).values
             values = values[np.isfinite(values)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,20 +12,20 @@ from tiltmeter.errors import StoreError
 from tiltmeter.page.book import Book
 from tiltmeter.page.history import History
 from tiltmeter.page.proof import gold_of, rollout_id
+from tiltmeter.page.samples import once
 from tiltmeter.page.series import number
 from tiltmeter.records import FLAGS, Floats, RolloutBatch
 from tiltmeter.steps import stored
 
 BEGINNING = 200  # characters of a completion in a list
-EARLIEST = 5  # steps in which the same prompt is looked for
+EARLIEST = 1_000  # steps in which the same prompt is looked for: about a millisecond each, once for all rollouts
 _COLUMNS = ("group", "reward", "rewards", "gold", "advantage", "length", "truncated", "prompt", "completion", "facts")
 
 
 def group(book: Book, id: str) -> dict[str, Any]:
     """A rollout, the others of its group and the same prompt at the start: `Group` of the page's types.
 
-    Raises `KeyError` if there is no such rollout, or its step was deleted. The start is the reference's answer or one
-    of the run's first steps; the page, which has an index, looks through the whole run.
+    Raises `KeyError` if there is no such rollout, or its step was deleted.
     """
     attempt, step, row = (int(part) for part in id.split("-"))
     batch = _batch(book, attempt, step)
@@ -35,7 +37,7 @@ def group(book: Book, id: str) -> dict[str, Any]:
     order = same[np.argsort(-np.nan_to_num(paid[same], nan=-np.inf), kind="stable")]
     scored = paid[same][np.isfinite(paid[same])]
     prompt = None if batch.prompt is None else batch.prompt[row]
-    base, why = _base(book, prompt, step)
+    base, why = _base(book, prompt, (attempt, step))
     return {
         "rollout": _full(batch, gold, row),
         "rows": [_row(batch, gold, int(other)) for other in order],
@@ -46,10 +48,10 @@ def group(book: Book, id: str) -> dict[str, Any]:
     }
 
 
-def _batch(book: Book, attempt: int, step: int) -> RolloutBatch | None:
+def _batch(book: Book, attempt: int, step: int, columns: Sequence[str] = _COLUMNS) -> RolloutBatch | None:
     ranks = book.folded("history", History).ranks.get((attempt, step))
     try:
-        return None if not ranks else stored(book.run, attempt, step, ranks, _COLUMNS)
+        return None if not ranks else stored(book.run, attempt, step, ranks, columns)
     except StoreError:
         return None
 
@@ -87,24 +89,50 @@ def _full(batch: RolloutBatch, gold: Floats, row: int) -> dict[str, Any]:
     return {**_row(batch, gold, row), **told, "facts": told["facts"] or "", "rewards": rewards, "capped": False}
 
 
-def _base(book: Book, prompt: str | None, before: int) -> tuple[dict[str, Any] | None, str]:
-    """What was said to the same prompt at the start, or why that is not known."""
+def _base(book: Book, prompt: str | None, own: tuple[int, int]) -> tuple[dict[str, Any] | None, str]:
+    """What was said to the same prompt at the start, or why that is not known. As the page's index has it: by the
+    reference, else in the earliest step before this one, of the current lineage or of the rollout's own attempt."""
     if prompt is None:
         return None, "the text of prompts is not stored"
-    try:
-        reference = book.run.reference()
-    except StoreError:
-        reference = None
-    if (said := _said(reference, prompt)) is not None:
+    if (said := _by_reference(book, prompt)) is not None:
         return {"step": None, "text": said, "source": "reference"}, ""
-    known = sorted(key for key in book.folded("history", History).ranks if key[1] < before)
+    spans = book.story.spans()
+    known = [
+        (attempt, step)
+        for attempt, step in book.folded("history", History).ranks
+        if step < own[1] and (attempt == own[0] or step < spans.get(attempt, -1))
+    ]
+    known.sort(key=lambda at: (at[1], -at[0]))
     for attempt, step in known[:EARLIEST]:
-        if (said := _said(_batch(book, attempt, step), prompt)) is not None:
-            return {"step": step, "text": said, "source": f"attempt {attempt}, step {step}"}, ""
-    return None, f"the first {EARLIEST} steps do not have this prompt, nor does a reference"
+        row = once(book, "prompts", (attempt, step), partial(_asked, book, attempt, step), EARLIEST).get(hash(prompt))
+        if row is None:
+            continue
+        batch = _batch(book, attempt, step)
+        text = None if batch is None or batch.completion is None else batch.completion[row]
+        if text is None:
+            return None, f"step {step} had this prompt, without the text of completions"
+        return {"step": step, "text": text, "source": f"attempt {attempt}, step {step}"}, ""
+    if len(known) > EARLIEST:
+        return None, f"the first {EARLIEST:,} steps do not have this prompt, nor does a reference"
+    return None, f"step {own[1]} is the first with this prompt, and the reference does not hold it"
 
 
-def _said(batch: RolloutBatch | None, prompt: str) -> str | None:
-    if batch is None or batch.prompt is None or batch.completion is None:
+def _asked(book: Book, attempt: int, step: int) -> dict[int, int]:
+    """The first row of each prompt of a step, by the prompt's hash; empty where it cannot be read."""
+    batch = _batch(book, attempt, step, ("group", "prompt"))
+    if batch is None or batch.prompt is None:
+        return {}
+    return {hash(batch.prompt[row]): row for row in reversed(range(len(batch))) if batch.prompt[row] is not None}
+
+
+def _by_reference(book: Book, prompt: str) -> str | None:
+    """The reference policy's answer to a prompt, if it was given one."""
+    try:
+        written = (book.run.path / "reference.parquet").lstat().st_mtime_ns
+        reference = once(book, "reference", written, book.run.reference, 1)
+    except (StoreError, OSError):
+        return None  # a damaged one is reported by the monitor; an earlier step may serve
+    if reference is None or reference.prompt is None or reference.completion is None:
         return None
-    return next((text for asked, text in zip(batch.prompt, batch.completion, strict=True) if asked == prompt), None)
+    answers = zip(reference.prompt, reference.completion, strict=True)
+    return next((text for asked, text in answers if asked == prompt), None)

@@ -84,7 +84,7 @@ def headline(book: Book, verdict: Verdict) -> dict[str, Any]:
         "name": book.name,
         "state": verdict.state,
         "sentence": verdict.sentence,
-        "live": story.attempt is not None and story.attempt not in story.ended,
+        "live": story.attempt is None or story.attempt not in story.ended,
         "attempt": story.attempt if story.attempt is not None else 0,
         "step": story.last_step,
         "age_s": None if age is None else round(age, 1),

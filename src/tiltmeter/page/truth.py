@@ -11,7 +11,7 @@ import numpy as np
 from tiltmeter.advice import LABELS, PAIRS, SOURCES, WINDOW, advise
 from tiltmeter.page.book import Book, Readings
 from tiltmeter.page.readings import lacking
-from tiltmeter.page.series import POINTS, Range, Wanted, at, drawn, empty_panel, errors, number, plain
+from tiltmeter.page.series import POINTS, REACH, Range, Wanted, at, drawn, empty_panel, errors, number, plain
 from tiltmeter.records import Floats, Ints, Reading
 from tiltmeter.stats.crossing import Forecast, falls_back, slope_forecast, two_sided
 from tiltmeter.stats.overoptimisation import forecast_peak
@@ -22,6 +22,9 @@ SMOOTH = 5  # steps whose mean a peak of gold is read from
 BLOCKS = 20  # points of a forecast: neighbouring steps are pooled
 AHEAD = 30  # points of a forecast's curve
 COVER = 0.8  # of a forecast's interval
+ENOUGH = 30  # labels of one stretch; steps with as many stand for themselves
+STRETCHES = 60  # at most
+FEW_STEPS = 4  # of a stretch, below which their scatter says nothing
 NAMES = {"gold.mean": "gold", "gold.level": "gold of audited pairs"}
 
 
@@ -62,7 +65,68 @@ def truth(book: Book, within: Range, points: int = POINTS) -> dict[str, Any]:
         "checkpoints": checkpoints(book, source, gold, root, within),
         "labels": np.nan_to_num(at(gold.steps, gold.n.astype(np.float64), steps)).astype(int).tolist(),
         "forecast": ahead,
+        **pooled(within.cut(gold), root),
     }
+
+
+def pooled(gold: Readings, root: Readings) -> dict[str, Any]:
+    """Where steps have few labels, their means over stretches that have enough, with 95 % intervals; else nothing.
+
+    A stretch's error is that of its labels or the scatter of its steps, whichever is larger: prompts differ from step
+    to step, which one step's own error may not show.
+    """
+    kept = np.isfinite(gold.values)
+    line = Readings(gold.steps[kept], gold.values[kept], gold.n[kept], gold.stderr[kept])
+    n = np.maximum(line.n, 1)
+    total = int(n.sum())
+    if total < ENOUGH or np.median(n) >= ENOUGH:
+        return {}
+    starts = stretches(n, max(ENOUGH, ceil(total / STRETCHES)))
+    labels, steps = np.add.reduceat(n, starts), np.diff([*starts, len(n)])
+    mean = np.add.reduceat(n * line.values, starts) / labels
+    reach = REACH * np.sqrt(np.add.reduceat((n * errors(line)) ** 2, starts)) / labels
+    apart = np.sqrt(np.add.reduceat((n * (line.values - np.repeat(mean, steps))) ** 2, starts)) / labels
+    freedom = np.maximum(steps - 1, 1)
+    apart *= np.sqrt(steps / freedom) * _student(freedom)
+    reach = np.where(steps >= FEW_STEPS, np.maximum(reach, apart), reach)
+    low, high = mean - reach, mean + reach
+    if 0.0 <= line.values.min() <= line.values.max() <= 1.0:
+        low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+    far = at(root.steps, root.values, line.steps)
+    seen = n * np.isfinite(far)
+    distance = np.add.reduceat(seen * np.nan_to_num(far), starts), np.add.reduceat(seen, starts)
+    found = {
+        "steps": np.rint(np.add.reduceat(n * line.steps, starts) / labels).astype(int).tolist(),
+        "root_kl": plain(np.divide(*distance, out=np.full(len(mean), np.nan), where=distance[1] > 0)),
+        "gold": plain(mean, 4),
+        "low": plain(low, 4),
+        "high": plain(high, 4),
+        "labels": labels.tolist(),
+    }
+    return {"pooled": found}
+
+
+def stretches(n: Ints, each: int) -> Ints:
+    """Where stretches of at least so many labels begin; what is left over at the end goes with the last.
+
+    >>> stretches(np.array([6, 6, 20, 1, 7, 3]), 12).tolist()
+    [0, 2]
+    """
+    count = np.cumsum(n)
+    starts, taken = [0], 0
+    while count[-1] - taken >= 2 * each:
+        end = int(np.searchsorted(count, taken + each))
+        taken = int(count[end])
+        if count[-1] - taken < each:
+            break
+        starts.append(end + 1)
+    return np.array(starts, np.int64)
+
+
+def _student(freedom: Ints) -> Floats:
+    """Standard errors of a 95 % interval where the error itself is of so few values: `from_student` turned around."""
+    near = REACH * (8.0 * freedom + 3.0) / (8.0 * freedom + 1.0)
+    return np.asarray(np.sqrt(freedom * np.expm1(near**2 / freedom)), np.float64)
 
 
 def gold_source(book: Book) -> str:

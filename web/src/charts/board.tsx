@@ -11,6 +11,7 @@ import { ScatterPlot } from "./scatter";
 import { StripsPlot } from "./strips";
 import { extent, Timeline } from "./timeline";
 import { TruthPlot } from "./truth";
+import type { Width } from "./frame";
 
 const HEIGHT = 230;
 
@@ -24,6 +25,7 @@ export function Board({ run, summary }: { run: string; summary: Summary }) {
   const span = chosen ?? extent(summary.lanes, summary.step);
   const same = { marks: summary.marks, lanes: summary.lanes, span, height: HEIGHT };
   const shapes = geometry.data;
+  const room = told ? spread([told.truth, told.paid, shapes?.scatter, told.diversity, told.kl, shapes?.heat, told.length].map((panel) => !panel?.empty)) : null;
   const behind = chosen && told && (told.from !== chosen.from || told.to !== chosen.to);
   return (
     <div class={`board${behind && plots.busy ? " busy" : ""}`} aria-busy={plots.busy && !told}>
@@ -31,12 +33,12 @@ export function Board({ run, summary }: { run: string; summary: Summary }) {
       {plots.error && <Trouble error={plots.error} />}
       {told ? (
         <>
-          {!told.truth.empty && <TruthPlot truth={told.truth} {...same} />}
+          {!told.truth.empty && <TruthPlot truth={told.truth} {...same} wide={room?.truth} />}
           {!told.paid.empty && <PaidPlot paid={told.paid} {...same} height={HEIGHT + 24} />}
           {shapes ? !shapes.scatter.empty && <ScatterPlot geometry={shapes} run={run} height={HEIGHT + 40} /> : <Waiting title="Length and reward" error={geometry.error?.message} />}
           {!told.diversity.empty && <StripsPlot panel={told.diversity} {...same} height={HEIGHT + 60} />}
           {!told.kl.empty && <PanelPlot panel={told.kl} {...same} height={HEIGHT + 30} zoomable />}
-          {shapes ? !shapes.heat.empty && <HeatPlot heat={shapes.heat} height={HEIGHT + 30} /> : <Waiting title="Spread inside prompt groups" error={geometry.error?.message} />}
+          {shapes ? !shapes.heat.empty && <HeatPlot heat={shapes.heat} height={HEIGHT + 30} wide={room?.heat} /> : <Waiting title="Spread inside prompt groups" error={geometry.error?.message} />}
           {!told.length.empty && <PanelPlot panel={told.length} {...same} zoomable />}
           <Absent panels={[told.truth, told.paid, ...(shapes ? [shapes.scatter] : []), told.diversity, told.kl, ...(shapes ? [shapes.heat] : []), told.length]} />
         </>
@@ -45,6 +47,14 @@ export function Board({ run, summary }: { run: string; summary: Summary }) {
       )}
     </div>
   );
+}
+
+/** How wide the two wide plots are, so that no row of three ends in a hole when others cannot be drawn. */
+function spread([truth, paid, scatter, diversity, kl, heat, length]: boolean[]): { truth: Width; heat: Width } {
+  const small = [paid, scatter, diversity, kl, length].filter(Boolean).length;
+  const over = (small + (truth ? 2 : 0) + (heat ? 2 : 0)) % 3;
+  const last: Width = (["two", "third", "all"] as const)[over] ?? "two";
+  return heat ? { truth: "two", heat: last } : { truth: last, heat: "two" };
 }
 
 function Waiting({ title, error }: { title: string; error?: string }) {

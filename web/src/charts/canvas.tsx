@@ -1,7 +1,8 @@
-/** The canvas that our own plots draw on: as sharp as the screen, as wide as its place, drawn again when either or the
+/** The canvas that our own plots draw on: as sharp as the screen, as large as its place, drawn again when either or the
  * colour scheme changes; and the axes of those plots. */
-import { useEffect, useRef } from "preact/hooks";
-import { useShared } from "../shared";
+import type { ComponentChildren } from "preact";
+import { useContext, useEffect, useRef } from "preact/hooks";
+import { Drawn } from "./frame";
 import { colour, FONT, scheme } from "./palette";
 import { tickText, ticks } from "./scale";
 
@@ -18,37 +19,49 @@ export interface Pointing {
   columns?: boolean;
 }
 
-export function Canvas({ height, draw, onMove, onLeave, onClick, onDouble, onDrag, columns }: { height: number; draw: Draw } & Pointing) {
+interface CanvasProps extends Pointing {
+  height: number; // at least; a taller card is filled
+  draw: Draw;
+  children?: ComponentChildren; // on top of it
+}
+
+export function Canvas({ height, draw, children, onMove, onLeave, onClick, onDouble, onDrag, columns }: CanvasProps) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const chosen = useRef<HTMLDivElement>(null);
   const latest = useRef(draw);
   latest.current = draw;
   const from = useRef<[number, number] | null>(null);
-  useShared(scheme);
+  const seen = useContext(Drawn);
 
   const paint = () => {
     const [place, surface] = [box.current, canvas.current];
     const ctx = surface?.getContext("2d");
     if (!place || !surface || !ctx) return;
-    const width = place.clientWidth;
-    if (!width) return;
+    const [width, tall] = [place.clientWidth, place.clientHeight];
+    if (!width || !tall) return;
     const ratio = devicePixelRatio || 1;
-    const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+    const [w, h] = [Math.round(width * ratio), Math.round(tall * ratio)];
     if (surface.width !== w || surface.height !== h) (surface.width = w), (surface.height = h);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, width, height);
+    ctx.clearRect(0, 0, width, tall);
     ctx.font = FONT;
     ctx.lineJoin = "round";
-    latest.current(ctx, width, height, ratio);
+    latest.current(ctx, width, tall, ratio);
+    seen();
   };
   useEffect(() => {
     const place = box.current;
     if (!place) return;
-    const seen = new ResizeObserver(paint);
-    seen.observe(place);
-    return () => seen.disconnect();
-  }, [height]);
+    const sized = new ResizeObserver(paint);
+    sized.observe(place);
+    // At once and not with the next frame: paper is printed before that.
+    const unwatch = scheme.watch(paint);
+    return () => {
+      sized.disconnect();
+      unwatch();
+    };
+  }, []);
   useEffect(paint);
 
   const at = (event: PointerEvent): [number, number] => {
@@ -63,13 +76,13 @@ export function Canvas({ height, draw, onMove, onLeave, onClick, onDouble, onDra
     mark.style.left = `${Math.min(x0, x)}px`;
     mark.style.width = `${Math.abs(x - x0)}px`;
     mark.style.top = columns ? "0px" : `${Math.min(y0, y)}px`;
-    mark.style.height = columns ? `${height}px` : `${Math.abs(y - y0)}px`;
+    mark.style.height = columns ? "100%" : `${Math.abs(y - y0)}px`;
   };
   return (
     <div
       ref={box}
       class={`canvas${onDrag ? " drags" : ""}`}
-      style={{ height: `${height}px` }}
+      style={{ minHeight: `${height}px` }}
       onPointerDown={(event) => {
         if (!onDrag || event.button !== 0 || event.pointerType === "touch") return;
         from.current = at(event);
@@ -96,6 +109,7 @@ export function Canvas({ height, draw, onMove, onLeave, onClick, onDouble, onDra
       onDblClick={() => onDouble?.()}
     >
       <canvas ref={canvas} />
+      {children}
       <div ref={chosen} class="chosen" hidden />
     </div>
   );

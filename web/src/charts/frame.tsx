@@ -1,5 +1,5 @@
 /** What surrounds a plot: its title, its sentence, a legend in words, and the same data as a table. */
-import type { ComponentChildren } from "preact";
+import { createContext, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { count, number } from "../format";
 import { visible } from "../text";
@@ -11,6 +11,9 @@ export interface Column {
   values: (Number | string)[];
 }
 
+/** Of a row of plots: a third, two thirds, or all of it. */
+export type Width = "third" | "two" | "all";
+
 export interface FrameProps {
   title: string;
   sentence: string;
@@ -21,17 +24,22 @@ export interface FrameProps {
   note?: ComponentChildren;
   table?: () => Column[];
   empty?: string;
-  wide?: boolean | "half";
+  wide?: Width;
   children: ComponentChildren;
 }
 
+/** Called by whatever draws inside a frame, once it has drawn. */
+export const Drawn = createContext<() => void>(() => undefined);
+
 export function Frame({ title, sentence, tools, legend, left, right, note, table, empty, wide, children }: FrameProps) {
   const [open, setOpen] = useState(false);
+  const [drawn, setDrawn] = useState(false);
+  const [seen] = useState(() => () => setDrawn(true));
   const names = (
     (left || right) && <div class="axis-names" aria-hidden="true"><span>{left ? `↑ ${visible(left)}` : ""}</span><span>{right ? `${visible(right)} ↑` : ""}</span></div>
   );
   return (
-    <section class={`card plot${wide === "half" ? " double" : wide ? " wide" : ""}`} aria-label={visible(title)}>
+    <section class={`card plot${wide === "two" ? " double" : wide === "all" ? " wide" : ""}`} aria-label={visible(title)} data-plot={drawn && !empty ? visible(title) : undefined}>
       <header><h3>{visible(title)}</h3>{!empty && tools && <div class="tools">{tools}</div>}</header>
       {empty ? (
         <p class="nothing">{visible(empty)}</p>
@@ -39,7 +47,7 @@ export function Frame({ title, sentence, tools, legend, left, right, note, table
         <>
           <p class="caption" title={visible(sentence)}>{visible(sentence)}</p>
           {legend}
-          <div role="img" aria-label={visible(sentence) || visible(title)} hidden={open}>{names}{children}</div>
+          <div class="drawing" role="img" aria-label={visible(sentence) || visible(title)} hidden={open}>{names}<Drawn.Provider value={seen}>{children}</Drawn.Provider></div>
           {open && table && <Table columns={table()} title={title} />}
           {(note || table) && (
             <footer>

@@ -5,10 +5,10 @@ import { cursor, useShared } from "../shared";
 import { visible } from "../text";
 import type { Heat } from "../types";
 import { axes, Canvas, stroke, type Area } from "./canvas";
-import { Frame } from "./frame";
+import { Frame, type Width } from "./frame";
 import { colour } from "./palette";
 
-export function HeatPlot({ heat, height }: { heat: Heat; height: number }) {
+export function HeatPlot({ heat, height, wide = "two" }: { heat: Heat; height: number; wide?: Width }) {
   const [near, setNear] = useState<[number, number] | null>(null);
   const area = useRef<Area | null>(null);
   const step = useShared(cursor);
@@ -18,10 +18,10 @@ export function HeatPlot({ heat, height }: { heat: Heat; height: number }) {
   const names = useMemo(() => apart(heat.rows), [heat]);
   const cell = near ? heat.cells[near[0]]?.[near[1]] : undefined;
   const column = (k: number) => (heat.width > 1 ? `steps ${heat.steps[k]} to ${(heat.steps[k] ?? 0) + heat.width - 1}` : `step ${heat.steps[k]}`);
-  const said = near ? `${column(near[1])}, ${visible(heat.rows[near[0]] ?? "")}: ${cell === null || cell === undefined ? "no data" : cell < 0 ? "all rewards equal" : `standard deviation ${number(cell)}`}` : " ";
+  const said = near ? `${column(near[1])}, ${visible(heat.rows[near[0]] ?? "")}: ${cell === null || cell === undefined ? "no data" : cell < 0 ? "all rewards equal" : `standard deviation ${number(cell)}`}` : "Point at a cell to read it.";
   return (
     <Frame
-      wide="half" title={heat.title} sentence={heat.sentence} empty={heat.empty} left="prompts by success at the start" legend={<Scale most={heat.most} />}
+      wide={wide} title={heat.title} sentence={heat.sentence} empty={heat.empty} left="prompts by success at the start" legend={<Scale most={heat.most} />} note={<span class="readout">{said}</span>}
       table={() => [{ name: "step", values: heat.steps }, ...heat.rows.map((name, k) => ({ name, values: (heat.cells[k] ?? []).map((v) => (v === null ? "no data" : v < 0 ? "all equal" : v)) }))]}
     >
       <Canvas
@@ -47,7 +47,6 @@ export function HeatPlot({ heat, height }: { heat: Heat; height: number }) {
           stroke(ctx, a.x(step), a.top, a.x(step), a.bottom);
         }}
       />
-      <p class="readout">{said}</p>
     </Frame>
   );
 }

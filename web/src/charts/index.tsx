@@ -1,7 +1,7 @@
 /** The plots that other screens use: a panel over steps, the evidence of an alarm, and runs compared. */
 import { cursor, useShared } from "../shared";
 import { count, number } from "../format";
-import type { AlarmDetail, Compare, Lane, Line, Mark, Panel } from "../types";
+import type { AlarmDetail, Compare, Lane, Mark, Panel } from "../types";
 import { Frame, Legend, type Column, type Item } from "./frame";
 import { colour, plain, RUNS, shape, styles, type Style } from "./palette";
 import { Steps } from "./steps";
@@ -18,14 +18,15 @@ export function nearest(steps: number[], step: number | null): number {
   return low > 0 && step - (steps[low - 1] as number) < (steps[low] as number) - step ? low - 1 : low;
 }
 
-/** What each line is, and its value under the cursor; else its last. */
-export function PanelLegend({ panel, extra = [], only }: { panel: Panel; extra?: Item[]; only?: number[] }) {
+/** What each line is, and its value under the cursor; else its last. `instead`: what is drawn in place of one of them. */
+export function PanelLegend({ panel, extra = [], instead }: { panel: Panel; extra?: Item[]; instead?: { line: number; steps: number[]; values: number[] } }) {
   const step = useShared(cursor);
   const row = nearest(panel.steps, step);
   const looks = styles(panel.lines);
-  const items = (only ?? panel.lines.map((_, k) => k)).map((k): Item => {
-    const line = panel.lines[k] as Line;
-    return { label: line.label, sign: { kind: "line", style: looks[k] as Style }, value: row < 0 ? number(last(line.values)) : number(line.values[row]) };
+  const items = panel.lines.map((line, k): Item => {
+    const { steps, values } = instead?.line === k ? instead : { steps: panel.steps, values: line.values };
+    const value = row < 0 ? last(values) : values[nearest(steps, step)];
+    return { label: line.label, sign: { kind: "line", style: looks[k] as Style }, value: number(value) };
   });
   return <Legend items={[...items, ...extra]} lead={row < 0 ? "last" : `step ${panel.steps[row]}`} />;
 }
@@ -138,7 +139,7 @@ export function DifferencePlot({ difference, label, x, height = 220 }: { differe
       <XY
         height={height} x={ACROSS[x]} whole={x !== "root_kl"} reach={[0]}
         paths={difference ? [{ label, x: difference.x, y: difference.y, low: difference.low, high: difference.high, style }] : []}
-        rules={[{ y: 0, text: "no difference", token: "faint", dash: [4, 3] }]}
+        rules={[{ y: 0, text: "no difference", token: "faint", dash: [4, 3], end: true }]}
         over={(ctx, a) => {
           if (!difference || difference.first === null) return;
           ctx.strokeStyle = colour("act");

@@ -6,10 +6,18 @@ import type { Line } from "../types";
 const known = new Map<string, string>();
 /** Counts up when the reader's colour scheme changes. */
 export const scheme = new Shared(0);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+const changed = () => {
   known.clear();
   scheme.set(scheme.value + 1);
-});
+};
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+// Paper is light, whatever the screen is.
+for (const [event, paper] of [["beforeprint", true], ["afterprint", false]] as const) {
+  addEventListener(event, () => {
+    document.documentElement.classList.toggle("paper", paper);
+    changed();
+  });
+}
 
 export function colour(token: string): string {
   let found = known.get(token);

@@ -1,11 +1,12 @@
 /** A plot over steps, by uPlot: lines with their intervals, abandoned branches, values that are no numbers, marks, and
  * one cursor shared with every other plot over steps. */
-import { useEffect, useRef } from "preact/hooks";
+import { useContext, useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
-import { cursor, useShared } from "../shared";
+import { cursor } from "../shared";
 import type { Lane, Mark, Number, Panel } from "../types";
+import { Drawn } from "./frame";
 import { apart, lined, look, sign } from "./marks";
 import { colour, FONT, scheme, shape, styles, type Style } from "./palette";
 import { ends, logTicks, tickText, ticks } from "./scale";
@@ -25,7 +26,7 @@ export interface StepsProps {
   panel: Panel;
   marks: Mark[];
   lanes: Lane[];
-  height: number;
+  height: number; // at least; a taller card is filled
   only?: number; // draw this line alone
   bare?: boolean; // no x axis: another plot below has it
   span?: { from: number; to: number } | null; // of x; absent: what the data covers
@@ -46,7 +47,7 @@ export function Steps(props: StepsProps) {
   const made = useRef<uPlot | null>(null);
   const latest = useRef(props);
   latest.current = props;
-  const drawn = useShared(scheme);
+  const seen = useContext(Drawn);
   const { panel, height, only } = props;
   const shape = JSON.stringify([
     only === undefined ? panel.lines.map((l) => [l.name, l.axis, l.role]) : only, panel.log, height, props.bare, props.zoomable, !!props.signs,
@@ -54,23 +55,24 @@ export function Steps(props: StepsProps) {
   useEffect(() => {
     const place = box.current;
     if (!place) return;
-    const u = build(place, latest);
+    const u = build(place, latest, seen);
     made.current = u;
-    const seen = new ResizeObserver(() => {
-      if (place.clientWidth && place.clientWidth !== u.width) u.setSize({ width: place.clientWidth, height });
+    const sized = new ResizeObserver(() => {
+      const [width, tall] = [place.clientWidth, place.clientHeight];
+      if (width && tall && (width !== u.width || tall !== u.height)) u.setSize({ width, height: tall });
     });
-    seen.observe(place);
-    const unwatch = cursor.watch((step) => follow(u, step));
+    sized.observe(place);
+    const watches = [cursor.watch((step) => follow(u, step)), scheme.watch(() => u.redraw(false, true))];
     return () => {
-      seen.disconnect();
-      unwatch();
+      sized.disconnect();
+      for (const unwatch of watches) unwatch();
       made.current = null;
       u.destroy();
     };
   }, [shape]);
   useEffect(() => made.current?.setData(data(props)), [panel, only, props.span?.from, props.span?.to, props.pale, props.pooled, props.loose]);
-  useEffect(() => made.current?.redraw(false, true), [drawn, props.marks]);
-  return <div ref={box} class="steps" style={{ height: `${height}px` }} />;
+  useEffect(() => made.current?.redraw(false, true), [props.marks]);
+  return <div ref={box} class="steps" style={{ minHeight: `${height}px` }} />;
 }
 
 function shown(props: StepsProps): number[] {
@@ -89,7 +91,7 @@ function data(props: StepsProps): uPlot.AlignedData {
 
 type Latest = { current: StepsProps };
 
-function build(place: HTMLElement, latest: Latest): uPlot {
+function build(place: HTMLElement, latest: Latest, seen: () => void): uPlot {
   const props = latest.current;
   const { panel } = props;
   const lines = shown(props);
@@ -99,15 +101,15 @@ function build(place: HTMLElement, latest: Latest): uPlot {
   const axis = (scale: string, side: 1 | 3): uPlot.Axis => ({
     scale, side, font: FONT, stroke: () => colour("faint"), gap: 4, ticks: { show: false },
     grid: side === 3 || !has("left") ? grid : { show: false },
-    splits: (u, _k, min, max) => (scale === "left" && panel.log ? logTicks(min, max) : ticks(min, max, Math.max(2, Math.floor((u.height - 30) / 38)))),
+    splits: (u, _k, min, max) => (scale === "left" && panel.log ? logTicks(min, max) : thinned(ticks(min, max, Math.max(2, Math.floor((u.height - 30) / 38))), (u.height - (props.bare ? 13 : 32)) / 16)),
     filter: (_u, splits) => splits,
     values: (_u, splits) => splits.map(tickText),
     size: (_u, values) => props.gutter ?? 10 + Math.ceil(6.3 * Math.max(2, ...(values ?? []).map((v) => String(v).length))),
   });
   const options: uPlot.Options = {
     width: place.clientWidth || 300,
-    height: props.height,
-    padding: [props.signs ? 15 : 6, has("right") ? 0 : 12, props.bare ? 2 : 0, 0],
+    height: Math.max(place.clientHeight, props.height),
+    padding: [props.signs ? 15 : 6, has("right") ? 0 : 12, props.bare ? 7 : 0, 0],
     legend: { show: false },
     scales: {
       x: { time: false, range: () => across(latest.current) },
@@ -134,7 +136,7 @@ function build(place: HTMLElement, latest: Latest): uPlot {
     },
     hooks: {
       drawAxes: [(u) => clipped(u, latest, under)],
-      draw: [(u) => clipped(u, latest, over, 6), (u) => latest.current.signs && signs(u, latest.current)],
+      draw: [(u) => clipped(u, latest, over, 6), (u) => latest.current.signs && signs(u, latest.current), seen],
       setCursor: [(u) => cursor.set(u.cursor.idx === null || u.cursor.idx === undefined || (u.cursor.left ?? -1) < 0 ? null : (u.data[0][u.cursor.idx] ?? null))],
       setSelect: [
         (u) => {
@@ -146,6 +148,11 @@ function build(place: HTMLElement, latest: Latest): uPlot {
     },
   };
   return new uPlot(options, data(props), place);
+}
+
+/** No more ticks than their numbers have room for, and never fewer than two. */
+function thinned(found: number[], room: number): number[] {
+  return found.length > Math.max(2, room) ? found.filter((_, k) => k % 2 === 0) : found;
 }
 
 function series(latest: Latest, k: number, style: Style): uPlot.Series {
@@ -200,7 +207,7 @@ function limits(props: StepsProps, side: "left" | "right"): [number, number] {
   const bounds = props.pooled && lines.some((line) => line?.role === "gold") ? [] : lines.flatMap((line) => [...inside(line?.low), ...inside(line?.high)]);
   const held = bounds.map((v) => (v === null ? null : Math.min(Math.max(v, core[0] - room / 2), core[1] + room / 2)));
   let [low, high] = ends([...values, ...held]) ?? core;
-  if (side === "left" && lines.some((line) => line?.role === "beta") && low > 0) low = 0;
+  if (lines.some((line) => line?.role === "beta") && low > 0) low = 0;
   if (props.strip) low -= (props.strip / (1 - props.strip)) * (high - low);
   return [low, high];
 }

@@ -1,7 +1,6 @@
 /** P4: measures of diversity, each on a scale of its own and all on the same steps. */
 import { cursor, useShared } from "../shared";
 import { number } from "../format";
-import { visible } from "../text";
 import type { Lane, Line, Mark, Panel } from "../types";
 import { Frame, Legend } from "./frame";
 import { columnsOf, flags, last, nearest, pointsOf } from "./index";
@@ -11,7 +10,7 @@ import { Steps } from "./steps";
 export function StripsPlot({ panel, marks, lanes, span, height }: { panel: Panel; marks: Mark[]; lanes: Lane[]; span: { from: number; to: number } | null; height: number }) {
   const axis = 26;
   const name = 20;
-  const each = Math.min(110, Math.max(42, Math.floor((height - axis - name * panel.lines.length) / Math.max(1, panel.lines.length))));
+  const each = Math.min(110, Math.max(48, Math.floor((height - axis - name * panel.lines.length) / Math.max(1, panel.lines.length))));
   return (
     <Frame
       title={panel.title} sentence={panel.sentence} empty={panel.empty} note={pointsOf(panel)} table={() => columnsOf(panel)}
@@ -36,5 +35,5 @@ function StripName({ panel, k }: { panel: Panel; k: number }) {
   const line = panel.lines[k] as Line;
   const style = styles(panel.lines)[k] as Style;
   const value = row < 0 ? last(line.values) : line.values[row];
-  return <Legend items={[{ label: visible(line.label), sign: { kind: "line", style }, value: number(value) }]} />;
+  return <Legend items={[{ label: line.label, sign: { kind: "line", style }, value: number(value) }]} />;
 }

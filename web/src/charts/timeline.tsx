@@ -12,6 +12,7 @@ import { zoom } from "./zoom";
 
 const TALL = 22;
 const LEFT = 70;
+const RIGHT = 16;
 const KINDS: Record<Mark["kind"], Item> = {
   alarm: { label: "alarm", sign: { kind: "mark", token: "act", shape: "triangle" } },
   warning: { label: "warning", sign: { kind: "mark", token: "watch", shape: "ring" } },
@@ -46,7 +47,7 @@ export function Timeline({ summary }: { summary: Summary }) {
   const kinds = (Object.keys(KINDS) as Mark["kind"][]).filter((kind) => marks.some((mark) => mark.kind === kind));
   return (
     <Frame
-      title="Timeline" wide sentence={sentence} tools={<Chooser from={from} to={to} />} legend={kinds.length ? <Legend items={kinds.map((kind) => KINDS[kind])} /> : undefined}
+      title="Timeline" wide="all" sentence={sentence} tools={<Chooser from={from} to={to} />} legend={kinds.length ? <Legend items={kinds.map((kind) => KINDS[kind])} /> : undefined}
       table={marks.length ? () => [
         { name: "attempt", values: marks.map((m) => m.attempt) }, { name: "step", values: marks.map((m) => m.step) },
         { name: "what", values: marks.map((m) => m.kind) }, { name: "text", values: marks.map((m) => m.text) },
@@ -67,7 +68,7 @@ export function Timeline({ summary }: { summary: Summary }) {
         }}
         onLeave={() => (cursor.set(null), setNear(null))}
         draw={(ctx, w) => {
-          const right = w - 16;
+          const right = w - RIGHT;
           place.current = (s) => LEFT + ((s - from) / (to - from)) * (right - LEFT);
           back.current = (px) => from + ((px - LEFT) / (right - LEFT)) * (to - from);
           const x = place.current;
@@ -92,7 +93,9 @@ export function Timeline({ summary }: { summary: Summary }) {
             stroke(ctx, x(step), 0, x(step), TALL * lanes.length);
           }
         }}
-      />
+      >
+        {lanes.map((lane, k) => <LaneName key={lane.attempt} lane={lane} top={k * TALL} share={(s) => (s - from) / (to - from)} />)}
+      </Canvas>
     </Frame>
   );
 }
@@ -108,12 +111,23 @@ function told({ lanes, marks, step }: Summary): string {
   return `${lanes.length} attempt${lanes.length === 1 ? "" : "s"} up to step ${Math.max(step, 0)}: ${[...parts, ...gone].join(", ") || "nothing was raised"}.`;
 }
 
+/** What a lane is called, and where it was left: said where the lane ends, else before it was left, if there is room. */
+function LaneName({ lane, top, share }: { lane: Lane; top: number; share: (step: number) => number }) {
+  const at = (step: number, by: number) => `calc(${LEFT + by}px + (100% - ${LEFT + RIGHT}px) * ${share(step).toFixed(4)})`;
+  const beyond = share(lane.last) < 0.8;
+  const before = lane.left !== null && share(lane.left) > 0.25;
+  return (
+    <div class="lane" data-lane={lane.attempt} style={{ top: `${top}px` }} aria-hidden="true">
+      attempt {lane.attempt}
+      {lane.left !== null && (
+        <span data-left={lane.left} class={beyond ? "beyond" : before ? "before" : "unseen"} style={{ left: beyond ? at(lane.last, 12) : before ? at(lane.left, -6) : "0" }}>left at {lane.left}</span>
+      )}
+    </div>
+  );
+}
+
 function drawLane(ctx: CanvasRenderingContext2D, lane: Lane, k: number, x: (s: number) => number, arrow: boolean): void {
   const y = k * TALL + 14.5;
-  ctx.fillStyle = colour("faint");
-  ctx.textAlign = "left";
-  ctx.textBaseline = "middle";
-  ctx.fillText(`attempt ${lane.attempt}`, 0, y - 3);
   const end = lane.left === null ? lane.last : Math.max(lane.first, Math.min(lane.left, lane.last));
   ctx.lineWidth = 3;
   ctx.strokeStyle = colour("text");
@@ -151,7 +165,7 @@ function axis(ctx: CanvasRenderingContext2D, x: (s: number) => number, from: num
   ctx.lineWidth = 1;
   ctx.textAlign = "center";
   ctx.textBaseline = "top";
-  stroke(ctx, LEFT, y + 0.5, width - 16, y + 0.5);
+  stroke(ctx, LEFT, y + 0.5, width - RIGHT, y + 0.5);
   ticks(from, to, Math.max(2, Math.floor((width - LEFT) / 90)), true).forEach((value, k) => {
     stroke(ctx, x(value), y, x(value), y + 4);
     const text = k === 0 ? `step ${tickText(value)}` : tickText(value);

@@ -4,7 +4,7 @@ import { cursor, useShared } from "../shared";
 import { number } from "../format";
 import type { Lane, Mark, Truth } from "../types";
 import { abandoned, look, lined, sign } from "./marks";
-import { Choice, Frame, type Item } from "./frame";
+import { Choice, Frame, type Item, type Width } from "./frame";
 import { columnsOf, flags, nearest, PanelLegend, pointsOf } from "./index";
 import { colour, FONT, shape, styles, type Style } from "./palette";
 import { Steps, type Paint, type Pooled } from "./steps";
@@ -12,18 +12,16 @@ import { stroke, type Area } from "./canvas";
 import { XY, type Path } from "./xy";
 
 type Over = "step" | "root_kl";
-const FEW = 8; // labels behind a step: fewer say nothing alone
-const ENOUGH = 30; // labels behind a pooled point
-const POINTS = 24; // pooled points
+const POINTS = 24; // of the mean over stretches
 const STRIP = 0.13; // of the height, for the count of labels
 
-export function TruthPlot({ truth, marks, lanes, span, height }: { truth: Truth; marks: Mark[]; lanes: Lane[]; span: { from: number; to: number } | null; height: number }) {
+export function TruthPlot({ truth, marks, lanes, span, height, wide = "two" }: { wide?: Width; truth: Truth; marks: Mark[]; lanes: Lane[]; span: { from: number; to: number } | null; height: number }) {
   const [over, setOver] = useState<Over>("step");
   const gold = truth.lines.findIndex((line) => line.role === "gold");
   const [single, setSingle] = useState(false);
-  const pool = useMemo(() => pooled(truth, gold), [truth]);
+  const pool = useMemo(() => pooled(truth), [truth]);
   const used = single ? null : pool;
-  const loose = !used && few(truth, gold);
+  const loose = single && pool !== null;
   const far = truth.root_kl.some((v) => v !== null);
   const most = Math.max(0, ...truth.labels);
   const extra: Item[] = [
@@ -48,8 +46,8 @@ export function TruthPlot({ truth, marks, lanes, span, height }: { truth: Truth;
   ];
   return (
     <Frame
-      wide="half" title={truth.title} sentence={truth.sentence} left={truth.left} right={truth.right} empty={truth.empty} tools={tools} table={table}
-      legend={<PanelLegend panel={truth} extra={extra} />} note={<>{pointsOf(truth)}{truth.forecast && <span class="forecast"> {truth.forecast.sentence}</span>}</>}
+      wide={wide} title={truth.title} sentence={truth.sentence} left={truth.left} right={truth.right} empty={truth.empty} tools={tools} table={table}
+      legend={<PanelLegend panel={truth} extra={extra} instead={used ? { line: gold, ...used } : undefined} />} note={<>{pointsOf(truth)}{truth.forecast && <span class="forecast"> {truth.forecast.sentence}</span>}</>}
     >
       {over === "step" ? (
         <Steps
@@ -61,6 +59,12 @@ export function TruthPlot({ truth, marks, lanes, span, height }: { truth: Truth;
       )}
     </Frame>
   );
+}
+
+type Pool = Pooled & { root_kl: (number | null)[] };
+
+function pooled({ pooled: told }: Truth): Pool | null {
+  return told?.steps.length ? { ...told, values: told.gold, each: Math.min(...told.labels) } : null;
 }
 
 const FORECAST: Style = { token: "gold", dash: [2, 3], width: 1.5 };
@@ -118,16 +122,15 @@ function diamond(ctx: CanvasRenderingContext2D, x: number, y: number, unit: numb
   ctx.stroke();
 }
 
-function OverDistance({ truth, marks, lanes, height, gold, most, pool, loose }: { truth: Truth; marks: Mark[]; lanes: Lane[]; height: number; gold: number; most: number; pool: Pooled | null; loose: boolean }) {
+function OverDistance({ truth, marks, lanes, height, gold, most, pool, loose }: { truth: Truth; marks: Mark[]; lanes: Lane[]; height: number; gold: number; most: number; pool: Pool | null; loose: boolean }) {
   const step = useShared(cursor);
   const looks = styles(truth.lines);
-  const where = pool?.steps.map((s) => truth.root_kl[nearest(truth.steps, s)] ?? null) ?? [];
   const paths: Path[] = [];
   const at: (number[] | null)[] = []; // steps behind the points of each path
   truth.lines.forEach((line, k) => {
     const base = { label: line.label, axis: line.axis, style: looks[k] as Style };
     if (line.role === "gold") {
-      paths.push(pool ? { ...base, x: where, y: pool.values, low: pool.low, high: pool.high, bars: true } : { ...base, x: truth.root_kl, y: line.values, low: line.low, high: line.high, bars: true, loose });
+      paths.push(pool ? { ...base, x: pool.root_kl, y: pool.values, low: pool.low, high: pool.high, bars: true } : { ...base, x: truth.root_kl, y: line.values, low: line.low, high: line.high, bars: true, loose });
       at.push(pool ? pool.steps : truth.steps);
       return;
     }
@@ -186,13 +189,6 @@ function bars(ctx: CanvasRenderingContext2D, a: Area, truth: Truth, most: number
   });
 }
 
-
-/** Many steps with few labels each. */
-function few(truth: Truth, gold: number): boolean {
-  const rows = (truth.lines[gold]?.values ?? []).map((_, k) => k).filter((k) => truth.lines[gold]?.values[k] !== null && (truth.labels[k] ?? 0) > 0);
-  return rows.length >= 12 && rows.reduce((sum, k) => sum + (truth.labels[k] ?? 0), 0) / rows.length < FEW;
-}
-
 /** The mean of a line and of the distance over stretches of steps, if there are many. */
 function stretches(truth: Truth, values: (number | null)[]): { x: number[]; y: number[]; steps: number[]; each: number } | null {
   const rows = truth.steps.map((_, k) => k).filter((k) => truth.root_kl[k] !== null && values[k] !== null);
@@ -206,37 +202,5 @@ function stretches(truth: Truth, values: (number | null)[]): { x: number[]; y: n
     told.y.push(mean((row) => values[row] as number));
     told.steps.push(truth.steps[part[part.length >> 1] as number] as number);
   }
-  return told;
-}
-
-/** Gold's steps in stretches with enough labels each. Only where every step was sent: a selection is not fair. */
-function pooled(truth: Truth, gold: number): Pooled | null {
-  const line = truth.lines[gold];
-  if (!line || truth.shown < truth.of || !few(truth, gold)) return null;
-  const rows = truth.steps.map((_, k) => k).filter((k) => line.values[k] !== null && (truth.labels[k] ?? 0) > 0);
-  const total = rows.reduce((sum, k) => sum + (truth.labels[k] ?? 0), 0);
-  const each = Math.max(ENOUGH, Math.ceil(total / POINTS));
-  const told: Pooled = { steps: [], values: [], low: [], high: [], each };
-  let held: number[] = [];
-  const close = () => {
-    const n = held.reduce((sum, k) => sum + (truth.labels[k] ?? 0), 0);
-    const mean = (of: (k: number) => number) => held.reduce((sum, k) => sum + (truth.labels[k] ?? 0) * of(k), 0) / n;
-    const value = mean((k) => line.values[k] as number);
-    // Single steps give no fair spread of so few labels; the stretch as a whole does.
-    const spread = Math.sqrt(mean((k) => ((line.values[k] as number) - value) ** 2) / Math.max(1, held.length - 1));
-    told.steps.push(Math.round(mean((k) => truth.steps[k] as number)));
-    told.values.push(value);
-    told.low.push(value - 1.96 * spread);
-    told.high.push(value + 1.96 * spread);
-    held = [];
-  };
-  let count = 0;
-  rows.forEach((k, place) => {
-    held.push(k);
-    count += truth.labels[k] ?? 0;
-    const rest = rows.slice(place + 1).reduce((sum, other) => sum + (truth.labels[other] ?? 0), 0);
-    if (count >= each && (rest >= each || rest === 0)) (close(), (count = 0));
-  });
-  if (held.length) close();
   return told;
 }

@@ -2,6 +2,7 @@
  * to grow. */
 import { useRef, useState } from "preact/hooks";
 import { number } from "../format";
+import { visible } from "../text";
 import type { Number } from "../types";
 import { axes, Canvas, stroke, type Area } from "./canvas";
 import { colour, shape, type Style } from "./palette";
@@ -25,6 +26,7 @@ export interface Rule {
   text: string;
   token: string;
   dash: number[];
+  end?: boolean; // its words stand at the right
 }
 export interface XYProps {
   paths: Path[];
@@ -102,12 +104,12 @@ export function XY({ paths, height, x, whole, rules = [], from, reach = [], stri
           ctx.restore();
         }}
       />
-      <p class="readout" aria-hidden="true">{text ?? " "}</p>
+      <p class="readout" aria-hidden="true">{text ? visible(text) : " "}</p>
     </>
   );
 }
 
-function drawRule(ctx: CanvasRenderingContext2D, a: Area, { y, text, token, dash }: Rule): void {
+function drawRule(ctx: CanvasRenderingContext2D, a: Area, { y, text, token, dash, end }: Rule): void {
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = colour(token);
   ctx.setLineDash(dash);
@@ -116,9 +118,9 @@ function drawRule(ctx: CanvasRenderingContext2D, a: Area, { y, text, token, dash
     stroke(ctx, a.left, a.y(y), a.right, a.y(y));
     return ctx.restore();
   }
-  ctx.textAlign = "left";
+  ctx.textAlign = end ? "right" : "left";
   ctx.textBaseline = a.y(y) > a.top + 16 ? "bottom" : "top";
-  ctx.fillText(text, a.left + 4, a.y(y) + (ctx.textBaseline === "bottom" ? -2 : 3));
+  ctx.fillText(text, end ? a.right - 4 : a.left + 4, a.y(y) + (ctx.textBaseline === "bottom" ? -2 : 3));
   ctx.restore();
 }
 

@@ -8,9 +8,6 @@ export function zoom(chosen: { from: number; to: number } | null): void {
     const params = new URLSearchParams(query);
     for (const name of ["from", "to"] as const) told ? params.set(name, String(told[name])) : params.delete(name);
     const text = params.toString();
-    // The page moves the focus when the address changes; whoever zooms stays where they were.
-    const held = document.activeElement as HTMLElement | null;
-    addEventListener("hashchange", () => held?.focus({ preventScroll: true }), { once: true });
     location.hash = text ? `${path}?${text}` : path;
   }
   range.set(told);

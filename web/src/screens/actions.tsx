@@ -5,7 +5,7 @@ import { clock, number } from "../format";
 import type { ScreenProps } from "../head";
 import { Card, Empty, Trouble } from "../parts";
 import { useData, useSource } from "../shared";
-import { Shown } from "../text";
+import { Dotted, Shown } from "../text";
 import type { ActionRow, Actions as Told, Summary } from "../types";
 
 const MODES: Record<string, string> = {
@@ -48,7 +48,7 @@ function Log({ rows, summary, ask }: { rows: ActionRow[]; summary: Summary; ask:
         {rows.map((row) => (
           <tr key={row.id} role="row">
             <td role="cell" data-label="When" class="nowrap">{row.time === null ? "–" : clock(row.time, summary.now)}</td>
-            <td role="cell" data-label="Step" class="nowrap">{row.step}{row.attempt !== summary.attempt ? <span class="faint"> (attempt {row.attempt})</span> : ""}</td>
+            <td role="cell" data-label="Step" class="nowrap">{row.step}{row.attempt !== summary.attempt && <div class="faint small">attempt {row.attempt}</div>}</td>
             <td role="cell" data-label="Change"><b><Shown text={row.change} limit={200} /></b></td>
             <td role="cell" data-label="Within" class="nowrap">{within(row)}</td>
             <td role="cell" data-label="Why"><Shown text={row.finding.replaceAll("_", " ")} limit={60} />{row.reason && <div class="faint small"><Shown text={row.reason} limit={300} /></div>}</td>
@@ -92,17 +92,18 @@ function Answers({ row, ask }: { row: ActionRow; ask: (wish: Wish) => void }) {
 }
 
 function Knobs({ knobs }: { knobs: Told["knobs"] }) {
+  const why = knobs.some((knob) => knob.why);
   return (
     <Card title="What can be changed">
-      <table class="cards" role="table" aria-label="Knobs">
-        <thead role="rowgroup"><tr role="row">{["Knob", "Now", "Within", "Why not"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
+      <table class={why ? "cards" : undefined} role="table" aria-label="Knobs">
+        <thead role="rowgroup"><tr role="row">{["Knob", "Now", "Within", ...(why ? ["Why not"] : [])].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
         <tbody role="rowgroup">
           {knobs.map((knob) => (
             <tr key={knob.name} role="row">
-              <td role="cell" data-label="Knob"><Shown text={knob.name} limit={60} /></td>
-              <td role="cell" data-label="Now">{number(knob.value)}</td>
+              <td role="cell" data-label="Knob"><Dotted text={knob.name} /></td>
+              <td role="cell" data-label="Now" class="nowrap">{number(knob.value)}</td>
               <td role="cell" data-label="Within" class="nowrap">{within(knob)}</td>
-              <td role="cell" data-label="Why not" class={knob.why ? undefined : "bare"}>{knob.why ? <Shown text={knob.why} limit={200} /> : <span class="faint">–</span>}</td>
+              {why && <td role="cell" data-label="Why not" class={knob.why ? undefined : "bare"}>{knob.why ? <Shown text={knob.why} limit={200} /> : <span class="faint">–</span>}</td>}
             </tr>
           ))}
         </tbody>

@@ -16,12 +16,14 @@ const PanelPlot = lazy(() => import("../charts").then((m) => m.PanelPlot));
 export function Alarms({ run, summary, params }: ScreenProps) {
   const { data, error } = useData<Told>("/api/alarms", { run });
   const [told, change] = useAddress(params);
+  const { live } = useSource();
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
   if (!data.rows.length) {
     const none = summary.steps ? `No alarm and no warning has been raised in ${count(summary.steps)} steps.` : "No step has been measured yet.";
     return <Empty>{none} <Shown text={data.promise} /></Empty>;
   }
   const id = told.get("id") ?? data.rows[0]?.id ?? "";
+  if (!live) return <div class="each">{data.rows.map((row) => <Detail key={row.id} run={run} id={row.id} summary={summary} params={params} />)}</div>;
   return (
     <>
       {error && <Trouble error={error} />}
@@ -71,7 +73,7 @@ function Detail({ run, id, summary }: ScreenProps & { id: string }) {
   const { alarm } = data;
   return (
     <section class="detail" aria-label="The alarm">
-      <h2><TierMark tier={alarm.tier} /> <Shown text={alarm.name} limit={120} /></h2>
+      <h2><TierMark tier={alarm.tier} /> <Shown text={alarm.name} limit={120} /> <span class={`status ${alarm.status}`}>{alarm.status}</span></h2>
       <p><Shown text={alarm.summary} /></p>
       <p class="faint">
         Raised at step {alarm.step} of attempt {alarm.attempt} by <Shown text={alarm.detector} />, {onset(alarm)}
@@ -84,9 +86,11 @@ function Detail({ run, id, summary }: ScreenProps & { id: string }) {
         <p class="buttons">{wishes(alarm).map((wish) => <button key={wish.kind} type="button" onClick={() => ask(wish)}>{wish.title}…</button>)}</p>
       )}
       {shown}
-      {data.evidence.odds.length > 0 && <EvidencePlot evidence={data.evidence} />}
-      <PanelPlot panel={data.readings} marks={summary.marks} lanes={summary.lanes} height={200} />
-      <Proof run={run} rows={data.exemplars} />
+      <div class="seen">
+        {data.evidence.odds.length > 0 && <EvidencePlot evidence={data.evidence} />}
+        <PanelPlot panel={data.readings} marks={summary.marks} lanes={summary.lanes} height={220} />
+      </div>
+      {source.live && <Proof run={run} rows={data.exemplars} />}
     </section>
   );
 }

@@ -6,7 +6,7 @@ import { Figure, Gold, HowButtons, Panes, ToRollout, type How, type Side } from 
 import { Card, Empty, StateMark, Trouble } from "../parts";
 import { link } from "../route";
 import { useAddress, useData, useKeys } from "../shared";
-import { Shown } from "../text";
+import { RunName, shortened, Shown } from "../text";
 import type { Compare as Told, Fleet } from "../types";
 
 const ComparePlot = lazy(() => import("../charts").then((m) => m.ComparePlot));
@@ -45,7 +45,7 @@ function Choose({ chosen, choose, done }: { chosen: string[]; choose: (runs: str
           return (
             <label key={row.run} class="box">
               <input type="checkbox" checked={place >= 0} disabled={place < 0 && picked.length >= MOST} onChange={() => toggle(row.run)} />
-              <b class="letter">{place >= 0 ? letter(place) : ""}</b> <StateMark state={row.state} /> <span><Shown text={row.name} limit={60} /> <span class="faint">step {row.step < 0 ? "–" : row.step}</span></span>
+              <b class="letter">{place >= 0 ? letter(place) : ""}</b> <StateMark state={row.state} /> <span><RunName name={row.name} /> <span class="faint">step {row.step < 0 ? "–" : row.step}</span></span>
             </label>
           );
         })}
@@ -88,12 +88,16 @@ function Compared({ runs, told, change, more }: ComparedProps) {
 }
 
 function Both({ data, busy }: { data: Told; busy: boolean }) {
-  const names = data.runs.map((run, k) => `${letter(k)} ${run.name.slice(0, 40)}`);
+  const names = data.runs.map((run, k) => `${letter(k)} ${shortened(run.name, 40)}`);
   return (
     <div class={busy ? "old" : undefined} aria-busy={busy}>
       <ul class="plain runs">
         {data.runs.map((run, k) => (
-          <li key={run.run}><b class="letter">{letter(k)}</b> <StateMark state={run.state} /> <a href={link("overview", run.run)}><Shown text={run.name} limit={60} /></a> <span class="faint">step {run.step < 0 ? "–" : run.step}</span> <Shown text={run.sentence} limit={160} /></li>
+          <li key={run.run}>
+            <b class="letter">{letter(k)}</b>
+            <span class="who"><StateMark state={run.state} /> <a href={link("overview", run.run)}><RunName name={run.name} /></a> <span class="faint">step {run.step < 0 ? "–" : run.step}</span></span>
+            <span class="says"><Shown text={run.sentence} limit={160} /></span>
+          </li>
         ))}
       </ul>
       <p class="intro">{data.diverged ? <><b>First divergence:</b> <Shown text={data.diverged} /></> : <span class="faint">Nothing differs by more than chance.</span>}</p>
@@ -116,7 +120,7 @@ function Settings({ data }: { data: Told }) {
     <Card title="Settings" aside={`${data.config.length} differ, ${data.same} do not`}>
       {!data.config.length ? <Empty>No setting differs.</Empty> : (
         <div class="scroll" tabIndex={0} role="group" aria-label="Settings that differ">
-          <table>
+          <table class="settings">
             <thead><tr><th scope="col">Setting</th>{data.runs.map((run, k) => <th key={run.run} scope="col">{letter(k)}</th>)}</tr></thead>
             <tbody>
               {data.config.map((row) => (
@@ -140,7 +144,7 @@ function Said({ data }: { data: Told }) {
   if (!data.prompts.length) return <Card title="The same prompts"><Empty>No prompt was answered by more than one of these runs.</Empty></Card>;
   return (
     <section aria-label="The same prompts">
-      <div class="bar"><h2>The same prompts</h2><HowButtons how={how} set={setHow} /></div>
+      <div class="bar above"><h2>The same prompts</h2><HowButtons how={how} set={setHow} /></div>
       {data.prompts.map((prompt, k) => {
         const [first, ...others] = prompt.said;
         return (

@@ -5,7 +5,7 @@ import { number, span } from "../format";
 import { Empty, Spark, StateMark, Trouble } from "../parts";
 import { link } from "../route";
 import { useData } from "../shared";
-import { Shown, visible } from "../text";
+import { RunName, Shown, visible } from "../text";
 import type { FleetRow, Fleet as Told } from "../types";
 
 const MOST = 6;
@@ -81,7 +81,7 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
       </td>
       <td role="cell" class="st"><StateMark state={row.state} /></td>
       <td role="cell" class="run">
-        <a href={link("overview", row.run)}><Shown text={row.name} limit={60} /></a>
+        <a href={link("overview", row.run)}><RunName name={row.name} /></a>
         <div class="small">{row.live ? "live" : "ended"}{row.attempt > 0 ? `, attempt ${row.attempt}` : ""}</div>
       </td>
       <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>

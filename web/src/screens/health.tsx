@@ -74,7 +74,7 @@ export function Checks({ checks }: { checks: Told["checks"] }) {
           <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" class={check.ok ? "yes" : "no"}>
             <path d={check.ok ? "M2 8.5 6.2 13 14 3.5" : "M3 3 13 13M13 3 3 13"} fill="none" stroke="currentColor" stroke-width="2.4" />
           </svg>
-          <span><b>{check.ok ? "" : "no: "}<Shown text={check.name} limit={80} /></b>{check.why && <span class="faint"> <Shown text={check.why} limit={300} /></span>}</span>
+          <span><b>{check.ok ? "" : "no: "}<Shown text={check.name.replaceAll("_", " ")} limit={80} /></b>{check.why && <span class="faint"> <Shown text={check.why} limit={300} /></span>}</span>
         </li>
       ))}
     </ul>

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "../screens.css";
 import { keys, useKeys, useShared, useSource } from "../shared";
 import { Refused } from "../source";
-import { Markdown, Shown, visible } from "../text";
+import { Markdown, Prose, Shown, visible } from "../text";
 import type { Answer, Task } from "../types";
 
 interface Way {
@@ -64,7 +64,7 @@ export function Label() {
       <KeysBox />
       <dialog ref={guide} class="dialog broad" aria-labelledby="guide-title">
         <h2 id="guide-title">How to judge</h2>
-        <Shown text={task?.guide || "Say which answer serves the person who asked better. Length, tone and form do not count by themselves."} block />
+        <Prose text={task?.guide || "Say which answer serves the person who asked better. Length, tone and form do not count by themselves."} />
         <p class="buttons"><button type="button" class="strong" onClick={() => guide.current?.close()}>Close</button></p>
       </dialog>
     </div>
@@ -203,7 +203,7 @@ function Texts({ task, markdown, busy }: { task: Task; markdown: boolean; busy: 
       {task.prompt !== null && <section class="prompt" aria-label="Prompt"><h2>Prompt</h2><Shown text={task.prompt} block /></section>}
       <div class={pair ? "sides" : "sides one"}>
         {task.texts.map((text, k) => (
-          <section key={k} class="side" aria-label={pair ? `Answer ${"AB"[k]}` : "Answer"}>
+          <section key={k} class="side" data-answer={pair ? "ab"[k] : "one"} aria-label={pair ? `Answer ${"AB"[k]}` : "Answer"}>
             <h2>{pair ? "AB"[k] : "Answer"}</h2>
             {text === "" ? <p class="empty">An empty text.</p> : markdown ? <Markdown text={text} /> : <Shown text={text} block />}
           </section>

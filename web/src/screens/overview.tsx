@@ -24,7 +24,7 @@ export function Overview({ run, summary }: ScreenProps) {
         <Since run={run} summary={summary} />
       </div>
       <Proofs run={run} summary={summary} />
-      <Checks summary={summary} />
+      {summary.steps > 0 && <Checks summary={summary} />}
       {summary.steps > 0 && <Board run={run} summary={summary} />}
       <p class="health">
         <Tick ok={summary.health.ok} /> <Shown text={summary.health.text} />{" "}
@@ -88,6 +88,7 @@ function Fact({ name, value, more, tone }: { name: string; value: ComponentChild
 /** Questions 3 and 6: what happened, why to believe it, what to do. */
 function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
   const { findings, alarms, warnings, state } = summary;
+  const { live } = useSource();
   const [first, ...others] = findings;
   const title = first || alarms.length ? "Diagnosis" : state === "BLIND" || state === "STALE" ? "Cannot judge" : summary.steps === 0 ? "Nothing to judge yet" : "Diagnosis";
   const aside = first ? <><b>{words(first.failure)}</b>, {percent(first.confidence)} sure, told at step {first.step}</> : undefined;
@@ -110,7 +111,7 @@ function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
         {summary.proposals.length > 0 && <Row name="Proposed"><ul>{summary.proposals.map((p) => <Proposal key={p.id} run={run} action={p} />)}</ul></Row>}
       </dl>
       {others.map((finding) => (
-        <details key={finding.failure} class="other">
+        <details key={finding.failure} class="other" open={!live}>
           <summary>Also: {words(finding.failure)}, {percent(finding.confidence)} sure</summary>
           <dl class="diagnosis">
             <Row name="Evidence"><Shown text={finding.summary} /></Row>
@@ -118,7 +119,7 @@ function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
           </dl>
         </details>
       ))}
-      <Asides asides={summary.asides} open={!first && summary.asides.length <= 5} />
+      <Asides asides={summary.asides} open={summary.steps > 0 && (!live || (!first && summary.asides.length <= 5))} />
     </Card>
   );
 }
@@ -165,8 +166,8 @@ function Quiet({ summary }: { summary: Summary }) {
   const { state, checks, gold, steps } = summary;
   const missing = checks.filter((check) => !check.ok);
   if (steps === 0) {
-    const now = summary.live ? "The run has no steps yet. This page fills as the trainer stores rollouts; nothing needs to be reloaded." : "The run ended before a step was stored.";
-    return <Row name="Now"><p>{now}</p></Row>;
+    if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter watch RUN</code></p></Row>;
+    return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter watch RUN</code> measures them.</p></Row>;
   }
   if (state === "OK") return <Row name="Finding"><p>None. Nothing is open, and all conditions under which an alarm could have been raised hold.</p></Row>;
   if (state === "WATCH") return <Row name="Finding"><p>None that explains it. A warning has a measured rate of false alarms and no guarantee.</p></Row>;

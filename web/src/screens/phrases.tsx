@@ -38,21 +38,21 @@ export function Phrases({ run }: ScreenProps) {
       {error && <Trouble error={error} />}
       <p class="faint intro">What is said at step {data.step}, against <Shown text={data.against} />. A phrase opens the rollouts that contain it.</p>
       <div class="scroll" tabIndex={0} role="group" aria-label="Phrases">
-        <table class="phrases">
-          <thead>
-            <tr>
+        <table class="phrases cards" role="table">
+          <thead role="rowgroup">
+            <tr role="row">
               {COLUMNS.map(([key, title, why], k) => (
-                <th key={key} scope="col" class={k ? "number" : undefined} aria-sort={sort.key === key ? (sort.down ? "descending" : "ascending") : "none"}>
+                <th key={key} role="columnheader" scope="col" class={k ? "number" : undefined} aria-sort={sort.key === key ? (sort.down ? "descending" : "ascending") : "none"}>
                   <button type="button" class="sort" title={why} onClick={() => setSort({ key, down: sort.key === key ? !sort.down : key !== "text" && key !== "first" })}>
                     {title} <span aria-hidden="true">{sort.key === key ? (sort.down ? "↓" : "↑") : ""}</span>
                   </button>
                 </th>
               ))}
-              <th scope="col">Trend</th>
-              <th scope="col">For example</th>
+              <th role="columnheader" scope="col">Trend</th>
+              <th role="columnheader" scope="col">For example</th>
             </tr>
           </thead>
-          <tbody>{rows.map((row) => <Row key={row.text} row={row} run={run} step={data.step} />)}</tbody>
+          <tbody role="rowgroup">{rows.map((row) => <Row key={row.text} row={row} run={run} step={data.step} />)}</tbody>
         </table>
       </div>
     </>
@@ -70,16 +70,16 @@ function Row({ row, run, step }: { row: PhraseRow; run: string; step: number }) 
   const phrase = <Shown text={row.text} limit={80} />;
   const where = link("rollouts", run, { phrase: row.text, from: Math.max(0, step - BACK), to: step, id: row.id });
   return (
-    <tr>
-      <th scope="row" class="phrase">{source.live ? <a href={where}>“{phrase}”</a> : <>“{phrase}”</>}</th>
-      <td class="number">{percent(row.share)}</td>
-      <td class="number">{percent(row.share_before)}</td>
-      <td class="number">{number(row.z)}</td>
-      <td class="number">{number(row.reward_with)} / {number(row.reward_without)}</td>
-      <td class="number"><Gold value={row.gold_with} /> / <Gold value={row.gold_without} /></td>
-      <td class="number">{row.first === null ? "–" : `s${row.first}`}</td>
-      <td><Spark values={row.trend} label={`share of “${visible(row.text)}” from ${percent(row.share_before)} to ${percent(row.share)}`} /></td>
-      <td class="excerpt"><Shown text={row.excerpt} limit={120} /></td>
+    <tr role="row">
+      <th role="rowheader" scope="row" class="phrase">{source.live ? <a href={where}>“{phrase}”</a> : <>“{phrase}”</>}</th>
+      <td role="cell" data-label="Now" class="number">{percent(row.share)}</td>
+      <td role="cell" data-label="Start" class="number">{percent(row.share_before)}</td>
+      <td role="cell" data-label="z" class="number">{number(row.z)}</td>
+      <td role="cell" data-label="Reward with / without" class="number">{number(row.reward_with)} / {number(row.reward_without)}</td>
+      <td role="cell" data-label="Gold with / without" class="number"><Gold value={row.gold_with} /> / <Gold value={row.gold_without} /></td>
+      <td role="cell" data-label="Since" class="number">{row.first === null ? "–" : `s${row.first}`}</td>
+      <td role="cell" data-label="Trend"><Spark values={row.trend} label={`share of “${visible(row.text)}” from ${percent(row.share_before)} to ${percent(row.share)}`} /></td>
+      <td role="cell" data-label="For example" class="excerpt"><Shown text={row.excerpt} limit={120} /></td>
     </tr>
   );
 }

@@ -7,7 +7,7 @@ import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Card, Empty, Spark, Trouble } from "../parts";
 import { range, useAddress, useData, useShared } from "../shared";
-import { Shown, visible } from "../text";
+import { Dotted, Shown, visible } from "../text";
 import type { Panel, Readings as Told, Series } from "../types";
 
 const PanelPlot = lazy(() => import("../charts").then((m) => m.PanelPlot));
@@ -36,28 +36,36 @@ export function Readings({ run, summary, params }: ScreenProps) {
       </div>
       {!data.readings.length && <Empty>No step has been measured yet. To measure stored steps: <code>tiltmeter watch RUN</code></Empty>}
       {data.readings.length > 0 && !found.length && <Empty>No reading has that in its name.</Empty>}
-      <h2 class="unseen">Readings</h2>
-      <ul class="readings">
-        {found.map((row) => (
-          <li key={row.name} class={open.includes(row.name) ? "open" : undefined}>
-            <button type="button" class="reading" aria-expanded={open.includes(row.name)} onClick={() => toggle(row.name)}>
-              <span class="title"><Name text={row.name} /></span>
-              <Spark values={row.spark} label={`${row.name} from ${number(row.first)} to ${number(row.last)}`} />
-              <span class="ends">{number(row.first)} <span class="faint">→</span> {number(row.last)}</span>
-            </button>
-            {open.includes(row.name) && <Large run={run} row={row} summary={summary} params={params} />}
-          </li>
-        ))}
-      </ul>
+      {(moved ? [["Readings", found] as const] : families(found)).map(([family, rows]) => (
+        <section key={family} aria-label={visible(family)}>
+          <h2 class="family"><Shown text={family} limit={40} /></h2>
+          <ul class="readings">
+            {rows.map((row) => (
+              <li key={row.name} class={open.includes(row.name) ? "open" : undefined}>
+                <button type="button" class="reading" aria-expanded={open.includes(row.name)} onClick={() => toggle(row.name)}>
+                  <span class="title"><Dotted text={row.name} /></span>
+                  <Spark values={row.spark} label={`${row.name} from ${number(row.first)} to ${number(row.last)}`} />
+                  <span class="ends">{number(row.first)} <span class="faint">→</span> {number(row.last)}</span>
+                </button>
+                {open.includes(row.name) && <Large run={run} row={row} summary={summary} params={params} />}
+              </li>
+            ))}
+          </ul>
+        </section>
+      ))}
       <Unseen rows={data.absent} />
     </>
   );
 }
 
-/** A long name breaks where its parts meet. */
-function Name({ text }: { text: string }) {
-  const whole = visible(text);
-  return <>{(whole.length > 60 ? `${whole.slice(0, 60)}…` : whole).split(/(?<=[._])/).map((part, k) => <span key={k}>{part}<wbr /></span>)}</>;
+/** Readings by the first part of their names, in the order in which they come. */
+function families(rows: Reading[]): [string, Reading[]][] {
+  const found = new Map<string, Reading[]>();
+  for (const row of rows) {
+    const [family = ""] = row.name.split(".", 1);
+    found.set(family, [...(found.get(family) ?? []), row]);
+  }
+  return [...found];
 }
 
 function Large({ run, row, summary }: ScreenProps & { row: Reading }) {
@@ -66,7 +74,7 @@ function Large({ run, row, summary }: ScreenProps & { row: Reading }) {
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting tall" aria-busy="true">…</p>;
   const panel: Panel = {
     ...data, title: row.name, left: "", right: "", log: false, empty: data.steps.length ? "" : "No values in these steps.",
-    sentence: `${visible(row.name)} went from ${number(row.first)} to ${number(row.last)}; its first and last steps differ by ${number(row.moved)} times what it moves from step to step.`,
+    sentence: `${row.name} went from ${number(row.first)} to ${number(row.last)}; its first and last steps differ by ${number(row.moved)} times what it moves from step to step.`,
   };
   return <PanelPlot panel={panel} marks={summary.marks} lanes={summary.lanes} height={220} zoomable span={chosen} />;
 }
@@ -80,7 +88,7 @@ export function Unseen({ rows }: { rows: Told["absent"] }) {
         <tbody role="rowgroup">
           {rows.map((row) => (
             <tr key={row.name} role="row">
-              <td role="cell" data-label="Reading"><Shown text={row.name} limit={60} /></td>
+              <td role="cell" data-label="Reading"><Dotted text={row.name} /></td>
               <td role="cell" data-label="Lacks"><Shown text={row.lacks} limit={120} /></td>
               <td role="cell" data-label="Shown by">{row.fix ? <code><Shown text={row.fix} /></code> : <span class="faint">nothing that a line could change</span>}</td>
             </tr>

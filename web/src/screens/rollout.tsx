@@ -1,7 +1,7 @@
 /** The rollout that is open: the same prompt at the start, what the model says now, and the others of its group. */
 import { useRef, useState } from "preact/hooks";
 import { useControl } from "../control";
-import { number } from "../format";
+import { exact, number } from "../format";
 import { Figure, Gold, HowButtons, Panes, type How } from "../panes";
 import { Trouble } from "../parts";
 import { useData, useKeys, useSource } from "../shared";
@@ -137,10 +137,9 @@ function Members({ group, open }: { group: Group; open: (id: string) => void }) 
 }
 
 function Paid({ rollout }: { rollout: Rollout }) {
-  const full = (value: number | null, flag = "") => flag || (value === null ? "–" : String(value));
+  const full = (value: number | null, flag = "") => flag || (value === null ? "–" : exact(value));
   const facts: [string, string][] = [
-    ["Reward", full(rollout.reward, rollout.flag)],
-    ["Gold", rollout.gold === null ? "? not labelled" : String(rollout.gold)],
+    ["Gold", rollout.gold === null ? "? not labelled" : exact(rollout.gold)],
     ["Advantage", full(rollout.advantage)],
     ["Length", rollout.length === null ? "–" : `${rollout.length} tokens`],
     ["Id", rollout.id],
@@ -149,8 +148,9 @@ function Paid({ rollout }: { rollout: Rollout }) {
     <section>
       <h2>What was paid</h2>
       <dl class="sheet">
-        {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{visible(value)}</dd></div>)}
+        <div><dt>Reward</dt><dd>{full(rollout.reward, rollout.flag)}</dd></div>
         {rollout.rewards.map((part) => <div key={part.name} class="part"><dt><Shown text={part.name} limit={40} /></dt><dd>{full(part.value, part.flag)}</dd></div>)}
+        {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{visible(value)}</dd></div>)}
       </dl>
       {rollout.facts && rollout.facts !== "{}" && (
         <details>

@@ -47,7 +47,7 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
       <div class="browse">
         <section class="listing" aria-label="Rollouts that match">
           <Totals pages={pages} searching={told.get("phrase") !== null} />
-          <ul ref={list} class="index" aria-busy={pages.busy}>
+          <ul ref={list} class="index" aria-busy={pages.busy || pages.ready < 1} hidden={!pages.rows.length}>
             {pages.rows.map((row) => <li key={row.id}><EntryButton row={row} open={row.id === id} choose={open} /></li>)}
             {pages.after && <li><button type="button" class="full" onClick={pages.more} aria-disabled={pages.busy}>{pages.busy ? "…" : "More"}</button></li>}
           </ul>
