@@ -22,10 +22,10 @@ from typing import Any
 
 import httpx
 import numpy as np
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, Page
 
 import rollout_index
-from page_browser import NARROW, WIDE, Served, again, chromium, findings, logged_in, served, watched
+from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
 from page_runs import HOSTILE_NAME, batches, hostile, long, make, write
 from payloads import payloads
 from record import record
@@ -68,7 +68,7 @@ def main() -> None:
         figures |= first_paint(browser, place / "long", options.steps, options.repeats)
         figures |= live_delay(browser, place / "live", options.repeats)
         figures |= hostile_and_barriers(browser, place / "shelf")
-        figures |= rollout_query(place / "many", options.rows, options.seed)
+        figures |= rollout_query(browser, place / "many", options.rows, options.seed)
     result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
     if options.json:
         print(json.dumps(result))
@@ -94,7 +94,7 @@ def first_paint(browser: Browser, place: Path, steps: int, repeats: int) -> dict
     long(place / "runs" / "long", steps)
     with served(place / "runs", place / "state") as server:
         reader = logged_in(browser, server.url)
-        run = _ids(reader, server)["long"]
+        run = runs_by_name(reader, server)["long"]
         times: dict[str, list[float]] = {"verdict": [], "plots": []}
         for _ in range(repeats):
             context = again(browser, reader, WIDE, "light")
@@ -129,7 +129,7 @@ def live_delay(browser: Browser, place: Path, repeats: int) -> dict[str, Any]:
     with served(place / "runs", place / "state") as server:
         reader = logged_in(browser, server.url)
         page = reader.new_page()
-        page.goto(f"{server.origin}/#/run/{_ids(reader, server)['live']}")
+        page.goto(f"{server.origin}/#/run/{runs_by_name(reader, server)['live']}")
         page.wait_for_selector("#verdict:has-text('step 39,')")
         time.sleep(1.0)
         for batch in steps[40 : 40 + repeats]:
@@ -154,7 +154,7 @@ def hostile_and_barriers(browser: Browser, place: Path) -> dict[str, Any]:
     executed, misread, serious = 0, 0, 0
     with served(runs, place / "state") as server:
         reader = logged_in(browser, server.url)
-        ids = _ids(reader, server)
+        ids = runs_by_name(reader, server)
         page = reader.new_page()
         trouble = watched(page, server.origin)
         for number, text in enumerate(texts):
@@ -186,13 +186,13 @@ def hostile_and_barriers(browser: Browser, place: Path) -> dict[str, Any]:
     }
 
 
-def rollout_query(place: Path, rows: int, seed: int) -> dict[str, Any]:
+def rollout_query(browser: Browser, place: Path, rows: int, seed: int) -> dict[str, Any]:
     """The page's questions about rollouts, asked of the server over HTTP: the 95th percentile of its time."""
     rng = np.random.default_rng(seed)
     rollout_index.make(place / "runs" / "many", rng, rows, 1000, 200)
-    with served(place / "runs", place / "state") as server, chromium() as browser:
+    with served(place / "runs", place / "state") as server:
         reader = logged_in(browser, server.url)
-        run = _ids(reader, server)["many"]
+        run = runs_by_name(reader, server)["many"]
         token = reader.storage_state()["origins"][0]["localStorage"][0]["value"]
         reader.close()
         headers = {"Authorization": f"Bearer {token}"}
@@ -223,15 +223,6 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"sort": "length", "order": "down", "labelled": 1},
     {"sort": "gold", "order": "up", "labelled": 1},
 )
-
-
-def _ids(reader: BrowserContext, server: Served) -> dict[str, str]:
-    page = reader.new_page()
-    with page.expect_response("**/api/fleet") as reply:
-        page.goto(f"{server.origin}/")
-    found = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
-    page.close()
-    return found
 
 
 def _open(page: Page, address: str) -> None:

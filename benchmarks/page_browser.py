@@ -136,6 +136,16 @@ def again(browser: Browser, first: BrowserContext, size: tuple[int, int], scheme
     )
 
 
+def runs_by_name(reader: BrowserContext, server: Served) -> dict[str, str]:
+    """The page's ids of runs, as the fleet lists them."""
+    page = reader.new_page()
+    with page.expect_response("**/api/fleet") as reply:
+        page.goto(f"{server.origin}/")
+    found = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
+    page.close()
+    return found
+
+
 def findings(page: Page) -> list[str]:
     """What axe-core finds serious or critical. It is put in by the debugger, past the page's policy, which stands."""
     page.evaluate(AXE.read_text() + "; undefined")

@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 
-from page_browser import NARROW, WIDE, Served, again, chromium, layout, logged_in, served  # noqa: E402
+from page_browser import NARROW, WIDE, Served, again, chromium, layout, logged_in, runs_by_name, served  # noqa: E402
 from page_runs import batches, make, measure, write  # noqa: E402
 from tiltmeter.config import Config  # noqa: E402
 from tiltmeter.store import RunDirectory  # noqa: E402
@@ -85,11 +85,7 @@ def chosen(tiny: Path, runs: Path) -> None:
 
 
 def pictures(browser: Browser, reader: BrowserContext, server: Served) -> None:
-    page = reader.new_page()
-    with page.expect_response("**/api/fleet") as reply:
-        page.goto(f"{server.origin}/")
-    ids = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
-    page.close()
+    ids = runs_by_name(reader, server)
     for size, scheme in ((WIDE, "light"), (NARROW, "dark"), (WIDE, "dark"), (NARROW, "light")):
         context = again(browser, reader, size, scheme)
         page = context.new_page()

@@ -113,7 +113,8 @@ def only_monitor(run: RunDirectory, wait: Callable[[], bool] = lambda: False) ->
 
 def at_work(run: RunDirectory) -> bool | None:
     """Whether a monitor holds the run's lock; None where nobody can tell. Of another machine's monitor it knows only
-    where the file system shares locks."""
+    where the file system shares locks. The lock is asked for and given back at once: a monitor that starts in this very
+    moment may have to start again."""
     try:
         handle = os.open(run.path / "cache" / "monitor.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -71,13 +71,10 @@ def reader(browser: Browser, server: Served) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="session")
 def ids(reader: BrowserContext, server: Served) -> dict[str, str]:
-    """The page's ids of runs by name, as the fleet lists them."""
-    page = reader.new_page()
-    with page.expect_response("**/api/fleet") as reply:
-        page.goto(f"{server.origin}/")
-    found = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
-    page.close()
-    return found
+    """The page's ids of runs by name."""
+    from page_browser import runs_by_name
+
+    return runs_by_name(reader, server)
 
 
 @pytest.fixture(scope="session")

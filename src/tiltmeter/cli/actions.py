@@ -16,11 +16,11 @@ from tiltmeter.cli.show import Json, Run
 from tiltmeter.control import CHANGES, Kind, Request
 from tiltmeter.encode import terminal
 from tiltmeter.journal import read
+from tiltmeter.monitor import at_work
 from tiltmeter.page.actions import listed, operate, rehearsed, wanted
 from tiltmeter.page.alarms import alarms as listed_alarms
 from tiltmeter.page.alarms import say
 from tiltmeter.page.book import Book
-from tiltmeter.page.health import monitored
 from tiltmeter.page.words import change
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Said
@@ -144,7 +144,7 @@ def _say(run: Any, alarm: str, kind: Said, reason: str) -> None:
     book = _opened(run)
     say(book.run, book.story, alarm, kind, reason=reason)
     end = "the monitor writes it down"
-    if monitored(book.run) is False:
+    if at_work(book.run) is False:
         end = f"and no monitor runs to write it down; run: tiltmeter watch {run} --once"
     Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: said, {end}.", 300))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 from tiltmeter import __version__
 from tiltmeter.journal import Event
+from tiltmeter.monitor import at_work
 from tiltmeter.page.book import Book
 from tiltmeter.page.history import History
 from tiltmeter.page.words import remedy, short, unseen
-from tiltmeter.store import RunDirectory
 
 LATE = 3  # steps behind the others after which a rank is late: so many complete steps the monitor waits for it
 FAULTS = 50
@@ -33,7 +32,7 @@ def health(book: Book) -> dict[str, Any]:
                 "step": story.last_step,
                 "behind": 0 if book.look.ages is None else book.look.ages.behind,
                 "age_s": None if told is None else round(max(0.0, time.time() - told), 1),
-                "running": monitored(book.run),
+                "running": at_work(book.run),
             },
             "checks": [{"name": name, "ok": check.ok, "why": check.why} for name, check in verdict.checks.items()],
             "off": [{"part": part, "error": short(error, TEXT)} for part, error in story.off.items()],
@@ -81,28 +80,6 @@ def ranks(book: Book) -> list[dict[str, Any]]:
             }
         )
     return made
-
-
-def monitored(run: RunDirectory) -> bool | None:
-    """Whether some process holds the monitor's lock; None: that cannot be told here.
-
-    The lock is asked for and given back at once. A monitor that starts in this very moment may have to start again.
-    """
-    try:
-        handle = os.open(run.path / "cache" / "monitor.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
-    return False
 
 
 class _Disk:
