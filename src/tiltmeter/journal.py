@@ -25,6 +25,7 @@ KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding",
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
 LINE_LIMIT = 1 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
 
+_LONGEST = LINE_LIMIT + 64  # with its checksum and line break
 _CRC = len(',"crc":"00000000"}')
 _KEYS = ("id", "seq", "kind", "attempt", "step", "time", "data")
 
@@ -187,10 +188,13 @@ class Tail:
     def _lines(self, path: Path) -> Iterator[Event]:
         with path.open("rb") as file:
             file.seek(self._offsets.get(path, 0))
-            for line in file:
-                if not line.endswith(b"\n"):
+            while line := file.readline(_LONGEST):
+                whole = line.endswith(b"\n")
+                if not whole and len(line) < _LONGEST:
                     break  # still being written, or torn for ever
                 self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                if not whole:
+                    continue  # none of ours is so long: it is passed over piece by piece, and counted at its end
                 if (found := parse(line)) is not None:
                     yield found
                 elif line.strip():

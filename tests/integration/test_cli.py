@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,18 @@ def test_every_reading_verb_speaks_json_and_plain(tmp_path: Path, verb: str) -> 
     assert plain.returncode == 1
     assert plain.stdout.isascii()
     assert plain.stdout.startswith("ACT")
+
+
+def test_watching_once_measures_what_is_stored_and_plain_lines_tell_what_happens(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", harm=True, watch=False)
+    once = tiltmeter("watch", run, "--once", "--json")
+    assert (json.loads(once.stdout)["state"], once.returncode) == ("ACT", 1)
+    shutil.rmtree(run / "events")
+    lines = tiltmeter("watch", run, "--plain").stdout.splitlines()
+    raised = [line for line in lines if re.match(r"\d\d:\d\d:\d\d  s\d+  alarm ", line)]
+    assert len(raised) == 1
+    assert any(re.match(r"\d\d:\d\d:\d\d  s\d+  ACT ", line) for line in lines)
+    assert lines.index(raised[0]) < next(k for k, line in enumerate(lines) if line.startswith("ACT"))
 
 
 def test_replay_says_whether_the_record_reproduces(tmp_path: Path) -> None:

@@ -236,3 +236,18 @@ def test_a_run_that_cannot_be_read_keeps_nobody_from_labelling_another(
     task = next_task(books, "ada")
     assert task["task"] and answer(books, "ada", task["task"], "tie", 5)["task"] != task["task"]
     assert any((asked[0].path / "gold" / "people").rglob("*.json"))
+
+
+def test_a_line_without_end_is_passed_over_and_what_follows_is_read(tmp_path: Path) -> None:
+    written = journal.Journal(tmp_path)
+    written.append(journal.Event("note", 0, 1, {"note": "one"}, "one"))
+    tail = journal.Tail(tmp_path)
+    with (tmp_path / "0.jsonl").open("ab") as file:
+        file.write(b"y" * (3 * journal.LINE_LIMIT))
+    assert [event.id for event in tail.poll()] == ["one"]
+    with (tmp_path / "0.jsonl").open("ab") as file:
+        file.write(b"z\n")
+    written.append(journal.Event("note", 0, 2, {"note": "two"}, "two"))
+    assert [event.id for event in tail.poll()] == ["two"]
+    assert tail.skipped == 1
+    written.close()

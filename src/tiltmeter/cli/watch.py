@@ -129,6 +129,8 @@ def _keep_looking(book: Book, config: Config, reward: FunctionSource | None, *, 
     console = Console(highlight=False, markup=False)
     canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
     ticker = told(book) if lines else None
+    if ticker is not None:
+        next(ticker)  # what is there now was there before
     with canvas or nullcontext():
 
         def refresh(measured: int) -> None:
