@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
+from tiltmeter import journal
 from tiltmeter.batches import from_columns
 from tiltmeter.config import Config
 from tiltmeter.dashboard import labelling, site
