@@ -23,7 +23,7 @@ test:  ## everything but campaigns; two processes
 	$(PYTHON) -m pytest -n 2 -m "not slow"
 
 page:  ## the page, from web/ into src/tiltmeter/page/static, which is committed
-	cd web && npm ci --no-audit --no-fund && npm run build
+	cd web && npm install --no-save --no-audit --no-fund && npm run build
 
 docs:  ## the site, strictly, with its tables rendered from benchmarks/results
 	mkdocs build --strict

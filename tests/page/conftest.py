@@ -82,7 +82,7 @@ def axe() -> Path:
     from page_browser import AXE
 
     if not AXE.exists():
-        pytest.skip("needs axe-core: npm ci in web/")
+        pytest.skip("needs axe-core: make page")
     return AXE
 
 
