@@ -48,7 +48,7 @@ TYPES = {
     ".woff2": "font/woff2",
     ".txt": "text/plain; charset=utf-8",
 }
-UNBUILT = "The page is not built: run `npm ci && npm run build` in web/, or install tiltmeter from a wheel.\n"
+UNBUILT = "The page is not built: run `make page`, or install tiltmeter from a wheel.\n"
 
 _HASHED = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")  # as vite.config.ts names what it builds
 _log = logging.getLogger("tiltmeter.dashboard")
