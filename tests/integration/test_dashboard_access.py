@@ -576,7 +576,7 @@ def test_files_of_the_page_are_packed_once_and_kept_for_ever_by_browsers(tmp_pat
     assert set(found) == {"/", "/index-DYY_nk0J.js", "/report.js"}
     assert found["/"].cache == found["/report.js"].cache == "no-store"
     assert "immutable" in found["/index-DYY_nk0J.js"].cache
-    assert "npm" in assets(tmp_path / "nothing")["/"].plain.decode()
+    assert "make page" in assets(tmp_path / "nothing")["/"].plain.decode()
 
 
 # -- listening --------------------------------------------------------------------------------------------------------
