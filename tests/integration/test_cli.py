@@ -17,8 +17,9 @@ import pytest
 
 from tiltmeter.batches import from_columns
 from tiltmeter.cli import app
-from tiltmeter.cli.screen import chosen, moved, short
+from tiltmeter.cli.screen import chosen, short
 from tiltmeter.config import Config
+from tiltmeter.page.readings import moved
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
@@ -230,10 +231,10 @@ def test_phrases_says_when_there_is_too_little(tmp_path: Path) -> None:
 
 def test_what_moved_is_shown_before_what_stood_still() -> None:
     rng = np.random.default_rng(0)
-    noise = [(step, float(value)) for step, value in enumerate(rng.normal(size=60))]
-    drift = [(step, value + step / 10) for step, value in noise]
+    noise = rng.normal(size=60)
+    drift = noise + np.arange(60) / 10
     assert moved(drift) > 3 * moved(noise)
-    assert moved([(step, 1.0) for step in range(60)]) == 0.0
+    assert moved(np.ones(60)) == 0.0
     assert moved(drift[:4]) == 0.0
 
 

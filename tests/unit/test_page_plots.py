@@ -15,8 +15,9 @@ import pytest
 from tiltmeter.advice import advice_on
 from tiltmeter.journal import Event, Journal, reading_event
 from tiltmeter.page.book import Book, Columns, Readings
+from tiltmeter.page.gold import gold_name
 from tiltmeter.page.plots import plots
-from tiltmeter.page.truth import gold_source, peak, pooled
+from tiltmeter.page.truth import peak, pooled
 from tiltmeter.records import Floats, Reading
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Story
@@ -95,9 +96,9 @@ def test_without_gold_the_proxy_stands_alone_and_the_sentence_says_blind(tmp_pat
 
 def test_of_evaluations_the_one_with_most_items_stands_for_gold(tmp_path: Path) -> None:
     book = write(tmp_path / "run", {"eval.small": T, "eval.large": T})
-    assert gold_source(book) == "eval.large"
+    assert gold_name(book) == "eval.large"
     only = write(tmp_path / "other", {"reward.mean": T, "eval.math": T, "gold.level": T})
-    assert gold_source(only) == "gold.level"
+    assert gold_name(only) == "gold.level"
 
 
 def test_a_curve_that_bends_gets_a_forecast_and_a_straight_one_none(tmp_path: Path) -> None:

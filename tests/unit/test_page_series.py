@@ -12,7 +12,7 @@ import pytest
 
 from tiltmeter.journal import Event, Journal, event, reading_event
 from tiltmeter.page.book import Book, Readings
-from tiltmeter.page.readings import moved, readings
+from tiltmeter.page.readings import readings
 from tiltmeter.page.series import at, flagged, series
 from tiltmeter.records import Action, Alarm, Reading
 from tiltmeter.store import RunDirectory
@@ -133,10 +133,3 @@ def test_readings_say_how_far_they_moved_and_what_is_absent(tmp_path: Path) -> N
         "name": "gold.slope", "lacks": "gold", "fix": 'tiltmeter.attach(trainer, gold="checks.py:score")'
     }  # fmt: skip
     json.dumps(told, allow_nan=False)
-
-
-def test_moved_is_what_the_terminal_says() -> None:
-    from tiltmeter.cli import screen
-
-    values = np.cumsum(np.random.default_rng(1).normal(0.1, 1.0, 60))
-    assert moved(values) == screen.moved(list(enumerate(values.tolist())))

@@ -21,9 +21,10 @@ from tiltmeter.journal import Event
 from tiltmeter.monitor import only_monitor
 from tiltmeter.page.book import Book
 from tiltmeter.page.fleet import fleet
+from tiltmeter.page.gold import advice
 from tiltmeter.page.health import health
 from tiltmeter.page.history import History, newest
-from tiltmeter.page.summary import advice, summary
+from tiltmeter.page.summary import summary
 from tiltmeter.records import Alarm
 from tiltmeter.steps import stored
 from tiltmeter.store import RunDirectory

@@ -21,6 +21,7 @@ from tiltmeter.encode import log_line, terminal, visible
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
 from tiltmeter.page import words
+from tiltmeter.page.readings import moved
 from tiltmeter.page.words import number
 from tiltmeter.records import Floats, Ints, RolloutBatch
 from tiltmeter.store import RunDirectory
@@ -114,7 +115,8 @@ def chosen(found: Mapping[str, Sequence[tuple[int, float]]], rows: int) -> list[
     """The readings worth a row: the usual ones, then what moved most, one per instrument and few per subject."""
     order = [name for name in FIRST if name in found]
     used = {name.rpartition(".")[0] for name in order if name.count(".") > 1}
-    far = sorted((name for name in found if moved(found[name])), key=lambda name: -moved(found[name]))
+    far_off = {name: moved(np.array([value for _, value in points])) for name, points in found.items()}
+    far = sorted((name for name in found if far_off[name]), key=lambda name: -far_off[name])
     seen: Counter[str] = Counter()
     for most in range(1, PER_SUBJECT + 1):  # every subject once before any has a second row
         for name in far:
@@ -130,18 +132,6 @@ def short(name: str, limit: int = 28) -> Text:
     """A name that fits its column; the middle goes, because both ends are needed to look it up."""
     shown = visible(name)
     return Text(shown if len(shown) <= limit else f"{shown[: limit - 13]}…{shown[-12:]}")
-
-
-def moved(points: Sequence[tuple[int, float]], window: int = 5) -> float:
-    """How far a series has come from its beginning, in units of its own noise from step to step."""
-    values = np.array([value for _, value in points])
-    if len(values) < 2 * window:
-        return 0.0
-    change = abs(values[-window:].mean() - values[:window].mean())
-    noise = max(
-        float(np.abs(np.diff(values)).mean()), float(np.ptp(values)) / 50
-    )  # a smooth curve is not infinitely far
-    return float(change / noise) if noise > 1e-12 else 0.0
 
 
 def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> Text:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from tiltmeter.page.samples import rollout_id
 from tiltmeter.records import FLAGS
 
 Sort = Literal["step", "reward", "gold", "length", "gap"]
@@ -104,7 +105,7 @@ class Ordering:
 
     def cursor(self, value: float | None, id: Id) -> str:
         """A place in this order, for a client to come back with."""
-        return f"{self.sort}.{self.order}~{'' if value is None else repr(float(value))}~{show(id)}"
+        return f"{self.sort}.{self.order}~{'' if value is None else repr(float(value))}~{rollout_id(*id)}"
 
     def after(self, cursor: str) -> tuple[str, tuple[float, ...]]:
         """The rows that follow the place a cursor names, as SQL."""
@@ -134,10 +135,6 @@ def parse(id: str) -> Id:
     if named is None or int(named[1]) > NUMBER_LIMIT or int(named[2]) > NUMBER_LIMIT or int(named[3]) >= 2**31:
         raise ValueError("a rollout is named attempt-step-row, as 0-12-3")
     return int(named[1]), int(named[2]), int(named[3])
-
-
-def show(id: Id) -> str:
-    return "-".join(map(str, id))
 
 
 def flag_word(code: int) -> str:

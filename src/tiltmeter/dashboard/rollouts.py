@@ -12,11 +12,12 @@ import duckdb
 import pyarrow as pa
 
 from tiltmeter.dashboard.rollout_files import Reader, hashes, locate, prompt_hash, text_of
-from tiltmeter.dashboard.rollout_filters import Chosen, Id, Ordering, flag_word, parse, show
+from tiltmeter.dashboard.rollout_filters import Chosen, Id, Ordering, flag_word, parse
 from tiltmeter.dashboard.rollout_index import RolloutIndex
 from tiltmeter.dashboard.rollout_search import Found, search
 from tiltmeter.errors import StoreError
 from tiltmeter.page.book import Book
+from tiltmeter.page.samples import rollout_id
 from tiltmeter.parquet import open_sealed
 
 __all__ = ["RolloutIndex", "group", "rollout", "rollouts"]
@@ -132,18 +133,18 @@ def _look_up(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: Id) ->
     try:
         index.fetch(key[0], key[1])
     except StoreError as error:
-        raise KeyError(f"rollout {show(key)} cannot be read: {error}") from error
+        raise KeyError(f"rollout {rollout_id(*key)} cannot be read: {error}") from error
     found = cursor.execute(
         f"SELECT {_COLUMNS} FROM rollouts WHERE attempt = ? AND step = ? AND row = ?", list(key)
     ).fetchone()
     if found is None:
-        raise KeyError(f"there is no rollout {show(key)}")
+        raise KeyError(f"there is no rollout {rollout_id(*key)}")
     return tuple(found)
 
 
 def _row(row: Sequence[Any], texts: _Text) -> dict[str, Any]:
     return {
-        "id": show((row[0], row[1], row[2])),
+        "id": rollout_id(*row[:3]),
         "attempt": row[0],
         "step": row[1],
         "group": row[5],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
@@ -16,7 +15,7 @@ from tiltmeter.interventions.steward import GAIN, PATIENCE, Steward, onsets
 from tiltmeter.journal import Event, read, record_of
 from tiltmeter.page.book import Book
 from tiltmeter.page.history import History, told
-from tiltmeter.page.words import change, number, short
+from tiltmeter.page.words import change, finite, number, short
 from tiltmeter.records import Action, Alarm, Finding, Reading
 from tiltmeter.signing import read_token
 from tiltmeter.store import RunDirectory
@@ -90,9 +89,9 @@ def _row(row: Mapping[str, Any], offer: Mapping[str, Any], heard: bool, asked: s
     return {
         **{key: row[key] for key in ("id", "attempt", "step", "told", "finding", "knob", "state")},
         "time": row["time"] or None,
-        **{side: _finite(row[side]) for side in ("before", "after")},
+        **{side: finite(row[side]) for side in ("before", "after")},
         "change": change(row),
-        **{side: _finite(knob.get(side)) for side in ("floor", "ceiling")},
+        **{side: finite(knob.get(side)) for side in ("floor", "ceiling")},
         "reason": short(str(row["reason"]), 400),
         "pending": asked,
         "outcome": short(sentence, 400),
@@ -130,17 +129,13 @@ def _knobs(offer: Offer, history: History, attempt: int | None) -> list[dict[str
     return [
         {
             "name": name,
-            "value": _finite(values[name]),
-            "floor": _finite(knob.floor),
-            "ceiling": _finite(knob.ceiling),
+            "value": finite(values[name]),
+            "floor": finite(knob.floor),
+            "ceiling": finite(knob.ceiling),
             "why": knob.why,
         }
         for name, knob in offer.knobs.items()
     ]
-
-
-def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def listed(run: RunDirectory, events: Iterable[Event]) -> list[dict[str, Any]]:

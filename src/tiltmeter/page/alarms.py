@@ -8,7 +8,6 @@ after a quiet block, as every warning does.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 import time
@@ -28,7 +27,7 @@ from tiltmeter.page.history import History
 from tiltmeter.page.plots import panel
 from tiltmeter.page.proof import exemplars, paid_most
 from tiltmeter.page.series import Range, Wanted, drawn, pick
-from tiltmeter.page.words import findings, short
+from tiltmeter.page.words import findings, finite, short
 from tiltmeter.records import Alarm
 from tiltmeter.signing import make_token
 from tiltmeter.store import RunDirectory
@@ -251,8 +250,8 @@ def _row(story: Story, alarm: Alarm, raised: list[Alarm], now_open: set[str]) ->
         "onset": alarm.onset,
         "onset_low": alarm.onset_low,
         "onset_high": alarm.onset_high,
-        "evidence": _finite(alarm.evidence),
-        "threshold": _finite(alarm.threshold),
+        "evidence": finite(alarm.evidence),
+        "threshold": finite(alarm.threshold),
         "summary": short(alarm.summary, TEXT),
         "resolved": resolved,
         "count": len(raised),
@@ -282,7 +281,3 @@ def _said(note: Note | None) -> str:
         return ""
     until = "" if note.until is None else f" until step {note.until}"
     return short(f"{SAID[note.kind]}{until}{f': {note.reason}' if note.reason else ''}", TEXT)
-
-
-def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None

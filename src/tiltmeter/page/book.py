@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +208,7 @@ class Book:
         self._looked = float("-inf")
         self._verdict: Verdict | None = None
         self._kept: dict[Hashable, tuple[int, Any]] = {}
+        self._answers: dict[str, OrderedDict[Hashable, Any]] = {}
         self._folds: dict[Hashable, tuple[int, Any]] = {}
 
     @property
@@ -253,6 +255,20 @@ class Book:
                 made = make()
                 self._kept[key] = (len(self.events), made)
             return cast(Made, made)
+
+    def once(self, kind: str, key: Hashable, make: Callable[[], Made], most: int) -> Made:
+        """What `make` answers, remembered by its key: of one kind at most so many, and those used last."""
+        with self.lock:
+            answers = self._answers.setdefault(kind, OrderedDict())
+            if key in answers:
+                answers.move_to_end(key)
+                return cast(Made, answers[key])
+        made = make()  # outside the lock: it reads files, and two who ask at once do no harm
+        with self.lock:
+            answers[key] = made
+            while len(answers) > most:
+                answers.popitem(last=False)
+        return made
 
     def folded(self, key: Hashable, make: Callable[[], Folded]) -> Folded:
         """A fold that has been told every event so far: made once, and told only what is new when it is asked for

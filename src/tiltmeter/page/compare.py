@@ -12,9 +12,10 @@ import numpy as np
 from tiltmeter.control import read_knobs
 from tiltmeter.errors import StoreError
 from tiltmeter.page.book import Book, Readings
-from tiltmeter.page.samples import At, gold_of, measured, once, rollouts
+from tiltmeter.page.gold import gold_name
+from tiltmeter.page.samples import At, gold_of, measured, rollouts
 from tiltmeter.page.series import POINTS, REACH, at, errors, number, plain, sampled
-from tiltmeter.page.truth import gold_source, root_kl
+from tiltmeter.page.truth import root_kl
 from tiltmeter.pinned import cut
 from tiltmeter.records import Floats, Ints
 
@@ -92,7 +93,7 @@ def _measure(books: Sequence[Book], name: str, label: str, x: X) -> dict[str, An
 def _path(book: Book, name: str, x: X) -> Path:
     """A reading of a run where it has a value and a place on the axis."""
     with book.lock:
-        source = gold_source(book) if name == "gold" else name
+        source = gold_name(book) if name == "gold" else name
         line = book.columns.line(source)
         place = _axis(book, line.steps, x)
     error = errors(line) if name == "gold" else line.stderr
@@ -267,7 +268,7 @@ def _newest(book: Book) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for done in reversed(steps):
         make = partial(_answers, book, done)
-        for prompt, answer in once(book, "answers", done[:2], make, 2 * BACK_STEPS):
+        for prompt, answer in book.once("answers", done[:2], make, 2 * BACK_STEPS):
             found.setdefault(prompt, answer)
     return found
 

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterable
 from typing import Any, get_args
 
-import numpy as np
-
 from tiltmeter import __version__
 from tiltmeter.page.book import Book
+from tiltmeter.page.gold import gold_name, last_good
 from tiltmeter.page.history import History
-from tiltmeter.page.summary import gold_name, headline, last_good
+from tiltmeter.page.readings import spark
+from tiltmeter.page.series import plain
+from tiltmeter.page.summary import headline
 from tiltmeter.page.words import change, findings, short
 from tiltmeter.story import alarm_id
 from tiltmeter.verdict import State
 
-POINTS = 24  # of a small line
 TEXT = 120
 SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
@@ -42,8 +42,8 @@ def _row(book: Book) -> dict[str, Any]:
     return {
         "last_good": None if good is None else good.step,
         "what": "",
-        "proxy": spark(book.columns.line("reward.mean").values),
-        "gold": spark(book.columns.line(gold).values) if gold else [],
+        "proxy": plain(spark(book.columns.line("reward.mean").values), 4),
+        "gold": plain(spark(book.columns.line(gold).values), 4) if gold else [],
         "kl": float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
         "did": did(book.folded("history", History)),
         "labels": book.story.labels,
@@ -77,16 +77,3 @@ def did(history: History) -> str:
         if row is not None:
             return short(f"{change(row)} ({row['state']})", TEXT)
     return ""
-
-
-def spark(values: Any) -> list[float | None]:
-    """At most 24 means over equal parts of a series, to four digits.
-
-    >>> spark(np.arange(48.0))[:3]
-    [0.5, 2.5, 4.5]
-    """
-    if not len(values):
-        return []
-    parts = np.array_split(np.asarray(values, np.float64), min(POINTS, len(values)))
-    means = [float(part.mean()) for part in parts]
-    return [float(f"{mean:.4g}") if math.isfinite(mean) else None for mean in means]

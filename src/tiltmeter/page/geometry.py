@@ -11,7 +11,7 @@ import numpy as np
 
 from tiltmeter.page.book import Book
 from tiltmeter.page.readings import lacking
-from tiltmeter.page.samples import At, gold_of, measured, once, rollouts, spread, stride
+from tiltmeter.page.samples import At, gold_of, measured, rollouts, spread, stride
 from tiltmeter.page.series import plain
 from tiltmeter.records import Floats, Ints
 from tiltmeter.stats.groups import group_sums
@@ -59,7 +59,7 @@ def geometry(book: Book, low: int | None = None, high: int | None = None) -> dic
         eras = _eras(book, steps)
         waiting = len(book.story.unlabelled)
     key = (low, high, last and last[:2], len(steps), tuple(era.label for era in eras), waiting)
-    return once(book, "geometry", key, lambda: _geometry(book, steps, eras), ANSWERS)
+    return book.once("geometry", key, lambda: _geometry(book, steps, eras), ANSWERS)
 
 
 def _geometry(book: Book, steps: Sequence[At], eras: Sequence[Era]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _apart(steps: Sequence[At]) -> int:
 
 def _read(book: Book, at: At, most: int) -> Read | None:
     closed = (at.attempt, at.step) not in book.story.unlabelled  # labels that come later are read again
-    return once(book, "geometry step", (at.attempt, at.step, closed), lambda: _extract(book, at), most)
+    return book.once("geometry step", (at.attempt, at.step, closed), lambda: _extract(book, at), most)
 
 
 def _extract(book: Book, at: At) -> Read | None:

@@ -12,7 +12,8 @@ from tiltmeter.journal import Event
 from tiltmeter.monitor import at_work
 from tiltmeter.page.book import Book
 from tiltmeter.page.history import History
-from tiltmeter.page.words import remedy, short, unseen
+from tiltmeter.page.readings import absent
+from tiltmeter.page.words import short
 
 LATE = 3  # steps behind the others after which a rank is late: so many complete steps the monitor waits for it
 FAULTS = 50
@@ -40,9 +41,7 @@ def health(book: Book) -> dict[str, Any]:
                 {"attempt": fault.attempt, "step": fault.step, "part": fault.part, "error": short(fault.error, TEXT)}
                 for fault in story.faults[: -FAULTS - 1 : -1]
             ],
-            "absent": [
-                {"name": name, "lacks": lack, "fix": remedy(lack)} for lack, names in unseen(story) for name in names
-            ],
+            "absent": absent(book.story),
             "disk_bytes": book.folded("disk", _Disk).size(book.run.path),
             "skipped": story.skipped,
             "seen": seen,

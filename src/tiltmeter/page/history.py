@@ -28,7 +28,6 @@ class History:
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
-        self.ranks: dict[tuple[int, int], Sequence[Sequence[int]]] = {}  # that were measured, by attempt and step
         self.waiting: dict[tuple[int, int], int] = {}  # labels that were asked for, of steps that are not closed
         self.times: dict[str, float] = {}  # when each alarm was raised
         self.offers: dict[int, dict[str, Any]] = {}  # by attempt, what its trainer lets others change
@@ -44,7 +43,6 @@ class History:
             case "reading":
                 return
             case "step_done":
-                self.ranks[event.attempt, event.step] = event.data["ranks"]
                 if "requests" in event.data:
                     self.waiting[event.attempt, event.step] = int(event.data.get("asked", 0))
             case "labels_closed":

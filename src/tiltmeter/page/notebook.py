@@ -8,6 +8,7 @@ import numpy as np
 
 from tiltmeter.encode import visible
 from tiltmeter.page.book import Book
+from tiltmeter.page.readings import spark as stretches
 from tiltmeter.page.summary import summary
 from tiltmeter.records import Floats
 from tiltmeter.verdict import ICONS
@@ -55,7 +56,7 @@ def spark(values: Floats) -> str:
     >>> spark(np.array([0.0, 1.0]))[:40]
     '<svg width="160" height="24" role="img" '
     """
-    means = np.array([part.mean() for part in np.array_split(values, min(POINTS, len(values)))])
+    means = stretches(values, POINTS)
     low, spread = float(means.min()), float(np.ptp(means)) or 1.0
     x = np.linspace(1.0, WIDTH - 1.0, len(means)) if len(means) > 1 else np.array([WIDTH / 2])
     y = HEIGHT - 2.0 - (means - low) / spread * (HEIGHT - 4.0)

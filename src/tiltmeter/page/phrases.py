@@ -13,7 +13,7 @@ from tiltmeter.batches import from_columns, join
 from tiltmeter.errors import StoreError
 from tiltmeter.instruments.phrases import CHARACTERS, FEWEST, OverusedPhrases, Phrase, overused
 from tiltmeter.page.book import Book
-from tiltmeter.page.samples import At, gold_of, measured, once, rollouts, spread
+from tiltmeter.page.samples import At, gold_of, measured, rollouts, spread
 from tiltmeter.page.series import number
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.stats.words import Hashes, Texts, Words
@@ -38,7 +38,7 @@ def phrases(book: Book, step: int | None = None, most: int = MOST) -> dict[str, 
         steps = measured(book, high=step)
         waiting = len(book.story.unlabelled)
     key = (step, most, steps[-1][:2] if steps else None, waiting)
-    return once(book, "phrases", key, lambda: _phrases(book, step, most, steps), ANSWERS)
+    return book.once("phrases", key, lambda: _phrases(book, step, most, steps), ANSWERS)
 
 
 def _phrases(book: Book, step: int | None, most: int, steps: Sequence[At]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _phrases(book: Book, step: int | None, most: int, steps: Sequence[At]) -> di
     if now is None or now.completion is None:
         return {**shown, "empty": f"Step {at.step} has no completions with text; pass completion= to observe()"}
     try:
-        start = once(book, "phrases start", steps[0][:2], lambda: start_of(book.run), 1)
+        start = book.once("phrases start", steps[0][:2], lambda: start_of(book.run), 1)
     except StoreError:
         return {**shown, "empty": "What the run is compared with cannot be read; run: tiltmeter verify"}
     if not compared(now, start):

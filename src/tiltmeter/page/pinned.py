@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tiltmeter.errors import StoreError
-from tiltmeter.gold.files import labels, recorded
 from tiltmeter.page.book import Book
+from tiltmeter.page.samples import At, gold_of, measured, rollouts
+from tiltmeter.page.words import finite
 from tiltmeter.pinned import PROMPTS, Place, cut, listed, read
-from tiltmeter.records import RolloutBatch
-from tiltmeter.steps import stored
-from tiltmeter.store import RunDirectory
 
 STEPS = 8  # shown: the first, the newest, and six between
 START_STEPS = 4  # of training, where nothing was pinned: the prompts they had are looked for in the newest ones
@@ -32,26 +29,16 @@ KINDS = {
 }
 
 
-class Trained(NamedTuple):
-    """One step of training that was measured, and the ranks whose files it is in."""
-
-    attempt: int
-    step: int
-    ranks: Sequence[Sequence[int]]
-
-
 def pinned(book: Book) -> dict[str, Any]:
     """The pinned prompts of the current branch; where nothing was pinned, prompts that training itself repeated."""
     _ = book.verdict  # the first look of a book that nobody has opened yet
     with book.lock:
-        spans, events = book.story.spans(), list(book.events)
+        spans, trained = book.story.spans(), measured(book)
     places = [place for place in listed(book.run) if not spans or place.step < spans.get(place.attempt, -1)]
     prompts, source = _looks(places)
     if prompts:
         return {"source": source, "prompts": prompts, "empty": ""}
-    done = [event for event in events if event.kind == "step_done" and event.data["rows"]]
-    trained = [Trained(e.attempt, e.step, e.data["ranks"]) for e in done if e.step < spans.get(e.attempt, -1)]
-    prompts = _repeated(book.run, sorted(trained, key=lambda at: at.step))
+    prompts = _repeated(book, trained)
     why = " ".join(part for part in ("nothing was pinned.", source) if part)
     if prompts:
         told = f"training rollouts, because {why} These prompts came in the first steps and again later. {HOW}"
@@ -106,41 +93,31 @@ def _spread(places: Sequence[Place]) -> list[Place]:
     )
 
 
-def _repeated(run: RunDirectory, trained: Sequence[Trained]) -> list[dict[str, Any]]:
+def _repeated(book: Book, trained: Sequence[At]) -> list[dict[str, Any]]:
     """Prompts of the first training steps that came again, as late as possible: what was said then and now."""
     first: dict[str, dict[str, Any]] = {}
     now: dict[str, dict[str, Any]] = {}
     for at in trained[:START_STEPS]:
-        for prompt, answer in _firsts(run, at, None):
+        for prompt, answer in _firsts(book, at, None):
             first.setdefault(prompt, answer)
     for at in reversed(trained[START_STEPS:][-BACK_STEPS:]):
         if len(now) >= TRAINED_PROMPTS or len(now) == len(first):
             break
-        for prompt, answer in _firsts(run, at, first):
+        for prompt, answer in _firsts(book, at, first):
             now.setdefault(prompt, answer)
     both = list(now)[:TRAINED_PROMPTS]
     return [{"prompt": cut(prompt), "said": [first[prompt], now[prompt]]} for prompt in both]
 
 
-def _firsts(run: RunDirectory, at: Trained, wanted: Mapping[str, Any] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _firsts(book: Book, at: At, wanted: Mapping[str, Any] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """The prompts of a step, among those `wanted`, each with its first completion; none if it cannot be read."""
-    try:
-        batch = stored(run, at.attempt, at.step, at.ranks, ("group", "prompt", "completion", "reward", "gold"))
-        asked = recorded(run, at.attempt, at.step)
-    except StoreError:
+    batch = rollouts(book, at, ("group", "prompt", "completion", "reward", "gold"))
+    if batch is None or batch.prompt is None or batch.completion is None:
         return  # deleted, or damaged, which the monitor's screen says
-    bought = {} if asked is None else dict(zip(asked.rows, labels(run, asked), strict=True))
+    gold = gold_of(book, at, batch)
+    reward = np.full(len(batch), np.nan) if batch.reward is None else batch.reward
     for row in map(int, batch.starts[:-1]):
-        prompt, text = (column[row] if column is not None else None for column in (batch.prompt, batch.completion))
-        if prompt is None or text is None or (wanted is not None and prompt not in wanted):
-            continue
-        label = bought.get((at.attempt, at.step, row))
-        gold = _number(batch, "gold", row) if label is None else label.value
-        answer = {"step": at.step, "text": cut(text), "reward": _number(batch, "reward", row), "gold": gold}
-        yield prompt, {**answer, "id": f"{at.attempt}-{at.step}-{row}"}
-
-
-def _number(batch: RolloutBatch, name: str, row: int) -> float | None:
-    column = getattr(batch, name)
-    value = math.nan if column is None else float(column[row])
-    return value if math.isfinite(value) else None
+        prompt, text = batch.prompt[row], batch.completion[row]
+        if prompt is not None and text is not None and (wanted is None or prompt in wanted):
+            worth = {"reward": finite(float(reward[row])), "gold": finite(float(gold[row]))}
+            yield prompt, {"step": at.step, "text": cut(text), **worth, "id": at.id(row)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from tiltmeter.page.book import Book
 from tiltmeter.page.series import number, plain
-from tiltmeter.page.words import remedy
+from tiltmeter.page.words import remedy, unseen
 from tiltmeter.records import Floats
 from tiltmeter.story import Story
 
@@ -39,14 +39,8 @@ def readings(book: Book) -> dict[str, Any]:
 
 
 def absent(story: Story) -> list[dict[str, str]]:
-    """What is not read, which columns it lacks and how to give them. What is bought is read from its labels."""
-    found = []
-    for name, lack in story.absent.items():
-        if lack.startswith("gold") and story.gold is not None:
-            continue
-        lacks = lack.replace("gold, gold_chance", "gold")  # nobody has to pass the chance: it is 1 where gold is given
-        found.append({"name": name, "lacks": lacks, "fix": remedy(lacks)})
-    return found
+    """What is not read, which columns it lacks and how to give them, what would show most first."""
+    return [{"name": name, "lacks": lack, "fix": remedy(lack)} for lack, names in unseen(story) for name in names]
 
 
 def lacking(book: Book, name: str, column: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +9,9 @@ import numpy as np
 
 from tiltmeter.errors import StoreError
 from tiltmeter.page.book import Book
-from tiltmeter.page.history import History
-from tiltmeter.page.proof import gold_of, rollout_id
-from tiltmeter.page.samples import once
+from tiltmeter.page.samples import At, everywhere, gold_of, rollout_id, rollouts
 from tiltmeter.page.series import number
 from tiltmeter.records import FLAGS, Floats, RolloutBatch
-from tiltmeter.steps import stored
 
 BEGINNING = 200  # characters of a completion in a list
 EARLIEST = 1_000  # steps in which the same prompt is looked for: about a millisecond each, once for all rollouts
@@ -28,10 +24,11 @@ def group(book: Book, id: str) -> dict[str, Any]:
     Raises `KeyError` if there is no such rollout, or its step was deleted.
     """
     attempt, step, row = (int(part) for part in id.split("-"))
-    batch = _batch(book, attempt, step)
-    if batch is None or not 0 <= row < len(batch):
+    at = everywhere(book).get((attempt, step))
+    batch = None if at is None else rollouts(book, at, _COLUMNS)
+    if at is None or batch is None or not 0 <= row < len(batch):
         raise KeyError(f"there is no rollout {id}")
-    gold = gold_of(book.run, batch)
+    gold = gold_of(book, at, batch)
     same = np.flatnonzero(batch.group == batch.group[row])
     paid = np.full(len(batch), np.nan) if batch.reward is None else batch.reward
     order = same[np.argsort(-np.nan_to_num(paid[same], nan=-np.inf), kind="stable")]
@@ -46,14 +43,6 @@ def group(book: Book, id: str) -> dict[str, Any]:
         "base": base,
         "base_why": why,
     }
-
-
-def _batch(book: Book, attempt: int, step: int, columns: Sequence[str] = _COLUMNS) -> RolloutBatch | None:
-    ranks = book.folded("history", History).ranks.get((attempt, step))
-    try:
-        return None if not ranks else stored(book.run, attempt, step, ranks, columns)
-    except StoreError:
-        return None
 
 
 def _row(batch: RolloutBatch, gold: Floats, row: int) -> dict[str, Any]:
@@ -98,28 +87,28 @@ def _base(book: Book, prompt: str | None, own: tuple[int, int]) -> tuple[dict[st
         return {"step": None, "text": said, "source": "reference"}, ""
     spans = book.story.spans()
     known = [
-        (attempt, step)
-        for attempt, step in book.folded("history", History).ranks
-        if step < own[1] and (attempt == own[0] or step < spans.get(attempt, -1))
+        at
+        for at in everywhere(book).values()
+        if at.step < own[1] and (at.attempt == own[0] or at.step < spans.get(at.attempt, -1))
     ]
-    known.sort(key=lambda at: (at[1], -at[0]))
-    for attempt, step in known[:EARLIEST]:
-        row = once(book, "prompts", (attempt, step), partial(_asked, book, attempt, step), EARLIEST).get(hash(prompt))
+    known.sort(key=lambda at: (at.step, -at.attempt))
+    for at in known[:EARLIEST]:
+        row = book.once("prompts", at[:2], partial(_asked, book, at), EARLIEST).get(hash(prompt))
         if row is None:
             continue
-        batch = _batch(book, attempt, step)
+        batch = rollouts(book, at, ("group", "completion"))
         text = None if batch is None or batch.completion is None else batch.completion[row]
         if text is None:
-            return None, f"step {step} had this prompt, without the text of completions"
-        return {"step": step, "text": text, "source": f"attempt {attempt}, step {step}"}, ""
+            return None, f"step {at.step} had this prompt, without the text of completions"
+        return {"step": at.step, "text": text, "source": f"attempt {at.attempt}, step {at.step}"}, ""
     if len(known) > EARLIEST:
         return None, f"the first {EARLIEST:,} steps do not have this prompt, nor does a reference"
     return None, f"step {own[1]} is the first with this prompt, and the reference does not hold it"
 
 
-def _asked(book: Book, attempt: int, step: int) -> dict[int, int]:
+def _asked(book: Book, at: At) -> dict[int, int]:
     """The first row of each prompt of a step, by the prompt's hash; empty where it cannot be read."""
-    batch = _batch(book, attempt, step, ("group", "prompt"))
+    batch = rollouts(book, at, ("group", "prompt"))
     if batch is None or batch.prompt is None:
         return {}
     return {hash(batch.prompt[row]): row for row in reversed(range(len(batch))) if batch.prompt[row] is not None}
@@ -129,7 +118,7 @@ def _by_reference(book: Book, prompt: str) -> str | None:
     """The reference policy's answer to a prompt, if it was given one."""
     try:
         written = (book.run.path / "reference.parquet").lstat().st_mtime_ns
-        reference = once(book, "reference", written, book.run.reference, 1)
+        reference = book.once("reference", written, book.run.reference, 1)
     except (StoreError, OSError):
         return None  # a damaged one is reported by the monitor; an earlier step may serve
     if reference is None or reference.prompt is None or reference.completion is None:

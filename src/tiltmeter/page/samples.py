@@ -6,11 +6,8 @@ the next look finds most of them read already.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +17,6 @@ from tiltmeter.journal import Event
 from tiltmeter.page.book import Book
 from tiltmeter.records import Floats, RolloutBatch
 from tiltmeter.steps import stored
-
-Made = TypeVar("Made")
-
-_kept: WeakKeyDictionary[Book, dict[str, OrderedDict[Hashable, Any]]] = WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 class At(NamedTuple):
@@ -37,18 +29,32 @@ class At(NamedTuple):
 
     def id(self, row: int) -> str:
         """What the other routes call a rollout."""
-        return f"{self.attempt}-{self.step}-{row}"
+        return rollout_id(self.attempt, self.step, row)
+
+
+def rollout_id(attempt: int, step: int, row: int) -> str:
+    """
+    >>> rollout_id(0, 612, 7)
+    '0-612-7'
+    """
+    return f"{attempt}-{step}-{row}"
 
 
 class _Done:
-    """Every measured step with rollouts."""
+    """Every measured step with rollouts, by attempt and step."""
 
     def __init__(self) -> None:
-        self.steps: list[At] = []
+        self.steps: dict[tuple[int, int], At] = {}
 
     def add(self, event: Event, /) -> None:
         if event.kind == "step_done" and event.data.get("rows") and event.data.get("ranks"):
-            self.steps.append(At(event.attempt, event.step, event.data["ranks"], int(event.data["rows"])))
+            at = At(event.attempt, event.step, event.data["ranks"], int(event.data["rows"]))
+            self.steps[event.attempt, event.step] = at
+
+
+def everywhere(book: Book) -> dict[tuple[int, int], At]:
+    """Every measured step with rollouts, abandoned ones too."""
+    return book.folded("samples", _Done).steps
 
 
 def measured(book: Book, low: int | None = None, high: int | None = None) -> list[At]:
@@ -56,7 +62,7 @@ def measured(book: Book, low: int | None = None, high: int | None = None) -> lis
     spans = book.story.spans()
     found = {
         at.step: at
-        for at in book.folded("samples", _Done).steps
+        for at in everywhere(book).values()
         if at.step < spans.get(at.attempt, -1) and (low is None or at.step >= low) and (high is None or at.step <= high)
     }
     return [found[step] for step in sorted(found)]
@@ -99,18 +105,3 @@ def gold_of(book: Book, at: At, batch: RolloutBatch) -> Floats:
             if here and label is not None and label.value is not None:
                 known[row] = label.value
     return known
-
-
-def once(book: Book, kind: str, key: Hashable, make: Callable[[], Made], most: int) -> Made:
-    """What `make` answers, remembered for this book; of one kind at most so many, and those used last."""
-    with _lock:
-        answers = _kept.setdefault(book, {}).setdefault(kind, OrderedDict())
-        if key in answers:
-            answers.move_to_end(key)
-            return cast(Made, answers[key])
-    made = make()  # outside the lock: it reads files, and two who ask at once do no harm
-    with _lock:
-        answers[key] = made
-        while len(answers) > most:
-            answers.popitem(last=False)
-    return made

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.advice import LABELS, PAIRS, SOURCES, WINDOW, advise
+from tiltmeter.advice import LABELS, PAIRS, WINDOW
 from tiltmeter.page.book import Book, Readings
+from tiltmeter.page.gold import NAMES, advice, gold_name, highest
+from tiltmeter.page.gold import checkpoints as saved_at
 from tiltmeter.page.readings import lacking
 from tiltmeter.page.series import POINTS, REACH, Range, Wanted, at, drawn, empty_panel, errors, number, plain
-from tiltmeter.records import Floats, Ints, Reading
+from tiltmeter.records import Floats, Ints
 from tiltmeter.stats.crossing import Forecast, falls_back, slope_forecast, two_sided
 from tiltmeter.stats.overoptimisation import forecast_peak
 
@@ -25,7 +27,6 @@ COVER = 0.8  # of a forecast's interval
 ENOUGH = 30  # labels of one stretch; steps with as many stand for themselves
 STRETCHES = 60  # at most
 FEW_STEPS = 4  # of a stretch, below which their scatter says nothing
-NAMES = {"gold.mean": "gold", "gold.level": "gold of audited pairs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Peak:
 def truth(book: Book, within: Range, points: int = POINTS) -> dict[str, Any]:
     """The reward on the left axis in its own units, gold on the right; distance and labels at the same steps."""
     proxy = book.columns.line("reward.mean")
-    source = gold_source(book)
+    source = gold_name(book)
     if not len(proxy.steps) and not source:
         return dict(empty_panel(TITLE, lacking(book, "reward.mean", "reward"))) | _nothing()
     wanted = [Wanted("reward.mean", "reward (proxy)", "left", "proxy", interval=True)] if len(proxy.steps) else []
@@ -62,7 +63,7 @@ def truth(book: Book, within: Range, points: int = POINTS) -> dict[str, Any]:
         "empty": "" if lines["steps"] else "No step of the chosen range has a reward or gold; choose a wider range.",
         "root_kl": plain(at(root.steps, root.values, steps)),
         "peak": _peak(highest, root, within),
-        "checkpoints": checkpoints(book, source, gold, root, within),
+        "checkpoints": checkpoints(book, gold, root, within),
         "labels": np.nan_to_num(at(gold.steps, gold.n.astype(np.float64), steps)).astype(int).tolist(),
         "forecast": ahead,
         **pooled(within.cut(gold), root),
@@ -129,17 +130,6 @@ def _student(freedom: Ints) -> Floats:
     return np.asarray(np.sqrt(freedom * np.expm1(near**2 / freedom)), np.float64)
 
 
-def gold_source(book: Book) -> str:
-    """The reading that stands for gold: its mean, its level in audited pairs, or the evaluation with most items."""
-    for name in SOURCES:
-        if len(book.columns.line(name).steps):
-            return name
-    evaluations = sorted(name for name in book.columns.names() if name.startswith("eval."))
-    evaluations = [name for name in evaluations if len(book.columns.line(name).steps)]
-    alarmed = [alarm.name for alarm in book.story.open("alarm") if alarm.name in evaluations]
-    return alarmed[0] if alarmed else max(evaluations, key=lambda name: book.columns.line(name).n.sum(), default="")
-
-
 def root_kl(book: Book) -> Readings:
     """Distance from the reference in root nats; a KL whose estimate fell below 0 counts as 0."""
     root = book.columns.line("policy.kl_root")
@@ -159,13 +149,10 @@ def peak(gold: Readings, *, alarmed: bool, pairs: bool = False) -> Peak | None:
     window = max(SMOOTH, ceil(LABELS / max(float(gold.n.mean()), 1.0)))
     if len(values) < 2 * window:
         return None
-    means = np.convolve(values, np.full(window, 1 / window), mode="valid")
-    best = int(np.argmax(means))
-    noise = float(np.abs(np.diff(values)).mean()) / np.sqrt(window)
-    lower = float(means[best] - means[-1])
-    if lower < LOWER or (not alarmed and (pairs or lower < 4.0 * noise)):
+    best, top, now, noise = highest(values, window)
+    if top - now < LOWER or (not alarmed and (pairs or top - now < 4.0 * noise)):
         return None
-    return Peak(int(steps[best + window // 2]), float(means[best]), float(means[-1]))
+    return Peak(int(steps[best + window // 2]), top, now)
 
 
 def _peak(found: Peak | None, root: Readings, within: Range) -> dict[str, Any] | None:
@@ -180,13 +167,13 @@ def nearest(root: Readings, step: int) -> float | None:
     return number(float(root.values[place])) if place >= 0 else None
 
 
-def checkpoints(book: Book, source: str, gold: Readings, root: Readings, within: Range) -> list[dict[str, Any]]:
+def checkpoints(book: Book, gold: Readings, root: Readings, within: Range) -> list[dict[str, Any]]:
     """Each saved model with the gold around it; the best is the one that stop advice names."""
-    saved = np.unique(book.columns.line("training.checkpoint").values.astype(np.int64))
-    saved = saved[saved <= book.story.last_step]
+    saved = np.array([step for step in saved_at(book) if step <= book.story.last_step], np.int64)
     if not len(saved):
         return []
-    best = _best(book, source, gold, saved)
+    advised = advice(book)
+    best = None if advised is None or advised.best is None else advised.best.step
     level = around(gold, saved)
     return [
         {
@@ -198,30 +185,6 @@ def checkpoints(book: Book, source: str, gold: Readings, root: Readings, within:
         for row, step in enumerate(saved.tolist())
         if within.part(np.array([step])) == slice(0, 1)
     ]
-
-
-def _best(book: Book, source: str, gold: Readings, saved: Ints) -> int | None:
-    """The checkpoint that stop advice names. Where every window holds enough labels, readings outside them are left
-    out: among thousands they cost time and cannot matter."""
-    if not source:
-        return None
-    rows = np.flatnonzero(np.isfinite(gold.values))
-    edges = (np.searchsorted(gold.steps, saved - WINDOW), np.searchsorted(gold.steps, saved + WINDOW, "right"))
-    count = np.concatenate(([0], np.cumsum(np.maximum(gold.n, 1))))
-    if (count[edges[1]] - count[edges[0]]).min() >= LABELS:
-        inside = np.zeros(len(gold.steps) + 1, np.int64)
-        np.add.at(inside, edges[0], 1)
-        np.add.at(inside, edges[1], -1)
-        rows = rows[np.cumsum(inside)[rows] > 0]
-    told = [_reading(source, gold, row) for row in rows.tolist()]
-    advice = advise(book.story.last_step, told, book.story.open("alarm"), saved.tolist())
-    return None if advice.best is None else advice.best.step
-
-
-def _reading(name: str, line: Readings, row: int) -> Reading:
-    error = float(line.stderr[row])
-    known = None if np.isnan(error) else error
-    return Reading(0, int(line.steps[row]), name, float(line.values[row]), int(line.n[row]), known)
 
 
 def around(gold: Readings, steps: Ints, window: int = WINDOW) -> Floats:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tiltmeter.advice import Advice
+from tiltmeter.page.gold import highest
 from tiltmeter.records import Finding, Floats, Ints
 from tiltmeter.story import Story
 from tiltmeter.verdict import Verdict
@@ -40,6 +42,15 @@ def number(value: float) -> str:
     ('0.1235', '0', '–')
     """
     return f"{value if abs(value) > 1e-12 else 0.0:.4g}" if np.isfinite(value) else "–"
+
+
+def finite(value: object) -> float | None:
+    """A number for JSON, which has none that is not finite; None also for what a journal says in place of one.
+
+    >>> finite(0.5), finite(float("inf")), finite({"value": None, "flag": "nan"})
+    (0.5, None, None)
+    """
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def short(text: str, limit: int) -> str:
@@ -169,15 +180,11 @@ def gold_peak(steps: Ints, values: Floats, *, alarmed: bool, window: int = 5) ->
     """
     if len(steps) < 2 * window:
         return []
-    means = np.convolve(values, np.full(window, 1 / window), mode="valid")
-    best = int(np.argmax(means))
-    noise = float(np.abs(np.diff(values)).mean()) / np.sqrt(window)
-    if not alarmed and means[best] - means[-1] < 4.0 * noise:  # the best of many windows is high by chance
+    best, top, now, noise = highest(values, window)
+    if not alarmed and top - now < 4.0 * noise:  # the best of many windows is high by chance
         return []
     around = int(steps[best + window // 2])
-    told = (
-        f"Gold was highest around step {around}, at {number(float(means[best]))}; it is {number(float(means[-1]))} now"
-    )
+    told = f"Gold was highest around step {around}, at {number(top)}; it is {number(now)} now"
     why = "" if alarmed else ", though inside prompts the reward does not yet prefer the worse answer"
     return [f"{told}{why}."]
 
