@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import look
 from tiltmeter.watch import Watch
 
-TINY = Path(os.environ.get("TILTMETER_TINY_RUNS", "/tmp/tiltmeter-tiny/runs"))
 DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
 
 
@@ -95,22 +94,34 @@ def test_a_long_list_of_entries_keeps_what_weighs() -> None:
 
 
 def test_advice_from_columns_is_advice_from_events(demo: dict[str, RunDirectory]) -> None:
-    runs = list(demo.values())
-    runs += [RunDirectory(path) for path in sorted(TINY.glob("a*/*-0/tiltmeter"))]
-    for run in runs:
+    for run in demo.values():
         book = Book(run)
         book.refresh()
         assert advice(book) == advice_on(book.story, book.events)
 
 
-def test_real_runs_fit_and_keep_a_checkpoint_below_the_onset() -> None:
-    paths = sorted(TINY.glob("a*/*-0/tiltmeter"))
-    if not paths:
-        pytest.skip("needs the runs of `make tiny`: set TILTMETER_TINY_RUNS")
-    for path in paths:
-        made = told(RunDirectory(path))
-        if made["onset_low"] is not None and made["last_good"] is not None:
-            assert made["last_good"]["step"] < made["onset_low"]
+def test_the_checkpoint_to_keep_lies_below_the_onset_though_a_later_one_has_more_gold(
+    demo: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    source = demo["hacked"]
+    onset = told(source)["onset_low"]
+    run = RunDirectory.create(tmp_path / "saved")
+    attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for count, file in enumerate(source.files(0), 1):
+        batch = source.read(file)[0]
+        saved = {"checkpoint": float(batch.step)} if batch.step in (4, onset) else {}
+        counters = {"seen": count, "written": count}
+        run.write(replace(batch, scalars=saved), 0, {"counters": counters, "time": time.time()})
+    run.close_rank(attempt, 0, {"seen": count, "written": count})
+    watch = Watch(run, Config.standard())
+    watch.poll()
+    watch.close()
+    book = Book(run)
+    book.refresh()
+    advised, made = advice(book), told(run)
+    assert advised is not None and advised.best is not None
+    assert (advised.best.step, made["onset_low"]) == (onset, onset), "by gold alone it would be the one at the onset"
+    assert made["last_good"]["step"] == 4
 
 
 def test_nothing_was_measured_yet(tmp_path: Path) -> None:

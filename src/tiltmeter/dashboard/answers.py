@@ -26,7 +26,7 @@ from tiltmeter.dashboard.access import RequestError
 from tiltmeter.dashboard.shelf import OURS, row_of
 from tiltmeter.dashboard.site import Asked
 from tiltmeter.page.book import Book
-from tiltmeter.page.fleet import SEVERITY
+from tiltmeter.page.fleet import worst_first
 from tiltmeter.report.html import document
 
 Answer = dict[str, Any]
@@ -63,7 +63,7 @@ def login(asked: Asked) -> Answer:
 
 def fleet(asked: Asked) -> Answer:
     rows, left_out = asked.site.shelf.rows(row_of)
-    rows.sort(key=lambda row: (SEVERITY[row["state"]], not row["live"], row["since"], row["name"]))
+    rows.sort(key=lambda row: worst_first(row, row["since"]))
     shown = [{name: value for name, value in row.items() if name not in OURS} for row in rows[:MOST_ROWS]]
     return {"version": tiltmeter.__version__, "runs": shown, "left_out": left_out + len(rows) - len(shown)}
 

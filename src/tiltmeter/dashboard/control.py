@@ -17,6 +17,7 @@ from tiltmeter.errors import TiltmeterError
 from tiltmeter.page.actions import operate, wanted
 from tiltmeter.page.alarms import say
 from tiltmeter.page.book import Book
+from tiltmeter.page.samples import rollout_id
 
 STALE_STEPS = 50
 STALE_SECONDS = 900.0  # a fast run makes fifty steps while somebody reads a sentence
@@ -91,7 +92,7 @@ def pick(book: Book, rollout: str, reason: str) -> dict[str, Any]:
         sync_folder(folder.parent)
     if sum(1 for _ in entries(folder)) >= MOST_PICKED:
         raise ValueError(f"{MOST_PICKED} rollouts were picked already: label those first")
-    name = f"{attempt}-{step}-{row}"
+    name = rollout_id(attempt, step, row)
     facts = {"rollout": name, "picked": True, "reason": reason, "time": time.time(), "id": secrets.token_hex(8)}
     try:
         publish(folder / f"{name}.json", [json.dumps(facts).encode("ascii")])

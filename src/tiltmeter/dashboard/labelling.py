@@ -39,7 +39,7 @@ Tie: you would not mind which of them you got, and at least one of them is of us
 Both bad: neither is of any use.
 Skip: you cannot judge it, because you do not know the subject or the language, or a text is cut off or empty. Do not
 guess, and do not skip what is merely close: that is a tie.
-If only one answer is shown: 1 is as good as one could wish, 0 is of no use at all.
+If only one answer is shown, say how good it is by itself, from useless (key 1) to flawless (key 5).
 Some pairs come twice. Judge each as if you saw it for the first time."""
 
 _log = logging.getLogger("tiltmeter.dashboard")

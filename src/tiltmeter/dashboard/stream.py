@@ -18,6 +18,7 @@ from tiltmeter.dashboard.shelf import Row, Shelf
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
 from tiltmeter.page.book import Book
+from tiltmeter.page.fleet import SEVERITY
 from tiltmeter.page.history import History
 from tiltmeter.page.summary import headline
 
@@ -29,7 +30,7 @@ MOST_CLIENTS = 64
 QUEUE = 256  # messages that wait for a page before it is told to ask for everything again
 BACKLOG = 500  # messages kept for a page that comes back; one that missed more asks for everything again
 LONELY_LOOKS = 20  # after the last page has gone: one that is loaded again comes back within seconds
-SEVERITY = ("ACT", "STALE", "BLIND", "WATCH", "OK")
+
 
 _log = logging.getLogger("tiltmeter.dashboard")
 
@@ -242,7 +243,7 @@ def standing(book: Book) -> Standing:
 
 def fleet_standing(rows: list[Row], left_out: int) -> Standing:
     """How the worst of all runs stands; it changes whenever any of them does."""
-    worst = min((row["state"] for row in rows), key=SEVERITY.index, default="BLIND")
+    worst = min((row["state"] for row in rows), key=SEVERITY.__getitem__, default="BLIND")
     needs = sum(row["state"] == "ACT" for row in rows)
     live = sum(bool(row["live"]) for row in rows)
     ages = [row["age_s"] for row in rows if row["age_s"] is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from tiltmeter import __version__
@@ -30,9 +30,14 @@ def fleet(books: Iterable[Book], limit: int = 1000) -> dict[str, Any]:
             row = book.kept("fleet", lambda book=book: _row(book))  # type: ignore[misc]
             told = {**first, **row, "what": what(book)}
             rows.append((told, since(book)))
-    rows.sort(key=lambda item: (SEVERITY[item[0]["state"]], not item[0]["live"], item[1], item[0]["name"]))
+    rows.sort(key=lambda item: worst_first(*item))
     kept = [row for row, _ in rows[: max(0, limit)]]
     return {"version": __version__, "runs": kept, "left_out": len(rows) - len(kept)}
+
+
+def worst_first(row: Mapping[str, Any], since: float) -> tuple[object, ...]:
+    """Where a row stands among others: the worst first, those that are going before those that have ended."""
+    return SEVERITY[row["state"]], not row["live"], since, row["name"]
 
 
 def _row(book: Book) -> dict[str, Any]:
