@@ -66,3 +66,13 @@ def test_a_redacted_report_holds_no_text_of_prompts_or_completions(shelf: Path) 
     assert not any(json.dumps(text)[1:-1] in redacted for text in longest)
     assert "characters," in redacted and "redacted" in redacted
     assert len(plain) < 1_000_000
+
+
+def test_the_report_button_hands_over_the_file(reader: BrowserContext, server: Served, ids: dict[str, str]) -> None:
+    page = reader.new_page()
+    page.goto(f"{server.origin}/#/run/{ids['hacked']}")
+    with page.expect_download() as handed:
+        page.get_by_role("button", name="Report").click()
+    text = handed.value.path().read_text("utf-8")
+    assert text.startswith("<!doctype html>") and "ACT - tiltmeter" in text
+    page.close()

@@ -4,6 +4,7 @@ import { span } from "./format";
 import { StateMark } from "./parts";
 import { link } from "./route";
 import { useSource } from "./shared";
+import { Refused, type Source } from "./source";
 import { RunName, Shown, visible } from "./text";
 import type { Summary } from "./types";
 
@@ -14,13 +15,13 @@ export interface ScreenProps {
   params: URLSearchParams;
 }
 
-export function RunHead({ summary, gone }: { summary: Summary; gone?: boolean }) {
+export function RunHead({ summary }: { summary: Summary }) {
   const { live } = useSource();
   const life = summary.live ? "live" : "ended";
   return (
     <div class={`head ${summary.state.toLowerCase()}`} id="verdict">
       <p class="headline">
-        <StateMark state={summary.state} gone={gone} />
+        <StateMark state={summary.state} />
         <strong class="name"><RunName name={summary.name} /></strong>
         <span class="faint">{life}, step {summary.step < 0 ? "–" : summary.step}, attempt {summary.attempt}, {summary.age_s === null ? "no data yet" : `data ${span(summary.age_s)} old`}</span>
       </p>
@@ -32,11 +33,12 @@ export function RunHead({ summary, gone }: { summary: Summary; gone?: boolean })
 
 /** What a reader does next, whichever screen they are on. */
 function Buttons({ summary }: { summary: Summary }) {
+  const source = useSource();
   const [trouble, setTrouble] = useState("");
   const [busy, setBusy] = useState(false);
   const report = async () => {
     setBusy(true);
-    setTrouble(await save(summary));
+    setTrouble(await save(source, summary));
     setBusy(false);
   };
   const [alarms, waiting] = [summary.alarms.length, summary.proposals.length];
@@ -50,20 +52,17 @@ function Buttons({ summary }: { summary: Summary }) {
   );
 }
 
-/** Keep the run as one file. A link could not carry the token, so the file is fetched and then handed over. */
-async function save({ run, step }: Summary): Promise<string> {
+/** Keep the run as one file; what went wrong, if something did. */
+async function save(source: Source, { run, step }: Summary): Promise<string> {
   try {
-    const token = localStorage.getItem("tiltmeter.view") ?? "";
-    const reply = await fetch(`/api/report?run=${run}`, { headers: { Authorization: `Bearer ${token}` } });
-    if (!reply.ok) return visible(((await reply.json().catch(() => ({}))) as { error?: string }).error ?? `the server answered ${reply.status}`);
-    const address = URL.createObjectURL(await reply.blob());
+    const address = URL.createObjectURL(await source.file("/api/report", { run }));
     const handed = document.createElement("a");
     handed.href = address;
     handed.download = `tiltmeter-${run}-step-${Math.max(step, 0)}.html`;
     handed.click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
     return "";
-  } catch {
-    return "the server does not answer";
+  } catch (error) {
+    return error instanceof Refused ? visible(error.message) : "the server does not answer";
   }
 }

@@ -4,16 +4,20 @@ import { useEffect, useState } from "preact/hooks";
 import "./style.css";
 import { lazy } from "./lazy";
 import { parse, link, type Route } from "./route";
-import { keys, news, SourceContext, useShared } from "./shared";
-import { HttpSource, type Link, type Source } from "./source";
+import { KeysSwitch } from "./parts";
+import { news, SourceContext } from "./shared";
+import { HttpSource, type Link } from "./source";
 import type { Login } from "./types";
 import { Fleet } from "./screens/fleet";
 import { RunPage } from "./run";
 
+const view = new HttpSource("view");
+const label = new HttpSource("label");
+
 const Compare = lazy(() => import("./screens/compare").then((m) => m.Compare));
 const Label = lazy(() => import("./screens/label").then((m) => m.Label));
 
-function App({ view, label }: { view: Source; label: Source }) {
+function App() {
   const [route, setRoute] = useState<Route>(() => parse(location.hash));
   useEffect(() => {
     let here = `${route.screen} ${route.run}`;
@@ -47,17 +51,16 @@ function App({ view, label }: { view: Source; label: Source }) {
 function Top({ route }: { route: Route }) {
   const [lost, setLost] = useState(0);
   const [seconds, setSeconds] = useState(0);
-  const source = useSourceOfView();
   useEffect(
     () =>
-      source.follow(
+      view.follow(
         route.run,
         (pushed) => {
           if (pushed.kind !== "state") throttled();
         },
         (state: Link) => setLost((since) => (state === "connected" ? 0 : since || Date.now())),
       ),
-    [source, route.run],
+    [route.run],
   );
   useEffect(() => {
     document.body.classList.toggle("disconnected", lost > 0);
@@ -92,20 +95,9 @@ function throttled() {
 }
 
 function Foot() {
-  const on = useShared(keys);
-  const toggle = () => {
-    localStorage.setItem("tiltmeter.keys", on ? "off" : "on");
-    keys.set(!on);
-  };
-  return (
-    <footer class="foot">
-      <label><input type="checkbox" checked={on} onChange={toggle} /> single-letter keys</label>
-    </footer>
-  );
+  return <footer class="foot"><KeysSwitch /></footer>;
 }
 
-const view = new HttpSource("view");
-const useSourceOfView = () => view;
 
 /** Swap a one-time code for a token, and take it out of the address before anything else looks at that. */
 async function admitted(): Promise<string> {
@@ -130,6 +122,6 @@ void admitted().then((trouble) => {
     const why = trouble || "This page opens with the address that `tiltmeter view` prints.";
     render(<main class="closed"><h1>tiltmeter</h1><p role="alert">{why}</p><p>In the terminal: <code>tiltmeter view RUNS</code></p></main>, root);
   } else {
-    render(<App view={view} label={new HttpSource("label")} />, root);
+    render(<App />, root);
   }
 });

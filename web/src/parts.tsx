@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Number, State } from "./types";
 import type { Refused } from "./source";
+import { keys, useShared } from "./shared";
 import { visible } from "./text";
 
 const SHAPES: Record<State, ComponentChildren> = {
@@ -12,13 +13,13 @@ const SHAPES: Record<State, ComponentChildren> = {
   OK: <path d="M2 8.5 6.2 13 14 3.5" class="ring thick" />,
 };
 
-/** The state of a run: never colour alone. */
-export function StateMark({ state, gone }: { state: State; gone?: boolean }) {
-  // Without a connection an old green must not look current.
+/** The state of a run: never colour alone. Without a connection the style sheet greys it: an old green must not look
+ * current. */
+export function StateMark({ state }: { state: State }) {
   return (
-    <span class={`state ${gone ? "gone" : state.toLowerCase()}`}>
-      <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{gone ? SHAPES.STALE : SHAPES[state]}</svg>
-      {gone ? `was ${state}` : state}
+    <span class={`state ${state.toLowerCase()}`}>
+      <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{SHAPES[state]}</svg>
+      {state}
     </span>
   );
 }
@@ -53,4 +54,14 @@ export function Empty({ children }: { children: ComponentChildren }) {
 
 export function Trouble({ error }: { error: Refused }) {
   return <p class="trouble" role="alert">{visible(error.message)}</p>;
+}
+
+/** Single-letter keys can be turned off, for people whose software types them by itself. */
+export function KeysSwitch() {
+  const on = useShared(keys);
+  const toggle = () => {
+    localStorage.setItem("tiltmeter.keys", on ? "off" : "on");
+    keys.set(!on);
+  };
+  return <label class="box"><input type="checkbox" checked={on} onChange={toggle} /> single-letter keys</label>;
 }

@@ -8,6 +8,8 @@ export interface Source {
   readonly live: boolean; // a report is not
   get<T>(path: string, params?: Params, signal?: AbortSignal): Promise<T>;
   post<T>(path: string, body: object, control?: string): Promise<T>;
+  /** A file. A link could not carry the token, so it is fetched and then handed over. */
+  file(path: string, params: Params): Promise<Blob>;
   /** Follow a run (or, with "", the fleet) until the returned function is called. */
   follow(run: string, heard: (pushed: Pushed) => void, link: (state: Link) => void): () => void;
 }
@@ -51,6 +53,11 @@ export class HttpSource implements Source {
       return unpack<T>(await reply);
     }
     return unpack<T>(await fetch(where, { headers: { Authorization: `Bearer ${this.token}` }, signal }));
+  }
+
+  async file(path: string, params: Params): Promise<Blob> {
+    const reply = await fetch(address(path, params), { headers: { Authorization: `Bearer ${this.token}` } });
+    return reply.ok ? reply.blob() : unpack<Blob>(reply);
   }
 
   async post<T>(path: string, body: object, control = ""): Promise<T> {
@@ -144,6 +151,10 @@ export class InlineSource implements Source {
 
   post<T>(): Promise<T> {
     return Promise.reject(new Refused(405, "a report cannot change a run"));
+  }
+
+  file(): Promise<Blob> {
+    return Promise.reject(new Refused(405, "this is the file"));
   }
 
   follow(): () => void {

@@ -1,7 +1,8 @@
 /** S9: giving gold. Blind by construction: the page is told two texts and nothing of where they come from. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import "../screens.css";
-import { keys, useKeys, useShared, useSource } from "../shared";
+import { KeysSwitch } from "../parts";
+import { useKeys, useSource } from "../shared";
 import { Refused } from "../source";
 import { Markdown, Prose, Shown, visible } from "../text";
 import type { Answer, Task } from "../types";
@@ -61,7 +62,7 @@ export function Label() {
       {!task ? !desk.trouble && <p class="waiting" aria-busy="true">…</p>
         : !task.task ? <Finished task={task} desk={desk} />
         : <Judge task={task} desk={desk} markdown={markdown} setMarkdown={setMarkdown} help={() => guide.current?.showModal()} />}
-      <KeysBox />
+      <p class="faint small"><KeysSwitch /></p>
       <dialog ref={guide} class="dialog broad" aria-labelledby="guide-title">
         <h2 id="guide-title">How to judge</h2>
         <Prose text={task?.guide || "Say which answer serves the person who asked better. Length, tone and form do not count by themselves."} />
@@ -224,13 +225,4 @@ function Finished({ task, desk }: { task: Task; desk: Desk }) {
       {desk.said > 0 && <p class="buttons"><button type="button" onClick={() => void desk.undo()}><kbd>U</kbd> Undo last</button></p>}
     </section>
   );
-}
-
-function KeysBox() {
-  const on = useShared(keys);
-  const toggle = () => {
-    localStorage.setItem("tiltmeter.keys", on ? "off" : "on");
-    keys.set(!on);
-  };
-  return <p class="faint small"><label class="box"><input type="checkbox" checked={on} onChange={toggle} /> single-letter keys</label></p>;
 }
