@@ -149,7 +149,8 @@ class App:
         if route.role == "open":
             return
         if person is None:
-            raise RequestError(401, "no valid token: open the address that tiltmeter view prints")
+            how = "tiltmeter view RUNS --raters NAME prints" if route.role == "label" else "tiltmeter view prints"
+            raise RequestError(401, f"no valid token: open the address that {how}")
         if person.role != ("label" if route.role == "label" else "view"):
             raise RequestError(403, f"a token to {person.role} is not enough for this")
         if route.role != "control":
