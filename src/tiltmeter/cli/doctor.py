@@ -29,7 +29,7 @@ EXTRAS = {
     "trackers": (("wandb", "tensorboard"), "exports to experiment trackers (planned)"),
 }
 BASE = ("numba", "numpy", "pyarrow", "rich", "tsdownsample", "typer")
-TOOLS = {"bwrap": ("code verifiers in a sandbox (planned)", "apt-get install bubblewrap")}
+TOOLS = {"bwrap": ("code verifiers in a sandbox (try it: tiltmeter sandbox check)", "apt-get install bubblewrap")}
 
 
 def doctor(
