@@ -88,7 +88,7 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
         made["truncated"] = np.asarray(columns["truncated"]).astype(bool).reshape(-1)
     for name in TEXT_COLUMNS:
         if columns.get(name) is not None:
-            made[name] = tuple(map(_facts if name == "facts" else _text, columns[name]))
+            made[name] = tuple(map(_facts if name == "facts" else plain_text, columns[name]))
     for name, column in [*made.items(), *((f"rewards.{name}", part) for name, part in parts.items())]:
         if name not in ("rewards", "scalars", "fingerprint") and column is not None and len(column) != rows:
             raise ValueError(f"{name} has {len(column)} rows, group has {rows}")
@@ -378,10 +378,11 @@ def _scalars(raw: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _facts(item: object) -> str | None:
-    return facts.to_text(item) if isinstance(item, Mapping) else _text(item)
+    return facts.to_text(item) if isinstance(item, Mapping) else plain_text(item)
 
 
-def _text(item: object) -> str | None:
+def plain_text(item: object) -> str | None:
+    """What a prompt or completion says: a string as it is, of chat messages what was said, None for nothing."""
     if item is None or type(item) is str:
         return item
     if isinstance(item, str):  # numpy.str_ and other subclasses

@@ -1,8 +1,9 @@
 """A short name for "the reward as it is now": it changes when a reward function's code, settings or weight change.
 
 It reads what Python can show: source or bytecode, constants, closure values, defaults, the attributes of a callable
-object that are plain data, and a model's declared name. What it cannot see is a file or a server behind a function:
-pass such a version yourself as `observe(fingerprint=...)`.
+object that are plain data, and a model's declared name. An object that changes while it is used says what it is by a
+tuple `identity` instead: its settings and parts, and nothing that it learns. What cannot be seen is a file or a server
+behind a function: pass such a version yourself as `observe(fingerprint=...)`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ import hashlib
 import types
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A callable object that says itself what makes it another one."""
+
+    @property
+    def identity(self) -> tuple[object, ...]: ...
 
 
 def fingerprint(functions: Sequence[Callable[..., Any]], weights: Sequence[float] | None = None) -> str:
@@ -61,6 +70,9 @@ def _add(digest: Any, value: object, depth: int) -> None:
     else:
         kind = type(value)
         digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
+        if isinstance(value, Identified) and isinstance(value.identity, tuple):
+            _add(digest, value.identity, depth + 1)
+            return
         state = vars(value) if hasattr(value, "__dict__") else {}
         plain = {
             k: v for k, v in state.items() if isinstance(v, (str, int, float, bool, list, tuple, dict, type(None)))

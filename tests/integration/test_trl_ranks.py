@@ -93,6 +93,22 @@ def test_a_group_that_is_split_over_ranks_is_whole_for_who_measures(told: Told) 
         np.testing.assert_allclose(batch.advantage.sum(), 0.0, atol=1e-4)
 
 
+def test_the_parts_of_a_reward_stand_beside_their_own_rows_and_ranks_learn_the_same(told: Told) -> None:
+    run = told.run("parts")
+    files, multiplier = run.files(0), 0.0
+    for step in range(1, STEPS + 1):
+        read = gather(run, [file for file in files if file.step == step])
+        batch = join(read.batches, shared_groups=read.shared)
+        assert batch.completion is not None and batch.reward is not None
+        lengths = [len(text or "") / 50 for text in batch.completion]
+        for part in ("objective", "long"):
+            np.testing.assert_allclose(batch.rewards[part], lengths, rtol=1e-6)
+        np.testing.assert_allclose(batch.reward, lengths, rtol=1e-5)
+        multiplier = max(0.0, multiplier + 0.1 * (1.0 - float(np.mean(lengths))))  # of the rows of both
+    states = [rank["state"]["rule"]["multipliers"]["long"] for rank in told["parts"]]
+    assert states[0] == states[1] == pytest.approx(multiplier, rel=1e-5)
+
+
 def test_only_act_mode_talks_and_once_per_step(told: Told) -> None:
     plain = [rank["collectives"] for rank in told["plain"]]
     for situation in ("observe", "advise"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tiltmeter
-from tiltmeter import control
+from tiltmeter import control, rewards
 from tiltmeter.control import Request, ask
 from tiltmeter.signing import read_token
 from tiltmeter.store import RunDirectory
@@ -48,10 +48,22 @@ SITUATIONS: dict[str, tuple[str, tuple[Request, ...]]] = {
     "stop": ("act", (request("stop", 1.0),)),
     "lost receipt": ("act", (request("beta", 0.09), request("learning_rate", 5e-4))),
     "unreadable requests": ("act", ()),
+    "parts": ("observe", ()),
 }
 
 
-def make(model: str, output: Path) -> Any:
+def parts() -> Any:
+    """A reward of parts that learns, and must learn the same on both ranks."""
+    torch: Any = import_module("torch")
+    accelerator = import_module("accelerate").Accelerator()
+
+    def agree(sums: list[float]) -> list[float]:
+        return list(accelerator.reduce(torch.tensor(sums, dtype=torch.float64, device=accelerator.device)).tolist())
+
+    return rewards.constrained(long, {"long": (long, 1.0)}, rate=0.1, agree=agree)
+
+
+def make(model: str, output: Path, reward: Any = long) -> Any:
     """Two completions per process, groups of four: every group lies on both."""
     trl, datasets, transformers = map(import_module, ("trl", "datasets", "transformers"))
     rows = [{"prompt": f"what is {i} plus 2"} for i in range(16)]
@@ -64,7 +76,7 @@ def make(model: str, output: Path) -> Any:
         model=model,
         args=config,
         processing_class=transformers.AutoTokenizer.from_pretrained(model),
-        reward_funcs=[long],
+        reward_funcs=[reward],
         train_dataset=datasets.Dataset.from_list(rows),
     )
     trainer.remove_callback(transformers.PrinterCallback)
@@ -98,7 +110,8 @@ def disturb(situation: str, rank: int, step: int) -> None:
 
 def train(situation: str, model: str, folder: Path, rank: int, calls: Counter[str]) -> dict[str, Any]:
     mode, asked = SITUATIONS.get(situation, ("", ()))
-    trainer = make(model, folder / situation)
+    reward: Any = parts() if situation == "parts" else long
+    trainer = make(model, folder / situation, reward)
     run = tiltmeter.attach(trainer, mode=mode) if mode else None  # type: ignore[arg-type]
 
     def ask_now(step: int) -> None:
@@ -120,6 +133,7 @@ def train(situation: str, model: str, folder: Path, rank: int, calls: Counter[st
         "beta": trainer.beta,
         "learning_rate": trainer.lr_scheduler.base_lrs[0],
         "collectives": dict(calls),
+        "state": reward.state() if situation == "parts" else {},
         "counters": {} if run is None else run.counters,
     }
 

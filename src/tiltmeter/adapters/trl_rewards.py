@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.adapters.trl_parts import described
 from tiltmeter.adapters.trl_pinned import Pinning
 from tiltmeter.adapters.trl_rollouts import Boundary, distinct
 from tiltmeter.fingerprint import fingerprint
@@ -32,6 +33,7 @@ class Scored:
     names: list[str]
     weights: list[float]
     rewards: dict[str, Any] = field(default_factory=dict)
+    described: dict[str, Any] = field(default_factory=dict)  # what the functions said beside their scores
 
     def finished(self) -> dict[str, Any]:
         """The columns of `observe`."""
@@ -39,7 +41,7 @@ class Scored:
         told: dict[str, Any] = {"rewards": rewards}
         if len(rewards) == len(self.names):  # a model among them is not wrapped, and then the sum is not known
             told["reward"] = [_sum(row, self.weights) for row in zip(*rewards.values(), strict=True)]
-        return {**self.columns, **told, "step": self.step, "scalars": {}}
+        return {**self.columns, **told, **self.described, "step": self.step, "scalars": {}}
 
 
 class RewardWrapper:
@@ -52,11 +54,11 @@ class RewardWrapper:
         self.pending: list[Scored] = []
         self.pinning = Pinning()
         self._evaluated: Scored | None = None  # the batch that an evaluation is scoring
-        self._asked = 0  # functions that are wrapped
+        self._asked: list[Any] = []  # functions that are wrapped
         for position, (function, name) in enumerate(zip(self._given, self._names, strict=True)):
             if inspect.isroutine(function) or not hasattr(function, "forward"):  # a model is called in another way
                 trainer.reward_funcs[position] = self._wrapped(function, name)
-                self._asked += 1
+                self._asked.append(function)
 
     def release(self) -> None:
         """Give the trainer its own functions back."""
@@ -95,7 +97,11 @@ class RewardWrapper:
             return
         if not self.pending or self.pending[-1].prompts is not given["prompts"]:
             self.pending.append(self._begin(given))
-        self.pending[-1].rewards[name] = rewards
+        scored = self.pending[-1]
+        scored.rewards[name] = rewards
+        if len(scored.rewards) == len(self._asked):  # before anybody is asked again
+            known = {"reward": None, **scored.finished()}
+            self._boundary(lambda: scored.described.update(described(self._asked, known)))
 
     def _pin(self, name: str, given: Mapping[str, Any], rewards: Any) -> None:
         """Rows of an evaluation, of which a few are kept to be shown, once every function has scored them."""
@@ -104,7 +110,7 @@ class RewardWrapper:
         if self._evaluated is None or self._evaluated.prompts is not given["prompts"]:
             self._evaluated = self._begin(given)
         self._evaluated.rewards[name] = rewards
-        if len(self._evaluated.rewards) == self._asked:
+        if len(self._evaluated.rewards) == len(self._asked):
             columns, self._evaluated = self._evaluated.finished(), None
             unknown = [None] * len(columns["prompt"])
             step = self.trainer.state.global_step
@@ -146,7 +152,8 @@ def complaints(trainer: Any) -> list[str]:
     if len(names) > 1:
         found.append(
             f"{len(names)} reward functions are given separately: where one answers None, TRL counts it as 0 in the "
-            "sum; if None means that it could not run, make them one function that answers None when any part does"
+            "sum; if None means that it could not run, make them one function that answers None when any part does: "
+            "tiltmeter.rewards.combine({...})"
         )
     if trainer.num_generations < 2:
         found.append("one completion per prompt: advantages are 0 and no alarm can be raised; set num_generations >= 2")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tiltmeter.adapters.trl_parts import described
 from tiltmeter.adapters.trl_pinned import Pinning
 from tiltmeter.batches import component_name, from_tensor
 from tiltmeter.fingerprint import fingerprint
@@ -187,6 +188,7 @@ class Rollouts:
             "tokens": tokens,
             "fingerprint": self._fingerprint(),
         }
+        self._boundary(lambda: columns.update(described(trainer.reward_funcs, columns)))
         for name, source in (
             ("logprob", "old_per_token_logps"),
             ("ref_logprob", "ref_per_token_logps"),
@@ -222,15 +224,20 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         elif name == "scalars":
             columns[name] = {key: value for told in values for key, value in told.items()}
         elif name == "rewards":
-            columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
+            known = [key for key in values[0] if all(key in part for part in values)]
+            columns[name] = {key: _end_to_end([part[key] for part in values]) for key in known}
         elif isinstance(values[0], np.ndarray) and values[0].ndim == 2:
             padded = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in values]
             columns[name] = np.concatenate(padded)
-        elif all(isinstance(value, np.ndarray) for value in values):
-            columns[name] = np.concatenate(values)
         else:
-            columns[name] = [item for value in values for item in value]
+            columns[name] = _end_to_end(values)
     return columns
+
+
+def _end_to_end(values: Sequence[Any]) -> Any:
+    if all(isinstance(value, np.ndarray) for value in values):
+        return np.concatenate(values)
+    return [item for value in values for item in value]
 
 
 def distinct(names: Iterable[str]) -> list[str]:

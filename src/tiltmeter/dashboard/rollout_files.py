@@ -140,8 +140,13 @@ class Reader:
             sealed, facts = open_sealed(pa.memory_map(str(file.path)).read_buffer(), str(file.path))
             declared = sealed.file.metadata
             leaves = range(declared.num_columns if declared.num_row_groups else 0)
-            self._leaves = {declared.row_group(0).column(leaf).path_in_schema: leaf for leaf in leaves}
             self._schema, self._facts = sealed.file.schema_arrow, facts
+            paths = {leaf: declared.row_group(0).column(leaf).path_in_schema for leaf in leaves}
+            # A list is one leaf too, below its column; none of ours is nested deeper.
+            self._leaves = {
+                path if path in self._schema.names else path.removesuffix(".list.element"): leaf
+                for leaf, path in paths.items()
+            }
             self._sealed, self._kept = (file.path, sealed), None
         facts = self._facts if file.row_groups is None else json.loads(file.facts)
         if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
@@ -164,7 +169,6 @@ class Reader:
         if not groups:
             table = self._schema.empty_table().select(names)
         else:
-            # None of them is nested, so that leaves and columns are the same.
             sealed.check(groups, [self._leaves[name] for name in names])
             table = sealed.file.read_row_groups(list(groups), columns=names, use_threads=False)
         self._kept = ((groups, wanted), table)

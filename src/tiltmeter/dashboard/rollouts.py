@@ -17,6 +17,7 @@ from tiltmeter.dashboard.rollout_index import RolloutIndex
 from tiltmeter.dashboard.rollout_search import Found, search
 from tiltmeter.errors import StoreError
 from tiltmeter.page.book import Book
+from tiltmeter.page.rollouts import steps
 from tiltmeter.page.samples import rollout_id
 from tiltmeter.parquet import open_sealed
 
@@ -178,7 +179,7 @@ def _beginnings(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Text:
 def _full(index: RolloutIndex, row: Sequence[Any]) -> dict[str, Any]:
     try:
         file = locate(index.run, row[0], row[1], row[3])
-        (cell,) = Reader().cells(file, [row[4]], ("prompt", "completion", "facts", "rewards."))
+        (cell,) = Reader().cells(file, [row[4]], ("prompt", "completion", "facts", "step_reward", "rewards."))
     except StoreError:
         cell = {}  # deleted since, or damaged: its numbers are still known
     completion = text_of(cell, "completion")
@@ -196,6 +197,7 @@ def _full(index: RolloutIndex, row: Sequence[Any]) -> dict[str, Any]:
         "prompt": text_of(cell, "prompt"),
         "completion": completion,
         "rewards": rewards,
+        "steps": steps(completion, cell.get("step_reward") or ()),
         "facts": text_of(cell, "facts") or "",
         "capped": any(cell.get(f"{name}_sha256") is not None for name in ("prompt", "completion")),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,15 @@ from tiltmeter.page.book import Book
 from tiltmeter.page.samples import At, everywhere, gold_of, rollout_id, rollouts
 from tiltmeter.page.series import number
 from tiltmeter.records import FLAGS, Floats, RolloutBatch
+from tiltmeter.rewards.process import BAD, SPLITTERS, first_bad
 
 BEGINNING = 200  # characters of a completion in a list
 EARLIEST = 1_000  # steps in which the same prompt is looked for: about a millisecond each, once for all rollouts
-_COLUMNS = ("group", "reward", "rewards", "gold", "advantage", "length", "truncated", "prompt", "completion", "facts")
+STEPS = 1_000  # of an answer that are shown, and the first bad one wherever it is
+_COLUMNS = (
+    *("group", "reward", "rewards", "step_reward", "gold", "advantage", "length", "truncated"),
+    *("prompt", "completion", "facts"),
+)
 
 
 def group(book: Book, id: str) -> dict[str, Any]:
@@ -75,7 +81,35 @@ def _full(batch: RolloutBatch, gold: Floats, row: int) -> dict[str, Any]:
     ]
     texts = {name: getattr(batch, name) for name in ("prompt", "completion", "facts")}
     told = {name: None if column is None else column[row] for name, column in texts.items()}
-    return {**_row(batch, gold, row), **told, "facts": told["facts"] or "", "rewards": rewards, "capped": False}
+    scores = () if batch.step_reward is None else batch.step_reward[row].tolist()
+    return {
+        **_row(batch, gold, row),
+        **told,
+        "facts": told["facts"] or "",
+        "rewards": rewards,
+        "steps": steps(told["completion"], scores),
+        "capped": False,
+    }
+
+
+def steps(completion: str | None, scores: Sequence[float]) -> list[dict[str, Any]]:
+    """Scores of an answer's steps, with the text of each where the count shows how the answer was split.
+
+    The first bad step is marked where scores read as how likely a step is to be right: from 0 to 1, and the first below
+    0.5. On another scale nobody said what is bad.
+
+    >>> steps("2 + 2 is 5\\nso 5", [0.2, 0.1])
+    [{'reward': 0.2, 'text': '2 + 2 is 5', 'bad': True}, {'reward': 0.1, 'text': 'so 5', 'bad': False}]
+    """
+    cuts = [split(completion or "") for split in SPLITTERS.values()]
+    texts: Sequence[str | None] = next((cut for cut in cuts if len(cut) == len(scores)), [None] * len(scores))
+    likely = all(0.0 <= score <= 1.0 for score in scores)
+    bad = first_bad(scores, BAD) if likely else None
+    return [
+        {"reward": number(score), "text": text, "bad": place == bad}
+        for place, (score, text) in enumerate(zip(scores, texts, strict=True))
+        if place < STEPS or place == bad
+    ]
 
 
 def _base(book: Book, prompt: str | None, own: tuple[int, int]) -> tuple[dict[str, Any] | None, str]:

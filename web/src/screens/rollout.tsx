@@ -65,6 +65,7 @@ export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) 
         <div>
           <Prompt text={group.rollout.prompt} />
           <Compared group={group} how={how} />
+          <Steps steps={group.rollout.steps} />
         </div>
         <aside class="beside" aria-label="The group and what was paid">
           <Members group={group} open={open} />
@@ -158,6 +159,27 @@ function Paid({ rollout }: { rollout: Rollout }) {
           <div class="scroll" tabIndex={0} role="group" aria-label="Dataset columns"><Shown text={pretty(rollout.facts)} block /></div>
         </details>
       )}
+    </section>
+  );
+}
+
+/** Process rewards: each step of the answer with its score, and the first bad one marked. */
+function Steps({ steps }: { steps: Rollout["steps"] }) {
+  if (!steps.length) return null;
+  const bad = steps.findIndex((step) => step.bad);
+  return (
+    <section class="steps" aria-label="Scores of the steps">
+      <h2>Steps</h2>
+      <p class="faint small">{bad < 0 ? `${steps.length} scored, none marked as bad` : `step ${bad + 1} of ${steps.length} is the first below 0.5`}</p>
+      <ol>
+        {steps.map((step, k) => (
+          <li key={k} class={step.bad ? "bad" : undefined}>
+            <span class="faint">{k + 1}</span>
+            <span><span class="unseen">score </span>{step.reward === null ? "–" : number(step.reward, "–", 2)}</span>
+            <span>{step.text === null ? <span class="faint">–</span> : <Shown text={step.text} />}{step.bad && <span class="flag">first bad step</span>}</span>
+          </li>
+        ))}
+      </ol>
     </section>
   );
 }

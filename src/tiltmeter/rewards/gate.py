@@ -1,0 +1,54 @@
+"""A learned reward that counts only where a check passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiltmeter.rewards.parts import Bounds, Floats, Made, OnInfra, Part, Rows, Told, limits
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The learned reward where the check reaches the threshold, else what is paid otherwise."""
+
+    threshold: float
+    otherwise: float
+
+    def __call__(self, told: Told, rows: Rows) -> Floats:
+        check = told["check"]
+        return np.where(np.isnan(check), np.nan, np.where(check >= self.threshold, told["then"], self.otherwise))
+
+
+def gate(
+    check: Part,
+    then: Part,
+    otherwise: float = 0.0,
+    *,
+    threshold: float = 0.5,
+    name: str = "gate",
+    on_infra: OnInfra = "none",
+) -> Made:
+    """The learned reward `then` for rows whose `check` reaches the threshold, `otherwise` for those that fail it.
+
+    Style, length and tone can then raise the pay of a right answer and never buy that of a wrong one. Choose
+    `otherwise` below what `then` pays (shape or clip it first), or failing is worth more than passing badly. A row that
+    the check did not score is None: nobody knows on which side of the gate it belongs. Where the check fails, what
+    `then` says does not matter, nor whether it broke. Both parts are asked about all rows.
+
+    >>> def right(completions, **_): return [None if c == "?" else c == "4" for c in completions]
+    >>> def style(completions, **_): return [0.7 for _ in completions]
+    >>> gate(right, style)(completions=["4", "5", "?"])
+    [0.7, 0.0, None]
+    """
+    parts = {"check": check, "then": then}
+    rule = Passed(float(threshold), float(otherwise))
+    return Made(
+        name, parts, rule, bounds=_bounds(then, otherwise), settings=(rule.threshold, rule.otherwise), on_infra=on_infra
+    )
+
+
+def _bounds(then: Part, otherwise: float) -> Bounds:
+    low, high = limits(then)
+    return None if low is None else min(low, otherwise), None if high is None else max(high, otherwise)
