@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 from tiltmeter.errors import ContractError
+from tiltmeter.stats.intervals import student as student
 
 Score = Callable[[list[str], list[str]], Sequence[float | None]]
 
@@ -163,30 +164,6 @@ def _change(prompts: list[str], before: list[str], after: list[str], score: Scor
     centre = fmean(means)
     reach = student(len(means) - 1, CONFIDENCE) * stdev(means) / math.sqrt(len(means))
     return Change(centre, centre - reach, centre + reach, n, len(prompts) - n)
-
-
-def student(freedom: int, confidence: float) -> float:
-    """The two-sided quantile of Student's t, to within 1 % from three degrees of freedom on, exact for one and two.
-
-    Formula: Cornish-Fisher expansion in 1/ν, Abramowitz and Stegun 26.7.5
-
-    >>> [round(student(df, 0.95), 2) for df in (1, 2, 9, 31)]
-    [12.71, 4.3, 2.26, 2.04]
-    """
-    p = 0.5 + confidence / 2.0
-    if freedom == 1:
-        return math.tan(math.pi * (p - 0.5))
-    if freedom == 2:
-        return (2.0 * p - 1.0) * math.sqrt(2.0 / (4.0 * p * (1.0 - p)))
-    z, v = NormalDist().inv_cdf(p), float(freedom)
-    terms = (
-        z,
-        (z**3 + z) / 4.0,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96.0,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384.0,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160.0,
-    )
-    return sum(term / v**power for power, term in enumerate(terms))
 
 
 def _sentence(kind: str, paid: Change, worth: Change | None) -> str:

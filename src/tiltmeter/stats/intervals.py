@@ -1,0 +1,30 @@
+"""How wide an interval has to be when its spread was estimated from few values."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+
+def student(freedom: int, confidence: float) -> float:
+    """The two-sided quantile of Student's t, to within 1 % from three degrees of freedom on, exact for one and two.
+
+    Formula: Cornish-Fisher expansion in 1/ν, Abramowitz and Stegun 26.7.5
+
+    >>> [round(student(df, 0.95), 2) for df in (1, 2, 9, 31)]
+    [12.71, 4.3, 2.26, 2.04]
+    """
+    p = 0.5 + confidence / 2.0
+    if freedom == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if freedom == 2:
+        return (2.0 * p - 1.0) * math.sqrt(2.0 / (4.0 * p * (1.0 - p)))
+    z, v = NormalDist().inv_cdf(p), float(freedom)
+    terms = (
+        z,
+        (z**3 + z) / 4.0,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96.0,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384.0,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160.0,
+    )
+    return sum(term / v**power for power, term in enumerate(terms))
