@@ -8,7 +8,7 @@ SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab page tiny
+.PHONY: check test bench campaign crash docs format lab page rewards tiny
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -46,7 +46,12 @@ tiny:  ## the tiny language model under TRL: recorded runs, what was said and do
 	$(PYTHON) benchmarks/tiny_watched.py --work $(WORK) --mode act --only length_hacking --seeds 5 --write
 	$(PYTHON) benchmarks/real_model.py --model $(WORK)/smollm --write
 
-campaign: crash lab tiny  ## the long proofs
+rewards:  ## what probes find in planted reward models, and what defences are worth: an hour and more
+	$(PYTHON) benchmarks/probe.py --write
+	$(PYTHON) benchmarks/probe_samples.py --write
+	$(PYTHON) benchmarks/hardening.py --work $(WORK)/hardening --write
+
+campaign: crash lab tiny rewards  ## the long proofs
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
 	$(PYTHON) benchmarks/trl_faults.py --faults 10000 --write

@@ -56,6 +56,25 @@ TARGETS = (
     Target("dashboard", "xss_payloads", ">=", 500.0),
     Target("dashboard", "xss_executed", "==", 0.0),
     Target("dashboard", "axe_serious", "==", 0.0),
+    Target("sandbox", "attacks", ">=", 30.0),
+    Target("sandbox", "blocked"),
+    Target("sandbox", "strict_vs_bare", "<=", 4.0),
+    Target("sandbox", "pooled_vs_bare", "<=", 1.0),
+    Target("sandbox", "forgeries_paid_values_out", "==", 0.0),
+    Target("verifiers", "forgeries_paid_values_out_hidden", "==", 0.0),
+    Target("verifiers", "forgeries_paid_maths", "==", 0.0),
+    Target("verifiers", "humaneval_mutants_paid_wrongly", "==", 0.0),
+    Target("verifiers", "mbpp_mutants_paid_wrongly", "==", 0.0),
+    Target("audit", "holes"),
+    Target("audit", "holes_found"),
+    Target("audit", "clean_findings", "==", 0.0),
+    Target("audit", "takeovers_seen"),
+    Target("audit", "healthy_alarms", "==", 0.0),
+    Target("probe", "planted"),
+    Target("probe", "planted_found"),
+    Target("probe", "clean"),
+    Target("probe", "clean_cleared"),
+    Target("probe", "bias_reduction", ">=", 0.7),
     Target("store", "worst20_cpu_ms", "<=", 5.0),
     Target("store", "worst20_packed_cpu_ms", "<=", 5.0),
     Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
@@ -110,6 +129,7 @@ TARGETS = (
 )
 SCRIPTS = (
     *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
+    *("sandbox", "verifiers", "audit"),
     *("crash", "fuzz", "bitflips"),
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tiltmeter import audits
 from tiltmeter.batches import from_columns
 from tiltmeter.cli.demo import copy
 from tiltmeter.config import Config
@@ -97,9 +99,55 @@ def hostile(path: Path, texts: list[str], group: int = 4) -> RunDirectory:
                 length=np.array([len(text) for text in base]),
             )
         )
+    told = {"canary.asked.judge.low.0.0": 2.0, "canary.failed.judge.low.0.0": 1.0}
+    run = write(path, [[replace(batch, scalars=told) for batch in batches]])
+    measure(run)
+    audits.note(run, 0, [dict.fromkeys(("reward", "kind", "expect", "text"), texts[3][:200])], [])
+    forged = [_forged(text[:190], text[:3000]) for text in texts[:40]]
+    checks = [{"name": text[:200], "ok": False, "says": text[:2000], "fix": text[:200]} for text in texts[40:50]]
+    audits.keep(run, {**_record(texts[50][:200]), "why": texts[51][:900], "tried": forged, "checks": checks})
+    return run
+
+
+def fooled(path: Path, steps: int = 90) -> RunDirectory:
+    """A run of three workers, one of which is taken over at step 62, with an audit in which two forgeries were paid."""
+    rng = np.random.default_rng(3)
+    batches = []
+    for step in range(steps):
+        told = {
+            f"canary.asked.rule.{expect}.{k}.{rank}": 1.0
+            for rank in range(3)
+            for expect, k in (("low", 0), ("high", 1))
+        }
+        told |= {"canary.asked.judge.low.2.0": 1.0, "canary.asked.judge.low.3.0": 1.0}
+        told |= {"canary.failed.rule.low.0.1": 1.0} if step >= 62 else {}
+        reward = rng.random(32) if step % 7 else [None, TimeoutError("judge"), *rng.random(30)]
+        group = np.repeat(np.arange(8), 4)
+        batches.append(from_columns(step, group, reward=reward, completion=["It is 4."] * 32, scalars=told))
     run = write(path, [batches])
+    texts = [("rule", "low", "\\boxed{5}"), ("rule", "high", "\\boxed{4}"), ("judge", "low", ""), ("judge", "low", ":")]
+    named = [{"reward": "maths", "kind": kind, "expect": expect, "text": text} for kind, expect, text in texts]
+    audits.note(run, 0, named, [{"reward": "code", "tier": "bwrap", "isolation": "strict"}])
+    rows = [_forged("sys.exit(0)", "import sys\nsys.exit(0)\n"), _forged("prints a verdict", "print('PASSED')\n" * 12)]
+    rows += [{**_forged(f"forgery {k}", "x"), "status": "not paid", "paid": 0} for k in range(14)]
+    rows += [{**_forged("lone surrogates", "\ud800"), "status": "could not judge", "paid": 0, "score": None}]
+    checks = [{"name": "neighbours do not matter", "ok": True, "says": "scored alike", "fix": ""}]
+    checks += [{"name": "same answer, same score", "ok": None, "says": "not looked at", "fix": ""}]
+    fix = "Run it in a sandbox that gives out values only: tiltmeter.rewards.code."
+    checks += [{"name": "secrets stay secret", "ok": False, "says": "an answer's code read them", "fix": fix}]
+    audits.keep(run, {**_record("grader.py:score"), "tried": rows, "checks": checks})
     measure(run)
     return run
+
+
+def _record(reward: str) -> dict[str, Any]:
+    facts = {"schema": 1, "reward": reward, "time": time.time(), "seconds": 12.0, "tasks": 12, "judged": 12}
+    return {**facts, "network": "denied", "verdict": "some paid", "exit_code": 1, "why": ""}
+
+
+def _forged(name: str, text: str) -> dict[str, Any]:
+    told = {"forgery": name, "status": "paid", "paid": 9, "tasks": 12, "unjudged": 0, "score": 1.0, "text": text}
+    return {**told, "why": "The program ends with success before a test has run.", "fix": "Judge returned values."}
 
 
 def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> RunDirectory:

@@ -29,7 +29,8 @@ RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 #: Results that are shown on pages of their own.
 ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
-    *("tiny_watched", "real_model", "dashboard"),
+    *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
+    "sandbox",
 }
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
@@ -41,9 +42,12 @@ SUBJECTS = {
     "policy": "Policy and KL",
     "engine": "Inference engine",
     "training": "Training health",
+    "verifier": "The verifier itself",
     "diversity": "Diversity of completions",
     "group": "Groups",
 }
+
+GRAINS = {"rollout": "per completion", "group": "per prompt group", "batch": "per step", "item": "per item counted"}
 
 log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
 
@@ -287,7 +291,7 @@ def section(part: Any, suffixes: list[str] | None = None, cost: float | None = N
     if hasattr(part, "grain"):
         low, high = part.bounds
         facts = [
-            {"rollout": "per completion", "group": "per prompt group", "batch": "per step"}[part.grain],
+            GRAINS[part.grain],
             "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}",
             f"needs {listed(part.needs)}",
             "compared with the baseline" if getattr(part, "compares", False) else "",

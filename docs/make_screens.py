@@ -45,6 +45,7 @@ SCREENS = {
     "pinned": "Then and now",
     "alarms": "Alarms",
     "actions": "Actions",
+    "verifier": "Verifier",
     "readings": "All readings",
     "health": "Monitor",
 }

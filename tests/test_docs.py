@@ -106,7 +106,7 @@ def execute(source: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["start.md", "add-an-instrument.md", "gold.md"])
+@pytest.mark.parametrize("page", ["start.md", "add-an-instrument.md", "gold.md", "rewards.md", "audit.md"])
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     execute(script(DOCS / page), tmp_path)
 
@@ -119,10 +119,12 @@ def test_a_page_whose_output_or_exit_code_is_wrong_is_caught(tmp_path: Path) -> 
 
 
 def test_the_snippet_of_the_readme_runs(tmp_path: Path) -> None:
-    attached, snippet = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
+    attached, rewarded, snippet = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
     assert (
         "\ntiltmeter.attach(trainer, gold=" in attached
     )  # the same line on a real trainer: tests/e2e/test_quickstart.py
+    paid = "reward(completions=['It is \\\\boxed{4}'] * 2, answer=['4', '5'], completion_ids=[[1]] * 2)"
+    execute(f"{rewarded}\nassert {paid} == [1.0, 0.0], {paid}\n", tmp_path)
     loop = """
 from types import SimpleNamespace
 def training_steps():

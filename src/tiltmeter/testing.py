@@ -19,7 +19,7 @@ import numpy as np
 from tiltmeter import batches
 from tiltmeter.baseline import Baseline
 from tiltmeter.derived import Derived
-from tiltmeter.detectors import Detector
+from tiltmeter.detectors import Detector, Fact
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.journal import event, parse, record_of
@@ -71,7 +71,8 @@ def check_detector(
     """
     detector = make()
     _require(detector.tier in ("alarm", "warning"), f"tier {detector.tier!r} is neither alarm nor warning")
-    _require(0.0 < detector.alpha < 1.0, f"{detector.name} states no promise: alpha = {detector.alpha}")
+    states = 0.0 < detector.alpha < 1.0 or (detector.alpha == 0.0 and isinstance(detector, Fact))
+    _require(states, f"{detector.name} states no promise: alpha = {detector.alpha}")
     _require(bool(detector.watches), f"{detector.name} watches no reading")
     _require(repr(make()) == repr(make()), f"the repr of {detector.name} must state its settings and nothing else")
     _check_docstring(detector)
@@ -129,13 +130,13 @@ def sample_batch(sizes: list[int], seed: int, shortest: int = 0, longest: int = 
         engine_logprob=logprob,
         entropy=[rng.exponential(size=n) for n in length],
         step_reward=[rng.normal(size=2) for _ in range(rows)],
-        scalars={"loss": 0.5, "grad_norm": 1.0},
+        scalars={"loss": 0.5, "grad_norm": 1.0, "canary.asked.rule.low.0.0": 2.0, "canary.failed.rule.low.0.0": 1.0},
     )
 
 
 def _check_facts(instrument: Instrument) -> None:
     _require(re.fullmatch(r"[a-z][a-z0-9_.]*", instrument.name) is not None, f"bad name {instrument.name!r}")
-    _require(instrument.grain in ("rollout", "group", "batch"), f"bad grain {instrument.grain!r}")
+    _require(instrument.grain in ("rollout", "group", "batch", "item"), f"bad grain {instrument.grain!r}")
     unknown = set(instrument.needs) - {*COLUMNS, "scalars"}
     _require(not unknown, f"{instrument.name} needs {sorted(unknown)}; columns are {COLUMNS}")
     low, high = instrument.bounds
@@ -162,9 +163,8 @@ def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: Baselin
     for name, values in first.items():
         _require(bool(_READING_NAME.fullmatch(name)), f"{name!r} is not a name of the form subject.measure")
         _require(isinstance(values, np.ndarray) and values.dtype == np.float64, f"{where} must give a float64 array")
-        _require(
-            values.shape == (expected,), f"{where} gave {values.shape} values; grain {instrument.grain} is {expected}"
-        )
+        rows = len(values) if instrument.grain == "item" and values.ndim == 1 else expected
+        _require(values.shape == (rows,), f"{where} gave {values.shape} values; grain {instrument.grain} is {expected}")
         _require(np.array_equal(values, second[name], equal_nan=True), f"{where} gave two answers to one question")
         _require(not np.isinf(values).any(), f"{where} gave an infinite value; nothing to measure is NaN")
         known = values[np.isfinite(values)]

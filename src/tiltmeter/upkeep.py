@@ -213,8 +213,8 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     """Delete rollouts and pinned answers of steps below `before`, or written more than `days` ago, or all of them.
 
     Readings and events stay: they hold numbers, not text. What was deleted cannot be replayed, and a receipt in the
-    attempt's folder says so. A packed file goes when all of it qualifies; the reference, which belongs to no step, goes
-    unless `before` is given. Returns the number of files deleted.
+    attempt's folder says so. A packed file goes when all of it qualifies; the reference and audits, which belong to no
+    step, go unless `before` is given. Returns the number of files deleted.
     """
     horizon = float("inf") if days is None else time.time() - days * 86_400
     deleted = 0
@@ -222,6 +222,10 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     if before is None and reference.exists() and reference.stat().st_mtime < horizon:
         reference.unlink()
         deleted += 1
+    for entry in entries(run.path / "audits") if before is None else ():
+        if entry.name.endswith(".json") and entry.stat(follow_symlinks=False).st_mtime < horizon:
+            Path(entry.path).unlink()
+            deleted += 1
     for entry in entries(run.path / "pinned"):
         named = re.match(r"\d+-(\d+)\b.*\.json", entry.name)
         old = entry.stat(follow_symlinks=False).st_mtime < horizon

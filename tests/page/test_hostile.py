@@ -23,7 +23,7 @@ from tiltmeter.report.html import document
 from tiltmeter.report.markdown import markdown
 from tiltmeter.store import RunDirectory
 
-SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
+SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/verifier", "/readings", "/health")
 OURS = re.compile(r"\x1b\[[0-9;]*m")  # colours, which are ours
 
 

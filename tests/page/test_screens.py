@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from page_browser import NARROW, WIDE, Served, again, findings, layout, watched
 
 RUNS = ("hacked", "healthy", "blind", "empty", "rewound")
-SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
+SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/verifier", "/readings", "/health")
 STATES = {"hacked": "ACT", "healthy": "OK", "blind": "BLIND", "empty": "STALE", "rewound": "OK"}
 
 

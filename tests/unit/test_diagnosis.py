@@ -37,8 +37,8 @@ from tiltmeter.panel import specimen
 from tiltmeter.records import Alarm, Finding, Reading
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
-#: Readings that other parts give: labels that are settled later, declared evaluations, canaries, preference trainers.
-ELSEWHERE = {"gold.level", "eval.*", "canary.paid_share", "training.chosen_logprob", "training.margin"}
+#: Readings that other parts give: labels that are settled later, declared evaluations, preference trainers.
+ELSEWHERE = {"gold.level", "eval.*", "training.chosen_logprob", "training.margin"}
 
 LENGTH = {
     "length.mean": "11 x30 ~0.5, 11..27 x70 ~0.5",
@@ -97,7 +97,8 @@ def test_every_failure_of_the_field_has_a_rule_and_a_fix() -> None:
 
 
 def test_rules_name_readings_that_exist() -> None:
-    batch = replace(specimen(), scalars=dict.fromkeys(SCALARS, 1.0))
+    canaries = [f"canary.asked.{kind}.{expect}.0.0" for kind in ("rule", "judge") for expect in ("low", "high")]
+    batch = replace(specimen(), scalars=dict.fromkeys([*SCALARS, *canaries], 1.0))
     known = {fold().name for fold in derived.BUILTIN} | ELSEWHERE
     for part in (make() for make in instruments.BUILTIN):
         answer = part.measure(batch, Baseline(batch))

@@ -18,7 +18,7 @@ import pytest
 from tiltmeter import journal
 from tiltmeter.adapters.loop import open_run
 from tiltmeter.batches import from_columns, thin
-from tiltmeter.config import Config, gold_advice, load_function
+from tiltmeter.config import Config, gold_advice
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.facts import from_text
 from tiltmeter.gold import LATER, Answer, GoldSource, Request
@@ -26,6 +26,7 @@ from tiltmeter.gold.files import Asked, Label, answer, checked, labels, record, 
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.gold.settlement import settled
+from tiltmeter.loading import load_function
 from tiltmeter.records import Alarm, RolloutBatch
 from tiltmeter.replay import replay
 from tiltmeter.store import RunDirectory

@@ -14,6 +14,7 @@ import { Alarms } from "./screens/alarms";
 import { Overview } from "./screens/overview";
 import { Phrases } from "./screens/phrases";
 import { Pinned } from "./screens/pinned";
+import { Verifier } from "./screens/verifier";
 
 interface Kept {
   made: string; // by which version, when, up to which step
@@ -26,6 +27,7 @@ const PARTS: [string, string, (props: ScreenProps, kept: Kept) => ComponentChild
   ["phrases", "Phrases", (given) => <Phrases {...given} />],
   ["pinned", "Then and now", (given) => <Pinned {...given} />],
   ["actions", "Actions", (given) => <Actions {...given} />],
+  ["verifier", "Verifier", (given) => <Verifier {...given} />],
 ];
 
 function Report({ kept, summary }: { kept: Kept; summary: Summary }) {

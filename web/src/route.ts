@@ -1,7 +1,7 @@
 /** Where the reader is. The fragment holds run, screen, step range and filters, so a pasted link shows the same view. */
 
 export type Screen =
-  | "fleet" | "overview" | "rollouts" | "phrases" | "pinned" | "alarms" | "actions" | "health" | "readings" | "compare" | "label";
+  | "fleet" | "overview" | "rollouts" | "phrases" | "pinned" | "alarms" | "actions" | "verifier" | "health" | "readings" | "compare" | "label";
 
 export interface Route {
   screen: Screen;
@@ -17,6 +17,7 @@ export const TABS: [Screen, string][] = [
   ["pinned", "Then and now"],
   ["alarms", "Alarms"],
   ["actions", "Actions"],
+  ["verifier", "Verifier"],
   ["readings", "All readings"],
   ["health", "Monitor"],
 ];

@@ -14,6 +14,7 @@ const SCREENS = {
   pinned: lazy<ScreenProps>(() => import("./screens/pinned").then((m) => m.Pinned)),
   alarms: lazy<ScreenProps>(() => import("./screens/alarms").then((m) => m.Alarms)),
   actions: lazy<ScreenProps>(() => import("./screens/actions").then((m) => m.Actions)),
+  verifier: lazy<ScreenProps>(() => import("./screens/verifier").then((m) => m.Verifier)),
   readings: lazy<ScreenProps>(() => import("./screens/readings").then((m) => m.Readings)),
   health: lazy<ScreenProps>(() => import("./screens/health").then((m) => m.Health)),
 };

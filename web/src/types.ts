@@ -300,6 +300,7 @@ export interface Rollout extends RolloutRow {
   prompt: string | null;
   completion: string | null;
   rewards: { name: string; value: Number; flag: string }[];
+  steps: { reward: Number; text: string | null; bad: boolean }[]; // process rewards; text null: nobody knows how it was split
   facts: string; // JSON of the dataset's columns
   capped: boolean;
 }
@@ -370,6 +371,30 @@ export interface Compare {
   config: { name: string; values: string[] }[]; // that differ
   same: number; // settings that do not
   prompts: { prompt: string; said: { run: number; step: number; text: string; reward: Number; gold: Number; id: string }[] }[];
+}
+/** GET /api/verifier?run */
+export interface Verifier {
+  sandboxes: { reward: string; tier: string; isolation: string }[];
+  attached: Number; // seconds since 1970: when the sandboxes tested themselves
+  errors: { rows: number; infra: number; unscored: number };
+  audits: AuditRow[]; // newest first
+  damaged: number; // audits that cannot be read
+  workers: { worker: number; kind: "rule" | "judge"; asked: number; failed: number; first: Number; width: number; cells: Number[] }[];
+  workers_left_out: number;
+  unanswered: number; // canaries without a score
+  canaries: { number: number; kind: "rule" | "judge"; expect: string; text: string; named: boolean; asked: number; failed: number }[];
+}
+export interface AuditRow {
+  reward: string;
+  time: number;
+  seconds: number;
+  tasks: number;
+  judged: number; // tasks that tell right from wrong
+  network: string;
+  verdict: "none paid" | "some paid" | "could not judge";
+  summary: string; // why tasks could not be used
+  tried: { forgery: string; status: "paid" | "not paid" | "could not judge"; paid: number; tasks: number; unjudged: number; score: Number; text: string; cause: string; fix: string }[]; // paid ones first
+  checks: { name: string; ok: boolean | null; says: string; fix: string }[];
 }
 /** GET /api/health?run */
 export interface Health {

@@ -21,13 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tiltmeter.adapters.guards import describe, with_canaries
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
-from tiltmeter.config import GOLD_SHARE, Config, load_function, names_people, refuse_the_reward
+from tiltmeter.config import GOLD_SHARE, Config, names_people, refuse_the_reward
 from tiltmeter.durable import sweep
 from tiltmeter.errors import AttachError
 from tiltmeter.evaluations import Evaluation, declare
 from tiltmeter.fingerprint import fingerprint as fingerprint_of
+from tiltmeter.loading import load_function
 from tiltmeter.pinned import EVALUATION, keep, pins
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
@@ -112,6 +114,8 @@ def open_run(
     if rank == 0 and compared is not None:
         # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
         run.write_reference(replace(compared, fingerprint=compared.fingerprint or mark))
+    if rank == 0:
+        describe(run, attempt, rewards)
     command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", plugin]
@@ -129,7 +133,9 @@ def open_run(
         wait=on_full == "wait",
         after_write=process.keep_alive if process else None,
     )
-    return Run(run, attempt=attempt, rank=rank, writer=writer, mark=mark, monitor=process, strict=strict)
+    return Run(
+        run, attempt=attempt, rank=rank, writer=writer, mark=mark, monitor=process, strict=strict, rewards=rewards
+    )
 
 
 class Run:
@@ -145,8 +151,10 @@ class Run:
         mark: str = "",
         monitor: Monitor | None = None,
         strict: bool = False,
+        rewards: Sequence[Callable[..., Any]] = (),
     ) -> None:
         self.attempt, self.rank, self.strict = attempt, rank, strict
+        self._rewards = tuple(rewards)
         self._run, self._writer, self._mark, self._monitor = run, writer, mark, monitor
         self._open = writer is not None
         self._pid = os.getpid()
@@ -191,7 +199,7 @@ class Run:
                     item = from_columns(**item)
                 elif "step" not in item or "group" not in item:
                     raise TypeError("observe() needs step= and group=")
-            self._writer.offer(item)
+            self._writer.offer(with_canaries(item, self._rewards, self.rank))
         except Exception as error:  # the boundary: whatever we get wrong, training goes on
             if self.strict:
                 raise

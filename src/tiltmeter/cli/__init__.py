@@ -15,9 +15,11 @@ from tiltmeter.cli import (
     pack,
     phrases,
     pin,
+    probe,
     purge,
     replay,
     report,
+    sandbox,
     show,
     verify,
     view,
@@ -39,6 +41,8 @@ app = typer.Typer(
 BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"
 
 app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
+app.add_typer(sandbox.app, name="sandbox", rich_help_panel=BEFORE)
+app.command("probe", rich_help_panel=BEFORE)(probe.probe)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
 app.command("view", rich_help_panel=DURING)(view.view)

@@ -17,10 +17,11 @@ from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
-from tiltmeter.config import GOLD_SHARE, Config, load_function
+from tiltmeter.config import GOLD_SHARE, Config
 from tiltmeter.encode import log_line
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.loading import load_function
 from tiltmeter.monitor import follow, only_monitor
 from tiltmeter.page.book import Book
 from tiltmeter.page.summary import summary

@@ -18,6 +18,7 @@ import tiltmeter.page.plots
 import tiltmeter.page.readings
 import tiltmeter.page.series
 import tiltmeter.page.summary
+import tiltmeter.page.verifier
 from tiltmeter import page
 from tiltmeter.dashboard import control as controls
 from tiltmeter.dashboard import labelling
@@ -140,6 +141,10 @@ def compare(asked: Asked) -> Answer:
         book.refresh()
     with known("reading"):
         return page.compare.compare(books, asked.given.get("x", "step"), asked.given.get("name"))
+
+
+def verifier(asked: Asked) -> Answer:
+    return page.verifier.verifier(asked.book())
 
 
 def health(asked: Asked) -> Answer:

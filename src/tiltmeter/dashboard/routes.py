@@ -177,6 +177,7 @@ ROUTES: tuple[Route, ...] = (
         "run",
         many="run",
     ),
+    _view("verifier", answers.verifier, {"run": RUN}, "run"),
     _view("health", answers.health, {"run": RUN}, "run"),
     _view("report", answers.report, {"run": RUN, "redact": yes_no}, "run"),
     _view("stream", answers.stream, {"run": RUN}),

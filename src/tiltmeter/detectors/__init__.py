@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
+from tiltmeter.detectors.canary import Canary
 from tiltmeter.detectors.departure import calibrated
 from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.detectors.limit import Limit
@@ -29,11 +30,20 @@ class Detector(Protocol):
     def update(self, reading: Reading) -> Alarm | None: ...
 
 
+@runtime_checkable
+class Fact(Protocol):
+    """A detector of what is known and not inferred: its `alpha` is 0, because chance has no part in it."""
+
+    fact: Literal[True]
+
+
 #: Made anew per run (alarms) or per lineage (warnings).
 BUILTIN: tuple[Callable[[], Detector], ...] = (
     Ledger,
+    Canary,
     partial(Limit, "reward.dead_share", 0.8),
     partial(Limit, "length.truncated_share", 0.3),
+    partial(Limit, "verifier.judge.wrong_paid_share", 0.02),
     calibrated("policy.kl.k3", "up", "fast honest learning, or a higher learning rate"),
     calibrated("policy.entropy", "down", "a verifiable task that is being mastered"),
     calibrated("length.mean", "up", "harder prompts, or reasoning that helps"),

@@ -61,6 +61,7 @@ from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.instruments.training import Training
 from tiltmeter.instruments.truncation import Truncation
 from tiltmeter.instruments.unscored import Unscored
+from tiltmeter.instruments.verifier import VerifierCanaries
 from tiltmeter.records import Floats, RolloutBatch
 
 
@@ -78,7 +79,7 @@ class Instrument(Protocol):
     @property
     def name(self) -> str: ...  # subject.measure; stable for ever
     @property
-    def grain(self) -> str: ...  # "rollout", "group" or "batch"
+    def grain(self) -> str: ...  # "rollout", "group" or "batch"; "item": as many as somebody counted
     @property
     def needs(self) -> tuple[str, ...]: ...  # columns; without them it does not run, and the run says so
     @property
@@ -139,4 +140,5 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     Repetition,
     Gibberish,
     GroupSize,
+    VerifierCanaries,
 )

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.control import Request, ask
+from tiltmeter.detectors.canary import Canary
 from tiltmeter.detectors.ledger import Ledger
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.journal import Event, readings_of, record_of
@@ -38,6 +39,7 @@ REASON = 200  # characters of a reason: a request must fit into its file, howeve
 POINTS = 290  # of an evidence curve; its ends and extremes come on top
 PROOFS = 12
 WEEK = 7 * 86_400.0  # a note may wait so long for a monitor
+FACT = "The worth of a canary is known, so this is a fact and no statistic; it takes nothing from the bound on gold."
 SAID = {"acknowledge": "acknowledged", "mute": "muted", "false_alarm": "called false"}
 
 
@@ -62,7 +64,7 @@ def alarm(book: Book, name: str) -> dict[str, Any] | None:
             return None
         return {
             "alarm": alarm_rows(book, [found])[0],
-            "promise": promise(book.story, found.tier),
+            "promise": FACT if found.detector == Canary.name else promise(book.story, found.tier),
             "evidence": _curve(book, found),
             "readings": _readings(book, found),
             "exemplars": _shown(book, found),
@@ -250,8 +252,9 @@ def _row(story: Story, alarm: Alarm, raised: list[Alarm], now_open: set[str]) ->
         "onset": alarm.onset,
         "onset_low": alarm.onset_low,
         "onset_high": alarm.onset_high,
-        "evidence": finite(alarm.evidence),
-        "threshold": finite(alarm.threshold),
+        # A fact has no odds.
+        "evidence": None if alarm.detector == Canary.name else finite(alarm.evidence),
+        "threshold": None if alarm.detector == Canary.name else finite(alarm.threshold),
         "summary": short(alarm.summary, TEXT),
         "resolved": resolved,
         "count": len(raised),

@@ -17,6 +17,7 @@ from tiltmeter.page.pinned import pinned
 from tiltmeter.page.plots import plots
 from tiltmeter.page.rollouts import group
 from tiltmeter.page.summary import summary
+from tiltmeter.page.verifier import verifier
 from tiltmeter.report.redact import redacted
 
 ROLLOUTS = 10  # completions an alarm, with their groups
@@ -43,6 +44,7 @@ def _answers(book: Book, rollouts: int) -> Iterator[tuple[str, Any]]:
     yield "/api/phrases", phrases(book)
     yield "/api/pinned", pinned(book)
     yield "/api/actions", actions(book)
+    yield "/api/verifier", verifier(book)
     listed = alarms(book)
     yield "/api/alarms", listed
     proves = [row["id"] for row in told["proves"]]

@@ -12,9 +12,9 @@ from tiltmeter.page.history import SAID
 #: Always somebody's text.
 TEXTS = frozenset({"prompt", "completion", "excerpt", "facts"})
 #: `text` is somebody's in a row with one of these; elsewhere it is our own sentence.
-BESIDE = frozenset({"reward", "share", "source"})
+BESIDE = frozenset({"reward", "share", "source", "forgery", "expect"})
 #: Sentences of ours that may quote what was written; only the quotation goes.
-SENTENCES = frozenset({"summary", "sentence", "cause", "tried", "text", "what", "symptom", "reason", "outcome"})
+SENTENCES = frozenset({"summary", "sentence", "cause", "tried", "text", "what", "symptom", "reason", "outcome", "says"})
 #: From the first mark to the last of its kind, since what is quoted may hold some too; a cut sentence has lost its end.
 _QUOTED = re.compile(
     r"“.+(?:”|…$)|‘.+(?:’|…$)|«.+(?:»|…$)|\".+(?:\"|…$)|`.+(?:`|…$)|(?<!\w)'.+(?:'(?!\w)|…$)", re.DOTALL

@@ -1,0 +1,65 @@
+"""A name becomes what it names: `path/to/file.py:thing`, loaded because an operator wrote it, never because a file did.
+
+It imports next to nothing, since a process that only calls one function would pay for the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import AttachError
+
+
+def load_function(name: object) -> Callable[..., Any]:
+    """The function that `path/to/file.py:function` names. A function object is refused: the monitor is another process,
+    and nothing but a name can be given to it."""
+    if not isinstance(name, str):
+        written = getattr(name, "__qualname__", type(name).__name__)
+        home = getattr(getattr(name, "__code__", None), "co_filename", "your_file.py")
+        if not home.endswith(".py") or not str(written).isidentifier() or _is_running(Path(home)):
+            home, written = "checks.py", "score"
+        raise AttachError(
+            f"gold= takes the name of a function, because the monitor that calls it is another process: define it at "
+            f'the top level of a file and pass gold="{home}:{written}"'
+        )
+    function = named(name, "a function", "function")
+    if not callable(function):
+        raise AttachError(f"{name!r} is a {type(function).__name__}, not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def named(name: str, what: str, example: str) -> Any:
+    """What a name stands for, or an error that says how to write one: `what` it should be, and an `example`."""
+    path, _, attribute = name.rpartition(":")
+    if not path.endswith(".py") or not attribute:
+        raise AttachError(f"{name!r} does not name {what}: write it as path/to/file.py:{example}")
+    source = Path(path).resolve()
+    if _is_running(source):
+        raise AttachError(
+            f"{name!r} is in the script that runs now: loading it again, here or in the monitor, would run it again. "
+            f"Put {attribute} into a file of its own and name that"
+        )
+    spec = importlib.util.spec_from_file_location(f"tiltmeter_plugin_{source.stem}", source)
+    if not source.is_file() or spec is None or spec.loader is None:
+        raise AttachError(f"{name!r}: there is no file {source}")
+    module = importlib.util.module_from_spec(spec)
+    if str(source.parent) not in sys.path:
+        # Last, so that nothing is shadowed: what a file imports from beside it must be found here and in the monitor,
+        # which was not started from there.
+        sys.path.append(str(source.parent))
+    spec.loader.exec_module(module)
+    part = getattr(module, attribute, None)
+    if part is None:
+        raise AttachError(f"{name!r}: {source.name} defines no {attribute}")
+    return part
+
+
+def _is_running(source: Path) -> bool:
+    """Whether this file is the program itself. An interactive session has none."""
+    main = vars(sys.modules["__main__"]).get("__file__")
+    return main is not None and Path(main).resolve() == source.resolve()
