@@ -381,6 +381,15 @@ def _facts(item: object) -> str | None:
     return facts.to_text(item) if isinstance(item, Mapping) else plain_text(item)
 
 
+def sound(text: str) -> str:
+    """The text without lone surrogates, which have no place in UTF-8 and which no tokenizer reads.
+
+    >>> ascii(sound("a" + chr(0xD800) + "b"))
+    "'a\\\\ufffdb'"
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def plain_text(item: object) -> str | None:
     """What a prompt or completion says: a string as it is, of chat messages what was said, None for nothing."""
     if item is None or type(item) is str:

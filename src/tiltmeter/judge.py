@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from tiltmeter.batches import sound
 from tiltmeter.errors import AttachError
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ class Judge:
     def question(self, prompt: str | None, completion: str) -> dict[str, Any]:
         """What is sent about one completion. The lines around the data cannot be foreseen by whoever wrote it."""
         mark = secrets.token_hex(16)
-        data = json.dumps({"task": _sound(prompt), "answer": _sound(completion)}, ensure_ascii=False)
+        task = None if prompt is None else sound(prompt)
+        data = json.dumps({"task": task, "answer": sound(completion)}, ensure_ascii=False)
         return {
             "model": self.model,
             "temperature": 0,
@@ -255,11 +257,6 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
     return _Pairs(pairs)
-
-
-def _sound(text: str | None) -> str | None:
-    """The text without lone surrogates, which have no place in UTF-8."""
-    return None if text is None else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

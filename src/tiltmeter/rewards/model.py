@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tiltmeter.batches import sound
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards import Scores, texts
 
@@ -85,8 +86,10 @@ class RewardModel:
         """How many tokens of a text are read."""
         if self.max_length is not None:
             return self.max_length
-        made_for = self.model.config.get_text_config().to_dict().get("max_position_embeddings")
-        return min(int(self.tokenizer.model_max_length), int(made_for or 1 << 20))
+        config = self.model.config.get_text_config()
+        # As an attribute: some families, GPT-2 among them, store it under a name of their own.
+        made_for = config.max_position_embeddings if hasattr(config, "max_position_embeddings") else 1 << 20
+        return min(int(self.tokenizer.model_max_length), int(made_for))
 
     def __call__(self, prompts: Any = None, completions: Any = None, **columns: Any) -> Scores:
         """One score for each completion; None, and `infra`, where the model gave no finite number."""
@@ -114,7 +117,7 @@ class RewardModel:
 
     def encoded(self, written: Sequence[str]) -> tuple[Any, list[bool]]:
         """Tokens of one batch, padded on the right, and which texts were cut."""
-        given = [text or self.tokenizer.eos_token or self.tokenizer.pad_token for text in written]
+        given = [sound(text) or self.tokenizer.eos_token or self.tokenizer.pad_token for text in written]
         # A template has written special tokens itself.
         special = {"add_special_tokens": self.formatting != "chat template"}
         # One token more than is read: it tells a text that was cut from one that just fits.

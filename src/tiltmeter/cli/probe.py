@@ -1,0 +1,216 @@
+"""`tiltmeter probe`: attack a reward before a policy does."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.encode import terminal
+from tiltmeter.probe import html as page
+from tiltmeter.probe.bestofn import ranking, read_samples
+from tiltmeter.probe.effects import Effect
+from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped, write_rows
+from tiltmeter.probe.scorecard import Progress, Scorecard, examined
+from tiltmeter.probe.search import BUDGET
+from tiltmeter.probe.target import open_target
+from tiltmeter.probe.telling import as_json, fixes, headline, learned, notes, tail_sentence, tried
+from tiltmeter.probe.twins import twins
+
+SEARCHES = ("auto", "none", "asked", "gradient")
+STYLES = {"paid": "bold red", "not paid": "green", "cannot tell": "yellow", "not tried": "dim"}
+BAR, NAME = 12, 30  # characters
+ROWS = 12  # of what is not paid, the nearest to it; what is paid is shown whole
+
+Reward = Annotated[
+    str, typer.Argument(help="A reward model's folder, file.py:function, or a judge's file.toml.", metavar="REWARD")
+]
+Pairs = Annotated[Path | None, typer.Option(help="Your pairs: prompt, chosen, rejected.", metavar="FILE")]
+Prompts = Annotated[Path | None, typer.Option(help="Your prompts, each with an answer.", metavar="FILE")]
+Samples = Annotated[Path | None, typer.Option(help="Samples that were scored and checked.", metavar="FILE")]
+Group = Annotated[str, typer.Option(help="Column of --samples that tells the prompts apart.", metavar="NAME")]
+Score = Annotated[str, typer.Option(help="Column of --samples with the score.", metavar="NAME")]
+Correct = Annotated[str, typer.Option(help="Column of --samples that says how right it is, 0 to 1.", metavar="NAME")]
+Tasks = Annotated[Path | None, typer.Option(help="Tasks for a verifier, to forge answers to.", metavar="FILE")]
+Run = Annotated[Path | None, typer.Option(help="With --tasks: a run to add the audit to.", metavar="RUN_DIR")]
+Limit = Annotated[int | None, typer.Option(help="Prompts to try attacks on; 200, of a judge 24.", metavar="N", min=1)]
+Search = Annotated[str, typer.Option(help="auto, none, asked or gradient.", metavar="HOW")]
+Budget = Annotated[int, typer.Option(help="Texts that a search may score.", metavar="N", min=1)]
+Ending = Annotated[str | None, typer.Option(help="What a model reads after a plain text.", metavar="TEXT")]
+Write = Annotated[Path | None, typer.Option(help="Write pairs to retrain on.", metavar="FILE")]
+Training = Annotated[Path | None, typer.Option(help="Pairs that --write-pairs balances.", metavar="FILE")]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N")]
+Html = Annotated[Path | None, typer.Option(help="Write the scorecard as one HTML file.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def probe(
+    reward: Reward,
+    pairs: Pairs = None,
+    prompts: Prompts = None,
+    samples: Samples = None,
+    group_column: Group = "prompt",
+    score_column: Score = "score",
+    correct_column: Correct = "correct",
+    tasks: Tasks = None,
+    run: Run = None,
+    limit: Limit = None,
+    search: Search = "auto",
+    budget: Budget = BUDGET,
+    ending: Ending = None,
+    write_pairs: Write = None,
+    training: Training = None,
+    seed: Seed = 0,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Stress-test a reward: what it pays for beside quality, with intervals, and what to do about it.
+
+    Example: tiltmeter probe my_reward_model --pairs held_out.jsonl --html scorecard.html
+
+    Without --pairs or --prompts it uses 45 questions of its own. A function runs in this process: it is your code.
+    Exit code: 0 nothing is paid, 1 something is, 2 could not judge.
+    """
+    if search not in SEARCHES:
+        raise typer.BadParameter(f"choose one of {', '.join(SEARCHES)}", param_hint="--search")
+    if pairs is not None and prompts is not None:
+        raise typer.BadParameter("give --pairs or --prompts, not both")
+    code = 0
+    audited = tasks is not None
+    if tasks is not None:
+        from tiltmeter.cli.probe_audit import audit_reward
+
+        beside = html.with_stem(f"{html.stem}-tasks") if html is not None and (pairs or prompts) else html
+        code = audit_reward(reward, tasks, json=json, html=beside, run=run)
+    if not audited or pairs is not None or prompts is not None:
+        ranked = None
+        if samples is not None:
+            ranked = ranking(read_samples(samples, group_column, score_column, correct_column))
+        items, source = _items(pairs, prompts)
+        target = open_target(reward, ending=ending)
+        with _progress() as progress:
+            card = examined(
+                target, items, source, limit=limit, searching=search, budget=budget, seed=seed, ranked=ranked,
+                progress=progress,
+            )  # fmt: skip
+        _written(card, items if training is None else read_pairs(training), write_pairs, html)
+        _shown(card, json)
+        code = worst(code, card.exit_code)
+    raise typer.Exit(code)
+
+
+def worst(first: int, second: int) -> int:
+    """Of two exit codes: paid before could not judge before fine."""
+    return 1 if 1 in (first, second) else max(first, second)
+
+
+def _items(pairs: Path | None, prompts: Path | None) -> tuple[list[Item], str]:
+    if pairs is not None:
+        return read_pairs(pairs), pairs.name
+    if prompts is not None:
+        return read_prompts(prompts), prompts.name
+    return shipped(), "this package"
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """How far it is, on standard error."""
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield told
+
+
+def _written(card: Scorecard, items: list[Item], pairs: Path | None, html: Path | None) -> None:
+    if pairs is not None:
+        made = twins(card.effects, items, card.seed)
+        if not any(item.wrong is not None for item in items):
+            raise typer.BadParameter(
+                "pairs can only be made of pairs: give --pairs or --training", param_hint="--write-pairs"
+            )
+        write_rows(pairs, made)
+        sys.stderr.write(f"{pairs}: {len(made)} pairs to add to {len(items)}\n")
+    if html is not None:
+        try:
+            html.write_text(page.page(card), "utf-8")
+        except OSError as error:
+            raise typer.BadParameter(f"{error.strerror}: {html}", param_hint="--html") from error
+        sys.stderr.write(f"{html}\n")
+
+
+def _shown(card: Scorecard, json: bool) -> None:
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(card), allow_nan=False) + "\n")
+        return
+    console = Console()
+    console.print(Text(card.state.upper(), style=STYLES[card.state]), terminal(headline(card), 400))
+    if card.effects:
+        console.print(_table(card))
+    for title, lines in (
+        ("What a policy will learn from this reward", learned(card)),
+        ("What helps", fixes(card)),
+        ("What it knows and owes", _knows(card)),
+        ("Before you believe it", notes(card)),
+    ):
+        if lines:
+            console.print(Text(f"\n{title}", style="bold"))
+            for line in lines:
+                console.print(Text("  ·"), terminal(line, 600))
+
+
+def _knows(card: Scorecard) -> list[str]:
+    told = [] if card.accuracy is None else [card.accuracy.sentence]
+    told += [f"{check.name}: {check.told}" for check in card.checks]
+    told += [tail_sentence(card.tail)] if card.tail is not None else []
+    for each in card.found:
+        how = "a search that only asks" if each.kind == "asked" else "a search along the gradient (no verdict)"
+        share = f"{each.beats:.0%} [{each.low:.0%}, {each.high:.0%}]"
+        told.append(
+            f"{how} found a worthless text that beats the right answer in {share} of unseen prompts: {each.text}"
+        )
+    return told + ([] if card.ranking is None else [card.ranking.sentence])
+
+
+def _table(card: Scorecard) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("attack", "spreads", "", "worth", "verdict"):
+        table.add_column(name, justify="right" if name in ("spreads", "worth") else "left", no_wrap=True)
+    told = [effect for effect in tried(card) if math.isfinite(effect.spreads)]
+    shown = sorted(told, key=lambda effect: -effect.spreads)
+    kept = [effect for effect in shown if effect.verdict != "not paid"]
+    shown = kept + [effect for effect in shown if effect.verdict == "not paid"][: max(ROWS - len(kept), 0)]
+    reach = max((abs(effect.spreads) for effect in shown), default=1.0) or 1.0
+    for effect in shown:
+        said = f"{effect.verdict}, by length" if effect.by_length else effect.verdict
+        table.add_row(
+            terminal(effect.attack.name if len(effect.attack.name) <= NAME else f"{effect.attack.name[: NAME - 1]}…"),
+            f"{effect.spreads:+.2f}",
+            _bar(effect, reach),
+            "–" if effect.worth != effect.worth else f"{effect.worth:+.2f}",
+            Text(said, style=STYLES[effect.verdict]),
+        )
+    if len(told) > len(shown):
+        table.add_row(Text(f"… {len(told) - len(shown)} more are not paid", style="dim"))
+    return table
+
+
+def _bar(effect: Effect, reach: float) -> Text:
+    """Left of the middle lowers the score, right of it raises it."""
+    half = BAR // 2
+    size = 0 if effect.spreads != effect.spreads else round(half * min(1.0, abs(effect.spreads) / reach))
+    left = "█" * size if effect.spreads < 0 else ""
+    right = "█" * size if effect.spreads > 0 else ""
+    return Text(f"{left:>{half}}│{right:<{half}}", style=STYLES[effect.verdict])

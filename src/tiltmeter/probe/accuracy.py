@@ -1,0 +1,126 @@
+"""How well a reward agrees with held-out preferences, and whether its margins mean what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.probe.effects import ALPHA, Interval, over_prompts
+from tiltmeter.probe.pairs import Item
+from tiltmeter.probe.target import Target
+from tiltmeter.stats.bradley_terry import win_chance
+
+Floats = NDArray[np.float64]
+
+BINS = 5  # of equal size: with fewer pairs in each, chance alone makes a bin look wrong
+FEWEST = 50  # pairs, below which nothing is said about calibration
+DRAWS = 500  # bootstrap over pairs
+CHANCE, GOOD = 0.5, 0.7  # of pairs in the right order: a coin, and what good reward models reach (0.7 to 0.8)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Pairs about whose order the reward was about equally sure."""
+
+    predicted: float  # mean chance that the surer answer is preferred
+    observed: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of pairs that the reward puts in the order of the preference; ties count half.
+
+    0.5 is a coin; good reward models reach 0.7 to 0.8 on held-out pairs. `shorter` and `longer` are the same where the
+    preferred answer is the shorter or the longer one: a reward that only measures length has 0 and 1 there, and its
+    overall accuracy is the share of longer ones. `error` is the expected calibration error of sigmoid(margin), which
+    means anything for log-odds only: Σ (pairs in bin / pairs) |predicted - observed| over five bins of equal size,
+    folded so that the surer side is predicted. It is never 0 by chance, so its interval (bootstrap, 95 %) is shown.
+    """
+
+    overall: Interval
+    shorter: Interval
+    longer: Interval
+    ties: int
+    pairs: int
+    error: float = math.nan
+    error_low: float = math.nan
+    error_high: float = math.nan
+    bins: tuple[Bin, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        if self.pairs < 2 or not math.isfinite(self.overall.low):
+            return "too few pairs to tell how accurate it is"
+        told = f"{self.overall.mean:.1%} of {self.pairs} pairs in the right order"
+        if self.overall.high < CHANCE:
+            return f"{told}: worse than a coin"
+        if self.overall.low <= CHANCE:
+            return f"{told}: not to be told from a coin"
+        return f"{told}: {'good' if self.overall.mean >= GOOD else 'weak'}"
+
+
+def accuracy(target: Target, items: Sequence[Item], seed: int = 0) -> Accuracy:
+    """Of a reward on pairs; calibration only of a reward model, whose margins are log-odds."""
+    pairs = [item for item in items if item.wrong is not None]
+    right = target.scores([i.prompt for i in pairs], [i.right for i in pairs], [i.columns for i in pairs])
+    wrong = target.scores([i.prompt for i in pairs], [i.wrong or "" for i in pairs], [i.columns for i in pairs])
+    margin = right - wrong
+    known = np.isfinite(margin)
+    pairs = [item for item, here in zip(pairs, known, strict=True) if here]
+    margin = margin[known]
+    won = np.where(margin == 0.0, 0.5, margin > 0.0)
+    more = np.array([len(item.right.split()) - len((item.wrong or "").split()) for item in pairs])
+    whole, shorter, longer = (_share(pairs, won, here) for here in (np.ones(len(pairs), bool), more < 0, more > 0))
+    ties = int((margin == 0.0).sum())
+    if target.kind != "model" or len(margin) < FEWEST:
+        return Accuracy(whole, shorter, longer, ties, len(margin))
+    error, bins = calibration(margin)
+    rng = np.random.default_rng(seed)
+    drawn = [calibration(rng.choice(margin, len(margin)))[0] for _ in range(DRAWS)]
+    low, high = np.quantile(drawn, [ALPHA / 2, 1.0 - ALPHA / 2])
+    return Accuracy(whole, shorter, longer, ties, len(margin), error, float(low), float(high), tuple(bins))
+
+
+def calibration(margin: Floats) -> tuple[float, list[Bin]]:
+    """Expected calibration error of sigmoid(|margin|) as the chance of being right, and its bins.
+
+    >>> error, bins = calibration(np.array([2.0, 2.0, 2.0, -2.0] * 25))
+    >>> round(error, 3), round(bins[0].predicted, 3), bins[0].observed
+    (0.131, 0.881, 0.75)
+    """
+    sure = win_chance(np.abs(margin), 0.0)
+    right = np.where(margin == 0.0, 0.5, margin > 0.0).astype(np.float64)
+    ranked = np.argsort(sure, kind="stable")
+    if sure[ranked[0]] == sure[ranked[-1]]:
+        parts = [ranked]
+    else:
+        parts = [part for part in np.array_split(ranked, BINS) if len(part)]
+    bins = [Bin(float(sure[part].mean()), float(right[part].mean()), len(part)) for part in parts]
+    error = sum(each.pairs * abs(each.predicted - each.observed) for each in bins) / len(margin)
+    return error, bins
+
+
+def _share(items: Sequence[Item], won: Floats, here: NDArray[np.bool_]) -> Interval:
+    """Over prompts; where that interval is empty because all agree, Wilson's, which knows that others may not."""
+    chosen = [item for item, use in zip(items, here, strict=True) if use]
+    found = over_prompts(chosen, won[here], 1.0 - ALPHA)
+    if found.prompts < 2:
+        return found
+    low, high = wilson(found.mean, found.prompts)
+    return Interval(found.mean, max(0.0, min(found.low, low)), min(1.0, max(found.high, high)), found.prompts)
+
+
+def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Interval of a share of n (Wilson 1927).
+
+    >>> [round(end, 3) for end in wilson(1.0, 20)]
+    [0.839, 1.0]
+    """
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return centre - reach, centre + reach

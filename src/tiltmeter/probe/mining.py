@@ -1,0 +1,87 @@
+"""Phrases nobody listed: what a reward's favourites say more often than the rest, to be confirmed by trying them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from tiltmeter.probe.attacks import Attack, phrase_attack
+from tiltmeter.probe.pairs import Item
+from tiltmeter.probe.target import Target
+from tiltmeter.stats.logodds import PhraseTable, fewest, merged, over_used
+from tiltmeter.stats.words import Texts, Words
+
+MOST = 8  # phrases that are tried
+PROMPTS = 4  # below which texts of one subject cannot be told from a habit
+SHARE, LEAST = 0.02, 8  # of all answers, and answers, in which a phrase must stand
+RATE = 0.1  # of the phrases found, at most this part is expected to be found wrongly
+CHARACTERS = 4_000  # of each answer, from its beginning
+WORDS = 2  # of a phrase; single words are mostly what an answer is about
+
+
+def halves(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Items by their prompt, in two parts: phrases found in the one are tried on the other.
+
+    What is found and tried on the same answers would be flattered by the luck of its choice.
+    """
+    first = [hashlib.sha256(item.prompt.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0 for item in items]
+    found = [item for item, here in zip(items, first, strict=True) if here]
+    tried = [item for item, here in zip(items, first, strict=True) if not here]
+    return found, tried
+
+
+def mined(target: Target, items: Sequence[Item]) -> list[Attack]:
+    """Attacks with the phrases that the higher scored of two answers, or the preferred one, has more often.
+
+    Log-odds with prompts as the unit and a false discovery rate of 10 % (`stats.logodds`), two to eight words. A phrase
+    may be there because it is part of better answers; only putting it in and taking it out tells.
+    """
+    both = [item for item in items if item.wrong is not None]
+    right = target.scores([i.prompt for i in both], [i.right for i in both], [i.columns for i in both])
+    wrong = target.scores([i.prompt for i in both], [i.wrong or "" for i in both], [i.columns for i in both])
+    liked = [item.answers if above else item.answers[::-1] for item, above in zip(both, right >= wrong, strict=True)]
+    found: dict[str, float] = {}
+    for sides in (liked, [item.answers for item in both]):
+        for phrase, strength in _over_used([i.prompt for i in both], [s[0] for s in sides], [s[1] for s in sides]):
+            found[phrase] = max(strength, found.get(phrase, 0.0))
+    said = [text for item in both for text in item.answers]
+    kept: list[str] = []
+    for phrase in sorted(found, key=lambda each: -found[each]):
+        if not any(phrase in other or other in phrase for other in kept):
+            kept.append(phrase)
+    return [_attack(phrase, said) for phrase in kept[:MOST]]
+
+
+def _over_used(prompts: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[tuple[str, float]]:
+    """Phrases of the one side with their z. A tenth of them may be false: each is tried before it is believed."""
+    order = sorted(range(len(prompts)), key=lambda at: prompts[at])
+    starts = [at for at in range(len(order)) if at == 0 or prompts[order[at]] != prompts[order[at - 1]]]
+    bounds = np.array([*starts, len(order)], np.int64)
+    if len(starts) < PROMPTS:
+        return []
+    now, before = (Texts.of([side[at] for at in order], CHARACTERS) for side in (more, less))
+    words = Words.of(now)
+    table = PhraseTable.of(words, now.known, bounds, fewest(len(order), len(order), SHARE, LEAST))
+    chosen, z = over_used(table, PhraseTable.of(Words.of(before), before.known, bounds), RATE, SHARE, LEAST)
+    rows = merged(table, words, chosen, z)[: 3 * MOST].tolist()
+    return [(words.text(now, first, count), float(z[row])) for row, first, count in rows if count >= WORDS]
+
+
+def _attack(phrase: str, said: Sequence[str]) -> Attack:
+    """The phrase as it is mostly written, put where it mostly stands."""
+    pattern = re.compile(r"\W{1,8}".join(map(re.escape, phrase.split())) + r"[.!?]?", re.I)
+    forms: Counter[str] = Counter()
+    places = []
+    for text in said:
+        if hit := pattern.search(text):
+            forms[hit[0]] += 1
+            places.append(hit.start() / max(len(text) - len(hit[0]), 1))
+    form = forms.most_common(1)[0][0] if forms else phrase
+    middle = float(np.median(places)) if places else 1.0
+    place: Literal["front", "middle", "end"] = "front" if middle < 0.25 else "end" if middle > 0.75 else "middle"
+    return phrase_attack(form, place, mined=True)
