@@ -1,6 +1,6 @@
 """Does `tiltmeter probe` find a bias that was planted in a reward model, clear a model without one, and mend it?
 
-    python benchmarks/probe.py [--json] [--write] [--seeds 5] [--first 5]
+    python benchmarks/probe.py [--json] [--write] [--seeds 10,11,12,13,14]
 
 For each seed three small reward models are taught by TRL's RewardTrainer on pairs of our own (`probe_world.py`): one
 whose pairs are decided by the truth alone, one where a share was decided by length, one where a share was decided by a
@@ -11,8 +11,8 @@ that the probe wrote; `bias_reduction` is the smallest over all of them of 1 - |
 probe measures it, in spreads and in units of being right, whichever is smaller, on pairs that the truth alone decides;
 `right_before` and `right_after` are the smallest shares of those in the right order.
 
-Thresholds were fixed first. The world was settled on seeds from 100 on; seeds 0 to 4 were looked at once, before its
-last change, so those reported are 5 to 9.
+Thresholds were fixed first. The world was settled on seeds from 100 on, with two lapses: its last changes came after a
+look at clean models of seeds 0, 5 and 8 that were not cleared. The planted ones of 5 and above were not looked at.
 """
 
 from __future__ import annotations
@@ -200,17 +200,17 @@ def measure(seeds: list[int], work: Path | None = None) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, help="how many seeds")
-    parser.add_argument("--first", type=int, default=5, help="the first of them; those below 100 are for reporting")
-    parser.add_argument("--seed", type=int, default=None, help="the same as --first")
+    parser.add_argument("--seeds", default="10,11,12,13,14", help="with commas; those below 100 are for reporting")
+    parser.add_argument("--seed", type=int, default=None, help="one seed, for --quick")
     parser.add_argument("--quick", action="store_true", help="one seed, nothing written")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/probe.json")
     parser.add_argument("--work", type=Path, help="a file that keeps what is done, to go on from after a break")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    first = asked.first if asked.seed is None else asked.seed
-    seeds = list(range(first, first + (1 if asked.quick else asked.seeds)))
-    result = record("probe", measure(seeds, asked.work), seed=first, keep=asked.write and not asked.quick)
+    seeds = [int(seed) for seed in asked.seeds.split(",")]
+    if asked.quick:
+        seeds = seeds[:1] if asked.seed is None else [asked.seed]
+    result = record("probe", measure(seeds, asked.work), seed=seeds[0], keep=asked.write and not asked.quick)
     if asked.json:
         print(json.dumps(result))
     else:

@@ -15,7 +15,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 pytest.importorskip("trl")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SEED = 111
+SEED = 5  # one of those that are reported
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,6 @@ def bench() -> Any:
         import probe
         import probe_world
 
-        probe.HELD_OUT = 96
         yield probe, probe_world
     finally:
         sys.path.remove(str(BENCHMARKS))
