@@ -127,6 +127,7 @@ def test_floats_are_compared_exactly_unless_a_tolerance_is_given() -> None:
     assert same(float("nan"), float("nan")) and not same(float("nan"), 1.0, tolerance=1.0)
     assert not same(float("inf"), 1e308, tolerance=0.5) and not same(10**400, 1.0, tolerance=0.1, strict=False)
     assert same(-0.0, 0.0)
+    assert same(complex("nan"), complex("nan")) and not same(complex(1, 2), complex(1, 3), tolerance=0.1)
 
 
 @settings(max_examples=100, deadline=None)

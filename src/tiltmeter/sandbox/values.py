@@ -170,6 +170,8 @@ def same(given: Any, expected: Any, tolerance: float = 0.0, strict: bool = True)
         return _near(given, expected, tolerance)
     if type(given) is not type(expected):
         return bool(given == expected)
+    if isinstance(given, complex):
+        return same((given.real, given.imag), (expected.real, expected.imag), tolerance)
     if isinstance(given, (list, tuple)):
         pairs = zip(given, expected, strict=False)
         return len(given) == len(expected) and all(same(one, other, tolerance, strict) for one, other in pairs)
