@@ -34,6 +34,7 @@ from tiltmeter.sandbox.interpreter import NOBODY, find_interpreter
 from tiltmeter.sandbox.landlock import Landlock
 from tiltmeter.sandbox.place import Place
 from tiltmeter.sandbox.pool import Pool
+from tiltmeter.sandbox.tiers import INSTALL
 
 SECRET = "TILTMETER_SECRET"
 TIERS = {
@@ -170,6 +171,7 @@ def besieged(tier: str, isolation: str, names: list[str]) -> dict[str, str]:
 def demote() -> None:
     """Go on as nobody. What is imported late must be readable then, hence everything is in place by now."""
     find_interpreter()
+    assert INSTALL  # of a module that `open_sandbox` imports when it is called
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
