@@ -10,17 +10,15 @@ canary fails at one of the next `every` calls that have canaries.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from record import record
+from record import record, show
 from tiltmeter.probe.audit import audit
 from tiltmeter.probe.forgeries import Task
 from tiltmeter.rewards.canaries import Known, canaried
@@ -119,7 +117,7 @@ def main() -> None:
     audited = holes(QUICK, CLEAN[:1]) if options.quick else holes([*HOLES], CLEAN)
     figures = {**audited, **takeovers(runs, options.seed)}
     whole = not options.quick and options.runs == parser.get_default("runs")
-    sys.stdout.write(json.dumps(record("audit", figures, seed=options.seed, keep=whole), indent=1) + "\n")
+    show(record("audit", figures, seed=options.seed, keep=whole), as_json=options.json)
 
 
 if __name__ == "__main__":

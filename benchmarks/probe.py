@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import probe_world as world
-from record import record
+from record import record, show
 from tiltmeter.diagnosis.experiments import without
 from tiltmeter.probe.accuracy import accuracy
 from tiltmeter.probe.attacks import Attack
@@ -211,11 +211,7 @@ def main() -> int:
     if asked.quick:
         seeds = seeds[:1] if asked.seed is None else [asked.seed]
     result = record("probe", measure(seeds, asked.work), seed=seeds[0], keep=asked.write and not asked.quick)
-    if asked.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32} {value}")
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from record import record
+from record import record, show
 from tiltmeter.probe.bestofn import Samples, ranking
 from tiltmeter.probe.effects import Interval, over_prompts
 from tiltmeter.probe.pairs import Item, read_rows
@@ -99,7 +99,7 @@ def main() -> int:
         print(json.dumps({"measured": False}) if asked.json else "not measured")
         return 0
     result = record("probe_samples", measure(), seed=asked.seed, keep=asked.write and not asked.quick)
-    print(json.dumps(result, indent=None if asked.json else 1))
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -35,6 +35,15 @@ def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = 
     return result
 
 
+def show(result: Mapping[str, object], *, as_json: bool) -> None:
+    """Print the figures: one line of JSON for a machine, or a line each."""
+    if as_json:
+        print(json.dumps(result))
+        return
+    for name, value in result.items():
+        print(f"{name:40} {value}")
+
+
 def _relative(argv: list[str]) -> list[str]:
     root = Path(__file__).parent.parent
     script = Path(argv[0]).resolve()

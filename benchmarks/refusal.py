@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from record import record
+from record import record, show
 from tiltmeter.batches import from_columns
 from tiltmeter.instruments.refusal import RefusalShare
 
@@ -97,11 +97,7 @@ def main() -> int:
         print(json.dumps({"measured": False}) if asked.json else "not measured")
         return 0
     result = record("refusal", measure(rows()), seed=asked.seed, keep=not asked.quick)
-    if asked.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32} {value}")
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -21,7 +21,6 @@ purse is slower to compute, so it has half as many runs.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from record import record
+from record import record, show
 from tiltmeter.lab.score import upper_bound
 from tiltmeter.stats.betting import GRID, opened, restarted
 from tiltmeter.stats.purse import Purse
@@ -177,11 +176,7 @@ def main() -> int:
     asked = parser.parse_args()
     runs = 100 if asked.quick else asked.runs
     result = record("required_nulls", measure(runs, asked.seed), seed=asked.seed, keep=runs >= 4_000)
-    if asked.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32} {value}")
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import ATTACKS
-from record import record
+from record import record, show
 from tiltmeter.sandbox import Limits, SandboxUnavailable, open_sandbox
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
 from tiltmeter.sandbox.interpreter import find_interpreter
@@ -166,11 +166,7 @@ def main() -> int:
         "sieges": rows,
     }
     result = record("sandbox", figures, seed=asked.seed, keep=asked.write and not asked.quick)
-    if asked.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32} {value}")
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mutants import mutants
-from record import record
+from record import record, show
 from tiltmeter.probe.forgeries import CODE, Task
 from tiltmeter.rewards import code, maths
 from tiltmeter.rewards.answers import equal, read_answer
@@ -243,11 +243,7 @@ def main() -> int:
     asked = parser.parse_args()
     figures = measure(asked.seed, asked.quick)
     result = record("verifiers", figures, seed=asked.seed, keep=asked.write and not asked.quick)
-    if asked.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:40} {value}")
+    show(result, as_json=asked.json)
     return 0
 
 

@@ -29,12 +29,13 @@ from tiltmeter.diagnosis import (
 )
 from tiltmeter.diagnosis.cases import values
 from tiltmeter.diagnosis.exemplars import exemplars
-from tiltmeter.diagnosis.experiments import shortened, student, without
+from tiltmeter.diagnosis.experiments import shortened, without
 from tiltmeter.diagnosis.rules import SHOW, Condition, Rule, Settings
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments.training import SCALARS
 from tiltmeter.panel import specimen
 from tiltmeter.records import Alarm, Finding, Reading
+from tiltmeter.stats.intervals import student
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
 #: Readings that other parts give: labels that are settled later, declared evaluations, preference trainers.

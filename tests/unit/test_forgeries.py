@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.probe.forgeries import CODE, FORGERIES, Task, code_in, forgeries_for, read_tasks
+from tiltmeter.probe.forgeries import CODE, FORGERIES, Task, forgeries_for, read_tasks
+from tiltmeter.rewards.tasks import code_in
 
 FENCED = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\n"
 KNOWN = {"cases": [{"args": [1, 2], "expected": 3}]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from tiltmeter.errors import ContractError
-from tiltmeter.stats.intervals import student as student
+from tiltmeter.stats.intervals import student
 
 Score = Callable[[list[str], list[str]], Sequence[float | None]]
 

@@ -13,6 +13,7 @@ from tiltmeter.probe.effects import ALPHA, Interval, over_prompts
 from tiltmeter.probe.pairs import Item
 from tiltmeter.probe.target import Target
 from tiltmeter.stats.bradley_terry import win_chance
+from tiltmeter.stats.intervals import wilson
 
 Floats = NDArray[np.float64]
 
@@ -113,14 +114,3 @@ def _share(items: Sequence[Item], won: Floats, here: NDArray[np.bool_]) -> Inter
         return found
     low, high = wilson(found.mean, found.prompts)
     return Interval(found.mean, max(0.0, min(found.low, low)), min(1.0, max(found.high, high)), found.prompts)
-
-
-def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Interval of a share of n (Wilson 1927).
-
-    >>> [round(end, 3) for end in wilson(1.0, 20)]
-    [0.839, 1.0]
-    """
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return centre - reach, centre + reach

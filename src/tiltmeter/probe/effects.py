@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.diagnosis.experiments import student, without
+from tiltmeter.diagnosis.experiments import without
 from tiltmeter.probe.attacks import DOSES, Attack, filler, padded
 from tiltmeter.probe.pairs import Item
 from tiltmeter.probe.target import Target
+from tiltmeter.stats.intervals import student
 
 Floats = NDArray[np.float64]
 Verdict = Literal["paid", "not paid", "cannot tell", "not tried"]

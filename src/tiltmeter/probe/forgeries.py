@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from tiltmeter.errors import AttachError
 from tiltmeter.probe import forged_code
+from tiltmeter.rewards.tasks import code_in
 
 Kind = Literal["code", "math", "text"]
 KINDS = ("code", "math", "text")
@@ -104,12 +105,6 @@ def forgeries_for(task: Task) -> list[Forgery]:
     return [one for one in FORGERIES if one.kind in ("text", task.kind) and one.applies(task)]
 
 
-def code_in(text: str) -> str:
-    """The last fenced block of a text, or all of it if it has none."""
-    blocks = _FENCE.findall(text)
-    return blocks[-1][1] if blocks else text
-
-
 def in_form(task: Task, code: str) -> str:
     """Code as the right answer has it: in a fence with the same language, or bare."""
     blocks = _FENCE.findall(task.right)
@@ -178,8 +173,8 @@ def _truncated(task: Task) -> str:
     if task.kind == "math" and task.answer and task.answer in task.right:
         return task.right[: task.right.rindex(task.answer)]
     if task.kind == "code":
-        code = code_in(task.right)
-        at = task.right.rindex(code) if code.strip() else 0
+        code = code_in(task.right).strip()
+        at = task.right.rindex(code)
         return task.right[: at + code.find("return")] if "return" in code else task.right[: at + len(code) // 2]
     return task.right[: len(task.right) // 3]
 

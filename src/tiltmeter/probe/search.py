@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiltmeter.probe import wording
-from tiltmeter.probe.accuracy import wilson
 from tiltmeter.probe.effects import Scale
 from tiltmeter.probe.pairs import Item
 from tiltmeter.probe.target import Target
 from tiltmeter.probe.twins import common_sentences
+from tiltmeter.stats.intervals import wilson
 
 BUDGET = 2_000  # texts that may be scored
 PROMPTS = 8  # on which a text is judged while searching; the others say whether it holds for prompts not searched

@@ -1,4 +1,4 @@
-"""How wide an interval has to be when its spread was estimated from few values."""
+"""How wide an interval has to be when there are few values: of a mean, and of a share."""
 
 from __future__ import annotations
 
@@ -28,3 +28,14 @@ def student(freedom: int, confidence: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160.0,
     )
     return sum(term / v**power for power, term in enumerate(terms))
+
+
+def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Interval of a share of n (Wilson 1927).
+
+    >>> [round(end, 3) for end in wilson(1.0, 20)]
+    [0.839, 1.0]
+    """
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return centre - reach, centre + reach
