@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter import audits
+from tiltmeter import verifier_audits as audits
 from tiltmeter.batches import from_columns
 from tiltmeter.cli.demo import copy
 from tiltmeter.config import Config

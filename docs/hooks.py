@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
-    "sandbox",
+    *("sandbox", "audit_scale", "real_audits"),
 }
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

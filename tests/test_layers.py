@@ -19,30 +19,41 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
-    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge", "sandbox", "audits"),
-    ("control", "advice"),
+    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge", "sandbox", "verifier_audits"),
+    ("control", "advice", "unplaced"),
     ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions", "rewards"),
     ("config", "arrivals", "counsel"),
     ("panel",),
+    ("measuring",),
     ("watch",),
+    ("placing",),
     ("monitor", "replay"),
+    ("engine",),
     ("page",),
     ("report",),
     ("adapters",),
-    ("testing", "lab", "dashboard", "probe"),
+    ("audit",),
+    ("testing", "lab", "dashboard", "probe", "trackers"),
     ("cli",),
     ("__init__", "__main__"),
 )
 TALKING = {
     *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
-    *("sandbox", "rewards", "probe"),
+    *("sandbox", "rewards", "probe", "engine", "trackers", "audit"),
 }
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
-HEAVY = {"torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"}
+HEAVY = {
+    *("torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"),
+    *("tensorboard", "mlflow", "trackio", "prometheus_client", "verl", "openrlhf", "verifiers"),
+}
 #: Reward models, which are read and trained by the libraries that made them.
 MODELS = ("rewards/model.py", "rewards/warm.py", "rewards/student.py", "probe/gradient.py", "probe/models.py")
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
-MAY_BE_HEAVY = ("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS)
+MAY_BE_HEAVY = (
+    *("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS),
+    *("adapters/verl", "adapters/openrlhf", "adapters/readers/tensorboard", "adapters/readers/wandb"),
+    *("engine/ray", "trackers/"),
+)
 #: What the command line and the writer's side may use, by package.
 ONLY_IN = {
     "rich": {"cli", "encode"},

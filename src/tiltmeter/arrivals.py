@@ -7,6 +7,7 @@ is fixed by the `step_done` event, which a recorded source follows: replay never
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -211,10 +212,9 @@ class LiveArrivals:
             if error.split(":")[0] not in reported:
                 yield Trouble(Fault(attempt, last, "store", error))
         complete = sorted(step for step, files in waiting.items() if len(files) >= ranks)
-        for step in sorted(waiting):
+        for place, step in enumerate(sorted(waiting), start=1):
             files = waiting[step]
-            hopeful = sum(later > step for later in complete) < PATIENCE
-            hopeful = hopeful and sum(later > step for later in waiting) < GIVEN_UP
+            hopeful = len(complete) - bisect_right(complete, step) < PATIENCE and len(waiting) - place < GIVEN_UP
             if len(files) < ranks and not over and hopeful:
                 return
             present = {file.rank for file in files}

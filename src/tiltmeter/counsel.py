@@ -29,6 +29,7 @@ from tiltmeter.signing import read_token
 from tiltmeter.store import RunDirectory
 
 GOLDEN = ("gold.mean", "gold.level", "gold.slope", "eval.")  # what a checkpoint's worth is estimated from
+Rollouts = Callable[[], RolloutBatch]
 CHECKPOINT = "training.checkpoint"  # the reading that says a checkpoint was saved, and at which step
 ORDER = {failure: knobs_for(failure) for failure in FAILURES}
 
@@ -116,18 +117,18 @@ class Counsel:
         self.diagnosis.segment()
 
     def step(
-        self, attempt: int, step: int, readings: Sequence[Reading], batch: RolloutBatch | None, start: Baseline | None
+        self, attempt: int, step: int, readings: Sequence[Reading], rollouts: Rollouts | None, start: Baseline | None
     ) -> list[Event]:
-        """Findings, proposals and outcomes of a step that was measured."""
-        return self._guard(attempt, step, lambda: self._step(attempt, step, readings, batch, start))
+        """Findings, proposals and outcomes of a step that was measured; its rollouts are read only to show some."""
+        return self._guard(attempt, step, lambda: self._step(attempt, step, readings, rollouts, start))
 
     def _step(
-        self, attempt: int, step: int, readings: Sequence[Reading], batch: RolloutBatch | None, start: Baseline | None
+        self, attempt: int, step: int, readings: Sequence[Reading], rollouts: Rollouts | None, start: Baseline | None
     ) -> list[Event]:
         told, self._late = [*readings, *self._late], []
         self._saved(attempt, readings)
         alarms = list(self._alarms.values())
-        found = self.diagnosis.update(attempt, step, told, alarms, batch)
+        found = self.diagnosis.update(attempt, step, told, alarms, rollouts)
         self._golden += [reading for reading in told if reading.name.startswith(GOLDEN)]
         onsets = {item.failure: self._onset(item, alarms) for item in self.diagnosis.standing if item.alarms}
         saved = sorted(self._checkpoints.get(attempt, ()))
@@ -136,7 +137,7 @@ class Counsel:
         steward = self.steward
         actions = [] if steward is None else steward.consider(attempt, step, found, told, saved, onsets)
         outcomes = [] if steward is None else steward.judge_outcome(step, told)
-        self._try(found, batch, start)
+        self._try(found, rollouts, start)
         made = [event(finding, attempt, step, self._digest) for finding in found]
         made += [event(action, attempt, step, self._digest) for action in actions]
         for outcome in outcomes:
@@ -177,9 +178,11 @@ class Counsel:
         results, self._results = self._results, []
         yield from results
 
-    def _try(self, found: Sequence[Finding], batch: RolloutBatch | None, start: Baseline | None) -> None:
+    def _try(self, found: Sequence[Finding], rollouts: Rollouts | None, start: Baseline | None) -> None:
         """Try edited completions on the user's reward function, where that would confirm a finding; once an attempt."""
-        if not self._live or self._reward is None or batch is None or batch.completion is None:
+        if not self._live or self._reward is None or rollouts is None or not found:
+            return
+        if (batch := rollouts()).completion is None:
             return
         for finding in found:
             kind = self.diagnosis.experiment(finding.failure)

@@ -8,27 +8,42 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from tiltmeter.baseline import Baseline
-from tiltmeter.batches import from_columns
+from tiltmeter.batches import from_columns, take
 from tiltmeter.columns import from_table, to_table
 from tiltmeter.config import Config
+from tiltmeter.derived import Derived
+from tiltmeter.detectors import Detector
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.records import Alarm, Fault, Floats, Reading, RolloutBatch
+from tiltmeter.remembered import forget
 from tiltmeter.stats.groups import clustered_mean
 from tiltmeter.story import alarm_id, watched
 
 STRIKES = 3
+CHUNK = 4_096  # rows that a local instrument is asked about at once
 BETS_PER_STEP = 64  # audited values kept with a reading; more are averaged in even runs, and a mean of bets is a bet
 
 log = logging.getLogger("tiltmeter")
-Answer = TypeVar("Answer")
+Made = TypeVar("Made")
+Watcher = TypeVar("Watcher", Derived, Detector)
+Values = Any  # what an instrument answers: values, or values by suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one instrument said of one step: its readings, or why it has none."""
+
+    part: str
+    readings: tuple[Reading, ...] = ()
+    error: str = ""
 
 
 class Panel:
@@ -47,13 +62,10 @@ class Panel:
         """Fresh folds for a new lineage, and a fresh chance for parts that were off."""
         self._derived = [make() for make in self.config.derived]
         self._warning = [part for part in (make() for make in self.config.detectors) if part.tier == "warning"]
+        self._watchers: dict[tuple[str, str], Any] = {}
         self._strikes: dict[str, dict[str, int]] = {"step": {}, "late": {}}
         self._off: set[str] = set()
         self._failed: list[Fault] = []
-
-    def lacks(self, batch: RolloutBatch) -> dict[str, str]:
-        """Instruments that cannot run on this batch, and the columns they would need."""
-        return {part.name: ", ".join(lack) for part in self.config.instruments if (lack := lacking(part, batch))}
 
     def warm(self) -> None:
         """Call every instrument on a small batch, so that no step waits for kernels to be compiled."""
@@ -71,13 +83,24 @@ class Panel:
         parts = (part for part in self.config.instruments if getattr(part, "compares", False))
         return {part.name: ", ".join(lack) for part in parts if (lack := lacking(part, baseline.batch))}
 
+    @property
+    def off(self) -> frozenset[str]:
+        """Parts that failed three times in a row, and are not asked until a new attempt."""
+        return frozenset(self._off)
+
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> list[Reading]:
-        """What every instrument reads off one step."""
+        """What every instrument reads off one step, here and now."""
+        answers = ask(self.config.instruments, batch, baseline, strict=self.strict, off=self._off)
+        return self.take(answers, batch.attempt, batch.step)
+
+    def take(self, answers: Iterable[Answer], attempt: int, step: int) -> list[Reading]:
+        """The readings among what instruments said of one step, here or in another process; the rest are faults."""
         found: list[Reading] = []
-        for part in self.config.instruments:
-            if not lacking(part, batch):
-                made = self._guard(part.name, batch, lambda p=part: readings(p, batch, baseline))  # type: ignore[misc]
-                found += made or []
+        for answer in answers:
+            if answer.error and answer.part not in self._off:
+                self._fail(answer.part, attempt, step, answer.error)
+            elif answer.part not in self._off:
+                found += answer.readings
         return found
 
     def fold(
@@ -97,22 +120,29 @@ class Panel:
         alarms: list[Alarm] = []
         measured = list(measured)
         for item in [] if abandoned else measured:
-            for fold in self._derived:
-                if watched(item.name, fold.watches):
-                    out = self._guard(fold.name, item, lambda f=fold, r=item: _sound(f.fold(r), Reading))  # type: ignore[misc]
-                    if out is not None:
-                        derived.append(out)
-        parts = self._alarming if abandoned else self._warning if history else [*self._alarming, *self._warning]
+            for fold in self._watching("derived", item.name, self._derived):
+                out = self._guard(fold.name, item, lambda f=fold, r=item: _sound(f.fold(r), Reading))  # type: ignore[misc]
+                if out is not None:
+                    derived.append(out)
+        kinds = {"alarm": [] if history else self._alarming, "warning": [] if abandoned else self._warning}
         for item in (*measured, *derived):
-            for part in parts:
-                if watched(item.name, part.watches):
-                    name = f"{part.name}:{item.name}"
-                    alarm = self._guard(name, item, lambda p=part, r=item: _sound(p.update(r), Alarm))  # type: ignore[misc]
-                    if alarm is not None:
-                        alarms.append(self._placed(alarm, now))
+            for part in [
+                one for kind, parts in kinds.items() if parts for one in self._watching(kind, item.name, parts)
+            ]:
+                name = f"{part.name}:{item.name}"
+                alarm = self._guard(name, item, lambda p=part, r=item: _sound(p.update(r), Alarm))  # type: ignore[misc]
+                if alarm is not None:
+                    alarms.append(self._placed(alarm, now))
         if history:
             self._failed = []  # faults of those steps are on record where they happened
         return derived, alarms
+
+    def _watching(self, kind: str, name: str, parts: Sequence[Watcher]) -> Sequence[Watcher]:
+        """Those of a kind that watch a reading, looked up once: a hundred readings a step are each asked about."""
+        known = self._watchers.get((kind, name))
+        if known is None:
+            known = self._watchers[kind, name] = [part for part in parts if watched(name, part.watches)]
+        return known
 
     def _placed(self, alarm: Alarm, now: tuple[int, int] | None) -> Alarm:
         """The alarm at the step that ran when it was raised; its detector knows only the step of the data."""
@@ -155,23 +185,107 @@ class Panel:
         self._off |= {part for part, count in self._strikes[kind].items() if count >= STRIKES}
         return [Fault(f.attempt, f.step, f.part, f.error, f.part in self._off) for f in failed.values()]
 
-    def _guard(self, part: str, at: RolloutBatch | Reading, work: Callable[[], Answer]) -> Answer | None:
-        """The error boundary: what fails here is written down, and nobody else is stopped by it."""
+    def _guard(self, part: str, at: Reading, work: Callable[[], Made]) -> Made | None:
+        """What fails here is written down, and nobody else is stopped by it."""
         if part in self._off:
             return None
-        try:
-            with np.errstate(all="ignore"):
-                return work()
-        except KeyboardInterrupt:
+        made, error = guarded(work, strict=self.strict)
+        if error:
+            self._fail(part, at.attempt, at.step, error)
+        return made
+
+    def _fail(self, part: str, attempt: int, step: int, error: str) -> None:
+        if not any(part in strikes for strikes in self._strikes.values()):
+            log.warning("%s failed at step %d: %s", part, step, error)
+        self._failed.append(Fault(attempt, step, part, error))
+
+
+def guarded(work: Callable[[], Made], *, strict: bool) -> tuple[Made | None, str]:
+    """The error boundary: what `work` made, or what went wrong."""
+    try:
+        with np.errstate(all="ignore"):
+            return work(), ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plug-in's SystemExit must not end the monitor either
+        if strict:
             raise
-        except BaseException as error:  # a plug-in's SystemExit must not end the monitor either
-            if self.strict:
-                raise
-            text = f"{type(error).__name__}: {str(error)[:300]}"
-            if not any(part in strikes for strikes in self._strikes.values()):
-                log.warning("%s failed at step %d: %s", part, at.step, text)
-            self._failed.append(Fault(at.attempt, at.step, part, text))
-            return None
+        return None, f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def ask(
+    parts: Iterable[Instrument],
+    batch: RolloutBatch,
+    baseline: Baseline | None,
+    *,
+    strict: bool = False,
+    off: Container[str] = (),
+) -> tuple[Answer, ...]:
+    """What every instrument that has its columns says of one step. Knows no run: any process may ask."""
+    asked = [part for part in parts if part.name not in off and not lacking(part, batch)]
+    answers: dict[str, Answer] = {}
+    for part, values, error in _by_chunk([part for part in asked if is_local(part)], batch, baseline, strict):
+        if not error:
+            made, error = guarded(lambda p=part, v=values: readings(p, batch, baseline, v), strict=strict)  # type: ignore[misc]
+            answers[part.name] = Answer(part.name, tuple(made or ()), error)
+        else:
+            answers[part.name] = Answer(part.name, (), error)
+    for part in asked:
+        if part.name not in answers:
+            made, error = guarded(lambda p=part: readings(p, batch, baseline), strict=strict)  # type: ignore[misc]
+            answers[part.name] = Answer(part.name, tuple(made or ()), error)
+    forget()  # or a step's rollouts stay in memory while the next one is read
+    return tuple(answers[part.name] for part in asked)
+
+
+def is_local(part: Instrument) -> bool:
+    """Whether an instrument's values depend on nothing but the prompt group they belong to."""
+    return bool(getattr(part, "local", False))
+
+
+def _by_chunk(
+    parts: Sequence[Instrument], batch: RolloutBatch, baseline: Baseline | None, strict: bool
+) -> Iterator[tuple[Instrument, Values, str]]:
+    """What local instruments answer, asked about some groups at a time: what they need for that does not grow with the
+    step. All of them about one chunk first, because they share what they make of its text."""
+    found: dict[str, list[Values]] = {part.name: [] for part in parts}
+    errors: dict[str, str] = {}
+    for chunk in chunks(batch) if parts else ():
+        for part in parts:
+            if part.name in errors:
+                continue
+            against = baseline if baseline is not None and _comparable(part, batch, baseline) else None
+            made, error = guarded(lambda p=part, b=against: p.measure(chunk, b), strict=strict)  # type: ignore[misc]  # noqa: B023
+            if error:
+                errors[part.name] = error
+            else:
+                found[part.name].append(made)
+    for part in parts:
+        error = errors.get(part.name, "")
+        values, error = (None, error) if error else guarded(lambda p=part: _joined(found[p.name]), strict=strict)  # type: ignore[misc]
+        yield part, values, error
+
+
+def chunks(batch: RolloutBatch) -> Iterator[RolloutBatch]:
+    """The batch in parts of whole prompt groups, of about `CHUNK` rows each."""
+    if len(batch) <= CHUNK:
+        yield batch
+        return
+    start = 0
+    for stop in map(int, batch.starts[1:]):
+        if stop - start >= CHUNK or stop == len(batch):
+            yield take(batch, np.arange(start, stop))
+            start = stop
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Mapping):
+        if any(not isinstance(part, Mapping) or part.keys() != parts[0].keys() for part in parts):
+            raise ContractError("a local instrument answered with other names for other rows")
+        return {name: np.concatenate([np.asarray(part[name], np.float64) for part in parts]) for name in parts[0]}
+    return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
 def _identity(alarm: Alarm) -> tuple[object, ...]:
@@ -222,15 +336,17 @@ def lacking(part: Instrument, batch: RolloutBatch) -> list[str]:
     return [column for column in part.needs if batch.column(column) is None]
 
 
-def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None) -> list[Reading]:
-    """One instrument's readings of one step: mean, count and standard error, computed here for everyone.
+def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, answer: Values = None) -> list[Reading]:
+    """One instrument's readings of one step: mean, count and standard error, computed here for everyone. `answer`: what
+    it measured, where it was asked already.
 
     Gold is weighted by the inverse of the chance each row had of being labelled. Values that are not finite are left
     out; if none is left there is no reading, never a 0.
     """
     if baseline is not None and not _comparable(part, batch, baseline):
         baseline = None
-    answer = part.measure(batch, baseline)
+    if answer is None:
+        answer = part.measure(batch, baseline)
     against = "" if baseline is None else baseline.source
     named: dict[str, Any] = {part.name: answer}
     if isinstance(answer, Mapping):

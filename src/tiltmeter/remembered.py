@@ -8,6 +8,13 @@ from operator import is_
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_kept: list[Callable[[], None]] = []
+
+
+def forget() -> None:
+    """Let go of every kept answer, and of the batch it was about."""
+    for drop in _kept:
+        drop()
 
 
 def remembered(function: Function) -> Function:
@@ -23,6 +30,12 @@ def remembered(function: Function) -> Function:
     (True, True, 3)
     """
     last: tuple[tuple[Any, ...], Any] | None = None
+
+    def drop() -> None:
+        nonlocal last
+        last = None
+
+    _kept.append(drop)
 
     @wraps(function)
     def answered(*arguments: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tiltmeter.arrivals import LiveArrivals, RecordedArrivals
 from tiltmeter.config import Config
@@ -44,15 +46,20 @@ def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay
     """
     tail = Tail(run.path / "events")
     recorded = [item for item in tail.poll() if item.kind in MADE_BY_THE_LOOP]
-    said = (item.data for item in recorded if item.kind == "attempt" or item.data.get("note") == "config")
-    told = [data["gold"] for data in said if data.get("gold")]
     if config.gold is None:
-        config = config.recorded(told[-1] if told else None)
+        config = config.recorded(gold_of(recorded))
     source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)
     with tempfile.TemporaryDirectory(prefix="tiltmeter-") as folder:
-        watch = Watch(run, config, events=Path(folder), source=source, strict=strict)
+        watch = Watch(run, config, events=Path(folder), source=source, durable=False, strict=strict)
         try:
             watch.poll()
         finally:
             watch.close()
         return Replay(read(Path(folder)), recorded, tail.skipped, config.digest)
+
+
+def gold_of(recorded: Iterable[Event]) -> Mapping[str, Any] | None:
+    """Who gave the labels of a recorded run; None if nobody was asked."""
+    said = (item.data for item in recorded if item.kind == "attempt" or item.data.get("note") == "config")
+    told = [data["gold"] for data in said if data.get("gold")]
+    return told[-1] if told else None

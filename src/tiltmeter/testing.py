@@ -41,6 +41,8 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
             _check_answer(instrument, batch, baseline, title)
     _check_nan(instrument)
     _check_order(instrument)
+    if getattr(instrument, "local", False):
+        _check_local(instrument)
 
 
 def check_derived(make: Callable[[], Derived]) -> None:
@@ -206,6 +208,22 @@ def _check_order(instrument: Instrument) -> None:
         expected = values[order] if instrument.grain == "rollout" else values
         same = np.allclose(expected, two[name], rtol=1e-9, atol=1e-12, equal_nan=True)
         _require(same, f"{name} depends on the order of rows inside a group")
+
+
+def _check_local(instrument: Instrument) -> None:
+    """A local instrument says the same of a prompt group whatever stands beside it."""
+    batch = sample_batch([5, 1, 7, 3, 9], seed=11)
+    whole = _measured(instrument, batch, Baseline(batch), instrument.name)
+    for cut in range(1, len(batch.starts) - 1):
+        rows = int(batch.starts[cut])
+        sides = [
+            _measured(instrument, batches.take(batch, np.arange(*span)), Baseline(batch), instrument.name)
+            for span in ((0, rows), (rows, len(batch)))
+        ]
+        for name, values in whole.items():
+            joined = np.concatenate([side[name] for side in sides])
+            same = np.array_equal(joined, values, equal_nan=True)
+            _require(same, f"{name} is called local and depends on other prompt groups")
 
 
 def _measured(

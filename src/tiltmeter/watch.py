@@ -28,7 +28,6 @@ from tiltmeter.arrivals import (
 )  # fmt: skip
 from tiltmeter.arrivals import RecordedArrivals as Recorded
 from tiltmeter.baseline import Comparison
-from tiltmeter.batches import join
 from tiltmeter.config import Config
 from tiltmeter.control import Offer, Receipt, Request
 from tiltmeter.counsel import Counsel
@@ -37,10 +36,11 @@ from tiltmeter.gold.desk import Desk
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.journal import Event, Journal, Tail, event, event_id, jsonable, reading_event, readings_of, record_of
 from tiltmeter.lineage import lineage
+from tiltmeter.measuring import Bench, Here, Measured, Rollouts
 from tiltmeter.panel import Panel
 from tiltmeter.ranks import Losses, account, combined, spans
 from tiltmeter.records import Alarm, Fault, Reading, RolloutBatch
-from tiltmeter.steps import closed_steps, contents, gather, stored
+from tiltmeter.steps import closed_steps, stored
 from tiltmeter.store import RunDirectory
 from tiltmeter.story import Note
 
@@ -58,9 +58,12 @@ class Watch:
         events: Path | None = None,
         source: LiveArrivals | Recorded | None = None,
         reward: FunctionSource | None = None,
+        bench: Bench | None = None,
+        durable: bool = True,
         strict: bool = False,
     ) -> None:
-        self.run, self.config = run, config
+        self.run, self.config, self._durable = run, config, durable
+        self.bench = Here(run, config, strict=strict) if bench is None else bench
         self.events = run.path / "events" if events is None else events
         self.source = LiveArrivals(run) if source is None else source
         self.panel = Panel(config, strict=strict)
@@ -165,7 +168,8 @@ class Watch:
     def _step(self, arrival: Step) -> list[Event]:
         attempt, step = arrival.attempt, arrival.step
         resolved, advised = self._enter(attempt, step)
-        read = gather(self.run, arrival.files)
+        compared = self._compared.against(step)
+        read, rollouts = self.bench.step(arrival, compared, self.panel.off)
         if arrival.sha256 is not None and read.unreadable:
             raise StoreError(next(iter(read.unreadable.values())))
         hashes = read.hashes
@@ -178,56 +182,56 @@ class Watch:
         made += self._lost(attempt, step, told)
         data: dict[str, Any] = {"ranks": spans(hashes), "sha256": combined(hashes), "missing": spans(arrival.missing)}
         unreadable = [*arrival.unreadable, *read.unreadable]
-        data |= {"unreadable": spans(unreadable), "rows": sum(map(len, read.batches)), "written": read.written, **told}
-        if read.batches:
-            batch = join(read.batches, shared_groups=read.shared)
-            made += self._measure(batch)
-            data |= {**contents(batch), "segment": self._segment, "fingerprint": batch.fingerprint}
+        data |= {"unreadable": spans(unreadable), "rows": read.rows, "written": read.written, **told}
+        if read.facts is not None and rollouts is not None:
+            made += self._measured(attempt, step, read, rollouts)
+            data |= {**read.facts, "segment": self._segment, "fingerprint": read.fingerprint}
             warned = any(
                 item.kind == "alarm" and item.data["tier"] == "warning" and item.data["resolved"] is None
                 for item in made
             )
-            drawn, failed = self._draw(batch, hashes, warned)
+            drawn, failed = self._draw(rollouts, hashes, warned)
             data |= drawn
             made += failed
         self._now = (attempt, step)
         made.append(Event("step_done", attempt, step, data, event_id("step_done", attempt, step, self._digest)))
         return made
 
-    def _measure(self, batch: RolloutBatch) -> list[Event]:
-        attempt, step = batch.attempt, batch.step
+    def _measured(self, attempt: int, step: int, read: Measured, rollouts: Rollouts) -> list[Event]:
         made: list[Event] = []
-        if step == self._first[attempt] and (absent := self.panel.lacks(batch)):
+        if step == self._first[attempt] and read.absent:
             key = event_id("note", attempt, "absent", self._digest)
-            made.append(Event("note", attempt, step, {"note": "absent", "absent": absent}, key))
-        if self._fingerprint is not None and batch.fingerprint != self._fingerprint:
+            made.append(Event("note", attempt, step, {"note": "absent", "absent": dict(read.absent)}, key))
+        if self._fingerprint is not None and read.fingerprint != self._fingerprint:
             # What a proxy-gold gap meant before this step says nothing after it.
             self._segment += 1
             data = {
                 "note": "segment",
                 "segment": self._segment,
                 "before": self._fingerprint,
-                "after": batch.fingerprint,
+                "after": read.fingerprint,
             }
             made.append(Event("note", attempt, step, data, event_id("note", attempt, step, "segment", self._digest)))
             self.counsel.segment()
-        self._fingerprint = batch.fingerprint
+        self._fingerprint = read.fingerprint
         made += self._told_baseline(attempt, step)
-        compared = self._compared.against(step)
-        measured = self.panel.measure(batch, compared)
+        measured = self.panel.take(read.answers, attempt, step)
         derived, alarms = self.panel.fold(measured)
         made.append(reading_event(attempt, step, measured, derived, self._digest))
         made += [event(alarm, attempt, step, self._digest) for alarm in alarms]
         self.counsel.alarmed(alarms)
-        made += self.counsel.step(attempt, step, [*measured, *derived], batch, compared)
+        compared = self._compared.against(step)
+        made += self.counsel.step(attempt, step, [*measured, *derived], rollouts, compared)
         made += [event(fault, attempt, step, self._digest) for fault in self.panel.close_step()]
-        self._compared.add(batch)
+        if self._compared.baseline is None:
+            self._compared.add(rollouts())
         return made
 
-    def _draw(self, batch: RolloutBatch, ranks: Iterable[int], warned: bool) -> tuple[dict[str, Any], list[Event]]:
+    def _draw(self, rollouts: Rollouts, ranks: Iterable[int], warned: bool) -> tuple[dict[str, Any], list[Event]]:
         """Choose what to ask gold about, once a step is measured; what `step_done` says of it."""
         if self.desk is None:
             return {}, []
+        batch = rollouts()
         try:
             return self.desk.draw(batch, ranks, boost=warned), []
         except (OSError, StoreError):
@@ -423,7 +427,7 @@ class Watch:
                     faults += self._recall_part(item)
         if self.desk is not None:
             self.desk.resume()
-        journal = Journal(self.events, seq, unfinished)
+        journal = Journal(self.events, seq, unfinished, durable=self._durable)
         for made in owed.values():
             journal.append(made)
         if config != self._digest and last is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tiltmeter import audits
+from tiltmeter import verifier_audits as audits
 from tiltmeter.cli import probe_audit
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.probe import desk as desk_module

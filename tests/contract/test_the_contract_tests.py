@@ -29,6 +29,20 @@ def test_the_unbroken_instrument_passes() -> None:
     check_instrument(Sound)
 
 
+class NotLocal(Sound):
+    __doc__ = DOC
+    local = True
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        assert batch.reward is not None
+        return batch.reward - np.nanmax(batch.reward) if np.isfinite(batch.reward).any() else batch.reward
+
+
+def test_an_instrument_called_local_that_looks_at_other_groups_is_noticed() -> None:
+    with pytest.raises(ContractError, match="depends on other prompt groups"):
+        check_instrument(NotLocal)
+
+
 class Mutating(Sound):
     __doc__ = DOC
 

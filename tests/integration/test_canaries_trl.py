@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tiltmeter
-from tiltmeter import audits
+from tiltmeter import verifier_audits as audits
 from tiltmeter.rewards.canaries import Known, canaried
 from tiltmeter.store import RunDirectory
 

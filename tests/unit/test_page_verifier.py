@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tiltmeter import audits
+from tiltmeter import verifier_audits as audits
 from tiltmeter.batches import from_columns
 from tiltmeter.config import Config
 from tiltmeter.page.book import Book

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tiltmeter.audits import note
 from tiltmeter.errors import AttachError
 from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
+from tiltmeter.verifier_audits import note
 
 Rewards = Sequence[Callable[..., Any]]
 

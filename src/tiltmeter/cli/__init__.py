@@ -9,7 +9,9 @@ import typer
 
 from tiltmeter.cli import (
     actions,
+    audit,
     demo,
+    diff,
     doctor,
     lab,
     pack,
@@ -21,6 +23,7 @@ from tiltmeter.cli import (
     report,
     sandbox,
     show,
+    track,
     verify,
     view,
     watch,
@@ -46,6 +49,7 @@ app.command("probe", rich_help_panel=BEFORE)(probe.probe)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
 app.command("view", rich_help_panel=DURING)(view.view)
+app.command("track", rich_help_panel=DURING)(track.track)
 app.command("phrases", rich_help_panel=DURING)(phrases.phrases)
 app.command("alarms", rich_help_panel=DURING)(actions.alarms)
 app.command("acknowledge", rich_help_panel=DURING)(actions.acknowledge)
@@ -54,7 +58,9 @@ app.command("actions", rich_help_panel=DURING)(actions.actions)
 app.command("approve", rich_help_panel=DURING)(actions.approve)
 app.command("reject", rich_help_panel=DURING)(actions.reject)
 app.command("undo", rich_help_panel=DURING)(actions.undo)
+app.command("audit", rich_help_panel=AFTER)(audit.audit)
 app.command("report", rich_help_panel=AFTER)(report.report)
+app.command("diff", rich_help_panel=AFTER)(diff.diff)
 app.command("pin", rich_help_panel=AFTER)(pin.pin)
 app.command("replay", rich_help_panel=AFTER)(replay.replay)
 app.command("verify", rich_help_panel=AFTER)(verify.verify)

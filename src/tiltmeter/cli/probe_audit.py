@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from tiltmeter import audits
+from tiltmeter import verifier_audits as audits
 from tiltmeter.encode import log_line, terminal, visible
 from tiltmeter.errors import AttachError
 from tiltmeter.probe.audit import Audit, audit

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from rich.text import Text
 
 from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
+from tiltmeter.cli.track import ADDRESS
 from tiltmeter.config import GOLD_SHARE, Config
 from tiltmeter.encode import log_line
 from tiltmeter.errors import AttachError
@@ -93,6 +96,8 @@ def watch(
     directory.identity()
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
+    if not once:
+        _tell_alerts(directory)
     if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         follow(directory, config, reward=reward, parent=attached)
@@ -111,6 +116,17 @@ def watch(
     verdict = book.refresh(impatient=True)
     emit(directory, verdict, book.story, book.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
+
+
+def _tell_alerts(run: RunDirectory) -> None:
+    """Where the operator's environment names a webhook, alerts go there from a process of its own: whatever becomes of
+    it, measuring goes on. It finds the address in the environment, because a command line is for everybody to see."""
+    if os.environ.get(ADDRESS):
+        command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
+        try:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        except OSError as error:
+            sys.stderr.write(f"Alerts are not posted, no process could be started: {error.strerror}\n")
 
 
 def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) -> None:

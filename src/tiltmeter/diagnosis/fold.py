@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -103,7 +103,7 @@ class Diagnosis:
         step: int,
         readings: Sequence[Reading],
         alarms: Sequence[Alarm],
-        batch: RolloutBatch | None = None,
+        rollouts: Callable[[], RolloutBatch] | None = None,
     ) -> list[Finding]:
         """Fold one step; `alarms` are all that are open now, warnings too. Findings that are new or have changed."""
         self.evidence.fold(step, readings, alarms)
@@ -117,8 +117,8 @@ class Diagnosis:
         for failure in [*best, *(name for name in self._standing if name not in best)]:
             finding = self._follow(attempt, step, failure, best.get(failure))
             if finding is not None:
-                if batch is not None and failure in best:
-                    finding = replace(finding, exemplars=exemplars(batch, best[failure].rule.show))
+                if rollouts is not None and failure in best:
+                    finding = replace(finding, exemplars=exemplars(rollouts(), best[failure].rule.show))
                 found.append(finding)
         return sorted(found, key=lambda finding: (-finding.confidence, finding.failure))
 

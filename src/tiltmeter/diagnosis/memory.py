@@ -44,6 +44,16 @@ class Course:
         return (self.last - self.began) / (self.count - 1) if self.count > 1 else 1.0
 
 
+class _Side:
+    """What the first readings say, kept because they do not change and are asked about at every step."""
+
+    __slots__ = ("mean", "side", "steps", "told")
+
+    def __init__(self, side: int, values: list[float], variances: list[float]) -> None:
+        self.side, self.steps = side, _steps(values)
+        self.mean, self.told = (sum(values) / side, sum(variances) / side) if side else (nan, nan)
+
+
 @dataclass(slots=True)
 class Track:
     """The first and the last `window` values of one reading.
@@ -68,6 +78,7 @@ class Track:
     _first_variance: list[float] = field(default_factory=list)  # of each as a mean; NaN where it does not say
     _recent: deque[float] = field(default_factory=deque)
     _recent_variance: deque[float] = field(default_factory=deque)
+    _start: _Side = field(default_factory=lambda: _Side(0, [], []))
     _course: Course | None = None
 
     def add(self, reading: Reading) -> None:
@@ -93,12 +104,16 @@ class Track:
         if self._course is None:
             recent, told = list(self._recent), list(self._recent_variance)
             side = max(1, min(self.window, self.count // 2))
-            first, last = self._first[:side], recent[-side:]
-            noise = _noise(first, last)
-            square = _square(noise, self._first_variance[:side], side) + _square(noise, told[-side:], side)
-            level = _square(_noise(recent), told, len(recent))
+            last = recent[-side:]
+            if self._start.side != side:
+                self._start = _Side(side, self._first[:side], self._first_variance[:side])
+            steps = _steps(last)
+            noise = _noise([self._start.steps, steps], side)
+            square = _square(noise, self._start.told, side) + _square(noise, sum(told[-side:]) / side, side)
+            steps = steps if len(recent) == side else _steps(recent)
+            level = _square(_noise([steps], len(recent)), sum(told) / len(recent), len(recent))
             self._course = Course(
-                sum(first) / side,
+                self._start.mean,
                 sum(last) / side,
                 sqrt(square) if self.count > 1 else inf,
                 sum(recent) / len(recent),
@@ -110,17 +125,20 @@ class Track:
         return self._course
 
 
-def _noise(*runs: list[float]) -> float | None:
-    """Variance of one reading, from successive differences inside each run; None if the runs are short."""
-    if min(map(len, runs)) < FEWEST:
-        return None
-    steps = [dist(run[1:], run[:-1]) for run in runs]
-    return sum(step * step for step in steps) / (2 * sum(len(run) - 1 for run in runs))
+def _steps(run: list[float]) -> float:
+    """The squared differences of successive readings, together."""
+    step = dist(run[1:], run[:-1])
+    return step * step
 
 
-def _square(noise: float | None, told: list[float], many: int) -> float:
-    """Squared standard error of a mean: by the noise of the run, or by what its readings say of themselves if more."""
-    own = sum(told) / many  # NaN if one of them does not say
+def _noise(runs: list[float], each: int) -> float | None:
+    """Variance of one reading, from successive differences inside runs of `each`; None if that is few."""
+    return None if each < FEWEST else sum(runs) / (2 * (len(runs) * (each - 1)))
+
+
+def _square(noise: float | None, own: float, many: int) -> float:
+    """Squared standard error of a mean: by the noise of the run, or by what its readings say of themselves if more;
+    `own` is NaN if one of them does not say."""
     if noise is None:
         return own / many if own == own else inf
     return (max(noise, own) if own == own else noise) / many

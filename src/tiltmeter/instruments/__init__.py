@@ -73,7 +73,8 @@ class Instrument(Protocol):
     where it lacks a column that the instrument needs and, for one that needs the reward, where another reward paid it.
 
     Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
-    what it counts; `audited = True`, its values are the bets of an alarm."""
+    what it counts; `audited = True`, its values are the bets of an alarm; `local = True`, a value depends on nothing
+    but its own prompt group, so that a large step may be measured some groups at a time, in little memory."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property

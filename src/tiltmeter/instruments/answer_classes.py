@@ -36,6 +36,7 @@ class AnswerClasses:
     grain = "group"
     needs = ("completion",)
     bounds = (0.0, None)
+    local = True
     first = 400  # characters
     most = 8  # completions of a prompt
 

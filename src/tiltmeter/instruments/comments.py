@@ -29,6 +29,7 @@ class CommentShare:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, 1.0)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         found = marks(Texts.of(batch.completion or ()))

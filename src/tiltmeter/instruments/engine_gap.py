@@ -31,6 +31,7 @@ class EngineGap:
     grain = "rollout"
     needs = ("logprob", "engine_logprob")
     bounds = (0.0, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         trainer, engine = batch.logprob, batch.engine_logprob

@@ -26,6 +26,7 @@ class LostEngine:
     grain = "rollout"
     needs = ("engine_logprob", "logprob")
     bounds = (0.0, 1.0)
+    local = True
     counts_nan = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:

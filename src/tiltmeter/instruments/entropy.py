@@ -26,6 +26,7 @@ class PolicyEntropy:
     grain = "rollout"
     needs = ("entropy",)
     bounds = (0.0, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.entropy is not None

@@ -30,6 +30,7 @@ class EntropyRatio:
     grain = "rollout"
     needs = ("entropy",)
     bounds = (0.0, None)
+    local = True
     compares = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:

@@ -32,6 +32,7 @@ class ExpectedDistinct:
     grain = "group"
     needs = ("tokens",)
     bounds = (0.0, None)
+    local = True
     compares = True
     first = 256  # tokens
 

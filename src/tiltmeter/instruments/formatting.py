@@ -28,6 +28,7 @@ class Markdown:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         found = marks(Texts.of(batch.completion or ()))

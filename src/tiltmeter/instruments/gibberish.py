@@ -30,6 +30,7 @@ class Gibberish:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, 1.0)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         bad, characters = noise(Texts.of(batch.completion or ()))

@@ -48,6 +48,7 @@ class Hedging:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         counts, sentences = HEDGES.counts_and_sentences(Texts.of(batch.completion or ()))

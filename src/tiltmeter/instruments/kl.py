@@ -30,6 +30,7 @@ class ReferenceKl:
     grain = "rollout"
     needs = ("logprob", "ref_logprob")
     bounds = (None, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         policy, reference = batch.logprob, batch.ref_logprob

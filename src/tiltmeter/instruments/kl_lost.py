@@ -27,6 +27,7 @@ class LostKl:
     grain = "rollout"
     needs = ("logprob", "ref_logprob")
     bounds = (0.0, 1.0)
+    local = True
     counts_nan = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:

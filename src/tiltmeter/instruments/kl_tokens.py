@@ -30,6 +30,7 @@ class TokenKl:
     grain = "rollout"
     needs = ("logprob", "ref_logprob")
     bounds = (0.0, None)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         policy, reference = batch.logprob, batch.ref_logprob

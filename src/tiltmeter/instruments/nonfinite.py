@@ -27,6 +27,7 @@ class NonfiniteShare:
     grain = "rollout"
     needs = ("logprob",)
     bounds = (0.0, 1.0)
+    local = True
     counts_nan = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:

@@ -105,6 +105,7 @@ class OpinionAgreement:
     grain = "rollout"
     needs = ("prompt", "completion")
     bounds = (0.0, 1.0)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         prompts = [text and text[-PROMPT:] for text in batch.prompt or ()]

@@ -35,6 +35,7 @@ class PromptDiversity:
     grain = "group"
     needs = ("tokens",)
     bounds = (0.0, 1.0)
+    local = True
     first = 256  # tokens
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:

@@ -102,6 +102,7 @@ class RefusalShare:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, 1.0)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         completions = batch.completion or ()

@@ -30,6 +30,7 @@ class Repetition:
     grain = "rollout"
     needs = ("completion",)
     bounds = (0.0, 1.0)
+    local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         words = Words.of(Texts.of(batch.completion or ()))

@@ -12,6 +12,10 @@ from tiltmeter.records import Floats, RolloutBatch
 #: Canonical names of a trainer's scalars that become readings; adapters translate into them. `kl_old_new` is absent
 #: because it has an instrument of its own (`policy.kl_old`).
 SCALARS = (
+    "reward",  # what the trainer says it optimised, its batch mean; ours is `reward.mean`
+    "reward_std",  # its spread, over the batch in some trainers and within groups in others; ours is `reward.spread`
+    "dead_group_share",  # of groups whose rewards are equal, as the trainer counts them; ours is `reward.dead_share`
+    "length_mean",  # tokens of a completion as the trainer counts them; ours is `length.mean`
     "loss",  # what the optimiser minimised, all terms
     "policy_loss",  # its policy term alone
     "value_loss",  # its critic term, where there is a critic

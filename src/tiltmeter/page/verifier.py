@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from typing import Any
 
-from tiltmeter.audits import listed, noted, read
 from tiltmeter.errors import StoreError
 from tiltmeter.journal import Event
 from tiltmeter.page.book import Book
 from tiltmeter.page.words import short
+from tiltmeter.verifier_audits import listed, noted, read
 
 AUDITS = 5  # shown, the newest
 CELLS = 60  # of a worker's strip

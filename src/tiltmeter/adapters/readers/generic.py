@@ -1,0 +1,310 @@
+"""Rollouts in a table of anybody's making: JSON lines, CSV or Parquet, with a map from our columns to theirs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.names import step_column
+from tiltmeter.adapters.readers.rows import at, batch
+from tiltmeter.adapters.readers.series import stem, whole
+from tiltmeter.adapters.readers.tables import Row, Table, kind, number, refuse_pickles, tables
+from tiltmeter.encode import log_line
+from tiltmeter.errors import StoreError
+from tiltmeter.records import NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
+
+SORT_LIMIT = 1 << 30  # bytes on disk of files that are sorted in memory
+PEEK = 20  # rows by which a file is recognised
+COLUMNS = ("step", "group", "prompt", "completion", *NUMBER_COLUMNS, "length", "truncated", *RAGGED_COLUMNS)
+_NAMED = re.compile(r"(rewards|facts)\..+")
+_NUMBERS = re.compile(r"\d+")
+
+Item = tuple[int, Row, str]  # step, row, where it stands
+
+
+class Generic:
+    """Rollouts of a trainer that nobody wrote a reader for, as long as each row is one completion.
+
+    The user says which column is which (`--map reward=score --map group=prompt_id`); a column that is called as ours
+    is needs no word. Objects inside a row are reached by dots (`--map reward=info.score`). A length, truncation or
+    list of tokens that some row of a step lacks is left out of that step, because half a column would be a guess.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "rollouts.jsonl"
+    >>> _ = path.write_text('{"step": 1, "prompt": "2+2", "text": "4", "score": 1}\\n' * 2)
+    >>> reader, asked = Generic(), Asked(columns={"completion": "text", "reward": "score"})
+    >>> run, = reader.find(path, asked)
+    >>> one, = reader.read(run, run.pieces[0])
+    >>> one.step, one.reward.tolist(), len(one.starts) - 1
+    (1, [1.0, 1.0], 1)
+    """
+
+    name = "generic"
+    title = "rollouts in JSON lines, CSV or Parquet, with a column map"
+
+    def find(self, path: Path, asked: Asked) -> list[Foreign]:
+        refuse_pickles(path)
+        peeked = [(file, peek(file)) for file in tables(path, ("csv", "jsonl", "parquet"))]
+        files = [file for file, columns in peeked if _is_rollouts(chosen(columns, asked), asked)]
+        if not files:
+            return []
+        names = list(dict.fromkeys(name for file, columns in peeked if file in files for name in columns))
+        _refuse(asked, files[0], names)
+        columns = chosen(names, asked)
+        step = columns.get("step") or step_column(names)
+        settings: dict[str, Any] = {"columns": columns, "step": step, "weights": dict(asked.weights)}
+        settings |= {"group": _grouped(columns, asked), "group_size": asked.group_size}
+        found = _by_name(files) if step is None else _by_column(files, step)
+        settings["sorted"] = found.sorted
+        said = [*found.said, *_said(columns, settings)]
+        used = {*columns.values(), *(theirs.split(".")[0] for theirs in columns.values()), step}
+        if unused := [log_line(name, 60) for name in names if name not in used]:
+            said.append(f"columns that were not used: {', '.join(unused[:20])}")
+        if others := [log_line(file.name, 80) for file, _ in peeked if file not in files]:
+            said.append(f"files that hold no rollouts were left out: {', '.join(others[:10])}")
+        name = stem(files[0]) if path.is_file() else path.resolve().name
+        return [Foreign(log_line(name, 200), self.name, found.pieces, tuple(said), settings)]
+
+    def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
+        step = run.settings["step"]
+        if step is None:
+            rows = [placed for file in piece.files for placed in _rows(Path(file))]
+            yield batch(piece.steps[0], rows, run.settings)
+            return
+        streams = [_stepped(Path(file), step) for file in piece.files]
+        items: Iterable[Item]
+        if run.settings["sorted"]:
+            items = merge(*streams, key=lambda item: item[0])
+        else:
+            items = sorted((item for stream in streams for item in stream), key=lambda item: item[0])
+        last = -1
+        for found, same in groupby(items, key=lambda item: item[0]):
+            if found <= last:
+                raise StoreError(f"{piece.files[0]}: step {found} comes after {last}: the file changed; start again")
+            last = found
+            yield batch(found, [(row, where) for _, row, where in same], run.settings)
+
+
+def chosen(columns: Sequence[str], asked: Asked) -> dict[str, str]:
+    """Our columns with theirs: as asked, else those that are called as ours are."""
+    own = [name for name in columns if name in COLUMNS or _NAMED.fullmatch(name)]
+    given = {ours: theirs for ours, theirs in asked.columns.items() if theirs in columns or _inside(theirs, columns)}
+    taken = {theirs for ours, theirs in given.items() if ours in COLUMNS or _NAMED.fullmatch(ours)}
+    return {**{name: name for name in own if name not in taken and name not in given}, **given}
+
+
+def _inside(theirs: str, columns: Sequence[str]) -> bool:
+    return "." in theirs and theirs.split(".")[0] in columns
+
+
+def _is_rollouts(pick: Mapping[str, str], asked: Asked) -> bool:
+    """Whether a table is one of rollouts: rows that are paid, and something that tells them from a row of means."""
+    paid = any(name in ("reward", "gold") or name.startswith("rewards.") for name in pick)
+    rows = any(name in pick for name in ("completion", "prompt", "group", "tokens")) or asked.group_size is not None
+    return bool(pick) if asked.format == Generic.name else paid and rows
+
+
+def _refuse(asked: Asked, file: Path, columns: Sequence[str]) -> None:
+    """Raises `StoreError` for what the user asks and these files cannot give."""
+    shown = ", ".join(log_line(column, 60) for column in columns[:30])
+    for ours, theirs in asked.columns.items():
+        if ours == "run":
+            raise StoreError("rollouts of several runs in one file are not told apart: write one file or folder a run")
+        if ours not in COLUMNS and not _NAMED.fullmatch(ours):
+            told = ", ".join((*COLUMNS, "rewards.NAME", "facts.NAME"))
+            raise StoreError(f"{ours!r} is no column of rollouts: choose one of {told}")
+        if theirs not in columns and not _inside(theirs, columns):
+            raise StoreError(f"{file}: there is no column {theirs!r}; it has {shown}")
+    if asked.evals:
+        raise StoreError("--eval names a column of logged numbers, and these are rollouts: map it as gold, if it is")
+
+
+def _grouped(columns: Mapping[str, str], asked: Asked) -> str:
+    if "group" in columns:
+        return "column"
+    if asked.group_size is not None:
+        return "size"
+    return "prompt" if "prompt" in columns else "alone"
+
+
+def _said(columns: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[str]:
+    renamed = [f"{ours} is {log_line(theirs, 60)}" for ours, theirs in columns.items() if ours != theirs]
+    if renamed:
+        yield "; ".join(renamed)
+    yield {
+        "column": f"groups are {log_line(columns.get('group', ''), 60)}",
+        "size": f"groups are {settings['group_size']} rows that follow each other, as you said",
+        "prompt": "groups are inferred: equal prompts within a step; a prompt that was drawn twice is one group",
+        "alone": "no groups: neither a column, nor prompts, nor --group-size; nothing within a group is measured",
+    }[settings["group"]]
+    if "reward" not in columns:
+        parts = [name.removeprefix("rewards.") for name in columns if name.startswith("rewards.")]
+        weights = {name: settings["weights"].get(name, 1.0) for name in parts}
+        if weights:
+            told = " + ".join(f"{weight:g} x {log_line(name, 60)}" for name, weight in weights.items())
+            yield f"the reward is not stored and was added up: {told}"
+        else:
+            yield "no reward in these files"
+    if not {"logprob", "ref_logprob"} <= columns.keys():
+        yield "no leash measured: these files have no log-probabilities of policy and reference"
+
+
+# -- which steps are where --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Held:
+    """The steps of one file, in the order of its rows, repeats that follow each other once."""
+
+    file: Path
+    steps: list[int]
+
+    @property
+    def sorted(self) -> bool:
+        return all(a < b for a, b in pairwise(self.steps))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return min(self.steps), max(self.steps)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The work of reading some files, shared out."""
+
+    pieces: tuple[Piece, ...]
+    said: tuple[str, ...]
+    sorted: bool = True
+
+
+def _by_name(files: Sequence[Path]) -> Shared:
+    """One step a file, by the last number in its name."""
+    steps: dict[int, Path] = {}
+    for file in files:
+        found = _NUMBERS.findall(stem(file))
+        if not found:
+            raise StoreError(f"{file}: no column of steps and no number in the name; name it: --map step=COLUMN")
+        step = whole(float(found[-1]), str(file))
+        if step in steps:
+            raise StoreError(f"{file}: {steps[step].name} is of step {step} too; name a column: --map step=COLUMN")
+        steps[step] = file
+    pieces = [Piece((str(file.resolve()),), file.stat().st_size, (step,)) for step, file in sorted(steps.items())]
+    return Shared(tuple(pieces), (f"rollouts: {len(files)} files of a step each, by the number in their names",))
+
+
+def _by_column(files: Sequence[Path], step: str) -> Shared:
+    """Files put together where their steps overlap, so that no step is in two pieces."""
+    held = [Held(file, found) for file in files if (found := steps_of(file, step))]
+    if not held:
+        raise StoreError(f"{files[0]}: it has no rows")
+    told = [f"rollouts: {len(files)} file{'s' * (len(files) > 1)}, steps are {log_line(step, 60)}"]
+    if unsorted := [one.file for one in held if not one.sorted]:
+        size = sum(file.stat().st_size for file in files)
+        if size > SORT_LIMIT:
+            raise StoreError(
+                f"{unsorted[0]}: rows are not in the order of their steps, and {size / 1e9:.1f} GB are too much to "
+                "sort in memory; sort them by step, or write one file a step"
+            )
+        told.append(f"rows are not in the order of their steps and were sorted: {log_line(unsorted[0].name, 80)}")
+    together: list[list[Held]] = []
+    end = -1
+    for one in sorted(held, key=lambda one: one.span):
+        if together and one.span[0] <= end:
+            together[-1].append(one)
+        else:
+            together.append([one])
+        end = max(end, one.span[1])
+    if any(len(part) > 1 for part in together):
+        told.append("files that share steps were put together; equal groups of one step in two files are one group")
+    pieces = [
+        Piece(
+            tuple(str(one.file.resolve()) for one in part),
+            sum(one.file.stat().st_size for one in part),
+            tuple(sorted({step for one in part for step in one.steps})),
+        )
+        for part in together
+    ]
+    return Shared(tuple(pieces), tuple(told), not unsorted)
+
+
+def steps_of(file: Path, step: str) -> list[int]:
+    """The steps of a file in the order of its rows. Of JSON lines only as much is parsed as is needed for that."""
+    found: list[int] = []
+    for value, where in _step_cells(file, step):
+        this = whole(number(value), where)
+        if not found or found[-1] != this:
+            found.append(this)
+    return found
+
+
+def _step_cells(file: Path, step: str) -> Iterator[tuple[object, str]]:
+    if kind(file) == "jsonl" and "." not in step:
+        # Inside a text a quotation mark has a backslash before it, so what is found is a key; if it is found once, and
+        # before any object inside the row, it is the row's own.
+        key = re.compile(rb'^\s*\{[^{]*?"' + re.escape(step.encode()) + rb'"\s*:\s*(\d{1,15})\s*[,}]')
+        table = Table(file)
+        for count, line in table.lines():
+            if line.endswith(b"\n") and (match := key.match(line)) and line.count(b'"' + step.encode() + b'"') == 1:
+                yield int(match[1]), f"{file}:{count}"
+            elif line.strip():
+                yield from _parsed_step(table, count, line, step)
+    elif kind(file) == "parquet" and "." not in step:
+        for rows in _parquet(file, [step]):
+            yield from ((row.get(step), str(file)) for row in rows)
+    else:
+        for row, where in _rows(file):
+            yield at(row, step), where
+
+
+def _parsed_step(table: Table, count: int, line: bytes, step: str) -> Iterator[tuple[object, str]]:
+    row = table.row(count, line)
+    if row is not None:
+        yield row.get(step), f"{table.path}:{count}"
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def peek(file: Path) -> list[str]:
+    """The columns of a file, as far as its first rows show them; parts of a `rewards` object as `rewards.NAME`."""
+    names: dict[str, None] = {}
+    for (row, _), _ in zip(_rows(file), range(PEEK), strict=False):
+        names |= dict.fromkeys(row)
+        parts = row.get("rewards")
+        if isinstance(parts, dict):
+            names |= dict.fromkeys(f"rewards.{part}" for part in parts)
+    return list(names)
+
+
+def _rows(file: Path) -> Iterator[tuple[Row, str]]:
+    if kind(file) != "parquet":
+        yield from ((row, f"{file}:{line}") for line, row in Table(file).rows())
+        return
+    count = 0
+    for rows in _parquet(file, None):
+        for row in rows:
+            count += 1
+            yield row, f"{file}: row {count}"
+
+
+def _parquet(file: Path, columns: list[str] | None) -> Iterator[list[Row]]:
+    try:
+        with pq.ParquetFile(file) as table:
+            for some in table.iter_batches(batch_size=1024, columns=columns):
+                yield some.to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:  # the last: names and texts that are not UTF-8
+        raise StoreError(f"{file}: not a whole Parquet file ({str(error)[:100]}); copy it again") from error
+
+
+def _stepped(file: Path, step: str) -> Iterator[Item]:
+    for row, where in _rows(file):
+        yield whole(number(at(row, step)), where), row, where

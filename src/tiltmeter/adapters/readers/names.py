@@ -1,0 +1,118 @@
+"""What other trainers call the numbers of a step, in our words; a name that is not here passes as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+#: Columns that say which step a row belongs to, best first. A tracker's own `_step` counts calls, not updates.
+STEPS = (
+    *("train/global_step", "trainer/global_step", "training/global_step", "global_step", "step", "trainer/step"),
+    *(
+        "train/step",
+        "training_step",
+        "train_step",
+        "iteration",
+        "iter",
+        "update",
+        "rollout_id",
+        "rollout/step",
+        "_step",
+    ),
+)
+
+#: By canonical name the keys that mean it, best first; `train/` in front of a key is taken off before it is looked up.
+#: [read] in the trainers' sources, except TRL's, which were recorded. Names lie, so some are absent on purpose:
+#: prime-rl's `ref_kl` has the other sign, and `actor/ppo_kl` and its like are not the leash.
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "reward": (
+        *("reward", "critic/score/mean", "reward/avg_raw_reward", "rollout/reward_mean", "rollout/raw_reward"),
+        *("agg/all/reward/mean", "ppo_actor/task_reward/avg", "ppo_actor/task_reward", "mean_reward", "reward_mean"),
+        *("reward/mean", "rewards/mean"),
+    ),
+    "reward_std": ("reward_std", "rollout/reward_std", "reward/std", "group_reward_std"),
+    "kl_ref": (
+        *("kl_ref", "kl", "actor/kl_loss", "actor/reward_kl_penalty", "loss/avg_kl", "policy/policy_kl", "kl_penalty"),
+        *("objective/kl2_avg", "objective/kl", "kl_loss"),
+    ),
+    "kl_old_new": (
+        "kl_old_new",
+        "actor/ppo_kl",
+        "ppo_kl",
+        "ppo_actor/update/approx_kl/avg",
+        "ppo_actor/update/approx_kl",
+    ),
+    "kl_engine_trainer": (
+        *("kl_engine_trainer", "sampling/sampling_logp_difference/mean", "rollout_corr/kl", "vllm_kl", "gen_kl_error"),
+        *("mismatch_kl/all/mean", "policy/rollout_train_logprobs_abs_diff_mean", "train_rollout_logprob_abs_diff"),
+        *("debug/vllm_local_reverse_kl", "ppo_actor/update/behave_approx_kl/avg"),
+    ),
+    "entropy": (
+        *("entropy", "actor/entropy", "actor/entropy_loss", "policy_entropy", "policy/policy_entropy", "entropy_loss"),
+        *("entropy/all/mean", "policy/entropy_avg", "approx_entropy", "ppo_actor/update/entropy/avg"),
+        "ppo_actor/update/entropy",
+    ),
+    "dead_group_share": ("dead_group_share", "frac_reward_zero_std"),
+    "truncated_share": (
+        *("truncated_share", "completions/clipped_ratio", "response_length/clip_ratio", "response_clip_ratio"),
+        *("rollout/truncated_rate", "rollout/truncated_ratio", "agg/all/is_truncated/mean"),
+    ),
+    "clip_share": (
+        *("clip_share", "clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio", "policy/clipfrac_avg"),
+        "ppo_actor/update/clip_ratio/avg",
+    ),
+    "length_mean": (
+        *("length_mean", "completions/mean_length", "response_length/mean", "rollout/response_length_mean"),
+        *("generate/avg_num_tokens", "agg/all/num_output_tokens/mean", "completion_length"),
+    ),
+    "beta": ("beta", "actor/reward_kl_penalty_coeff", "actor/kl_coef", "loss/kl_loss_coef"),
+    "entropy_coef": ("entropy_coef",),
+    "learning_rate": ("learning_rate", "lr", "actor/lr"),
+    "loss": ("loss", "actor/loss"),
+    "policy_loss": ("policy_loss", "actor/pg_loss", "policy/policy_loss", "pg_loss"),
+    "value_loss": ("value_loss", "critic/vf_loss", "critic_loss"),
+    "grad_norm": ("grad_norm", "actor/grad_norm"),
+    "step_seconds": ("step_seconds", "step_time", "timing_s/step"),
+    "margin": ("margin", "rewards/margins"),
+    "accuracy": ("accuracy", "rewards/accuracies"),
+    "chosen_reward": ("chosen_reward", "rewards/chosen"),
+    "rejected_reward": ("rejected_reward", "rewards/rejected"),
+    "chosen_logprob": ("chosen_logprob", "logps/chosen"),
+    "rejected_logprob": ("rejected_logprob", "logps/rejected"),
+    "token_accuracy": ("token_accuracy", "mean_token_accuracy"),
+}
+
+#: Keys that are a tracker's book-keeping and nobody's measurement.
+BOOKKEEPING = frozenset({"_timestamp", "_runtime", "_step", "_wandb"})
+#: Columns that every row of a step may repeat, and with another value: they do not tell that a step was done again.
+CLOCKS = BOOKKEEPING | {"epoch", "train/epoch", "time", "timestamp", "wall_time"}
+
+
+def step_column(columns: Collection[str], asked: str | None = None) -> str | None:
+    """The column that counts steps: the one asked for, else the best known name among these.
+
+    >>> step_column({"reward", "_step", "train/global_step"}), step_column({"reward"})
+    ('train/global_step', None)
+    """
+    if asked is not None:
+        return asked if asked in columns else None
+    return next((name for name in STEPS if name in columns), None)
+
+
+def translation(columns: Collection[str], asked: Mapping[str, str]) -> dict[str, str]:
+    """For each column its name among ours; what the user said comes first, and one of ours is given once.
+
+    >>> told = translation(["train/kl", "proxy_g", "reward", "my/own"], {"reward": "proxy_g"})
+    >>> [told[name] for name in ("train/kl", "proxy_g", "reward", "my/own")]
+    ['kl_ref', 'reward', 'file.reward', 'my/own']
+    """
+    given = {theirs: ours for ours, theirs in asked.items()}
+    plain = {column.removeprefix("train/"): column for column in sorted(columns, reverse=True)}
+    for ours, keys in KNOWN.items():
+        if ours in asked:
+            continue
+        found = next((plain[key] for key in keys if key in plain and plain[key] not in given), None)
+        if found is not None:
+            given[found] = ours
+    taken = set(given.values())
+    # A column that is called like one of ours, and is not it, keeps its name behind a word that says whose it is.
+    return {column: given.get(column) or (f"file.{column}" if column in taken else column) for column in columns}

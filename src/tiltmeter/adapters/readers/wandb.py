@@ -1,0 +1,199 @@
+"""Runs that Weights & Biases kept on disk (`wandb/offline-run-*/run-*.wandb`), without its server or its account."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.names import step_column
+from tiltmeter.adapters.readers.series import Course, Numbers, distinct, foreign, refuse_split, whole
+from tiltmeter.adapters.readers.tables import flat, number
+from tiltmeter.batches import from_columns
+from tiltmeter.encode import log_line
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.records import RolloutBatch
+
+INSTALL = "pip install 'tiltmeter[trackers]'"
+MAGIC = b":W&B\xe1\xbe\x00"
+BLOCK, HEAD = 32768, struct.Struct("<IHB")  # of the log format: checksum, length, kind
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+SETTINGS = 200  # of a run's configuration that are kept
+
+
+class WandB:
+    """A run that Weights & Biases logged to disk: its history by step, and its configuration.
+
+    Clusters without internet train in offline mode, and the folder is what is left. Nothing is sent anywhere. The log
+    is read record by record; the messages inside with the package's own definitions.
+
+    >>> WandB().find(Path("no/such/place"), Asked())
+    []
+    """
+
+    name = "wandb"
+    title = "Weights & Biases, offline"
+
+    def find(self, path: Path, asked: Asked) -> list[Foreign]:
+        runs: dict[str, list[Path]] = {}
+        for file in run_files(path):
+            runs.setdefault(file.stem, []).append(file)  # a resumed run has a folder for each start
+        if not runs:
+            return []
+        refuse_split(asked, str(path), step=False)
+        if importlib.util.find_spec("wandb") is None:
+            raise AttachError(f"{path}: logs of W&B are read with its own package; to install: {INSTALL}")
+        return distinct(run for files in runs.values() for run in _of_files(files, asked))
+
+    def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
+        """There are no rollouts: each step is a batch without rows. Runs found here have no pieces to be read."""
+        yield from (from_columns(step, []) for step in sorted(run.scalars))
+
+
+def run_files(path: Path) -> list[Path]:
+    """Logs at a place, in a run's folder, or in a folder of runs, in the order in which they were begun."""
+    if path.is_file():
+        return [path] if path.suffix == ".wandb" else []
+    if not path.is_dir():
+        return []
+    # `latest-run` is a link to one of the others.
+    found = {file for under in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb") for file in path.glob(under)}
+    return sorted(file for file in found if not file.parent.is_symlink())
+
+
+@dataclass
+class History:
+    """What one or several logs of a run say: rows in the order in which they were logged, and the configuration."""
+
+    rows: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    columns: dict[str, None] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    words: set[str] = field(default_factory=set)
+    short: list[str] = field(default_factory=list)
+
+
+def _of_files(files: list[Path], asked: Asked) -> list[Foreign]:
+    history = History()
+    for file in files:
+        _take(history, file)
+    step = step_column(history.columns, asked.columns.get("step"))
+    if step is None:
+        raise StoreError(
+            f"{files[0]}: no column {asked.columns.get('step', '_step')!r} in its history; name it: --map step=COLUMN"
+        )
+    course, stepless = Course(), 0
+    for where, row in history.rows:
+        if row.get(step) is None:
+            stepless += 1
+            continue
+        values: Numbers = {}
+        for name, cell in row.items():
+            value = (
+                None if isinstance(cell, str) and cell.lower() not in ("nan", "infinity", "-infinity") else number(cell)
+            )
+            if value is not None and name != step:
+                values[name] = value
+            elif name != step:
+                history.words.add(name)
+        course.add(whole(number(row[step]), where), values)
+    if not course.rows:
+        raise StoreError(f"{files[0]}: its history holds no numbers; name the folder of another run")
+    name = history.name or files[0].stem.removeprefix("run-")
+    said = [
+        f"W&B: {len(files)} log{'s' * (len(files) > 1)} of run {log_line(name, 80)}, steps are {log_line(step, 60)}"
+    ]
+    if stepless:
+        said.append(f"{stepless} rows without {log_line(step, 60)} were left out")
+    if words := history.words - {name for values in course.segments for row in values.values() for name in row}:
+        said.append(f"{len(words)} columns that hold no numbers were left out")
+    said += [*history.short, *_configured(history.settings)]
+    settings = {"config": history.settings}
+    return foreign(name, WandB.name, course, asked, where=str(files[0]), said=said, settings=settings)
+
+
+def _configured(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that matter for what is measured, as the run's configuration has them."""
+    keys = ("beta", "kl_coef", "num_generations", "group_size", "temperature", "learning_rate", "loss_type")
+    told = [f"{key} {log_line(str(settings[key]), 40)}" for key in keys if key in settings]
+    if told:
+        yield f"configured: {', '.join(told)}"
+
+
+def _take(history: History, file: Path) -> None:
+    from google.protobuf.message import DecodeError
+    from wandb.proto import wandb_internal_pb2 as messages
+
+    for place, data in log_records(file, history.short):
+        try:
+            record = messages.Record.FromString(data)
+        except DecodeError as error:
+            raise StoreError(f"{file}: the record at byte {place} is damaged ({str(error)[:80]})") from error
+        what = record.WhichOneof("record_type")
+        if what == "run":
+            history.name = record.run.display_name or record.run.run_id or history.name
+            _configure(history.settings, record.run.config.update)
+        elif what == "config":
+            _configure(history.settings, record.config.update)
+        elif what == "history":
+            row = {"/".join(item.nested_key) or item.key: _value(item.value_json) for item in record.history.item}
+            row = flat({"_step": record.history.step.num, **row})
+            history.rows.append((f"{file}: the record at byte {place}", row))
+            history.columns |= dict.fromkeys(row)
+
+
+def _configure(settings: dict[str, Any], updates: Any) -> None:
+    """Plain values of a configuration: text, numbers, and whether something is on."""
+    for item in updates:
+        name = "/".join(item.nested_key) or item.key
+        value = _value(item.value_json)
+        for key, plain in flat({name: value}).items():
+            if isinstance(plain, (str, int, float, bool)) and not key.startswith("_wandb") and len(settings) < SETTINGS:
+                settings[key[:200]] = plain[:500] if isinstance(plain, str) else plain
+
+
+def _value(text: str) -> Any:
+    """What was logged; None for what is no JSON, which nothing of ours reads."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def log_records(file: Path, short: list[str]) -> Iterator[tuple[int, bytes]]:
+    """Each record of a log with its place, its checksum proved; where one fails, the rest is left out and said.
+
+    Blocks of 32 KiB hold pieces of records, each with a checksum; a piece never crosses a block.
+    """
+    data = file.read_bytes()
+    if not data.startswith(MAGIC):
+        raise StoreError(f"{file}: not a log of W&B, or of a format that is newer than this reader")
+    at, begun = len(MAGIC), 0
+    parts: list[bytes] = []
+    while at < len(data):
+        if BLOCK - at % BLOCK < HEAD.size:
+            at += BLOCK - at % BLOCK
+            continue
+        if at + HEAD.size > len(data):
+            break
+        checksum, length, kind = HEAD.unpack_from(data, at)
+        body = data[at + HEAD.size : at + HEAD.size + length]
+        if len(body) < length or zlib.crc32(body, zlib.crc32(bytes([kind]))) != checksum:
+            break
+        if kind in (FULL, FIRST):
+            parts, begun = [], at
+        parts.append(body)
+        at += HEAD.size + length
+        if kind in (FULL, LAST):
+            yield begun, b"".join(parts)
+            parts = []
+    if at < len(data) or parts:
+        short.append(
+            f"{log_line(file.name, 80)} is damaged or cut short at byte {at} of {len(data)}: the rest is left out"
+        )

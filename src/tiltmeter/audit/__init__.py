@@ -1,0 +1,154 @@
+"""A run that already happened, in anybody's files: read, measured and judged by the loop that watches live ones."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiltmeter.adapters.readers import find
+from tiltmeter.adapters.readers.foreign import Asked, Foreign
+from tiltmeter.arrivals import LiveArrivals, RecordedArrivals, Step
+from tiltmeter.audit.borrowed import borrow
+from tiltmeter.audit.importing import ENGINE_BYTES, import_run
+from tiltmeter.audit.labels import Labels
+from tiltmeter.baseline import Baseline
+from tiltmeter.config import Config
+from tiltmeter.engine import Engine
+from tiltmeter.engine.ahead import Ahead
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.journal import Tail
+from tiltmeter.measuring import Bench, Here, Measured, Rollouts
+from tiltmeter.monitor import only_monitor
+from tiltmeter.replay import MADE_BY_THE_LOOP, gold_of
+from tiltmeter.store import RunDirectory
+from tiltmeter.watch import Watch
+
+WAIT_SECONDS = 0.05  # for labels that are being given
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A run that was audited: where its journal is, and what there is to say about how its files were read."""
+
+    run: RunDirectory
+    said: tuple[str, ...]
+
+
+def audit(
+    path: Path,
+    home: Path,
+    asked: Asked,
+    config: Config,
+    *,
+    engine: Engine | None = None,
+    forced: bool = False,
+    labels: Labels | None = None,
+    progress: Progress = lambda what, done, of: None,
+) -> Iterator[Audited]:
+    """Audit every run at `path`, each into a directory of its own under `home`.
+
+    `engine`: where work runs, where there is enough of it; `forced`: however little there is. An audit that was killed
+    goes on in the same `home`.
+    """
+    if not path.exists():
+        raise StoreError(f"{path} does not exist")
+    taken: set[str] = set()
+    for source in _sources(path, asked, labels):
+        name = _plain(source.name if isinstance(source, Foreign) else source.path.resolve().name)
+        name = next(one for one in (name, *(f"{name}-{k}" for k in range(2, len(taken) + 3))) if one not in taken)
+        taken.add(name)
+        place = home / name
+        if isinstance(source, Foreign):
+            run, told = import_run(
+                source, place, engine=engine, labels=labels, on_piece=lambda done, of: progress("read", done, of)
+            )
+            said = (*source.said, *told)
+        else:
+            run, said = borrow(source, place, gold=config.gold is None), (f"{source.path} is a run of ours",)
+        before = None if isinstance(source, Foreign) or config.gold is not None else source
+        large = _bytes(run) >= ENGINE_BYTES
+        measure(run, config, engine if forced or large else None, before, progress)
+        yield Audited(run, said)
+
+
+def measure(
+    run: RunDirectory, config: Config, engine: Engine | None, before: RunDirectory | None, progress: Progress
+) -> None:
+    """Take a run that is stored through the loop. `before`: the run whose journal says what was used, and when."""
+    past = () if before is None else Tail(before.path / "events").poll()
+    recorded = [item for item in past if item.kind in MADE_BY_THE_LOOP]
+    with only_monitor(run):
+        if recorded:
+            # What was used and in which order is told from the beginning: half of an earlier audit cannot be gone on
+            # with, and making it again gives the same.
+            shutil.rmtree(run.path / "events")
+            config = config.recorded(gold_of(recorded))
+        ahead = Ahead(run, config, engine) if engine is not None else None
+        total = sum(len({file.step for file in run.files(attempt)}) for attempt in run.attempts())
+        bench = _Counted(ahead or Here(run, config), total, progress)
+        source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)
+        watch = Watch(run, config, source=source, bench=bench, durable=False)
+        try:
+            while watch.poll() or watch.waiting:
+                if recorded:
+                    break
+                if watch.waiting:
+                    time.sleep(WAIT_SECONDS)
+        finally:
+            watch.close()
+            if ahead is not None:
+                ahead.close()
+
+
+class _Counted:
+    """A bench that says how far it has got."""
+
+    def __init__(self, bench: Bench, total: int, progress: Progress) -> None:
+        self._bench, self._total, self._progress, self._done = bench, total, progress, 0
+
+    def step(self, arrival: Step, baseline: Baseline | None, off: Container[str]) -> tuple[Measured, Rollouts | None]:
+        found = self._bench.step(arrival, baseline, off)
+        self._done += 1
+        self._progress("measured", self._done, self._total)
+        return found
+
+
+def _sources(path: Path, asked: Asked, labels: Labels | None) -> list[RunDirectory] | list[Foreign]:
+    """Run directories of ours, at this place or one below; else what a reader knows."""
+    ours = [path, path / "tiltmeter"] if path.is_dir() else []
+    runs = [RunDirectory(folder) for folder in ours if _is_run(folder)][:1]
+    if not runs and path.is_dir():
+        runs = [RunDirectory(folder) for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
+    if runs and not asked.format and labels is None:
+        return runs
+    if runs and labels is not None:
+        raise AttachError(
+            f"{path} is a run of ours, whose rollouts are never changed: name a function as --gold file.py:function "
+            "that looks the labels up"
+        )
+    return find(path, asked)
+
+
+def _is_run(folder: Path) -> bool:
+    if not (folder / "run.json").exists():
+        return False
+    try:
+        RunDirectory(folder).identity()
+    except StoreError:
+        return False
+    return True
+
+
+def _bytes(run: RunDirectory) -> int:
+    paths = {file.path for attempt in run.attempts() for file in run.files(attempt)}
+    return sum(path.stat().st_size for path in paths)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:100] or "run"

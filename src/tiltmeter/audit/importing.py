@@ -1,0 +1,183 @@
+"""Another tool's files become a run directory: step by step, in any number of processes, each step once.
+
+From there on it is a run like any other, so every screen, report and query works on it. A step's file is written whole
+or not at all and never replaced; whoever comes second finds it there. So an import that was killed goes on where it
+stopped, and nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.adapters.readers import BY_NAME
+from tiltmeter.adapters.readers.foreign import Foreign, Piece
+from tiltmeter.audit.labels import Labels
+from tiltmeter.audit.words import SAID, worded
+from tiltmeter.batches import from_columns
+from tiltmeter.durable import sweep
+from tiltmeter.encode import log_line
+from tiltmeter.engine import Engine
+from tiltmeter.errors import StoreError
+from tiltmeter.evaluations import declare
+from tiltmeter.records import RolloutBatch
+from tiltmeter.store import RunDirectory
+
+ENGINE_BYTES = 64_000_000  # below that, workers would take longer to start than the files to read
+MOST_TOLD = 20  # problems
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every worker of an import must know."""
+
+    source: Foreign
+    home: str
+    labels: Labels | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came of one piece."""
+
+    steps: int = 0
+    rows: int = 0
+    labelled: int = 0  # rows
+    worded: bool = False  # whether words stand for tokens
+    problem: str = ""
+    lost: int = 0  # steps or files
+
+
+def import_run(
+    source: Foreign,
+    home: Path,
+    *,
+    engine: Engine | None = None,
+    labels: Labels | None = None,
+    on_piece: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[RunDirectory, list[str]]:
+    """The run directory of a foreign run, and what there is to say about it. An import that was begun is finished."""
+    origin = {"reader": source.reader, "name": source.name, "files": [file for p in source.pieces for file in p.files]}
+    run = RunDirectory.create(home, {"name": source.name, "origin": _short(origin), "said": list(source.said)})
+    if run.identity().get("origin") != _short(origin):
+        raise StoreError(f"{home} holds the audit of other files: name another place with --keep")
+    attempt = next(iter(run.attempts()), None)
+    if attempt is None or not run.attempt(attempt):
+        attempt = run.open_attempt(launch="import", ranks=1, resume_step=None)
+    if run.ended(attempt):
+        return run, list(run.counters(attempt)[0].get("told", []))
+    sweep(run.path / "rollouts" / str(attempt))
+    order = Order(source, str(run.path.resolve()), labels)
+    found: list[Imported] = []
+    for result in _results(order, engine):
+        found.append(result)
+        on_piece(len(found), len(source.pieces))
+    found += _scalars_alone(run, order)
+    for evaluation in source.evaluations:
+        declare(run, evaluation)
+    told = _told(found, labels)
+    why, lost = [one.problem for one in found if one.problem], sum(one.lost for one in found)
+    written = sum(one.steps for one in found)
+    counters = {"seen": written + lost, "written": written, "thinned": 0, "dropped": lost, "bytes_lost": 0}
+    if not written and not source.evaluations:
+        raise StoreError(why[0] if why else f"{source.name}: nothing to measure was found in these files")
+    run.close_rank(attempt, 0, {**counters, "why": (why or [""])[0], "told": told})
+    return run, told
+
+
+def _results(order: Order, engine: Engine | None) -> Iterator[Imported]:
+    pieces = order.source.pieces
+    if engine is None or sum(piece.size for piece in pieces) < ENGINE_BYTES:
+        return (import_piece(order, which) for which in range(len(pieces)))
+    return engine.map(import_piece, order, range(len(pieces)))
+
+
+def import_piece(order: Order, which: int) -> Imported:
+    """Store every step of a piece that is not stored yet. What is wrong with it costs this piece and no other; where it
+    has a file for each step, that step and no other."""
+    piece = order.source.pieces[which]
+    found = _import(order, which, piece)
+    if not found.problem or len(piece.steps) != len(piece.files) or len(piece.files) == 1:
+        return found
+    alone = [Piece((file,), 0, (step,)) for file, step in zip(piece.files, piece.steps, strict=True)]
+    each = [_import(order, which, one) for one in alone]
+    told = [one.problem for one in each if one.problem] or [found.problem]
+    more = f" (and {len(told) - 1} more files)" if len(told) > 1 else ""
+    return Imported(
+        sum(one.steps for one in each),
+        sum(one.rows for one in each),
+        sum(one.labelled for one in each),
+        any(one.worded for one in each),
+        told[0] + more,
+        len(told),
+    )
+
+
+def _import(order: Order, which: int, piece: Piece) -> Imported:
+    run, reader = RunDirectory(order.home), BY_NAME[order.source.reader]
+    steps = rows = labelled = 0
+    worded_too, problem = False, ""
+    try:
+        for read in reader.read(order.source, piece):
+            batch = worded(read)
+            worded_too = worded_too or batch is not read
+            if batch.step < 0:
+                raise StoreError(f"{piece.files[0]}: step {batch.step}; steps count from 0")
+            if not _store(run, order, which, piece, batch):
+                problem = f"step {batch.step} is in two files; the first that was read is kept, {piece.files[0]} is not"
+                continue
+            steps, rows = steps + 1, rows + len(batch)
+            labelled += 0 if order.labels is None else order.labels.count(batch)
+    except StoreError as error:
+        problem = str(error)
+    except (ValueError, TypeError, KeyError, ArithmeticError, OSError) as error:
+        problem = f"{piece.files[0]} cannot be read: {type(error).__name__}: {str(error)[:200]}"
+    return Imported(steps, rows, labelled, worded_too, log_line(problem, 400), int(bool(problem)))
+
+
+def _store(run: RunDirectory, order: Order, which: int, piece: Piece, batch: RolloutBatch) -> bool:
+    """Whether the step is stored now, by this piece; of two that hold it, the first stands."""
+    if not run.step_path(batch.attempt, batch.step, 0).exists():
+        if order.labels is not None:
+            batch = order.labels.joined(batch)
+        batch = replace(batch, scalars={**batch.scalars, **order.source.scalars.get(batch.step, {})})
+        # A time that is the files' own: the same files make the same run directory, whoever reads them.
+        stamp = max((Path(file).stat().st_mtime for file in order.source.pieces[which].files), default=0.0)
+        run.write(batch, 0, {"groups": "rank", "time": stamp, "piece": which})
+    (stored,) = run.find(batch.attempt, batch.step)
+    return bool(run.read(stored, ("group",))[1].get("piece") == which)
+
+
+def _scalars_alone(run: RunDirectory, order: Order) -> Iterator[Imported]:
+    """Steps of which only the trainer's numbers are known: no rollouts, so no rows."""
+    for step, scalars in sorted(order.source.scalars.items()):
+        if step >= 0 and not run.step_path(0, step, 0).exists():
+            run.write(from_columns(step, [], scalars=scalars), 0, {"groups": "rank", "time": 0.0})
+            yield Imported(1)
+        elif step >= 0 and not order.source.pieces:
+            yield Imported(1)  # stored before a kill
+
+
+def _told(found: Sequence[Imported], labels: Labels | None) -> list[str]:
+    lost = [one.problem for one in found if one.problem]
+    rows, labelled = sum(one.rows for one in found), sum(one.labelled for one in found)
+    told = [f"{sum(one.steps for one in found):,} steps, {rows:,} rollouts"]
+    told += [SAID] if any(one.worded for one in found) else []
+    if labels is not None:
+        share = labelled / rows if rows else 0.0
+        told.append(
+            f"{labels.name} labels {labelled:,} of {rows:,} rollouts ({share:.1%})"
+            + ("" if share > 0.99 else "; what is said of gold holds if they were chosen without looking at the reward")
+        )
+    return told + lost[:MOST_TOLD] + ([f"and {len(lost) - MOST_TOLD:,} more"] if len(lost) > MOST_TOLD else [])
+
+
+def _short(origin: dict[str, Any]) -> dict[str, Any]:
+    """Small enough for `run.json`, and different for different files."""
+    files = origin["files"]
+    ends = files if len(files) <= 2 else [files[0], files[-1]]
+    short: dict[str, Any] = json.loads(json.dumps({**origin, "files": ends, "count": len(files)}))
+    return short

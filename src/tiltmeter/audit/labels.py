@@ -1,0 +1,113 @@
+"""A file of gold labels that somebody made afterwards, joined to rollouts by what they say."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tiltmeter.errors import StoreError
+from tiltmeter.records import FLAGS, RolloutBatch
+
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
+NEEDED = "`completion` (and `prompt`, where an answer may occur twice), or `step` and `row`"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Gold by rollout: by the text of prompt and completion, by the completion alone, or by step and row.
+
+    A label of 0 to 1 says what a completion is worth to somebody who did not train on it. Rows without one are not
+    asked; they are never worth 0.
+
+    >>> Labels("x", {Labels.key("p", "c"): 1.0}).of("p", "c", 0, 0), Labels("x", {}).of("p", "c", 0, 0)
+    (1.0, None)
+    """
+
+    name: str
+    worth: Mapping[bytes, float]
+
+    @staticmethod
+    def key(*parts: object) -> bytes:
+        text = json.dumps(parts, ensure_ascii=False)
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+    def of(self, prompt: str | None, completion: str | None, step: int, row: int) -> float | None:
+        for key in (self.key(prompt, completion), self.key(completion), self.key(int(step), int(row))):
+            if key in self.worth:
+                return self.worth[key]
+        return None
+
+    def joined(self, batch: RolloutBatch) -> RolloutBatch:
+        """The batch with these labels as its gold. Rows count from 0 in the order in which they were written."""
+        values = np.array([math.nan if worth is None else worth for worth in self._worths(batch)], np.float64)
+        flags = np.where(np.isfinite(values), 0, FLAGS.index("missing")).astype(np.uint8)
+        chance = np.where(np.isfinite(values), 1.0, np.nan)
+        return replace(batch, gold=values, gold_chance=chance, flags={**batch.flags, "gold": flags})
+
+    def count(self, batch: RolloutBatch) -> int:
+        return sum(worth is not None for worth in self._worths(batch))
+
+    def _worths(self, batch: RolloutBatch) -> Iterator[float | None]:
+        none = (None,) * len(batch)
+        for row, pair in enumerate(zip(batch.prompt or none, batch.completion or none, strict=True)):
+            yield self.of(*pair, batch.step, row)
+
+
+def read_labels(path: Path) -> Labels:
+    """The labels in a CSV, JSONL or Parquet file. Raises `StoreError`, with the fix, for one that cannot be joined."""
+    if not path.name.endswith(SUFFIXES):
+        raise StoreError(f"{path}: a labels file is one of {', '.join(SUFFIXES)}")
+    worth: dict[bytes, float] = {}
+    try:
+        for number, row in enumerate(_rows(path), start=1):
+            value = row.get("gold")
+            if value is None or value == "":
+                continue
+            gold = float(value)
+            if not 0.0 <= gold <= 1.0:
+                raise StoreError(f"{path}, row {number}: gold is {gold}; labels go from 0 to 1: rescale them")
+            worth[_key(row, path, number)] = gold
+    except (OSError, ValueError, EOFError) as error:
+        raise StoreError(f"{path} cannot be read as labels: {type(error).__name__}: {str(error)[:200]}") from error
+    if not worth:
+        raise StoreError(f"{path} has no labels: it needs a column `gold` from 0 to 1, and {NEEDED}")
+    return Labels(path.name, worth)
+
+
+def _key(row: Mapping[str, Any], path: Path, number: int) -> bytes:
+    if row.get("completion") is not None:
+        return Labels.key(row["prompt"], row["completion"]) if row.get("prompt") else Labels.key(row["completion"])
+    if row.get("step") not in (None, "") and row.get("row") not in (None, ""):
+        return Labels.key(int(row["step"]), int(row["row"]))
+    raise StoreError(f"{path}, row {number}: nothing says which rollout it labels: give {NEEDED}")
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    if path.name.endswith(".parquet"):
+        for batch in pq.ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+        return
+    with _opened(path) as lines:
+        if ".csv" in path.name:
+            yield from csv.DictReader(lines)
+            return
+        for line in lines:
+            if line.strip():
+                row = json.loads(line)
+                yield row if isinstance(row, dict) else {}
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.name.endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open("r", encoding="utf-8", newline="")

@@ -1,0 +1,42 @@
+"""Words in place of tokens, for files that hold text and nothing else: most trainers' dumps.
+
+Length and diversity are then counted in words. That is another unit and the same question: whether answers grow, and
+whether they grow alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from zlib import crc32
+
+import numpy as np
+
+from tiltmeter.records import Ragged, RolloutBatch
+
+SAID = "no token ids in these files: length and diversity count words and signs of the text instead"
+_WORD = re.compile(r"\w+|[^\w\s]")
+_FAR = (1 << 31) - 1
+
+
+def worded(batch: RolloutBatch) -> RolloutBatch:
+    """The batch with words for tokens, where it has text and neither tokens nor lengths.
+
+    >>> from tiltmeter.batches import from_columns
+    >>> batch = worded(from_columns(0, [0, 0], completion=["Yes, yes.", None]))
+    >>> batch.length.tolist(), len(set(batch.tokens[0].tolist()))
+    ([4, 0], 4)
+    """
+    if batch.completion is None or batch.tokens is not None or batch.length is not None:
+        return batch
+    rows = [_ids(text) for text in batch.completion]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    flat = np.fromiter((word for row in rows for word in row), np.int32, int(offsets[-1]))
+    return replace(batch, tokens=Ragged(flat, offsets), length=np.diff(offsets))
+
+
+def _ids(text: str | None) -> Sequence[int]:
+    """A number for each word, the same in every process: Python's own hash is not."""
+    return [crc32(word.encode("utf-8", "surrogatepass")) & _FAR for word in _WORD.findall(text or "")]

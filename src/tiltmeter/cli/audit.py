@@ -1,0 +1,224 @@
+"""`tiltmeter audit`: what happened in a run that is over, from whatever files there are."""
+
+from __future__ import annotations
+
+import json as json_module
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.adapters.readers import BY_NAME
+from tiltmeter.adapters.readers.foreign import Asked
+from tiltmeter.audit import Audited
+from tiltmeter.audit import Progress as Told
+from tiltmeter.audit import audit as audit_runs
+from tiltmeter.audit.labels import SUFFIXES, read_labels
+from tiltmeter.cli.report import Most, Redact
+from tiltmeter.cli.screen import COLOURS, as_json, emit
+from tiltmeter.cli.show import Json, Plain
+from tiltmeter.cli.watch import Plugins
+from tiltmeter.config import GOLD_SHARE, Config
+from tiltmeter.encode import log_line, terminal
+from tiltmeter.engine import open_engine
+from tiltmeter.page.book import Book
+from tiltmeter.report.answers import ROLLOUTS
+from tiltmeter.report.html import document
+from tiltmeter.report.markdown import markdown
+from tiltmeter.verdict import ICONS, look
+
+READERS = ", ".join(BY_NAME)
+
+Where = Annotated[Path, typer.Argument(help="A folder or file of rollouts or metrics, or run directories.")]
+Format = Annotated[str, typer.Option("--format", help=f"Whose files: {READERS}.", metavar="NAME")]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", help="Our column and theirs, as reward=score; run=COLUMN splits a file.", metavar="OURS=THEIRS"
+    ),
+]
+GroupSize = Annotated[int | None, typer.Option("--group-size", help="Consecutive rows of one prompt.", min=1)]
+Weight = Annotated[
+    list[str] | None, typer.Option("--weight", help="Weight of a reward function in the total.", metavar="NAME=W")
+]
+Evals = Annotated[
+    list[str] | None,
+    typer.Option("--eval", help="A column of held-out scores, and how many items or which column says so.",
+                 metavar="COLUMN=N"),
+]  # fmt: skip
+Gold = Annotated[
+    str | None,
+    typer.Option("--gold", help="Who says what a completion is worth: file.py:function, judge.toml, or a labels file."),
+]
+Share = Annotated[float, typer.Option("--gold-share", help="Share of rollouts that gold is asked about.")]
+EngineName = Annotated[str | None, typer.Option("--engine", help="processes, or ray for a cluster that is there.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as there are cores.", min=1)]
+Keep = Annotated[Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="DIR")]
+Html = Annotated[bool, typer.Option("--html", help="One HTML file a run that needs no network.")]
+Md = Annotated[bool, typer.Option("--md", help="Markdown on standard output, to paste into an issue.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Where to write; a folder for several runs.", metavar="FILE")]
+
+
+def audit(
+    path: Where,
+    format: Format = "",
+    map: Map = None,
+    group_size: GroupSize = None,
+    weight: Weight = None,
+    eval: Evals = None,
+    gold: Gold = None,
+    gold_share: Share = GOLD_SHARE,
+    engine: EngineName = None,
+    jobs: Jobs = None,
+    keep: Keep = None,
+    md: Md = False,
+    html: Html = False,
+    json: Json = False,
+    plain: Plain = False,
+    out: Out = None,
+    redact_text: Redact = False,
+    rollouts: Most = ROLLOUTS,
+    plugin: Plugins = None,
+) -> None:
+    """Audit a run that is over, in anybody's files: what happened, since when, why, and what to do.
+
+    Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md
+
+    Reads TRL, veRL, prime-rl and other trainers' dumps, TensorBoard, W&B and tables, and changes none of them. Says
+    first what it recognised and what is missing. Exit code: 0 healthy, 1 an alarm, 2 could not judge; of several runs,
+    1 before 2 before 0.
+    """
+    if md + html + json + plain > 1:
+        raise typer.BadParameter("choose one of --md, --html, --json and --plain")
+    asked = Asked(
+        format,
+        dict(_pair(one, "--map") for one in map or ()),
+        group_size,
+        {name: _number(value, "--weight") for name, value in (_pair(one, "--weight") for one in weight or ())},
+        {name: int(n) if n.isdecimal() else n for name, n in (_pair(one, "--eval") for one in eval or ())},
+    )
+    labels = read_labels(Path(gold)) if gold is not None and gold.endswith(SUFFIXES) else None
+    config = Config.standard(plugin or (), gold=None if labels is not None else gold, gold_share=gold_share)
+    work = open_engine(engine or "processes", jobs)
+    note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    place = tempfile.TemporaryDirectory(prefix="tiltmeter-audit-") if keep is None else nullcontext(str(keep))
+    with place as home:
+        with _progress() as progress:
+            found = list(
+                audit_runs(
+                    path, Path(home), asked, config,
+                    engine=work, forced=engine is not None, labels=labels, progress=progress,
+                )
+            )  # fmt: skip
+        if len(found) > 1:
+            note.out(f"{len(found)} runs; how each was read: --json")
+        for line in found[0].said if len(found) == 1 else ():
+            note.out(f"- {log_line(line, 400)}")
+        codes = _tell(found, md=md, html=html, json=json, plain=plain, out=out, redact=redact_text, rollouts=rollouts)
+        if gold is None and not asked.evals and 2 in codes:
+            note.out("To judge the reward: --gold checks.py:score, a judge's file, or a file of labels")
+        if keep is not None:
+            note.out(f"Look closer: tiltmeter view {keep}")
+    raise typer.Exit(1 if 1 in codes else 2 if 2 in codes else 0)
+
+
+def _tell(
+    found: list[Audited],
+    *,
+    md: bool,
+    html: bool,
+    json: bool,
+    plain: bool,
+    out: Path | None,
+    redact: bool,
+    rollouts: int,
+) -> list[int]:
+    """Print or write what was found, in the form asked for; the exit code of each run."""
+    codes, objects = [], []
+    if len(found) > 1 and not (md or html or json or plain):
+        Console(highlight=False, markup=False).print(_table(found))
+    for one in found:
+        verdict, story, events = look(one.run)
+        codes.append(verdict.exit_code)
+        if json:
+            objects.append({**json_module.loads(as_json(one.run, verdict, story, events)), "said": list(one.said)})
+        elif md:
+            _write(markdown(Book(one.run), redact=redact) + _said(one), out, len(found) > 1, f"{one.run.path.name}.md")
+        elif html:
+            target = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', one.run.path.name)}-audit.html")
+            text = document(Book(one.run), rollouts=rollouts, redact=redact)
+            _write(text, target, len(found) > 1 and out is not None, f"{one.run.path.name}.html")
+        elif plain or len(found) == 1:
+            emit(one.run, verdict, story, events, json_=False, plain_=plain)
+    if json:
+        told: Any = objects[0] if len(objects) == 1 else {"runs": objects}
+        _write(json_module.dumps(told, allow_nan=False) + "\n", out, False, "")
+    return codes
+
+
+def _table(found: Iterable[Audited]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "verdict", "steps", "since", "why"):
+        table.add_column(title, overflow="fold")
+    for one in found:
+        verdict, story, _ = look(one.run)
+        since = str(verdict.alarms[0].onset) if verdict.alarms else ""
+        state = Text(f"{ICONS[verdict.state]} {verdict.state}", COLOURS[verdict.state])
+        name = str(one.run.identity().get("name", one.run.path.name))
+        table.add_row(
+            terminal(name, 60), state, str(len(story.done) and story.last_step), since, log_line(verdict.sentence, 100)
+        )
+    return table
+
+
+def _said(one: Audited) -> str:
+    return "\n**How the files were read**\n\n" + "".join(
+        f"- `{log_line(line, 300).replace('`', chr(39))}`\n" for line in one.said
+    )
+
+
+def _write(text: str, out: Path | None, several: bool, name: str) -> None:
+    if out is None:
+        sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
+        return
+    try:
+        if several:
+            out.mkdir(parents=True, exist_ok=True)
+        target = out / name if several else out
+        target.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{error.strerror}: {out}", param_hint="--out") from error
+    sys.stderr.write(f"{target} ({len(text.encode()) / 1000:.0f} kB)\n")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    left, equals, right = text.partition("=")
+    if not (left and equals and right):
+        raise typer.BadParameter(f"{text!r}: write it as left=right", param_hint=option)
+    return left, right
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a number", param_hint=option) from error
+
+
+@contextmanager
+def _progress() -> Iterator[Told]:
+    """A bar on standard error, where somebody looks at it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("read")
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)

@@ -1,0 +1,146 @@
+"""Work as tasks, and the live monitor as an actor, on a Ray cluster that is there. We never start one for anybody."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.config import GOLD_SHARE, Config
+from tiltmeter.engine import AHEAD, TRIES, Item, Result, Shared, blame
+from tiltmeter.engine.worker import Recipe
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.monitor import follow
+from tiltmeter.store import RunDirectory
+
+NAMESPACE = "tiltmeter"
+log = logging.getLogger("tiltmeter")
+
+
+def join_cluster() -> Any:
+    """Ray, connected: to what this process uses already, else to the cluster that RAY_ADDRESS or the machine names."""
+    try:
+        import ray
+    except ImportError as error:
+        raise AttachError(f"--engine ray needs Ray ({error}): pip install 'tiltmeter[ray]'") from error
+    if not ray.is_initialized():
+        address = os.environ.get("RAY_ADDRESS", "auto")
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise AttachError(
+                f"no Ray cluster at {address!r} ({str(error)[:100]}): run `ray start --head`, or set RAY_ADDRESS "
+                "(RAY_ADDRESS=local starts one for this command); on one machine --engine processes needs none"
+            ) from error
+    return ray
+
+
+class OnRay:
+    """Ray tasks, two for each core in flight, so that neither the driver's memory nor the object store grows.
+
+    A task whose worker or node dies is run again by Ray. Tasks are spread over nodes, because they read files and the
+    disks are what runs out first; what they share is put into the object store once and fetched once by each node.
+    """
+
+    name = "ray"
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._ray = join_cluster()
+        self.workers = workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def map(self, work: Callable[[Shared, Item], Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
+        ray = self._ray
+        task = ray.remote(num_cpus=1, max_retries=TRIES, scheduling_strategy="SPREAD")(_work)
+        kept, source = ray.put(shared), iter(items)
+        sent: deque[tuple[Item, Any]] = deque()
+        try:
+            while True:
+                fresh = islice(source, AHEAD * self.workers - len(sent))
+                sent.extend((item, task.remote(work, kept, item)) for item in fresh)
+                if not sent:
+                    return
+                try:
+                    result = ray.get(sent[0][1])
+                except ray.exceptions.WorkerCrashedError as error:
+                    raise StoreError(blame(sent[0][0])) from error
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, Exception) else error from None
+                sent.popleft()
+                yield result
+        finally:
+            for _, reference in sent:
+                ray.cancel(reference)
+
+
+def _work(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
+    return function(_once(shared), item)
+
+
+_last: list[Any] = [None, None]  # in a worker: a recipe and its key
+
+
+def _once(shared: Any) -> Any:
+    """The same object from one task to the next, so that what an instrument computed of the baseline is kept."""
+    if not isinstance(shared, Recipe):
+        return shared
+    if _last[0] != shared.key:
+        _last[:] = [shared.key, shared]
+    return _last[1]
+
+
+class Monitor:
+    """The live monitor of one run as an actor. Its state is the journal, so being started again is reading that."""
+
+    def __init__(self, directory: str, options: dict[str, Any]) -> None:
+        self._run = RunDirectory(directory)
+        self._config = Config.standard(options.pop("plugins", ()), **options)
+        self._stop = threading.Event()
+        self._error = ""
+        self._thread = threading.Thread(target=self._follow, name="tiltmeter-monitor", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            follow(self._run, self._config, give_up=self._stop.is_set)
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"
+            log.exception("the monitor of %s ended", self._run.path)
+
+    def state(self) -> dict[str, Any]:
+        """Whether it still measures, in which process, and what ended it."""
+        return {"measuring": self._thread.is_alive(), "pid": os.getpid(), "error": self._error}
+
+    def finish(self) -> None:
+        """Measure what is stored, then end, though the run may not be over."""
+        self._stop.set()
+        self._thread.join()
+
+
+def watch_on_ray(
+    directory: str | os.PathLike[str],
+    *,
+    plugins: Sequence[str] = (),
+    gold: str | None = None,
+    gold_share: float = GOLD_SHARE,
+    gold_steps: int | None = None,
+) -> Any:
+    """The monitor of a run as a named, detached actor that Ray starts again whenever it or its node dies.
+
+    For trainers that live on Ray: open the run with `monitor=False` and call this from the driver. The run directory
+    must be on storage that the cluster shares. Called again, it gives the actor that is there. The actor outlives the
+    driver; it ends with `ray.kill`, or when the cluster does.
+    """
+    path = Path(directory).resolve()
+    RunDirectory(path).identity()
+    ray = join_cluster()
+    options = {"plugins": tuple(plugins), "gold": gold, "gold_share": gold_share, "gold_steps": gold_steps}
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Monitor)
+    return actor.options(
+        name=f"monitor-of-{RunDirectory(path).identity()['id']}", namespace=NAMESPACE, lifetime="detached",
+        get_if_exists=True,
+    ).remote(str(path), options)  # fmt: skip

@@ -1,0 +1,1 @@
+"""A run told elsewhere: readings, alarms and the verdict in the trackers and chat rooms that people already watch."""
