@@ -12,7 +12,7 @@ probe measures it, in spreads and in units of being right, whichever is smaller,
 `right_before` and `right_after` are the smallest shares of those in the right order.
 
 Thresholds were fixed first. The world was settled on seeds from 100 on, with two lapses: its last changes came after a
-look at clean models of seeds 0, 5 and 8 that were not cleared. The planted ones of 5 and above were not looked at.
+look at clean models of seeds 0, 5 and 8 that were not cleared. Nobody had looked at seeds 10 to 14 when they were run.
 """
 
 from __future__ import annotations
