@@ -49,7 +49,7 @@ from tiltmeter.store import RunDirectory, StepFile
 
 STEPS, TOKENS, GROUP = 1_000, 20, 8
 SIZES = (100_000, 1_000_000, 10_000_000)
-PAIRS = 5  # at the middle size, of each engine
+PAIRS = 7  # at the middle size, of each engine
 POOL = 40_000  # different completions: making ten million texts would take longer than auditing them
 SEED = 8
 WORKERS = 2

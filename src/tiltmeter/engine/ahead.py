@@ -13,7 +13,7 @@ from tiltmeter.arrivals import Step
 from tiltmeter.baseline import Baseline
 from tiltmeter.config import Config
 from tiltmeter.engine import Engine
-from tiltmeter.engine.worker import Recipe, measure_steps
+from tiltmeter.engine.worker import Recipe, measure_steps, unpacked
 from tiltmeter.measuring import Here, Measured, Rollouts
 from tiltmeter.ranks import spans
 from tiltmeter.steps import stored
@@ -70,7 +70,7 @@ class Ahead:
         names = tuple(part.name for part in self.config.instruments)
         recipe = Recipe(str(self.run.path.resolve()), self.config.plugins, names, baseline, self.strict, token_hex(8))
         for part in self.engine.map(measure_steps, recipe, pieces(plan)):
-            yield from part
+            yield from map(unpacked, part)
 
 
 def pieces(plan: Sequence[Files]) -> Iterator[tuple[Files, ...]]:
