@@ -4,7 +4,7 @@
 
 Rollouts have 20 tokens, text, two log-probabilities, a reward and gold, in groups of 8; the number of steps is fixed,
 so steps grow with the run. Every program runs in a process tree of its own, from start to exit, imports included; CPU
-is that of the whole tree, reaped by this process. *Bare* programs read the same files with the same reader and ask
+is that of the whole tree. *Bare* programs read the same files with the same reader and ask
 the same instruments, and do nothing else: no detectors, no journal, no verdict, no retries. Both sides have as many
 workers as cores (the bare loop has none). Pairs are interleaved (ABBA) at 10^6; each engine sees 10^7 once.
 
@@ -24,7 +24,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import argparse
 import ctypes
 import json
-import resource
 import shutil
 import statistics
 import subprocess
@@ -224,38 +223,49 @@ def _polars(run: RunDirectory, files: Sequence[str]) -> list[tuple[float, ...]]:
 
 
 class Peaks(threading.Thread):
-    """The highest resident memory of each worker below a process, by what the kernel keeps."""
+    """The highest resident memory of each worker, and the CPU time of every process, by what the kernel keeps.
 
-    def __init__(self, root: int) -> None:
+    Looked at ten times a second: Ray's own daemon does not wait for its workers, so nobody is told their times at the
+    end. What a process does after the last look is not counted, on either side of a comparison.
+    """
+
+    def __init__(self, driver: int) -> None:
         super().__init__(daemon=True)
-        self.root, self.over, self.worker, self.driver = root, threading.Event(), 0, 0
+        self.main, self.over, self.worker, self.driver = driver, threading.Event(), 0, 0
+        self.ticks: dict[int, int] = {}
 
     def run(self) -> None:
-        while not self.over.wait(0.2):
-            for pid, command, peak in _tree(self.root):
-                if pid == self.root:
+        while not self.over.wait(0.1):
+            for pid, command, peak, ticks in _tree(os.getpid()):
+                self.ticks[pid] = max(ticks, self.ticks.get(pid, 0))
+                if pid == self.main:
                     self.driver = max(self.driver, peak)
                 elif "multiprocessing" in command or "ray::" in command:
                     self.worker = max(self.worker, peak)
 
+    @property
+    def cpu(self) -> float:
+        return sum(self.ticks.values()) / os.sysconf("SC_CLK_TCK")
 
-def _tree(root: int) -> list[tuple[int, str, int]]:
-    """Process, command and peak memory (kB) of everything below and including a process."""
+
+def _tree(root: int) -> list[tuple[int, str, int, int]]:
+    """Process, command, peak memory (kB) and CPU (ticks) of everything below a process, orphans that came to it too."""
     parents, found = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 status = (entry / "status").read_text()
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
                 continue  # ended while we looked
             facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
             parents[int(entry.name)] = int(facts["PPid"])
-            found[int(entry.name)] = (command, int(facts.get("VmHWM", "0").split()[0]))
+            found[int(entry.name)] = (command, int(facts.get("VmHWM", "0").split()[0]), int(stat[11]) + int(stat[12]))
     below = {root}
     while grown := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= grown
-    return [(pid, *found[pid]) for pid in below if pid in found]
+    return [(pid, *found[pid]) for pid in below - {root} if pid in found]
 
 
 def _inside(arguments: Sequence[str]) -> tuple[float, Any]:
@@ -267,7 +277,7 @@ def _inside(arguments: Sequence[str]) -> tuple[float, Any]:
 
 def timed(command: Sequence[str], **environment: str) -> Figures:
     """CPU of a whole process tree, wall time, and peak memory of its workers, in a fresh session of its own."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=errors, env={**os.environ, **environment}, start_new_session=True
@@ -275,18 +285,17 @@ def timed(command: Sequence[str], **environment: str) -> Figures:
         peaks = Peaks(child.pid)
         peaks.start()
         code = child.wait()
-        peaks.over.set()
         wall = time.monotonic() - start
         _reap()
+        peaks.over.set()
+        peaks.join()
         if code not in (0, 1, 2):
             errors.seek(0)
             raise SystemExit(f"{command} ended with {code}: {errors.read()[-2000:].decode()}")
         errors.seek(0)
         if b"Traceback" in (said := errors.read()):
             raise SystemExit(f"{command} failed: {said[-2000:].decode()}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu_s": cpu, "wall_s": wall, "worker_mb": peaks.worker / 1024, "driver_mb": peaks.driver / 1024}
+    return {"cpu_s": peaks.cpu, "wall_s": wall, "worker_mb": peaks.worker / 1024, "driver_mb": peaks.driver / 1024}
 
 
 def _reap() -> None:

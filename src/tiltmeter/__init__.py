@@ -19,6 +19,7 @@ from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterEr
 from tiltmeter.records import Ragged, RolloutBatch
 
 if TYPE_CHECKING:
+    from tiltmeter.adapters.capture import capture
     from tiltmeter.adapters.loop import Run, open_run
     from tiltmeter.adapters.trl import Callback, attach
 
@@ -34,6 +35,7 @@ __all__ = [
     "TiltmeterError",
     "__version__",
     "attach",
+    "capture",
     "open_run",
 ]
 
@@ -44,6 +46,10 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters import loop
 
         return getattr(loop, name)
+    if name == "capture":
+        from tiltmeter.adapters.capture import capture
+
+        return capture
     if name in ("attach", "Callback"):
         try:
             from tiltmeter.adapters import trl

@@ -13,6 +13,7 @@ from tiltmeter.config import Config
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
+from tiltmeter.placing import Placing
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
@@ -49,6 +50,7 @@ def follow(
     # Beside a trainer, wait for whoever measures now: they may leave before the run ends.
     with only_monitor(run, wait=lambda: parent is not None and not orphan()):
         watch: Watch | None = None
+        placing = Placing(run)
         warm = False
         try:
             while True:
@@ -58,7 +60,9 @@ def follow(
                 try:
                     watch = watch or Watch(run, config, reward=reward)
                     started = time.monotonic()
-                    measured = watch.poll()
+                    unplaced = placing.place(over=ended or orphaned)
+                    # The end of an attempt is not written down before its last rows have their step.
+                    measured = 0 if ended and unplaced else watch.poll()
                 except OSError as error:
                     log.warning("the journal cannot be written (%s); trying again", error)
                     if watch is not None:
@@ -71,7 +75,7 @@ def follow(
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
-                    if (ended or orphaned or give_up()) and not (watch.waiting and patient):
+                    if (((ended or orphaned) and not unplaced) or give_up()) and not (watch.waiting and patient):
                         return
                     if not warm:
                         # Nothing to do yet: the moment to have kernels compiled, so that the first step is not late.

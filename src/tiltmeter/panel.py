@@ -28,7 +28,7 @@ from tiltmeter.stats.groups import clustered_mean
 from tiltmeter.story import alarm_id, watched
 
 STRIKES = 3
-CHUNK = 4_096  # rows that a local instrument is asked about at once
+CHUNK = 2_048  # rows that a local instrument is asked about at once
 BETS_PER_STEP = 64  # audited values kept with a reading; more are averaged in even runs, and a mean of bets is a bet
 
 log = logging.getLogger("tiltmeter")

@@ -36,6 +36,7 @@ def pack(run: RunDirectory, *, progress: Progress = lambda text: None) -> int:
     Order of work: dot name, write, fsync, check every key's content against its original, link without replacing,
     fsync of the directory, and only then the originals go. Killed anywhere, a key may exist twice, never zero times.
     """
+    refuse_borrowed(run)
     merged = 0
     for attempt in run.attempts():
         sweep(run.path / "rollouts" / str(attempt) / "packed")  # a pack that was killed may have left a gigabyte
@@ -209,6 +210,13 @@ def _verify_packed(path: Path) -> list[str]:
     return []
 
 
+def refuse_borrowed(run: RunDirectory) -> None:
+    """Raise for an audit, whose rollouts are links into the run it was made of: nothing there is its own to delete."""
+    if (run.path / "rollouts").is_symlink():
+        home = (run.path / "rollouts").resolve().parent
+        raise StoreError(f"{run.path} is an audit of {home}: its rollouts belong to that run; name it instead")
+
+
 def purge(run: RunDirectory, *, before: int | None = None, days: float | None = None) -> int:
     """Delete rollouts and pinned answers of steps below `before`, or written more than `days` ago, or all of them.
 
@@ -216,6 +224,7 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     attempt's folder says so. A packed file goes when all of it qualifies; the reference and audits, which belong to no
     step, go unless `before` is given. Returns the number of files deleted.
     """
+    refuse_borrowed(run)
     horizon = float("inf") if days is None else time.time() - days * 86_400
     deleted = 0
     reference = run.path / "reference.parquet"
@@ -235,6 +244,10 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
         last = -1
+        for entry in entries(folder / "unplaced") if before is None else ():
+            if entry.name.endswith(".parquet") and entry.stat(follow_symlinks=False).st_mtime < horizon:
+                Path(entry.path).unlink()
+                deleted += 1
         for entry in [*entries(folder), *entries(folder / "packed")]:
             # By name, not by content: what is damaged must be deletable too. Packed is FIRST-LAST, loose STEP-RANK.
             named = re.match(r"(\d+)-(\d+)\b.*\.parquet", entry.name)

@@ -24,6 +24,7 @@ from tiltmeter.engine.processes import Processes
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.replay import replay
 from tiltmeter.store import RunDirectory
+from tiltmeter.upkeep import pack, purge
 
 HERE = Path(__file__).parent
 
@@ -149,6 +150,15 @@ def test_the_monitor_as_an_actor_survives_being_killed(cluster: Any, unwatched: 
     kinds = ("reading", "alarm")
     assert [row[4] for row in found if row[0] in kinds] == [row[4] for row in whole if row[0] in kinds]
     assert not twice(folder / "events")
+
+
+def test_what_an_audit_borrows_is_not_its_own_to_delete(unwatched: Path, tmp_path: Path) -> None:
+    audited(unwatched, tmp_path, None)
+    before = sorted(file.name for file in (unwatched / "rollouts" / "0").iterdir())
+    for verb in (purge, pack):
+        with pytest.raises(StoreError, match="belong to that run"):
+            verb(RunDirectory(tmp_path / "run"))
+    assert sorted(file.name for file in (unwatched / "rollouts" / "0").iterdir()) == before
 
 
 def test_no_cluster_is_said_with_the_fix(tmp_path: Path) -> None:

@@ -183,3 +183,13 @@ def test_a_place_that_holds_another_audit_is_not_written_to(hacked: Path, tmp_pa
     pq.write_table(pa.table(rollouts(1)), other / "completions" / "completions_00001.parquet")
     found = run(other, "--keep", tmp_path)
     assert "name another place with --keep" in str(found.exception)
+
+
+def test_another_gold_source_in_the_same_place_is_asked_anew(hacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "kind.py").write_text("def score(completion):\n    return 1.0\n")
+    share = ("--gold-share", "0.3", "--keep", tmp_path / "kept", "--json")
+    kind = run(hacked, "--gold", f"{tmp_path / 'kind.py'}:score", *share)
+    strict = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
+    again = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
+    assert (kind.exit_code, strict.exit_code, again.exit_code) == (2, 1, 1)
+    assert json.loads(strict.stdout)["alarms"] == json.loads(again.stdout)["alarms"]

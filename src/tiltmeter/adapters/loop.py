@@ -82,10 +82,7 @@ def open_run(
     """
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Run(None)
-    path = Path(directory)
-    if home := os.environ.get("TILTMETER_DIR"):
-        # Inside a trainer's output directory every run has the same name: there it is called as that directory is.
-        path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
+    path = place_of(directory)
     if logprobs not in PRECISIONS:
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
@@ -98,7 +95,7 @@ def open_run(
     ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
-    launch = launch or _launch_id(ranks)
+    launch = launch or launch_id(ranks)
     run = RunDirectory.create(path)
     try:
         if rank == 0:
@@ -355,6 +352,15 @@ class Monitor:
         self._released = True
 
 
+def place_of(directory: str | os.PathLike[str]) -> Path:
+    """Where a run is kept: as its user says, unless `TILTMETER_DIR` moves all of them."""
+    path = Path(directory)
+    if home := os.environ.get("TILTMETER_DIR"):
+        # Inside a trainer's output directory every run has the same name: there it is called as that directory is.
+        path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
+    return path
+
+
 def _try_parts(
     plugins: Sequence[str],
     gold: str | None,
@@ -397,7 +403,7 @@ def _from_environment(name: str, default: int) -> int:
     return int(value)
 
 
-def _launch_id(ranks: int) -> str:
+def launch_id(ranks: int) -> str:
     """One name for all processes of this start, so that ranks find rank 0's attempt without talking to each other."""
     for name, restart in (
         ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),

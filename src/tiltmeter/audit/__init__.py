@@ -84,11 +84,13 @@ def measure(
     past = () if before is None else Tail(before.path / "events").poll()
     recorded = [item for item in past if item.kind in MADE_BY_THE_LOOP]
     with only_monitor(run):
-        if recorded:
-            # What was used and in which order is told from the beginning: half of an earlier audit cannot be gone on
-            # with, and making it again gives the same.
-            shutil.rmtree(run.path / "events")
-            config = config.recorded(gold_of(recorded))
+        config = config.recorded(gold_of(recorded))
+        if recorded or _settings(run) not in (None, config.digest):
+            # What was used and in which order is told from the beginning, and what was concluded with other settings is
+            # not gone on with. Making it again from the same files gives the same.
+            for part in ("events", "gold"):
+                if not (run.path / part).is_symlink():
+                    shutil.rmtree(run.path / part, ignore_errors=True)
         ahead = Ahead(run, config, engine) if engine is not None else None
         total = sum(len({file.step for file in run.files(attempt)}) for attempt in run.attempts())
         bench = _Counted(ahead or Here(run, config), total, progress)
@@ -104,6 +106,12 @@ def measure(
             watch.close()
             if ahead is not None:
                 ahead.close()
+
+
+def _settings(run: RunDirectory) -> str | None:
+    """The digest of the settings that a journal was begun with; None if there is none."""
+    begun = (item.data.get("config") for item in Tail(run.path / "events").poll() if item.kind == "attempt")
+    return next(begun, None)
 
 
 class _Counted:

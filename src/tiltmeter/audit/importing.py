@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,13 @@ def import_run(
     on_piece: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[RunDirectory, list[str]]:
     """The run directory of a foreign run, and what there is to say about it. An import that was begun is finished."""
-    origin = {"reader": source.reader, "name": source.name, "files": [file for p in source.pieces for file in p.files]}
-    run = RunDirectory.create(home, {"name": source.name, "origin": _short(origin), "said": list(source.said)})
-    if run.identity().get("origin") != _short(origin):
-        raise StoreError(f"{home} holds the audit of other files: name another place with --keep")
+    origin = _origin(source, labels)
+    run = RunDirectory.create(home, {"name": source.name, "origin": origin, "said": list(source.said)})
+    if run.identity().get("origin") != origin:
+        raise StoreError(
+            f"{home} holds the audit of other files, or of these as they were, or read with other options: delete it, "
+            "or name another place with --keep"
+        )
     attempt = next(iter(run.attempts()), None)
     if attempt is None or not run.attempt(attempt):
         attempt = run.open_attempt(launch="import", ranks=1, resume_step=None)
@@ -175,9 +179,10 @@ def _told(found: Sequence[Imported], labels: Labels | None) -> list[str]:
     return told + lost[:MOST_TOLD] + ([f"and {len(lost) - MOST_TOLD:,} more"] if len(lost) > MOST_TOLD else [])
 
 
-def _short(origin: dict[str, Any]) -> dict[str, Any]:
-    """Small enough for `run.json`, and different for different files."""
-    files = origin["files"]
-    ends = files if len(files) <= 2 else [files[0], files[-1]]
-    short: dict[str, Any] = json.loads(json.dumps({**origin, "files": ends, "count": len(files)}))
-    return short
+def _origin(source: Foreign, labels: Labels | None) -> dict[str, Any]:
+    """What makes two imports the same: files as they are, how they are read, and the labels they are joined with."""
+    files = [(file, Path(file).stat().st_size) for piece in source.pieces for file in piece.files]
+    numbers = [sorted(source.scalars.items()), [asdict(one) for one in source.evaluations]]
+    known = [files, dict(source.settings), numbers, "" if labels is None else labels.digest]
+    digest = blake2b(json.dumps(known, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+    return {"reader": source.reader, "name": source.name, "files": len(files), "digest": digest}

@@ -35,6 +35,7 @@ class Labels:
 
     name: str
     worth: Mapping[bytes, float]
+    digest: str = ""  # of the file
 
     @staticmethod
     def key(*parts: object) -> bytes:
@@ -81,7 +82,7 @@ def read_labels(path: Path) -> Labels:
         raise StoreError(f"{path} cannot be read as labels: {type(error).__name__}: {str(error)[:200]}") from error
     if not worth:
         raise StoreError(f"{path} has no labels: it needs a column `gold` from 0 to 1, and {NEEDED}")
-    return Labels(path.name, worth)
+    return Labels(path.name, worth, blake2b(path.read_bytes(), digest_size=12).hexdigest())
 
 
 def _key(row: Mapping[str, Any], path: Path, number: int) -> bytes:

@@ -302,9 +302,10 @@ def _count(
     mask = np.uint64(slots - 1)
     table = np.full(slots, -1, np.int32)
     slot_of = np.empty(len(keys), np.int32)
-    key, first = np.empty(places, np.uint64), np.empty(places, np.int64)
-    count, last = np.empty(places, np.int64), np.empty(places, np.int64)
-    prompt, here = np.empty(places, np.int64), np.empty(places, np.int64)
+    # Four bytes where they are enough: these are most of what a large step takes.
+    key, first = np.empty(places, np.uint64), np.empty(places, np.int32)
+    count, last = np.empty(places, np.int32), np.empty(places, np.int32)
+    prompt, here = np.empty(places, np.int32), np.empty(places, np.int64)
     square, cross = np.empty(places, np.int64), np.empty(places, np.int64)
     distinct = 0
     for row in range(len(offsets) - 1):
@@ -336,7 +337,8 @@ def _count(
     if least > 1:
         for p in range(len(keys)):
             alive[p] = alive[p] and count[slot_of[p]] >= least
-    return key[:distinct], count[:distinct], square[:distinct], cross[:distinct], first[:distinct]
+    counts, firsts = count[:distinct].astype(np.int64), first[:distinct].astype(np.int64)
+    return key[:distinct], counts, square[:distinct], cross[:distinct], firsts
 
 
 @kernel

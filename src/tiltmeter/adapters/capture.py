@@ -1,0 +1,223 @@
+"""Any reward function of any trainer, recorded: `reward = tiltmeter.capture(reward, "runs/tonight", batch_size=64)`.
+
+The wrapped function keeps its kind, name, signature and result. It is called once, with what the trainer passed; its
+exceptions pass through. What it scored is written by a thread of its own and measured by the monitor. See
+`docs/capture.md` for what a wrapper can and cannot know.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tiltmeter.adapters.calls import Reader, Scores, read_result, reader_for
+from tiltmeter.adapters.recorder import Recorder, current, recorder_of
+from tiltmeter.errors import AttachError
+from tiltmeter.fingerprint import fingerprint
+from tiltmeter.placing import SECONDS
+from tiltmeter.unplaced import Boundary
+
+Reward = TypeVar("Reward", bound=Callable[..., Any])
+ROWS = 256  # held by a worker before it writes them
+
+
+class Capture:
+    """The way in, as `tiltmeter.capture`: call it on a reward function; `open` and `step` are for a driver.
+
+    >>> import os; os.environ["TILTMETER_DISABLED"] = "1"
+    >>> def reward(prompt, completion): return float(len(completion))
+    >>> capture(reward, "runs/tonight") is reward
+    True
+    >>> del os.environ["TILTMETER_DISABLED"]
+    """
+
+    def __call__(
+        self,
+        reward: Reward,
+        directory: str | os.PathLike[str],
+        batch_size: int | None = None,
+        *,
+        columns: Mapping[str, str] | None = None,
+        group: str | None = None,
+        seconds: float = SECONDS,
+        rows: int = ROWS,
+        **settings: Any,
+    ) -> Reward:
+        """Wrap a reward function so that what it scores becomes a run in `directory`.
+
+        `batch_size`: completions per step, where neither the trainer's calls nor a driver say which step it is; without
+        it, steps are inferred from the pauses between calls, and the run says so. `columns`: which arguments are
+        `prompt` and `completion` (also `group`, `step`, `length`, `facts`), for a function that no known trainer calls
+        this way. `group`: an argument, or a key of veRL's `extra_info`, that rows of one prompt have in common; without
+        it, the prompt's text. `seconds`, `rows`: a worker writes what it holds at the latest then. `settings`: those of
+        `open_run`, for the process that opens the run: `gold`, `plugins`, `monitor`, ...
+
+        Raises `AttachError` if the directory cannot be written or the function is not understood; afterwards nothing.
+        """
+        if _disabled():
+            return reward
+        if batch_size is not None and batch_size < 1:
+            raise AttachError(f"batch_size={batch_size}: give the number of completions that are scored for one step")
+        try:
+            signature = inspect.signature(reward)
+        except (TypeError, ValueError) as error:
+            raise AttachError(
+                f"{reward!r} does not say what it is called with ({error}): wrap it in a function"
+            ) from None
+        marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        names = [f"{marks.get(part.kind, '')}{name}" for name, part in signature.parameters.items()]
+        reader = reader_for(names, columns)
+        settings.setdefault("rewards", [reward])
+        recorder = recorder_of(directory, batch_size=batch_size, seconds=seconds, rows=rows, settings=settings)
+        mark = fingerprint([reward])
+        if recorder.fingerprint not in ("", mark):
+            raise AttachError(
+                "another reward function is captured into this run already: give each a directory of its own, or make "
+                "them one with tiltmeter.rewards.combine({...})"
+            )
+        recorder.fingerprint = mark
+        wrapped: Reward = _wrapped(reward, Listener(recorder, signature, reader, group))
+        return wrapped
+
+    def open(
+        self,
+        directory: str | os.PathLike[str],
+        batch_size: int | None = None,
+        *,
+        seconds: float = SECONDS,
+        **settings: Any,
+    ) -> Recorder | None:
+        """In the driver, before workers start: open the run that their captured functions join.
+
+        Without `batch_size`, each step ends where `step` says so; with it, steps are counted. None when disabled.
+        """
+        if _disabled():
+            return None
+        driver = batch_size is None
+        return recorder_of(
+            directory, batch_size=batch_size, driver=driver, seconds=seconds, rows=ROWS, settings=settings
+        )
+
+    def step(
+        self,
+        step: int,
+        *,
+        scalars: Mapping[str, float] | None = None,
+        rows: int | None = None,
+        begin: float | None = None,
+        end: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """In the driver, after a step's completions are scored and before those of the next: the step is over.
+
+        `scalars`: what the trainer says of the step (`kl_ref`, `loss`, ...). `rows`: how many completions it had, if
+        known: then nobody waits for more. `begin`, `end`: seconds since 1970; what was scored after the step before and
+        ahead of `begin` was an evaluation and belongs to no step. Never raises once a run is open.
+        """
+        if not _disabled():
+            moment = time.time() if end is None else end
+            current(directory).step(Boundary(int(step), moment, begin, rows, dict(scalars or {})))
+
+
+capture = Capture()
+
+
+class Listener:
+    """What the wrapper does beside the call itself. Nothing here raises."""
+
+    def __init__(self, recorder: Recorder, signature: inspect.Signature, reader: Reader, group: str | None) -> None:
+        self.recorder = recorder
+        self._signature, self._reader, self._group = signature, reader, group
+
+    def hear(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, seconds: float) -> None:
+        """Record a call. A result that is an exception was raised: the rows could not be scored, which is no 0."""
+        failed = isinstance(result, Exception)
+        try:
+            given = self._given(args, kwargs)
+            call = self._reader(given)
+            if self._group is not None:
+                call = _regrouped(call, given, self._group)
+            rows = len(call.completion)
+            scores = Scores([result] * rows) if failed else read_result(result, rows)
+        except Exception as error:  # noqa: BLE001  # the boundary: whatever we do not understand, training goes on
+            self.recorder.count("unread", f"{type(error).__name__}: {str(error)[:200]}")
+            return
+        self.recorder.take(call, scores, seconds, failed=failed)
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What was passed, by name, whatever was passed by position."""
+        bound = self._signature.bind(*args, **kwargs).arguments
+        given: dict[str, Any] = {}
+        for name, value in bound.items():
+            kind = self._signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                given.update(value)
+            elif kind is not inspect.Parameter.VAR_POSITIONAL:
+                given[name] = value
+        return given
+
+
+def _wrapped(reward: Any, listener: Listener) -> Any:
+    if _is_async(reward):
+
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                result = await reward(*args, **kwargs)
+            except Exception as error:
+                listener.hear(args, kwargs, error, time.perf_counter() - began)
+                raise
+            listener.hear(args, kwargs, result, time.perf_counter() - began)
+            return result
+
+        return _alike(later, reward, listener)
+
+    def scored(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            result = reward(*args, **kwargs)
+        except Exception as error:
+            listener.hear(args, kwargs, error, time.perf_counter() - began)
+            raise
+        listener.hear(args, kwargs, result, time.perf_counter() - began)
+        return result
+
+    return _alike(scored, reward, listener)
+
+
+def _alike(wrapper: Any, reward: Any, listener: Listener) -> Any:
+    functools.update_wrapper(wrapper, reward)
+    if not hasattr(reward, "__name__"):  # an object that can be called, or a partial: trainers ask for a name
+        inner = reward
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        wrapper.__name__ = inner.__name__ if hasattr(inner, "__name__") else type(inner).__name__
+    wrapper.recorder = listener.recorder
+    return wrapper
+
+
+def _regrouped(call: Any, given: Mapping[str, Any], group: str) -> Any:
+    rows = len(call.completion)
+    if group in given:
+        values = given[group]
+        keys = list(values) if isinstance(values, (list, tuple)) and len(values) == rows else [values] * rows
+    elif call.facts is not None and all(group in facts for facts in call.facts):
+        keys = [facts[group] for facts in call.facts]
+    else:
+        raise ValueError(f"group={group!r} is neither an argument of the call nor a fact of its rows")
+    return replace(call, group=keys)
+
+
+def _is_async(function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _disabled() -> bool:
+    return os.environ.get("TILTMETER_DISABLED", "") not in ("", "0")

@@ -1,0 +1,590 @@
+"""Any reward function, recorded: workers that do not know the step, and the driver that does."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiltmeter import journal, unplaced
+from tiltmeter.adapters import recorder as recorders
+from tiltmeter.adapters.calls import read_call, read_result, reader_for
+from tiltmeter.adapters.capture import capture
+from tiltmeter.config import Config
+from tiltmeter.errors import AttachError
+from tiltmeter.monitor import follow
+from tiltmeter.placing import Placing
+from tiltmeter.records import FLAGS
+from tiltmeter.replay import replay
+from tiltmeter.store import RunDirectory
+from tiltmeter.verdict import Look
+
+PROMPTS = [f"what is {i} plus 2?" for i in range(4)]
+
+
+def reward(prompt: str, completion: str) -> float:
+    return len(completion) / 10
+
+
+@pytest.fixture(autouse=True)
+def own_launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test is a start of its own, and closes what it opened."""
+    monkeypatch.setenv("TILTMETER_RUN", f"test-{time.time_ns()}")
+    yield
+    for recorder in recorders._OPEN.values():
+        recorder.close()
+    recorders._OPEN.clear()
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def placed(run: RunDirectory, *, over: bool = True) -> dict[int, list[str]]:
+    """Completions by step, after everything that can be placed is, with a clock that passes every wait."""
+    clock = Hands()
+    placing = Placing(run, clock=clock)
+    for _ in range(3):
+        placing.place(over=over)
+        clock.now += 60.0
+    return stored(run)
+
+
+def stored(run: RunDirectory) -> dict[int, list[str]]:
+    return {
+        file.step: sorted(str(text) for text in run.read(file)[0].completion or ())
+        for attempt in run.attempts()
+        for file in run.files(attempt)
+    }
+
+
+def scored_by(worker: str, step: int) -> list[str]:
+    return [f"{worker} says {step} to {row % 4} as {row // 4}" for row in range(8)]
+
+
+def work(directory: Path, name: str, steps: int, gate: Any, dies_after: int | None) -> None:
+    """One worker: scores eight rows a step when the driver lets it, and may be killed."""
+    wrapped = capture(reward, directory, seconds=0.05, monitor=False)
+    for step in range(steps):
+        gate.wait()
+        for row, text in enumerate(scored_by(name, step)):
+            wrapped(PROMPTS[row % 4], text)
+        if dies_after == step:
+            deadline = time.monotonic() + 20.0
+            counters = wrapped.recorder.counters  # type: ignore[attr-defined]
+            while counters["written"] < counters["rows"] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            gate.wait()
+            os._exit(9)
+        gate.wait()
+
+
+def drive(directory: Path, steps: int, dies_after: int | None = None) -> RunDirectory:
+    """A driver with two workers in processes of their own, of which the second may die after a step."""
+    context = multiprocessing.get_context("fork")
+    recorder = capture.open(directory, seconds=0.05, monitor=False)
+    assert recorder is not None
+    gates = {name: context.Barrier(2) for name in ("ann", "bob")}
+    dies = {"ann": None, "bob": dies_after}
+    processes = {
+        name: context.Process(target=work, args=(directory, name, steps, gate, dies[name]))
+        for name, gate in gates.items()
+    }
+    for process in processes.values():
+        process.start()
+    for step in range(steps):
+        there = [gate for name, gate in gates.items() if dies[name] is None or step <= int(dies[name] or 0)]
+        for gate in there:
+            gate.wait(30)
+        for gate in there:
+            gate.wait(30)
+        capture.step(step, scalars={"loss": 0.5 + step})
+        time.sleep(0.01)
+    for process in processes.values():
+        process.join(30)
+    recorder.close()
+    return RunDirectory(directory)
+
+
+def test_two_workers_and_a_driver_make_the_steps_that_the_driver_says(tmp_path: Path) -> None:
+    run = drive(tmp_path / "run", 4)
+    assert placed(run) == {step: sorted(scored_by("ann", step) + scored_by("bob", step)) for step in range(4)}
+    batch, facts, _ = run.read(run.find(0, 2)[0])
+    assert len(batch.starts) - 1 == 4  # prompts, each answered by both workers
+    assert batch.scalars["loss"] == 2.5
+    assert {"reward_seconds", "reward_error_share", "reward_missing_share"} <= set(batch.scalars)
+    assert facts["placed"]["by"] == "boundary"
+    assert sum(facts["placed"]["upto"].values()) == 48
+    assert not list(unplaced.folder(run, 0).glob("*.parquet"))  # used rows are not kept twice
+
+
+def test_a_worker_that_is_killed_loses_nothing_it_wrote_and_counts_nothing_twice(tmp_path: Path) -> None:
+    run = drive(tmp_path / "run", 4, dies_after=1)
+    both = {step: sorted(scored_by("ann", step) + scored_by("bob", step)) for step in (0, 1)}
+    assert placed(run) == both | {step: sorted(scored_by("ann", step)) for step in (2, 3)}
+
+
+def meet(directory: Path, name: str, gate: Any) -> None:
+    gate.wait(30)
+    wrapped = capture(reward, directory, 12, monitor=False)
+    for row in range(4):
+        wrapped(PROMPTS[row], f"{name} {row}")
+    gate.wait(30)
+
+
+def test_of_workers_that_start_at_once_one_opens_the_run(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    gate = context.Barrier(3)
+    processes = [context.Process(target=meet, args=(tmp_path / "run", name, gate)) for name in ("a", "b", "c")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    run = RunDirectory(tmp_path / "run")
+    assert run.attempts() == [0]
+    assert placed(run) == {0: [f"{name} {row}" for name in "abc" for row in range(4)]}
+
+
+def test_a_placing_that_is_killed_anywhere_ends_with_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def rows(run: RunDirectory) -> dict[int, Any]:
+        return {file.step: run.read(file)[1]["placed"] for file in run.files(0)}
+
+    def recorded(name: str) -> RunDirectory:
+        path = tmp_path / name
+        recorder = capture.open(path, seconds=60.0, monitor=False)
+        assert recorder is not None
+        wrapped = capture(reward, path)
+        for step in range(3):
+            for row in range(8):
+                wrapped(PROMPTS[row % 4], f"{step} {row}")
+            recorder.flush()
+            recorder.step(unplaced.Boundary(step, time.time()))
+        recorder.close()
+        return RunDirectory(path)
+
+    whole = recorded("whole")
+    expected = placed(whole)
+    assert {step: len(texts) for step, texts in expected.items()} == {0: 8, 1: 8, 2: 8}
+    original = Path.unlink
+    links = os.link
+    for moment in range(12):
+        run, left = recorded(f"run{moment}"), [moment]
+
+        def killed_at(call: Callable[..., Any], left: list[int] = left) -> Callable[..., Any]:
+            def at(*args: Any, **kwargs: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise Killed
+                return call(*args, **kwargs)
+
+            return at
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", killed_at(links))
+            patch.setattr(Path, "unlink", killed_at(original))
+            try:
+                placed(run)
+            except Killed:
+                pass
+        assert placed(run) == expected
+        assert all(sum(told["upto"].values()) == 8 * (step + 1) for step, told in rows(run).items())
+
+
+def test_a_damaged_or_planted_file_costs_its_own_rows_and_is_told(tmp_path: Path) -> None:
+    recorder = capture.open(tmp_path / "run", 2, seconds=60.0, monitor=False)
+    assert recorder is not None
+    wrapped = capture(reward, tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    for part in range(3):
+        wrapped("p", f"{part} a")
+        wrapped("p", f"{part} b")
+        recorder.flush()
+    recorder.close()
+    middle = unplaced.folder(run, 0) / f"{recorder.worker}-000001.parquet"
+    middle.write_bytes(middle.read_bytes()[:-40])
+    (unplaced.folder(run, 0) / "000007.step.json").write_text('{"end": [], "begin": 0, "rows": 1, "scalars": {}}')
+    assert placed(run) == {0: ["0 a", "0 b"], 1: ["2 a", "2 b"]}
+    told = " ".join(run.troubles(0).values())
+    assert "rows were left out" in told and "000007.step.json" in told
+
+
+def test_without_a_driver_steps_are_counted(tmp_path: Path) -> None:
+    wrapped = capture(reward, tmp_path / "run", 8, monitor=False)
+    for row in range(20):
+        wrapped(PROMPTS[row % 4], f"answer {row:02}")
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    run = RunDirectory(tmp_path / "run")
+    texts = [f"answer {row:02}" for row in range(20)]
+    assert placed(run) == {0: texts[:8], 1: texts[8:16], 2: texts[16:]}
+    assert run.read(run.find(0, 0)[0])[1]["placed"]["by"] == "count"
+    assert not run.troubles(0)
+
+
+def test_a_start_that_goes_back_is_a_new_attempt_with_the_steps_its_driver_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start, steps in enumerate(([0, 1, 2], [1, 2, 3])):
+        monkeypatch.setenv("TILTMETER_RUN", f"{start} {time.time_ns()}")
+        recorder = capture.open(tmp_path / "run", monitor=False)
+        assert recorder is not None and recorder.attempt == start
+        wrapped = capture(reward, tmp_path / "run")
+        for step in steps:
+            wrapped("p", f"start {start} step {step}")
+            capture.step(step)
+        recorder.close()
+    run = RunDirectory(tmp_path / "run")
+    placed(run)
+    assert [file.step for file in run.files(0)] == [0, 1, 2]
+    assert [file.step for file in run.files(1)] == [1, 2, 3]
+    counted = capture(reward, tmp_path / "run", 2, monitor=False)
+    counted("p", "one")
+    counted("p", "two")
+    counted.recorder.close()  # type: ignore[attr-defined]
+    placed(run)
+    assert [file.step for file in run.files(2)] == [4]  # nobody said where it goes on
+
+
+def test_without_a_count_steps_are_inferred_from_pauses_and_the_run_says_so(tmp_path: Path) -> None:
+    wrapped = capture(reward, tmp_path / "run", monitor=False)
+    for step in range(6):
+        for row in range(8):
+            wrapped(PROMPTS[row % 4], f"{step} {row}")
+        time.sleep(0.05)
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    run = RunDirectory(tmp_path / "run")
+    assert {step: len(texts) for step, texts in placed(run).items()} == dict.fromkeys(range(6), 8)
+    assert run.read(run.find(0, 3)[0])[1]["placed"]["by"] == "inferred"
+    assert "8 rows each, told from the pauses" in run.troubles(0)["steps-are-inferred.trouble.json"]
+
+
+def test_rows_that_know_their_step_need_no_driver(tmp_path: Path) -> None:
+    class State:
+        global_step = 0
+
+    def paid(prompts: list[str], completions: list[str], answer: list[str], **kwargs: Any) -> list[float]:
+        return [float(text in told) for text, told in zip(answer, completions, strict=True)]
+
+    wrapped = capture(paid, tmp_path / "run", monitor=False)
+    for step in range(3):
+        State.global_step = step
+        texts = [f"{step} {row}" for row in range(8)]
+        ids = [[1, 2, 3]] * 8
+        wrapped(prompts=PROMPTS * 2, completions=texts, answer=["1"] * 8, trainer_state=State(), completion_ids=ids)
+    run = RunDirectory(tmp_path / "run")
+    wrapped.recorder.flush()  # type: ignore[attr-defined]
+    early = placed(run, over=False)
+    assert sorted(early) == [1, 2]  # the third may go on
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    assert sorted(placed(run)) == [1, 2, 3]
+    batch = run.read(run.find(0, 1)[0])[0]
+    assert batch.length is not None and batch.length.tolist() == [3] * 8
+    assert batch.facts is not None and json.loads(str(batch.facts[0])) == {"answer": "1"}
+
+
+def test_an_evaluation_between_steps_is_in_no_step(tmp_path: Path) -> None:
+    recorder = capture.open(tmp_path / "run", monitor=False)
+    assert recorder is not None
+    wrapped = capture(reward, tmp_path / "run")
+    begin: float | None = None
+    for step in range(3):
+        wrapped("train", f"train {step}")
+        capture.step(step, begin=begin)
+        time.sleep(0.002)
+        wrapped("held out", f"evaluation {step}")
+        time.sleep(0.002)
+        begin = time.time()
+    recorder.close()
+    assert placed(RunDirectory(tmp_path / "run")) == {step: [f"train {step}"] for step in range(3)}
+
+
+def test_an_async_function_stays_one_and_scores_the_same(tmp_path: Path) -> None:
+    async def slow(prompt: str, completion: str) -> dict[str, float]:
+        await asyncio.sleep(0.001)
+        return {"score": 0.5, "format": 1.0}
+
+    wrapped = capture(slow, tmp_path / "run", 8, monitor=False)
+    assert inspect.iscoroutinefunction(wrapped) and wrapped.__name__ == "slow"
+    assert inspect.signature(wrapped) == inspect.signature(slow)
+    results: list[Any] = []
+
+    async def together() -> None:
+        results.extend(await asyncio.gather(*(wrapped(PROMPTS[row % 4], str(row)) for row in range(8))))
+
+    thread = threading.Thread(target=lambda: asyncio.run(together()))
+    thread.start()
+    thread.join()
+    assert results == [{"score": 0.5, "format": 1.0}] * 8
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    run = RunDirectory(tmp_path / "run")
+    assert placed(run) == {0: sorted(str(row) for row in range(8))}
+    assert run.read(run.find(0, 0)[0])[0].rewards["format"].tolist() == [1.0] * 8
+
+
+def test_an_exception_passes_through_and_is_never_a_reward_of_zero(tmp_path: Path) -> None:
+    def fragile(prompt: str, completion: str) -> float | None:
+        if completion == "boom":
+            raise TimeoutError("the judge does not answer")
+        return None if completion == "none" else 1.0
+
+    wrapped = capture(fragile, tmp_path / "run", 4, monitor=False)
+    assert (wrapped("a", "fine"), wrapped("a", "none")) == (1.0, None)
+    with pytest.raises(TimeoutError, match="does not answer"):
+        wrapped("a", "boom")
+    wrapped("a", "good")
+    counters = wrapped.recorder.counters  # type: ignore[attr-defined]
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    assert (counters["calls"], counters["exceptions"], counters["missing"]) == (4, 1, 1)
+    run = RunDirectory(tmp_path / "run")
+    placed(run)
+    batch = run.read(run.find(0, 0)[0])[0]
+    assert batch.completion is not None and batch.reward is not None
+    flags = dict(zip(batch.completion, (FLAGS[code] for code in batch.flags["reward"]), strict=True))
+    assert flags == {"fine": "ok", "none": "missing", "boom": "infra", "good": "ok"}
+    assert np.isnan(batch.reward[list(batch.completion).index("boom")])
+    assert batch.scalars["reward_error_share"] == batch.scalars["reward_missing_share"] == 0.25
+
+
+def test_a_call_that_is_not_understood_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    def odd(*args: Any, **kwargs: Any) -> float:
+        return 7.0
+
+    wrapped = capture(odd, tmp_path / "run", 4, monitor=False)
+    assert wrapped(1, 2, 3) == 7.0
+    assert wrapped.recorder.counters["unread"] == 1  # type: ignore[attr-defined]
+    (why,) = RunDirectory(tmp_path / "run").troubles(0).values()
+    assert "was not recorded" in why and "columns=" in why
+
+
+def test_what_cannot_work_is_loud_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def three(a: str, b: str, c: str) -> float:
+        return 0.0
+
+    with pytest.raises(AttachError, match="columns="):
+        capture(three, tmp_path / "run")
+    with pytest.raises(AttachError, match="batch_size"):
+        capture(reward, tmp_path / "run", 0)
+    wrapped = capture(
+        three, tmp_path / "run", 1, columns={"prompt": "a", "completion": "b", "group": "c"}, monitor=False
+    )
+    with pytest.raises(AttachError, match=r"combine"):
+        capture(reward, tmp_path / "run")
+    wrapped("p", "said", "g")
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    assert placed(RunDirectory(tmp_path / "run")) == {0: ["said"]}
+    monkeypatch.delenv("TILTMETER_RUN")
+    monkeypatch.setenv("RAY_RAYLET_PID", "1")
+    with pytest.raises(AttachError, match=r"capture\.open"):
+        capture(reward, tmp_path / "other")
+    monkeypatch.setenv("TILTMETER_DISABLED", "1")
+    assert capture(reward, tmp_path / "other") is reward
+
+
+def test_the_wrapper_costs_microseconds(tmp_path: Path) -> None:
+    wrapped = capture(reward, tmp_path / "run", 64, monitor=False)
+    costs = []
+    for row in range(2000):
+        began = time.perf_counter()
+        wrapped("a prompt", f"an answer of some length {row}")
+        costs.append(time.perf_counter() - began)
+    assert np.median(costs) < 200e-6
+    counters = wrapped.recorder.counters  # type: ignore[attr-defined]
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    assert counters["written"] == counters["rows"] == 2000
+
+
+class Sample:
+    prompt, response, label, group_index, response_length = "p", "said", "l", 3, 1
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "prompt", "completion", "group"),
+    [
+        (["prompts", "completions", "**kwargs"], {"prompts": ["p"], "completions": ["said"]}, ["p"], ["said"], None),
+        (
+            ["data_source", "solution_str", "ground_truth", "extra_info"],
+            {"data_source": "s", "solution_str": "said", "ground_truth": "4", "extra_info": {"index": 7}},
+            None,
+            ["said"],
+            ["s 7"],
+        ),
+        (
+            ["data_sources", "solution_strs", "ground_truths", "extra_infos"],
+            {"solution_strs": ["said"], "extra_infos": [{"question": "p"}]},
+            ["p"],
+            ["said"],
+            None,
+        ),
+        (
+            ["queries", "prompts", "labels"],
+            {"queries": ["psaid"], "prompts": ["p"], "labels": ["l"]},
+            ["p"],
+            ["said"],
+            None,
+        ),
+        (["args", "sample", "**kwargs"], {"args": None, "sample": Sample()}, ["p"], ["said"], [3]),
+        (["args", "samples"], {"args": None, "samples": [Sample(), Sample()]}, ["p", "p"], ["said", "said"], [3, 3]),
+        (
+            ["prompt", "completions", "prompt_ids", "completion_ids", "answer"],
+            {"prompt": "p", "completions": "said", "prompt_ids": [1], "completion_ids": [1, 2], "answer": "4"},
+            ["p"],
+            ["said"],
+            None,
+        ),
+        (["completions"], {"completions": ["said"]}, None, ["said"], None),
+        (["text"], {"text": "said"}, None, ["said"], None),
+        (["question", "responses"], {"question": ["p"], "responses": ["said"]}, ["p"], ["said"], None),
+        (["**kwargs"], {"solution_str": "said"}, None, ["said"], None),
+    ],
+    ids=["trl", "verl", "verl-batch", "openrlhf", "slime", "slime-batch", "areal", "list", "one", "two", "kwargs"],
+)
+def test_conventions_are_told_apart_by_their_arguments(
+    names: list[str], given: dict[str, Any], prompt: Any, completion: Any, group: Any
+) -> None:
+    call = reader_for(names)(given)
+    assert (call.prompt, call.completion, call.group) == (prompt, completion, group)
+
+
+def test_results_of_every_trainer_are_one_number_per_row() -> None:
+    torch = pytest.importorskip("torch", reason="OpenRLHF rewards are tensors: pip install torch")
+    told = {
+        "rewards": torch.tensor([1.0, 2.0]),
+        "scores": torch.tensor([0.0, 1.0]),
+        "extra_logs": {"acc": torch.ones(2)},
+    }
+    assert read_result(told, 2).reward == [1.0, 2.0]
+    assert read_result(told, 2).parts == {"acc": [1.0, 1.0]}
+    assert read_result(torch.tensor(3.0), 1).reward == [3.0]
+    assert read_result([{"score": 1.0, "acc": 0.0}, {"score": 2.0}], 2).parts == {"acc": [0.0, None]}
+    assert read_result([1.0, None], 2).reward == [1.0, None]
+    for wrong, rows in (([1.0], 2), (1.0, 2), ({"loss": 1.0}, 1)):
+        with pytest.raises(ValueError, match=r"rows were scored|none of"):
+            read_result(wrong, rows)
+    with pytest.raises(TypeError, match="list"):  # reading it would take it from the trainer
+        read_call({"completions": (text for text in "ab")})
+
+
+def test_one_process_needs_one_line_and_is_judged(tmp_path: Path) -> None:
+    """The real monitor in its own process, on a run whose steps are counted."""
+    wrapped = capture(reward, tmp_path / "run", 16, seconds=0.1)
+    for step in range(12):
+        for row in range(16):
+            wrapped(PROMPTS[row % 4], "x" * ((step * 7 + row * 5) % 11 + 1))
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    run = RunDirectory(tmp_path / "run")
+    deadline = time.monotonic() + 60.0
+    look = Look(run)
+    while look.now().state == "STALE" or look.story.done.get(0, -1) < 11:
+        assert time.monotonic() < deadline, (tmp_path / "run" / "monitor.log").read_text()
+        time.sleep(0.1)
+    assert look.now().state == "BLIND"  # nobody gave gold
+    while 0 not in look.story.ended:
+        look.now()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert replay(run, Config.standard()).difference is None
+
+
+def test_the_monitor_waits_for_rows_that_are_written_after_the_driver_has_closed(tmp_path: Path) -> None:
+    recorder = capture.open(tmp_path / "run", seconds=0.1, monitor=False)
+    assert recorder is not None
+    run = RunDirectory(tmp_path / "run")
+    wrapped = capture(reward, tmp_path / "run")
+    wrapped("p", "early")
+    capture.step(0)
+    other = recorders.Recorder(run, 0, run=None, seconds=60.0, rows=9)
+    other.take(read_call({"prompt": "p", "completion": "late"}), read_result(1.0, 1), 0.0)
+    capture.step(1)
+    recorder.close()
+    writer = threading.Timer(0.5, other.flush)
+    writer.start()
+    follow(run, Config.standard())
+    writer.join()
+    assert stored(run) == {0: ["early"], 1: ["late"]}
+    kinds = [event.kind for event in journal.read(run.path / "events") if event.kind in ("step_done", "attempt")]
+    assert kinds == ["attempt", "step_done", "step_done", "attempt"]
+    assert replay(run, Config.standard()).difference is None
+
+
+def test_ray_actors_are_workers(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'tiltmeter[ray]'")
+    recorder = capture.open(tmp_path / "run", seconds=0.1, monitor=False)  # before ray.init: workers inherit the launch
+    assert recorder is not None
+    try:
+        ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False)
+
+        def paid(prompt: str, completion: str) -> float:
+            return float(len(completion))
+
+        class Scorer:
+            def __init__(self, directory: str, given: Any) -> None:
+                from tiltmeter.adapters.capture import capture as within
+
+                self.paid: Any = given or within(paid, directory, seconds=0.1)
+
+            def score(self, prompt: str, completions: list[str]) -> list[float]:
+                return [self.paid(prompt, text) for text in completions]
+
+            def written(self) -> int:
+                return int(self.paid.recorder.counters["written"])
+
+        remote = ray.remote(num_cpus=1)(Scorer)
+        # One gets the function that was wrapped here, the other wraps it there.
+        ours = capture(paid, tmp_path / "run", seconds=0.1)
+        actors = [remote.remote(str(tmp_path / "run"), given) for given in (ours, None)]
+        for step in range(3):
+            told = ray.get(
+                [actor.score.remote(f"p{i}", [f"{step} {i} a", f"{step} {i} b"]) for i, actor in enumerate(actors)]
+            )
+            assert told == [[5.0, 5.0], [5.0, 5.0]]
+            capture.step(step, rows=4)
+        deadline = time.monotonic() + 60.0  # Ray ends its workers without ceremony: what they hold then is lost
+        while ray.get([actor.written.remote() for actor in actors]) != [6, 6]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        ray.shutdown()
+    recorder.close()
+    run = RunDirectory(tmp_path / "run")
+    assert placed(run) == {step: [f"{step} {i} {x}" for i in (0, 1) for x in "ab"] for step in range(3)}
+    batch = run.read(run.find(0, 1)[0])[0]
+    assert np.diff(batch.starts).tolist() == [2, 2]
+    assert run.attempts() == [0]
+
+
+def test_a_real_trl_run_is_captured_at_the_steps_it_says(tmp_path: Path, make_trainer: Callable[..., Any]) -> None:
+    def longer(completions: list[str], **kwargs: Any) -> list[float]:
+        return [len(text) / 50 for text in completions]
+
+    wrapped = capture(longer, tmp_path / "run", monitor=False)
+    trainer = make_trainer("GRPO", rewards=[wrapped], max_steps=3)
+    assert trainer.reward_func_names == ["longer"]
+    trainer.train()
+    wrapped.recorder.close()  # type: ignore[attr-defined]
+    run = RunDirectory(tmp_path / "run")
+    assert {step: len(texts) for step, texts in placed(run).items()} == {1: 8, 2: 8, 3: 8}
+    batch, facts, _ = run.read(run.find(0, 2)[0])
+    assert facts["placed"]["by"] == "step" and np.diff(batch.starts).tolist() == [4, 4]
+    assert batch.facts is not None and '"answer"' in str(batch.facts[0])
+    logged = [row["reward"] for row in trainer.state.log_history if "reward" in row]
+    assert batch.reward is not None and batch.reward.mean() == pytest.approx(logged[1], abs=1e-5)
