@@ -56,6 +56,13 @@ TARGETS = (
     Target("dashboard", "xss_payloads", ">=", 500.0),
     Target("dashboard", "xss_executed", "==", 0.0),
     Target("dashboard", "axe_serious", "==", 0.0),
+    Target("audit_scale", "cpu_per_row_growth", "<=", 1.2),
+    Target("audit_scale", "memory_growth", "<=", 1.1, full_only=True),
+    Target("audit_scale", "ray_vs_bare_ray", "<=", 1.25, full_only=True),
+    Target("audit_scale", "processes_vs_bare", "<=", 1.15, full_only=True),
+    Target("audit_scale", "duckdb_ratio"),
+    Target("audit_scale", "polars_ratio"),
+    Target("audit_scale", "rows_per_core_s"),
     Target("sandbox", "attacks", ">=", 30.0),
     Target("sandbox", "blocked"),
     Target("sandbox", "strict_vs_bare", "<=", 4.0),
@@ -129,7 +136,7 @@ TARGETS = (
 )
 SCRIPTS = (
     *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
-    *("sandbox", "verifiers", "audit"),
+    *("sandbox", "verifiers", "audit", "audit_scale"),
     *("crash", "fuzz", "bitflips"),
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`

@@ -1,6 +1,6 @@
 """What an audit costs at 10^5, 10^6 and 10^7 rollouts: against a bare loop and a bare Ray program over the same files.
 
-    python benchmarks/audit_scale.py --json [--write] [--quick] [--work DIR]
+    python benchmarks/audit_scale.py --json [--write] [--quick] [--seed N] [--work DIR]
 
 Rollouts have 20 tokens, text, two log-probabilities, a reward and gold, in groups of 8; the number of steps is fixed,
 so steps grow with the run. Every program runs in a process tree of its own, from start to exit, imports included; CPU
@@ -67,24 +67,24 @@ Figures = dict[str, Any]
 # -- rollouts ---------------------------------------------------------------------------------------------------------
 
 
-def make_run(folder: Path, rows: int, steps: int, tokens: int = TOKENS) -> None:
+def make_run(folder: Path, rows: int, steps: int, seed: int, tokens: int = TOKENS) -> None:
     """A run of so many rollouts, written as a trainer's own writer would."""
     run = RunDirectory.create(folder)
     run.open_attempt(launch="scale", ranks=1, resume_step=None)
-    each = [(folder, rows // steps, worker, WORKERS, steps, tokens) for worker in range(WORKERS)]
+    each = [(folder, rows // steps, worker, WORKERS, steps, tokens, seed) for worker in range(WORKERS)]
     with ProcessPoolExecutor(WORKERS) as pool:
         list(pool.map(make_steps, *zip(*each, strict=True)))
     run.close_rank(0, 0, {"seen": steps, "written": steps, "thinned": 0, "dropped": 0, "bytes_lost": 0, "why": ""})
 
 
-def make_steps(folder: Path, rows: int, first: int, stride: int, steps: int, length: int) -> None:
-    run, rng, pool = RunDirectory(folder), np.random.default_rng(SEED), POOL * TOKENS // length
+def make_steps(folder: Path, rows: int, first: int, stride: int, steps: int, length: int, seed: int) -> None:
+    run, rng, pool = RunDirectory(folder), np.random.default_rng(seed), POOL * TOKENS // length
     picks = rng.integers(0, len(WORDS), (pool, length))
     texts = [" ".join(WORDS[word] for word in row) for row in picks]
     prompts = [f"Question {number}: what is {number} plus {number % 17}?" for number in range(pool)]
     tokens = (np.minimum(rng.zipf(1.3, (pool, length)), 30_000) + picks).astype(np.int32)
     for step in range(first, steps, stride):
-        rng = np.random.default_rng((SEED, step))
+        rng = np.random.default_rng((seed, step))
         chosen = rng.integers(0, pool, rows)
         asked = np.repeat(rng.integers(0, pool, -(-rows // GROUP)), GROUP)[:rows]
         offsets = np.arange(rows + 1, dtype=np.int64) * length
@@ -155,11 +155,12 @@ def _ray_steps(folder: str, files: Sequence[StepFile], baseline: Baseline) -> li
 
 
 def queries(folder: Path) -> Figures:
-    """CPU seconds for four readings of every step: DuckDB, Polars, and our reader and instruments. One thread each."""
-    files = [str(file.path) for file in RunDirectory(folder).files(0)]
-    return {name: _inside(("--query", name, str(folder)))[0] for name in ("ours", "duckdb", "polars")} | {
-        "files": len(files)
-    }
+    """CPU seconds for readings of every step: DuckDB, Polars, and our reader and instruments. One thread each."""
+    told = {name: _inside(("--query", name, str(folder))) for name in ("ours", "duckdb", "polars")}
+    sums = [said["sum"] for _, said in told.values()]
+    if not np.allclose(sums, sums[0], rtol=1e-9):
+        raise SystemExit(f"they do not agree, so none of them has a speed: {sums}")
+    return {name: cpu for name, (cpu, _) in told.items()}
 
 
 def query(name: str, folder: Path) -> None:
@@ -345,17 +346,18 @@ def _ratio(a: Sequence[Figures], b: Sequence[Figures]) -> tuple[float, list[floa
     return round(ratio, 3), [round(each[0], 3), round(each[-1], 3)]
 
 
-def constants(work: Path, small: Path, ours_small: Figures, steps: int, long: tuple[int, int]) -> Figures:
-    """What a plan for other sizes needs: the loop's own cost a step, a token's cost in a long rollout, the journal."""
+def constants(work: Path, small: Path, ours_small: Figures, steps: int, long: tuple[int, int], seed: int) -> Figures:
+    """What a plan for other sizes needs: the loop's own cost a step (start-up of the workers included, so too high for a
+    long run), a token's cost in a long rollout, the journal."""
     kept = work / "kept"
     shutil.rmtree(kept, ignore_errors=True)
     timed([*AUDIT, str(small), "--engine", "processes", "--jobs", str(WORKERS), "--json", "--keep", str(kept)])
     journal = sum(file.stat().st_size for file in kept.glob("*/events/*.jsonl"))
     shutil.rmtree(kept)
     rows, tokens = long
-    folder = work / f"long-{rows}-{tokens}"
+    folder = work / f"long-{rows}-{tokens}-{seed}"
     if not folder.exists():
-        make_run(folder, rows, 50, tokens)
+        make_run(folder, rows, 50, seed, tokens)
     found = bare("loop", folder)()
     start = bare("loop", _one_step(work, folder))()
     stored = sum(file.path.stat().st_size for file in RunDirectory(folder).files(0))
@@ -378,15 +380,15 @@ def _one_step(work: Path, folder: Path) -> Path:
     return alone
 
 
-def campaign(work: Path, sizes: Sequence[int], pairs: int, steps: int) -> Figures:
+def campaign(work: Path, sizes: Sequence[int], pairs: int, steps: int, seed: int) -> Figures:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     folders = {}
     for rows in sizes:
-        folders[rows] = work / f"run-{rows}-{steps}"
+        folders[rows] = work / f"run-{rows}-{steps}-{seed}"
         if not folders[rows].exists():
             making = work / f".making-{rows}"
             shutil.rmtree(making, ignore_errors=True)
-            make_run(making, rows, steps)
+            make_run(making, rows, steps, seed)
             making.rename(folders[rows])
     middle = sizes[1]
     for engine in ("processes", "ray"):
@@ -400,9 +402,8 @@ def campaign(work: Path, sizes: Sequence[int], pairs: int, steps: int) -> Figure
     processes = paired(ours("processes", folders[middle]), bare("loop", folders[middle]), pairs)
     on_ray = paired(ours("ray", folders[middle]), bare("ray", folders[middle]), pairs)
     asked = queries(folders[middle])
-    told = constants(
-        work, folders[sizes[0]], sized["processes"][str(sizes[0])], steps, LONG if pairs > 1 else (500, 400)
-    )
+    long = LONG if pairs > 1 else (500, 400)
+    told = constants(work, folders[sizes[0]], sized["processes"][str(sizes[0])], steps, long, seed)
     (smallest, largest) = (str(sizes[0]), str(sizes[-1]))
     growth = {
         engine: (found[largest]["cpu_s"] / sizes[-1]) / (found[smallest]["cpu_s"] / sizes[0])
@@ -449,6 +450,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--write", action="store_true", help="keep it in benchmarks/results")
     parser.add_argument("--quick", action="store_true", help="2,000, 10,000 and 40,000 rollouts in 40 steps, one pair")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--work", type=Path, help="where the runs are made and kept")
     parser.add_argument("--bare", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--query", nargs=2, help=argparse.SUPPRESS)
@@ -464,8 +466,8 @@ def main() -> None:
         work = asked.work or Path(scratch)
         work.mkdir(parents=True, exist_ok=True)
         sizes, pairs, steps = ((2_000, 10_000, 40_000), 1, 40) if asked.quick else (SIZES, PAIRS, STEPS)
-        found = campaign(work, sizes, pairs, steps)
-    show(record("audit_scale", found, seed=SEED, keep=asked.write and not asked.quick), as_json=asked.json)
+        found = campaign(work, sizes, pairs, steps, asked.seed)
+    show(record("audit_scale", found, seed=asked.seed, keep=asked.write and not asked.quick), as_json=asked.json)
 
 
 if __name__ == "__main__":

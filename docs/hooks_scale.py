@@ -41,7 +41,10 @@ def rendered(text: str, results: Path) -> str:
 
 
 def sizes(found: Mapping[str, Any]) -> str:
-    lines = ["| engine | rollouts | CPU, whole tree | CPU a rollout | largest worker | driver |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| engine | rollouts | CPU, whole tree | CPU a rollout | largest worker | driver |",
+        "|---|---|---|---|---|---|",
+    ]
     for engine, by_rows in found["sizes"].items():
         for rows, one in by_rows.items():
             each = 1e6 * one["cpu_s"] / int(rows)
@@ -82,7 +85,7 @@ def plan(found: Mapping[str, Any]) -> str:
     journal = STEPS * found["journal_bytes_a_step"] / 1e6
     lines += [
         "",
-        f"The driver folds steps one after another: {driver:.2f} hours for all of them. The journal has {journal:,.0f} MB. "
+        f"The driver folds steps one after another: at most {driver:.2f} hours for all. The journal has {journal:,.0f} MB. "
         f"Unpacked there would be {STEPS:,} files with one writer, and {STEPS * RANKS:,} with {RANKS:,} ranks.",
     ]
     return "\n".join(lines)

@@ -100,6 +100,48 @@ def test_a_worker_that_dies_is_replaced_and_its_work_done_again(unwatched: Path,
     assert many == alone
 
 
+def test_a_worker_that_dies_while_nobody_waits_for_it_is_replaced(tmp_path: Path) -> None:
+    results = []
+    for result in Processes(1).map(dies_once, str(tmp_path / "died"), range(6)):
+        results.append(result)
+        time.sleep(0.3)  # what the driver does with a result takes its time
+    assert results == [0, 1, 2, 3, 4, 5] and (tmp_path / "died").exists()
+
+
+def dies_once(marker: str, item: int) -> int:
+    if item == 2 and not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(9)
+    return item
+
+
+def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tests.engines.test_engines import sleeps\n"
+        "from tiltmeter.engine.processes import Processes\n"
+        "next(Processes(2).map(sleeps, sys.argv[1], range(4)))"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=HERE.parents[1])
+    _until(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [int(file.name) for file in tmp_path.iterdir()]
+    driver.kill()
+    driver.wait()
+    _until(lambda: not any(Path(f"/proc/{worker}/cmdline").exists() and _alive(worker) for worker in workers), 20.0)
+
+
+def sleeps(folder: str, item: int) -> int:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(600)
+    return item
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_work_that_always_ends_its_worker_is_named(unwatched: Path, deadly: Path, tmp_path: Path) -> None:
     (deadly.parent / "always").touch()
     with pytest.raises(StoreError, match=r"ended its worker 3 times.*memory"):
@@ -161,13 +203,19 @@ def test_what_an_audit_borrows_is_not_its_own_to_delete(unwatched: Path, tmp_pat
     assert sorted(file.name for file in (unwatched / "rollouts" / "0").iterdir()) == before
 
 
-def test_no_cluster_is_said_with_the_fix(tmp_path: Path) -> None:
+def test_no_cluster_is_said_with_the_fix() -> None:
     with pytest.raises(AttachError, match="processes or ray"):
         open_engine("dask")
-    code = "from tiltmeter.engine import open_engine\nopen_engine('ray')"
-    environment = {**os.environ, "RAY_ADDRESS": "auto", "RAY_TMPDIR": str(tmp_path)}  # where no cluster has left word
     pytest.importorskip("ray", reason="Ray is not installed")
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    # Another cluster may be at work on this machine, and Ray would find it: its own refusal is played.
+    code = (
+        "import ray\n"
+        "def refuse(**_): raise ConnectionError('Could not find any running Ray instance')\n"
+        "ray.init = refuse\n"
+        "from tiltmeter.engine import open_engine\n"
+        "open_engine('ray')"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "no Ray cluster at" in asked.stderr and "ray start --head" in asked.stderr
 
 

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.engines.runs import told, twice
+from tests.engines.runs import columns, told, twice, write_run
 from typer.testing import CliRunner, Result
 
+from tiltmeter.adapters.loop import open_run
 from tiltmeter.cli import app
 
 STEPS, ROWS, GROUP, ONSET = 60, 64, 4, 25
@@ -185,11 +186,52 @@ def test_a_place_that_holds_another_audit_is_not_written_to(hacked: Path, tmp_pa
     assert "name another place with --keep" in str(found.exception)
 
 
-def test_another_gold_source_in_the_same_place_is_asked_anew(hacked: Path, tmp_path: Path) -> None:
+def test_labels_of_one_gold_source_are_neither_taken_for_anothers_nor_thrown_away(hacked: Path, tmp_path: Path) -> None:
     (tmp_path / "kind.py").write_text("def score(completion):\n    return 1.0\n")
     share = ("--gold-share", "0.3", "--keep", tmp_path / "kept", "--json")
-    kind = run(hacked, "--gold", f"{tmp_path / 'kind.py'}:score", *share)
+    assert run(hacked, *share).exit_code == 2, "without gold there is nothing to be lost: another source may come after"
     strict = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
     again = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
-    assert (kind.exit_code, strict.exit_code, again.exit_code) == (2, 1, 1)
+    assert (strict.exit_code, again.exit_code) == (1, 1)
     assert json.loads(strict.stdout)["alarms"] == json.loads(again.stdout)["alarms"]
+    kept = sorted((tmp_path / "kept").rglob("gold/labels/**/*.json"))
+    refused = run(hacked, "--gold", f"{tmp_path / 'kind.py'}:score", *share)
+    assert "labels were given for that" in str(refused.exception)
+    assert sorted((tmp_path / "kept").rglob("gold/labels/**/*.json")) == kept and kept
+
+
+def test_a_run_of_ours_is_not_touched_by_an_audit_with_other_gold(tmp_path: Path) -> None:
+    original = write_run(tmp_path / "run", steps=30)
+    (tmp_path / "checks.py").write_text("def score(completion):\n    return float(len(completion) % 2)\n")
+    before = {file: file.stat().st_mtime_ns for file in original.rglob("*")}
+    for gold in ((), ("--gold", f"{tmp_path / 'checks.py'}:score", "--gold-share", "0.5")):
+        assert run(original, *gold, "--keep", tmp_path / "kept", "--json").exit_code in (0, 1, 2)
+    assert {file: file.stat().st_mtime_ns for file in original.rglob("*")} == before
+    assert list((tmp_path / "kept" / "run" / "gold" / "labels").rglob("*.json"))
+    refused = run(tmp_path / "run", "--keep", tmp_path)
+    assert "the run itself" in str(refused.exception)
+
+
+def test_steps_that_no_monitor_came_to_are_measured(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=30)
+    assert CliRunner().invoke(app, ["watch", str(folder), "--once", "--json"]).exit_code in (0, 1, 2)
+    with open_run(folder, monitor=False, on_full="wait", resume_step=30, strict=True) as more:
+        for step in range(30, 40):
+            more.observe(**columns(step))
+    found = json.loads(run(folder, "--json").stdout)
+    assert found["step"] == 39 and found["state"] != "STALE"
+
+
+def test_of_several_runs_one_that_cannot_be_read_costs_itself_alone(hacked: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(hacked / "completions", tmp_path / name / "completions")
+    for file in (tmp_path / "b" / "completions").iterdir():
+        file.write_bytes(b"PAR1 and nothing else")
+    found = run(tmp_path, "--gold", f"{hacked / 'checks.py'}:score", "--gold-share", "0.3")
+    assert found.exit_code == 1 and "ACT" in found.stdout
+
+
+def test_what_is_asked_for_and_cannot_be_done_is_refused(hacked: Path) -> None:
+    assert run(hacked, "--redact-text").exit_code == 2
+    assert run(hacked, "--out", "x.txt").exit_code == 2
+    assert "tiltmeter view" in str(run(hacked, "--gold", "people").exception)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from tiltmeter.config import Config
 from tiltmeter.engine import Engine
 from tiltmeter.engine.ahead import Ahead
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.journal import Tail
+from tiltmeter.gold.people import PeopleSource
+from tiltmeter.journal import Event, Tail
 from tiltmeter.measuring import Bench, Here, Measured, Rollouts
 from tiltmeter.monitor import only_monitor
 from tiltmeter.replay import MADE_BY_THE_LOOP, gold_of
@@ -36,8 +38,10 @@ Progress = Callable[[str, int, int], None]  # what is done, how much of it, of h
 class Audited:
     """A run that was audited: where its journal is, and what there is to say about how its files were read."""
 
+    name: str
     run: RunDirectory
     said: tuple[str, ...]
+    problem: str = ""  # why it could not be audited: one of several, and the others were
 
 
 def audit(
@@ -58,23 +62,46 @@ def audit(
     """
     if not path.exists():
         raise StoreError(f"{path} does not exist")
+    if isinstance(config.gold, PeopleSource):
+        raise AttachError(
+            "people label at the page of a run: audit with --keep DIR first, then `tiltmeter watch DIR/RUN "
+            "--gold people` and `tiltmeter view DIR`"
+        )
     taken: set[str] = set()
-    for source in _sources(path, asked, labels):
-        name = _plain(source.name if isinstance(source, Foreign) else source.path.resolve().name)
+    sources = _sources(path, asked, labels)
+    for source in sources:
+        name = _plain(source.name if isinstance(source, Foreign) else _called(source))
         name = next(one for one in (name, *(f"{name}-{k}" for k in range(2, len(taken) + 3))) if one not in taken)
         taken.add(name)
-        place = home / name
-        if isinstance(source, Foreign):
-            run, told = import_run(
-                source, place, engine=engine, labels=labels, on_piece=lambda done, of: progress("read", done, of)
-            )
-            said = (*source.said, *told)
-        else:
-            run, said = borrow(source, place, gold=config.gold is None), (f"{source.path} is a run of ours",)
-        before = None if isinstance(source, Foreign) or config.gold is not None else source
-        large = _bytes(run) >= ENGINE_BYTES
-        measure(run, config, engine if forced or large else None, before, progress)
-        yield Audited(run, said)
+        try:
+            yield _audited(source, home / name, config, engine, forced, labels, progress)
+        except StoreError as error:
+            if len(sources) == 1:
+                raise
+            yield Audited(name, RunDirectory(home / name), (), str(error))
+
+
+def _audited(
+    source: RunDirectory | Foreign,
+    place: Path,
+    config: Config,
+    engine: Engine | None,
+    forced: bool,
+    labels: Labels | None,
+    progress: Progress,
+) -> Audited:
+    before: RunDirectory | None = None
+    if isinstance(source, Foreign):
+        run, told = import_run(
+            source, place, engine=engine, forced=forced, labels=labels,
+            on_piece=lambda done, of: progress("read", done, of),
+        )  # fmt: skip
+        said = (*source.said, *told)
+    else:
+        run, said = borrow(source, place, gold=config.gold is None), (f"{source.path} is a run of ours",)
+        before = source if config.gold is None else None
+    measure(run, config, engine if forced or _bytes(run) >= ENGINE_BYTES else None, before, progress)
+    return Audited(place.name, run, said)
 
 
 def measure(
@@ -88,24 +115,48 @@ def measure(
         if recorded or _settings(run) not in (None, config.digest):
             # What was used and in which order is told from the beginning, and what was concluded with other settings is
             # not gone on with. Making it again from the same files gives the same.
-            for part in ("events", "gold"):
-                if not (run.path / part).is_symlink():
-                    shutil.rmtree(run.path / part, ignore_errors=True)
+            _clear(run)
         ahead = Ahead(run, config, engine) if engine is not None else None
-        total = sum(len({file.step for file in run.files(attempt)}) for attempt in run.attempts())
+        total = sum(len({file.step for file in run.files(attempt, [])}) for attempt in run.attempts())
         bench = _Counted(ahead or Here(run, config), total, progress)
-        source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)
-        watch = Watch(run, config, source=source, bench=bench, durable=False)
         try:
-            while watch.poll() or watch.waiting:
-                if recorded:
-                    break
-                if watch.waiting:
-                    time.sleep(WAIT_SECONDS)
+            if recorded:
+                _follow(
+                    Watch(run, config, source=RecordedArrivals(run, recorded), bench=bench, durable=False), once=True
+                )
+            if not recorded or (config.gold is None and _unmeasured(run, recorded)):
+                _follow(Watch(run, config, source=LiveArrivals(run), bench=bench, durable=False), once=False)
         finally:
-            watch.close()
             if ahead is not None:
                 ahead.close()
+
+
+def _follow(watch: Watch, *, once: bool) -> None:
+    try:
+        while (watch.poll() or watch.waiting) and not once:
+            if watch.waiting:
+                time.sleep(WAIT_SECONDS)
+    finally:
+        watch.close()
+
+
+def _unmeasured(run: RunDirectory, recorded: Sequence[Event]) -> bool:
+    """Whether steps are stored that no monitor has come to: it died, or the run goes on."""
+    done = {(item.attempt, item.step) for item in recorded if item.kind == "step_done"}
+    return any((attempt, file.step) not in done for attempt in run.attempts() for file in run.files(attempt, []))
+
+
+def _clear(run: RunDirectory) -> None:
+    """Begin again. Labels that somebody gave are not thrown away for it."""
+    gold = run.path / "gold"
+    if not gold.is_symlink() and any((gold / "labels").rglob("*.json")):
+        raise StoreError(
+            f"{run.path} was judged with other settings, and labels were given for that: give the same options, or "
+            "name another place with --keep"
+        )
+    for part in (run.path / "events", gold):
+        if not part.is_symlink():
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _settings(run: RunDirectory) -> str | None:
@@ -144,17 +195,25 @@ def _sources(path: Path, asked: Asked, labels: Labels | None) -> list[RunDirecto
 
 
 def _is_run(folder: Path) -> bool:
-    if not (folder / "run.json").exists():
-        return False
+    """Whether a folder holds a run of ours. Raises for one of a newer format: no other reader would know more."""
     try:
-        RunDirectory(folder).identity()
-    except StoreError:
+        told = json.loads((folder / "run.json").read_bytes())
+    except (OSError, ValueError):
         return False
+    if not isinstance(told, dict) or not isinstance(told.get("format"), int):
+        return False
+    RunDirectory(folder).identity()
     return True
 
 
+def _called(run: RunDirectory) -> str:
+    """Inside a trainer's output folder every run has the same name: there it is called as that folder is."""
+    path = run.path.resolve()
+    return path.parent.name if path.name == "tiltmeter" else path.name
+
+
 def _bytes(run: RunDirectory) -> int:
-    paths = {file.path for attempt in run.attempts() for file in run.files(attempt)}
+    paths = {file.path for attempt in run.attempts() for file in run.files(attempt, [])}
     return sum(path.stat().st_size for path in paths)
 
 

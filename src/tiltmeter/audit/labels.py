@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -15,10 +16,12 @@ from typing import IO, Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from tiltmeter.batches import plain_text
 from tiltmeter.errors import StoreError
 from tiltmeter.records import FLAGS, RolloutBatch
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
+LONGEST = 1 << 24  # characters of one cell
 NEEDED = "`completion` (and `prompt`, where an answer may occur twice), or `step` and `row`"
 
 
@@ -72,13 +75,16 @@ def read_labels(path: Path) -> Labels:
     try:
         for number, row in enumerate(_rows(path), start=1):
             value = row.get("gold")
-            if value is None or value == "":
+            if value is None or value == "" or math.isnan(gold := float(value)):
                 continue
-            gold = float(value)
             if not 0.0 <= gold <= 1.0:
                 raise StoreError(f"{path}, row {number}: gold is {gold}; labels go from 0 to 1: rescale them")
-            worth[_key(row, path, number)] = gold
-    except (OSError, ValueError, EOFError) as error:
+            key = _key(row, path, number)
+            if worth.setdefault(key, gold) != gold:
+                raise StoreError(
+                    f"{path}, row {number}: this rollout has another label before; keep one, or give prompts"
+                )
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError, EOFError, csv.Error, zlib.error) as error:
         raise StoreError(f"{path} cannot be read as labels: {type(error).__name__}: {str(error)[:200]}") from error
     if not worth:
         raise StoreError(f"{path} has no labels: it needs a column `gold` from 0 to 1, and {NEEDED}")
@@ -87,7 +93,8 @@ def read_labels(path: Path) -> Labels:
 
 def _key(row: Mapping[str, Any], path: Path, number: int) -> bytes:
     if row.get("completion") is not None:
-        return Labels.key(row["prompt"], row["completion"]) if row.get("prompt") else Labels.key(row["completion"])
+        completion = plain_text(row["completion"])
+        return Labels.key(plain_text(row["prompt"]), completion) if row.get("prompt") else Labels.key(completion)
     if row.get("step") not in (None, "") and row.get("row") not in (None, ""):
         return Labels.key(int(row["step"]), int(row["row"]))
     raise StoreError(f"{path}, row {number}: nothing says which rollout it labels: give {NEEDED}")
@@ -98,6 +105,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         for batch in pq.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
         return
+    csv.field_size_limit(LONGEST)
     with _opened(path) as lines:
         if ".csv" in path.name:
             yield from csv.DictReader(lines)
@@ -110,5 +118,5 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _opened(path: Path) -> IO[str]:
     if path.name.endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open("r", encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open("r", encoding="utf-8-sig", newline="")  # spreadsheets put a mark before the first column

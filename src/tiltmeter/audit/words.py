@@ -20,16 +20,21 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _FAR = (1 << 31) - 1
 
 
+def wordless(batch: RolloutBatch) -> bool:
+    """Whether a batch has text, and nothing that says how many tokens it is."""
+    return batch.completion is not None and batch.tokens is None and batch.length is None
+
+
 def worded(batch: RolloutBatch) -> RolloutBatch:
-    """The batch with words for tokens, where it has text and neither tokens nor lengths.
+    """The batch with words for tokens; for every batch of a run or for none, because they are another unit.
 
     >>> from tiltmeter.batches import from_columns
     >>> batch = worded(from_columns(0, [0, 0], completion=["Yes, yes.", None]))
     >>> batch.length.tolist(), len(set(batch.tokens[0].tolist()))
     ([4, 0], 4)
     """
-    if batch.completion is None or batch.tokens is not None or batch.length is not None:
-        return batch
+    if batch.completion is None:
+        return replace(batch, tokens=None, length=None)
     rows = [_ids(text) for text in batch.completion]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])

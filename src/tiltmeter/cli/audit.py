@@ -24,7 +24,7 @@ from tiltmeter.audit import Progress as Told
 from tiltmeter.audit import audit as audit_runs
 from tiltmeter.audit.labels import SUFFIXES, read_labels
 from tiltmeter.cli.report import Most, Redact
-from tiltmeter.cli.screen import COLOURS, as_json, emit
+from tiltmeter.cli.screen import COLOURS, as_json, emit, printed
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.watch import Plugins
 from tiltmeter.config import GOLD_SHARE, Config
@@ -99,12 +99,17 @@ def audit(
     """
     if md + html + json + plain > 1:
         raise typer.BadParameter("choose one of --md, --html, --json and --plain")
+    if redact_text and not (md or html):
+        raise typer.BadParameter("texts are redacted in reports: add --md or --html", param_hint="--redact-text")
+    if out is not None and not (md or html or json):
+        raise typer.BadParameter("add --md, --html or --json", param_hint="--out")
     asked = Asked(
         format,
         dict(_pair(one, "--map") for one in map or ()),
         group_size,
         {name: _number(value, "--weight") for name, value in (_pair(one, "--weight") for one in weight or ())},
         {name: int(n) if n.isdecimal() else n for name, n in (_pair(one, "--eval") for one in eval or ())},
+        besides=() if gold is None else (str(Path(gold).resolve()),),
     )
     labels = read_labels(Path(gold)) if gold is not None and gold.endswith(SUFFIXES) else None
     config = Config.standard(plugin or (), gold=None if labels is not None else gold, gold_share=gold_share)
@@ -143,10 +148,16 @@ def _tell(
     rollouts: int,
 ) -> list[int]:
     """Print or write what was found, in the form asked for; the exit code of each run."""
-    codes, objects = [], []
+    codes: list[int] = []
+    objects: list[dict[str, Any]] = []
     if len(found) > 1 and not (md or html or json or plain):
         Console(highlight=False, markup=False).print(_table(found))
     for one in found:
+        if one.problem:
+            codes.append(2)
+            sys.stderr.write(f"{log_line(one.name, 100)} could not be audited: {log_line(one.problem, 400)}\n")
+            objects.append({"name": one.name, "state": "BLIND", "problem": one.problem})
+            continue
         verdict, story, events = look(one.run)
         codes.append(verdict.exit_code)
         if json:
@@ -170,6 +181,9 @@ def _table(found: Iterable[Audited]) -> Table:
     for title in ("run", "verdict", "steps", "since", "why"):
         table.add_column(title, overflow="fold")
     for one in found:
+        if one.problem:
+            table.add_row(terminal(one.name, 60), Text("not read"), "", "", log_line(one.problem, 100))
+            continue
         verdict, story, _ = look(one.run)
         since = str(verdict.alarms[0].onset) if verdict.alarms else ""
         state = Text(f"{ICONS[verdict.state]} {verdict.state}", COLOURS[verdict.state])
@@ -188,7 +202,7 @@ def _said(one: Audited) -> str:
 
 def _write(text: str, out: Path | None, several: bool, name: str) -> None:
     if out is None:
-        sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
+        printed(text.encode("utf-8", "backslashreplace").decode())
         return
     try:
         if several:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tiltmeter.adapters.readers.foreign import Asked
 from tiltmeter.audit import audit
-from tiltmeter.cli.screen import COLOURS
+from tiltmeter.cli.screen import COLOURS, printed
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.config import Config
 from tiltmeter.encode import log_line, terminal
@@ -56,12 +56,12 @@ def diff(a: First, b: Second, json: Json = False, md: Markdown = False, plain: P
             book.refresh()
         told = compared(books)
     if json:
-        sys.stdout.write(json_module.dumps(told, allow_nan=False) + "\n")
+        printed(json_module.dumps(told, allow_nan=False) + "\n")
     elif md:
-        sys.stdout.write("\n".join(markdown(told)) + "\n")
+        printed("\n".join(markdown(told)) + "\n")
     elif plain or not sys.stdout.isatty():
-        for text in lines(told):
-            sys.stdout.write(log_line(text, 400).encode("ascii", "backslashreplace").decode() + "\n")
+        safe_lines = (log_line(text, 400).encode("ascii", "backslashreplace").decode() for text in lines(told))
+        printed("".join(f"{text}\n" for text in safe_lines))
     else:
         Console(highlight=False, markup=False).print(screen(told))
     raise typer.Exit(exit_code(books, told))

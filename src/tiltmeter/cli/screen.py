@@ -276,8 +276,13 @@ def emit(
                 console.out(line.encode("ascii", "backslashreplace").decode())
         else:
             console.print(screen(run, verdict, story, events))
+    printed(capture.get())
+
+
+def printed(text: str) -> None:
+    """Write to standard output."""
     try:
-        sys.stdout.write(capture.get())
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         # `| head` has seen enough. The exit code is the verdict's all the same, so nobody may write to the pipe again.

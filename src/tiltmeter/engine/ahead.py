@@ -32,7 +32,7 @@ class Ahead:
     def __init__(self, run: RunDirectory, config: Config, engine: Engine, *, strict: bool = False) -> None:
         self.run, self.config, self.engine, self.strict = run, config, engine, strict
         self._here = Here(run, config, strict=strict)
-        self._plan = [files for attempt in run.attempts() for files in _steps(run.files(attempt))]
+        self._plan = [files for attempt in run.attempts() for files in _steps(run.files(attempt, []))]
         self._places = {files: place for place, files in enumerate(self._plan)}
         self._baseline: Baseline | None = None
         self._alone = 0  # steps that were sent out by themselves, because there was no baseline yet

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -10,11 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context, parent_process
+from multiprocessing.connection import wait
 from typing import Any
 
 from tiltmeter.engine import AHEAD, TRIES, Item, Result, Shared, blame
-from tiltmeter.errors import StoreError
+from tiltmeter.errors import AttachError, StoreError
 
 #: Loaded once, before workers part from their common parent: instruments and their kernels take seconds to load.
 PRELOADED = ["tiltmeter.engine.warm"]
@@ -25,6 +28,15 @@ _shared: Any = None  # in a worker
 def _begin(shared: Any) -> None:
     global _shared
     _shared = shared
+    driver = parent_process()
+    assert driver is not None
+    # A driver that was killed tells nobody: without this its workers would wait for work for ever.
+    threading.Thread(target=_end_with, args=(driver.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 def _work(function: Callable[[Any, Any], Any], item: Any) -> Any:
@@ -61,11 +73,11 @@ class Processes:
                 queue.extend(map(_Sent, islice(source, AHEAD * self.workers - len(queue))))
                 if not queue:
                     return
-                with _nobody_is_main():
-                    for sent in list(queue)[: 1 if suspects else None]:
-                        sent.future = sent.future or pool.submit(_work, work, sent.item)
-                assert queue[0].future is not None
-                try:
+                try:  # a worker may die while we wait for it, and just as well while the last result is dealt with
+                    with _nobody_is_main():
+                        for sent in list(queue)[: 1 if suspects else None]:
+                            sent.future = sent.future or pool.submit(_work, work, sent.item)
+                    assert queue[0].future is not None
                     result = queue[0].future.result()
                 except BrokenProcessPool:
                     pool.shutdown(wait=False, cancel_futures=True)
@@ -83,6 +95,8 @@ class Processes:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _pool(self, shared: Any) -> ProcessPoolExecutor:
+        if current_process().daemon:
+            raise AttachError("workers cannot be started from a daemonic process: leave the engine out here")
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         return ProcessPoolExecutor(self.workers, context, _begin, (shared,))

@@ -66,10 +66,10 @@ class OnRay:
                     return
                 try:
                     result = ray.get(sent[0][1])
-                except ray.exceptions.WorkerCrashedError as error:
-                    raise StoreError(blame(sent[0][0])) from error
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause if isinstance(error.cause, Exception) else error from None
+                except ray.exceptions.RayError as error:  # a worker, its node or its memory
+                    raise StoreError(f"{blame(sent[0][0])} ({type(error).__name__})") from error
                 sent.popleft()
                 yield result
         finally:
@@ -138,9 +138,21 @@ def watch_on_ray(
     path = Path(directory).resolve()
     RunDirectory(path).identity()
     ray = join_cluster()
-    options = {"plugins": tuple(plugins), "gold": gold, "gold_share": gold_share, "gold_steps": gold_steps}
+    # Names with their places: the actor works in a directory of its own.
+    options: dict[str, Any] = {"plugins": tuple(map(_placed, plugins)), "gold": None if gold is None else _placed(gold)}
+    options |= {"gold_share": gold_share, "gold_steps": gold_steps}
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Monitor)
-    return actor.options(
+    monitor = actor.options(
         name=f"monitor-of-{RunDirectory(path).identity()['id']}", namespace=NAMESPACE, lifetime="detached",
         get_if_exists=True,
     ).remote(str(path), options)  # fmt: skip
+    try:
+        ray.get(monitor.state.remote())
+    except ray.exceptions.RayError as error:
+        raise AttachError(f"the monitor cannot be started on Ray: {str(error)[-500:]}") from error
+    return monitor
+
+
+def _placed(name: str) -> str:
+    file, colon, thing = name.rpartition(":") if ":" in name else (name, "", "")
+    return f"{Path(file).resolve()}{colon}{thing}" if file.endswith((".py", ".toml")) else name
