@@ -347,7 +347,7 @@ def _ratio(a: Sequence[Figures], b: Sequence[Figures]) -> tuple[float, list[floa
 
 
 def constants(work: Path, small: Path, ours_small: Figures, steps: int, long: tuple[int, int], seed: int) -> Figures:
-    """What a plan for other sizes needs: the loop's own cost a step (start-up of the workers included, so too high for a
+    """What a plan for other sizes needs: the loop's own cost a step (start-up of workers included, so too high for a
     long run), a token's cost in a long rollout, the journal."""
     kept = work / "kept"
     shutil.rmtree(kept, ignore_errors=True)

@@ -85,7 +85,7 @@ def plan(found: Mapping[str, Any]) -> str:
     journal = STEPS * found["journal_bytes_a_step"] / 1e6
     lines += [
         "",
-        f"The driver folds steps one after another: at most {driver:.2f} hours for all. The journal has {journal:,.0f} MB. "
+        f"The driver folds steps one by one: at most {driver:.2f} hours for all. The journal has {journal:,.0f} MB. "
         f"Unpacked there would be {STEPS:,} files with one writer, and {STEPS * RANKS:,} with {RANKS:,} ranks.",
     ]
     return "\n".join(lines)

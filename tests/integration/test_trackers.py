@@ -25,19 +25,25 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tiltmeter.cli import watch as watching
 from tiltmeter.cli.demo import measured
 from tiltmeter.cli.track import track
+from tiltmeter.cli.watch import Alerts
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.journal import Event, Journal, event, read
+from tiltmeter.page.book import Book
 from tiltmeter.records import Alarm
 from tiltmeter.store import RunDirectory
 from tiltmeter.trackers import feed as feeds
+from tiltmeter.trackers import follow as following
 from tiltmeter.trackers import place as places
 from tiltmeter.trackers import webhook as webhooks
 from tiltmeter.trackers.follow import Wish, follow
+from tiltmeter.trackers.mlflow import Mlflow
 from tiltmeter.trackers.place import Place
 from tiltmeter.trackers.prometheus import Prometheus
-from tiltmeter.trackers.sink import Named, Point, package
+from tiltmeter.trackers.sink import Named, NotNowError, Point, package
+from tiltmeter.trackers.telling import Telling
 
 HOSTILE = "\x1b[2J<script>alert(1)</script> <!channel> @here \u202e [x](javascript:1) {0}\n" + 9000 * "a"
 
@@ -68,6 +74,7 @@ def run(recorded: Path, tmp_path: Path) -> RunDirectory:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "FIRST_RETRY", 0.05)
     monkeypatch.setattr(feeds, "LAST_RETRY", 0.2)
+    monkeypatch.setattr(following, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.5)
     monkeypatch.delenv("TILTMETER_WEBHOOK_URL", raising=False)
 
@@ -419,6 +426,75 @@ def test_a_place_is_told_by_one_process_at_a_time(run: RunDirectory, receiver: R
     assert tell(run, ("webhook", receiver.url)) == {} and receiver.taken
 
 
+def test_beside_a_monitor_a_place_that_is_taken_is_waited_for(run: RunDirectory, receiver: Receiver) -> None:
+    """A killed monitor's process may still be at its last words when the next monitor's starts."""
+    wishes, over, told = [Wish("webhook", receiver.url, if_free=True)], threading.Event(), []
+    held = Place(run.path / "cache" / "trackers", "webhook", receiver.url, "x")
+    follower = threading.Thread(target=lambda: told.append(follow(run, wishes, over=over.is_set, patience=5.0)))
+    follower.start()
+    follower.join(0.3)
+    assert follower.is_alive() and not receiver.heard
+    held.close()
+    until(lambda: len(receiver.taken) == 2)
+    follower.join(1.5)
+    assert follower.is_alive()  # the run has ended and the monitor has not: it goes with that one
+    over.set()
+    follower.join(30.0)
+    assert told == [{}] and len(receiver.taken) == 2
+
+
+def test_a_place_that_stays_taken_is_left_when_it_is_over(run: RunDirectory, receiver: Receiver) -> None:
+    held = Place(run.path / "cache" / "trackers", "webhook", receiver.url, "x")
+    assert follow(run, [Wish("webhook", receiver.url, if_free=True)], over=lambda: True, patience=0.2) == {}
+    held.close()
+    assert not receiver.heard
+
+
+def failing(times: int, error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
+    left = [error] * times
+
+    def attempt(*arguments: Any) -> Any:
+        if left:
+            raise left.pop()
+        return then(*arguments)
+
+    return attempt
+
+
+def test_what_a_look_that_failed_had_found_is_in_the_next(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Telling, "_alert", failing(1, StoreError("a file was being replaced"), Telling._alert))
+    telling = Telling(Book(run))
+    with pytest.raises(StoreError):
+        telling.news(last=True)
+    news = telling.news(last=True)
+    assert len(news.points) == 84 and [alert.level for alert in news.alerts] == ["ERROR", "WARN"]
+    again = telling.news(last=True)
+    assert not again.points and not again.alerts
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "over"),
+    [(Telling, "_standing", None), (Telling, "_standing", lambda: True), (following, "ended", None)],
+)
+def test_a_disk_that_fails_for_a_moment_loses_no_alert(
+    run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, over: Any
+) -> None:
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(owner, name, failing(2, OSError(5, "Input/output error"), vars(owner)[name]))
+    assert follow(run, [Wish("webhook", receiver.url)], over=over, patience=5.0) == {}
+    assert len(receiver.taken) == 2
+
+
+def test_a_disk_that_stays_broken_ends_the_verb_with_the_reason(
+    run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(Telling, "_standing", failing(1000, OSError(5, "Input/output error"), Telling._standing))
+    for over in (None, lambda: True):
+        with pytest.raises(StoreError, match=r"cannot be read: .*Input/output"):
+            follow(run, [Wish("webhook", receiver.url)], once=over is None, over=over, patience=1.0)
+
+
 def test_a_damaged_state_is_refused_with_the_fix(run: RunDirectory, receiver: Receiver) -> None:
     tell(run, ("webhook", receiver.url))
     (found,) = (run.path / "cache" / "trackers").glob("webhook-*.json")
@@ -593,6 +669,43 @@ def test_mlflow_keeps_readings_once_and_alarms_as_tags(run: RunDirectory, tmp_pa
     assert made.data.tags["tiltmeter.state"] == "ACT" and made.info.status == "FINISHED"
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://me:s3cret@example.org", "http://s3cret@example.org/x", "postgresql://me:s3cret@example.org/runs",
+        "postgresql://me:s3c#s3cret@example.org/runs", "postgresql://me:/s3cret@example.org/runs",
+    ],
+)  # fmt: skip
+def test_an_mlflow_address_with_a_password_is_refused_and_not_repeated(run: RunDirectory, uri: str) -> None:
+    with pytest.raises(AttachError, match="MLFLOW_TRACKING_USERNAME") as caught:
+        tell(run, ("mlflow", uri))
+    assert "s3cret" not in str(caught.value) and caught.value.__cause__ is None
+
+
+@needs_mlflow
+@pytest.mark.filterwarnings("ignore")
+def test_no_failure_of_mlflow_repeats_the_address(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{free.getsockname()[1]}/s3cret"
+    with pytest.raises(AttachError, match="does not start") as caught:
+        tell(run, ("mlflow", uri))
+    assert "s3cret" not in str(caught.value)
+    sink = Mlflow(f"sqlite:///{tmp_path / 'mlflow.db'}", Named("x", "x"), {})
+    sink._uri, sink._client = uri, importlib.import_module("mlflow.tracking").MlflowClient(tracking_uri=uri)
+    calls: list[Callable[[], None]] = [
+        lambda: sink.point(Point(0, 0, 0, 0.0, {"reward.mean": 1.0})),
+        sink.close,
+    ]
+    for call in calls:
+        with pytest.raises(NotNowError, match="address") as later:
+            call()
+        assert "s3cret" not in str(later.value)
+
+
 TRACKIO = """
 import sys
 from pathlib import Path
@@ -736,3 +849,63 @@ def test_a_monitor_measures_on_whatever_the_address_is(recorded: Path, tmp_path:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0
     assert [one.kind for one in read(run.path / "events")].count("step_done") == 84
+
+
+def test_a_process_that_posts_alerts_and_dies_is_started_again_and_waits_for_its_place(
+    run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TILTMETER_WEBHOOK_URL", receiver.url)
+    monkeypatch.setattr(watching, "START_SECONDS", 0.0)
+    held = Place(run.path / "cache" / "trackers", "webhook", receiver.url, "x")
+    alerts = Alerts(run)
+    first = alerts._process
+    assert first is not None
+    first.kill()
+    first.wait(30.0)
+    alerts.look()
+    second = alerts._process
+    assert second is not None and second.pid != first.pid
+    assert [record.getMessage() for record in caplog.records if "ended with -9; it is started again" in record.message]
+    try:
+        time.sleep(2.0)
+        assert second.poll() is None and not receiver.heard  # it found the place taken
+        held.close()
+        until(lambda: len(receiver.taken) == 2)
+        alerts.look()
+        assert alerts._process is second
+    finally:
+        second.kill()
+        second.wait(30.0)
+
+
+def test_a_process_that_dies_again_and_again_is_given_up_aloud(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TILTMETER_WEBHOOK_URL", "gopher://s3cret")
+    monkeypatch.setattr(watching, "START_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    alerts = Alerts(run)
+    for _ in range(6):
+        if alerts._process is not None:
+            alerts._process.wait(30.0)
+        alerts.look()
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.split("; ")[1] for line in said] == ["it is started again"] * 3 + [
+        "no alert is posted until you run: tiltmeter track RUN"
+    ]
+    assert not any("s3cret" in line for line in said)
+
+
+def test_a_monitor_looks_after_the_process_that_posts_alerts(run: RunDirectory) -> None:
+    (run.path / "rollouts" / "1").mkdir()  # an attempt nobody has measured yet: the run goes on
+    environment = {**os.environ, "TILTMETER_WEBHOOK_URL": "gopher://nonsense"}
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--attached", str(os.getpid())]
+    log = run.path / "monitor.log"
+    with log.open("wb") as file:
+        monitor = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+    try:
+        until(lambda: "posts alerts ended with 2; it is started again" in log.read_text(), 60.0)
+        assert monitor.poll() is None
+    finally:
+        monitor.kill()
+        monitor.wait(30.0)

@@ -178,7 +178,9 @@ def test_groups_come_from_a_column_a_size_or_equal_prompts_and_it_is_said(tmp_pa
     assert len(batches(twice)[0].starts) - 1 == 1
     assert len(batches(twice, group_size=2)[0].starts) - 1 == 3
     assert any("2 rows that follow each other, as you said" in told for told in find(twice, group_size=2).said)
-    assert len(batches(twice, columns={"group": "uid"}, group_size=6)[0].starts) - 1 == 3
+    assert len(batches(twice, columns={"group": "uid"})[0].starts) - 1 == 3
+    with pytest.raises(StoreError, match=r"groups are stored \(uid\): leave --group-size out"):
+        find(twice, columns={"group": "uid"}, group_size=6)
     alone = write(tmp_path / "c.jsonl", [{"step": 1, "completion": "x", "reward": 1}] * 3)
     assert len(batches(alone)[0].starts) - 1 == 3
     assert any(told.startswith("no groups") for told in find(alone).said)

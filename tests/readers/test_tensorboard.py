@@ -142,3 +142,18 @@ def test_a_log_is_one_run_with_steps_of_its_own(tmp_path: Path, ours: str) -> No
     write(tmp_path, (0, {"loss": 1.0}))
     with pytest.raises(StoreError, match=f"leave --map {ours}= out"):
         TensorBoard().find(tmp_path, Asked(columns={ours: "loss"}))
+
+
+def test_a_folder_without_scalars_is_no_run_and_a_damaged_one_is_said_by_the_others(tmp_path: Path) -> None:
+    write(tmp_path / "a", (1, {"train/loss": 1.0}))
+    write(tmp_path / "a" / "1669.1")  # as transformers leaves its hyperparameters
+    (tmp_path / "a" / "._events.out.tfevents.1.host.0").write_bytes(b"\x00\x05\x16\x07")
+    (run,) = TensorBoard().find(tmp_path, Asked())
+    assert run.name == "a" and not any("1669.1" in told for told in run.said)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "events.out.tfevents.1.host.0").write_bytes(b"no event file at all")
+    (run,) = TensorBoard().find(tmp_path, Asked())
+    assert any("b was left out: " in told for told in run.said)
+    for alone in ("b", "a/1669.1"):
+        with pytest.raises(StoreError, match="no scalar"):
+            TensorBoard().find(tmp_path / alone, Asked())

@@ -130,7 +130,8 @@ def import_piece(order: Order, which: int) -> Imported:
     has a file for each step, that step and no other."""
     piece = order.source.pieces[which]
     found = _import(order, which, piece)
-    if not found.problem or len(piece.steps) != len(piece.files) or len(piece.files) == 1:
+    one_each = len(piece.steps) == len(piece.files) and order.source.reader != "generic"  # there files may share steps
+    if not found.problem or not one_each or len(piece.files) == 1:
         return found
     alone = [Piece((file,), 0, (step,)) for file, step in zip(piece.files, piece.steps, strict=True)]
     each = [_import(order, which, one) for one in alone]
@@ -171,8 +172,8 @@ def _store(run: RunDirectory, order: Order, which: int, batch: RolloutBatch) -> 
             batch = order.labels.joined(batch)
         batch = replace(batch, scalars={**batch.scalars, **order.source.scalars.get(batch.step, {})})
         # A time that is the files' own: the same files make the same run directory, whoever reads them.
-        stamp = max((Path(file).stat().st_mtime for file in order.source.pieces[which].files), default=0.0)
-        _write(run, batch, {"groups": "rank", "time": stamp, "piece": which})
+        stamp = max((_state(file)[1] for file in order.source.pieces[which].files), default=0)
+        _write(run, batch, {"groups": "rank", "time": max(0, stamp) / 1e9, "piece": which})
     (stored,) = run.find(batch.attempt, batch.step)
     return bool(run.read(stored, ("group",))[1].get("piece") == which)
 

@@ -70,7 +70,7 @@ def track(
         raise typer.BadParameter("name at least one place: --wandb, --tensorboard, --webhook, ...")
     if once and prometheus:
         raise typer.BadParameter("--prometheus is asked again and again: leave out --once")
-    over = (lambda: parent_gone(attached)) if attached is not None else (lambda: False)
+    over = (lambda: parent_gone(attached)) if attached is not None else None
     left = follow(directory, wishes, state=state, once=once, over=over)
     for sink, what in left.items():
         sys.stderr.write(

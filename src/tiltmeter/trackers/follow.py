@@ -23,6 +23,8 @@ from tiltmeter.trackers.telling import Telling
 
 SINKS = ("wandb", "tensorboard", "mlflow", "trackio", "prometheus", "webhook")
 LOOK_SECONDS = 1.0
+BUSY_SECONDS = 3.0  # between two looks at whether a place is free
+LAST_LOOKS = 5  # at a run that cannot be read, when it is over
 PATIENCE = 90.0  # at the end: longer than an alert may have to wait for another of its title
 
 log = logging.getLogger("tiltmeter")
@@ -43,39 +45,45 @@ def follow(
     *,
     state: Path | None = None,
     once: bool = False,
-    over: Callable[[], bool] = lambda: False,
+    over: Callable[[], bool] | None = None,
     patience: float = PATIENCE,
 ) -> Mapping[str, str]:
     """Tell a run to sinks until it has ended; what could not be told, by sink.
 
     A sink that cannot start raises `AttachError` before anything is told. One that fails later is tried again and
-    stops nothing. `over`: asked between looks, for whoever goes with somebody else. Ctrl-C ends it as the run's end
-    does.
+    stops nothing. `over`: asked between looks, for whoever goes with somebody else and ends when that one does; it
+    waits for places that another process tells. Ctrl-C ends it as the run's end does.
     """
     book = Book(run)
     telling = Telling(book)
-    feeds = _open(run, telling.run, wishes, state)
-    done, troubled = False, False
+    feeds: list[Feed] = []
+    done, troubled, looks = False, False, 1 if once else LAST_LOOKS
     try:
+        feeds = _open(run, telling.run, wishes, state)
+        if not feeds and over is not None:
+            feeds = _wait(lambda: _open(run, telling.run, wishes, state), over, patience)
         while feeds:
-            last, began = once or done or over(), time.monotonic()
+            last, began = once or done or (over is not None and over()), time.monotonic()
             try:
                 news = telling.news(last=last)
-                done = ended(book)
-            except StoreError as error:
-                if last:
+                for feed in feeds:
+                    feed.tell(news)
+                done = last or (over is None and ended(book))
+            except (StoreError, OSError) as error:
+                looks -= last
+                if not looks and isinstance(error, StoreError):
                     raise
+                if not looks:
+                    raise StoreError(f"{run.path} cannot be read: {error}") from error
                 if not troubled:
                     log.warning("%s; trying again", log_line(str(error), 300))
                 troubled = True
             else:
                 troubled = False
-                for feed in feeds:
-                    feed.tell(news)
                 if last:
                     break
             # Listing a long run takes time: never spend more than a twentieth of a core on looking.
-            time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)) if not done else 0.0)
+            time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)) if troubled or not done else 0.0)
     except KeyboardInterrupt:
         patience = min(patience, 5.0)  # somebody waits for the prompt; the next start goes on where this one was
     finally:
@@ -92,6 +100,20 @@ def ended(book: Book) -> bool:
 
 def parent_gone(parent: int) -> bool:
     return os.getppid() != parent
+
+
+def _wait(opened: Callable[[], list[Feed]], over: Callable[[], bool], patience: float) -> list[Feed]:
+    """Sinks as soon as one is free: whoever tells them now may go with a monitor that was killed, and leave. When it is
+    over they get as long as such a one takes for its last words."""
+    log.info("another process tells the same place; waiting until it ends")
+    deadline = float("inf")
+    while time.monotonic() < deadline:
+        time.sleep(BUSY_SECONDS)
+        if feeds := opened():
+            return feeds
+        if over():
+            deadline = min(deadline, time.monotonic() + patience)
+    return []
 
 
 def _open(run: RunDirectory, named: Named, wishes: Sequence[Wish], state: Path | None) -> list[Feed]:

@@ -16,6 +16,7 @@ from tiltmeter.page.words import findings, short, stop_advice
 from tiltmeter.records import Alarm, Finding
 from tiltmeter.story import alarm_id
 from tiltmeter.trackers.sink import Alert, Named, Point, Standing, identity
+from tiltmeter.verdict import Verdict
 
 TITLE = 63  # characters: one of the trackers asks for fewer than 64
 TEXT = 1500
@@ -39,45 +40,47 @@ class Telling:
         name = log_line(book.name, 100)
         self.book, self.run = book, Named(str(book.run.identity().get("id", book.id)), name)
         self._told = 0
+        self._points: list[Point] = []
         self._raised: list[tuple[Event, Alarm]] = []
         self._identities: dict[str, str] = {}  # by alarm: the first event that raised it
 
     def news(self, *, last: bool = False) -> News:
-        """`last`: nobody will look again, so alerts do not wait."""
+        """`last`: nobody will look again, so alerts do not wait. What a look that fails has found is in the next."""
         try:
             verdict = self.book.refresh(impatient=True)
         except StoreError:
-            self._told = 0  # the book begins anew; who was told what is known to those who tell it
+            # The book begins anew; who was told what is known to those who tell it.
+            self._told, self._points = 0, []
             raise
-        points, raised = [], self._raised
-        self._raised = []
+        waited = len(self._raised)
         for event in self.book.events[self._told :]:
             if (point := _point(event)) is not None:
-                points.append(point)
+                self._points.append(point)
             if event.kind == "alarm" and (found := self._new(event)) is not None:
                 self._raised.append((event, found))
         self._told = len(self.book.events)
-        if last:
-            raised, self._raised = raised + self._raised, []
-        alerts = tuple(self._alert(event, alarm) for event, alarm in raised)
+        due = self._raised if last else self._raised[:waited]
+        alerts = tuple(self._alert(event, alarm) for event, alarm in due)
+        news = News(tuple(self._points), alerts, self._standing(verdict))
+        # Only now: whatever failed above, the next look tells it.
+        self._points, self._raised = [], self._raised[len(due) :]
+        return news
+
+    def _standing(self, verdict: Verdict) -> Standing:
         ages, age = self.book.look.ages, self.book.age
-        return News(
-            tuple(points),
-            alerts,
-            Standing(
-                verdict.state,
-                log_line(verdict.sentence, 500),
-                self.book.story.last_step,
-                len(verdict.alarms),
-                len(verdict.warnings),
-                frozenset(
-                    self._identities[alarm_id(alarm)]
-                    for alarm in (*verdict.alarms, *verdict.warnings)
-                    if alarm_id(alarm) in self._identities
-                ),
-                0 if ages is None else ages.behind,
-                None if age is None else round(self.book.look.looked - ages.data) if ages is not None else None,
+        return Standing(
+            verdict.state,
+            log_line(verdict.sentence, 500),
+            self.book.story.last_step,
+            len(verdict.alarms),
+            len(verdict.warnings),
+            frozenset(
+                self._identities[alarm_id(alarm)]
+                for alarm in (*verdict.alarms, *verdict.warnings)
+                if alarm_id(alarm) in self._identities
             ),
+            0 if ages is None else ages.behind,
+            None if age is None else round(self.book.look.looked - ages.data) if ages is not None else None,
         )
 
     def _new(self, event: Event) -> Alarm | None:

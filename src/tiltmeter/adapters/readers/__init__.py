@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tiltmeter.adapters.readers.areal import AReaL
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Reader
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Reader, usable
 from tiltmeter.adapters.readers.generic import Generic
 from tiltmeter.adapters.readers.nemo import Nemo
 from tiltmeter.adapters.readers.open_instruct import OpenInstruct
@@ -32,9 +33,8 @@ def find(path: Path, asked: Asked) -> list[Foreign]:
     if asked.format and asked.format not in BY_NAME:
         raise StoreError(f"there is no reader {asked.format!r}: choose one of {', '.join(BY_NAME)}")
     trainers, others = (TRAINERS, OTHERS) if not asked.format else ((BY_NAME[asked.format],), ())
-    found = [
-        run for reader in trainers for run in reader.find(path, asked)
-    ]  # all that are there: a folder may be mixed
+    # All that are there: a folder may be mixed.
+    found = usable({f"what {reader.name} wrote": partial(reader.find, path, asked) for reader in trainers})
     for reader in others:
         found = found or reader.find(path, asked)
     if not found:

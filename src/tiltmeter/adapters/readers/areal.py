@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
 from tiltmeter.adapters.readers.jsonl import blamed, filled, judged, peek, rows, unused
 from tiltmeter.adapters.readers.places import Place, Stored, beside, bundled, called, listed, numbered, size_of, survey
-from tiltmeter.adapters.readers.tables import Row
+from tiltmeter.adapters.readers.tables import Row, refuse_copies
 from tiltmeter.batches import from_columns
 from tiltmeter.errors import StoreError
 from tiltmeter.evaluations import Evaluation
@@ -47,9 +48,9 @@ class AReaL:
         for place in places:
             if place.folder.name in _KINDS and numbered(place.folder, place.folders, _VERSION):
                 homes.setdefault(place.folder.absolute().parent, {})[place.folder.name] = place
-        return [
-            run for home, kinds in sorted(homes.items()) if (run := _run(home, kinds, path, asked, mixed)) is not None
-        ]
+        return usable(
+            {str(home): partial(_run, home, kinds, path, asked, mixed) for home, kinds in sorted(homes.items())}
+        )
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         newest = run.settings["newest"]
@@ -76,7 +77,7 @@ def _run(home: Path, kinds: dict[str, Place], root: Path, asked: Asked, mixed: t
         "where a prompt ends is inferred by AReaL, and wrong with several turns",
         "no metrics in these files: --format tensorboard or wandb reads those",
     ]
-    said += unused(asked)
+    said += unused(asked, grouped=True)
     evaluations: list[Evaluation] = []
     for one in held_out:
         try:
@@ -101,6 +102,7 @@ def _versions(place: Place) -> Iterator[Stored]:
     for version, name in numbered(place.folder, place.folders, _VERSION):
         folder = place.folder / name
         files = tuple(folder / one for one in listed(folder).files if one.endswith((".jsonl", ".jsonl.gz")))
+        refuse_copies(files)
         if files:
             yield Stored(version, files, sum(map(size_of, files)))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tiltmeter.encode import log_line
+from tiltmeter.errors import StoreError
 from tiltmeter.evaluations import Evaluation
 from tiltmeter.records import RolloutBatch
+
+LINES = 10  # of what was left out that are said one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Asked:
     group_size: int | None = None  # consecutive rows of one prompt
     weights: Mapping[str, float] = field(default_factory=dict)  # of reward functions, where the total is not stored
     evals: Mapping[str, int | str] = field(default_factory=dict)  # their column -> items behind each value, or a column
+    besides: tuple[str, ...] = ()  # absolute paths of files that hold something else, as the labels of --gold
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +66,36 @@ class Reader(Protocol):
 
     def find(self, path: Path, asked: Asked) -> list[Foreign]: ...
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]: ...
+
+
+Maker = Callable[[], Foreign | Iterable[Foreign] | None]
+
+
+def usable(makers: Mapping[str, Maker], broken: Mapping[str, StoreError] | None = None) -> list[Foreign]:
+    """The runs of several places: one that cannot be used is said beside the others, and raised if there are none.
+
+    `broken`: places that were found unusable before anything could be made of them.
+
+    >>> def damaged() -> Foreign:
+    ...     raise StoreError("b/1.jsonl: cut short")
+    >>> usable({"a": lambda: Foreign("a", "verl"), "b": damaged})[0].said
+    ('b was left out: b/1.jsonl: cut short',)
+    """
+    found: list[Foreign] = []
+    errors = dict(broken or {})
+    for name, make in makers.items():
+        try:
+            made = make()
+        except StoreError as error:
+            errors[name] = error
+        else:
+            found += [made] if isinstance(made, Foreign) else made or ()
+    if errors and not found:
+        raise next(iter(errors.values()))
+    return told(found, [f"{log_line(name, 200)} was left out: {error}" for name, error in errors.items()])
+
+
+def told(runs: Iterable[Foreign], lines: Sequence[str]) -> list[Foreign]:
+    """The runs, each with these lines said too; of many the first."""
+    more = [f"and {len(lines) - LINES} more were left out"] if len(lines) > LINES else []
+    return [replace(run, said=(*run.said, *lines[:LINES], *more)) for run in runs]

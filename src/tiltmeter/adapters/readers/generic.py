@@ -13,16 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, told
+from tiltmeter.adapters.readers.jsonl import unfinished
 from tiltmeter.adapters.readers.names import step_column
+from tiltmeter.adapters.readers.places import size_of
 from tiltmeter.adapters.readers.rows import at, batch
 from tiltmeter.adapters.readers.series import stem, whole
-from tiltmeter.adapters.readers.tables import Row, Table, kind, number, refuse_pickles, tables
+from tiltmeter.adapters.readers.tables import Row, Table, kind, number, refuse_copies, refuse_pickles, tables
 from tiltmeter.encode import log_line
 from tiltmeter.errors import StoreError
 from tiltmeter.records import NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
 
 SORT_LIMIT = 1 << 30  # bytes on disk of files that are sorted in memory
+OPEN = 64  # files that are open at once; some systems allow a process 256
 PEEK = 20  # rows by which a file is recognised
 COLUMNS = ("step", "group", "prompt", "completion", *NUMBER_COLUMNS, "length", "truncated", *RAGGED_COLUMNS)
 _NAMED = re.compile(r"(rewards|facts)\..+")
@@ -53,26 +56,29 @@ class Generic:
 
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         refuse_pickles(path)
-        peeked = [(file, peek(file)) for file in tables(path, ("csv", "jsonl", "parquet"))]
-        files = [file for file, columns in peeked if _is_rollouts(chosen(columns, asked), asked)]
+        peeked, broken = _peeked(path, asked)
+        held = {file: columns for file, columns in peeked.items() if _is_rollouts(chosen(columns, asked), asked)}
+        files = list(held)
         if not files:
             return []
-        names = list(dict.fromkeys(name for file, columns in peeked if file in files for name in columns))
+        refuse_copies(files)
+        names = list(dict.fromkeys(name for columns in held.values() for name in columns))
         _refuse(asked, files[0], names)
         columns = chosen(names, asked)
         step = columns.get("step") or step_column(names)
         settings: dict[str, Any] = {"columns": columns, "step": step, "weights": dict(asked.weights)}
         settings |= {"group": _grouped(columns, asked), "group_size": asked.group_size}
-        found = _by_name(files) if step is None else _by_column(files, step)
+        found = _by_name(files) if step is None else _by_column(files, step, broken)
         settings["sorted"] = found.sorted
         said = [*found.said, *_said(columns, settings)]
         used = {*columns.values(), *(theirs.split(".")[0] for theirs in columns.values()), step}
         if unused := [log_line(name, 60) for name in names if name not in used]:
             said.append(f"columns that were not used: {', '.join(unused[:20])}")
-        if others := [log_line(file.name, 80) for file, _ in peeked if file not in files]:
+        if others := [log_line(file.name, 80) for file in peeked if file not in held]:
             said.append(f"files that hold no rollouts were left out: {', '.join(others[:10])}")
         name = stem(files[0]) if path.is_file() else path.resolve().name
-        return [Foreign(log_line(name, 200), self.name, found.pieces, tuple(said), settings)]
+        run = Foreign(log_line(name, 200), self.name, found.pieces, tuple(said), settings)
+        return told([run], [f"{log_line(file.name, 80)} was left out: {error}" for file, error in broken.items()])
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         step = run.settings["step"]
@@ -82,7 +88,7 @@ class Generic:
             return
         streams = [_stepped(Path(file), step) for file in piece.files]
         items: Iterable[Item]
-        if run.settings["sorted"]:
+        if run.settings["sorted"] and len(streams) <= OPEN:
             items = merge(*streams, key=lambda item: item[0])
         else:
             items = sorted((item for stream in streams for item in stream), key=lambda item: item[0])
@@ -94,12 +100,34 @@ class Generic:
             yield batch(found, [(row, where) for _, row, where in same], run.settings)
 
 
+def _peeked(path: Path, asked: Asked) -> tuple[dict[Path, list[str]], dict[Path, StoreError]]:
+    """The columns of each table, and those that are none; raises where that is what the user named."""
+    found: dict[Path, list[str]] = {}
+    broken: dict[Path, StoreError] = {}
+    for file in tables(path, ("csv", "jsonl", "parquet"), asked.besides):
+        try:
+            found[file] = peek(file)
+        except StoreError as error:
+            if file == path:
+                raise
+            broken[file] = error
+    if broken and not found and asked.format == Generic.name:
+        raise next(iter(broken.values()))
+    return found, broken
+
+
 def chosen(columns: Sequence[str], asked: Asked) -> dict[str, str]:
     """Our columns with theirs: as asked, else those that are called as ours are."""
     own = [name for name in columns if name in COLUMNS or _NAMED.fullmatch(name)]
     given = {ours: theirs for ours, theirs in asked.columns.items() if theirs in columns or _inside(theirs, columns)}
-    taken = {theirs for ours, theirs in given.items() if ours in COLUMNS or _NAMED.fullmatch(ours)}
+    # A gold that is what is paid as well stays what is paid, and that is said.
+    mapped = {ours: theirs for ours, theirs in given.items() if ours != "gold" or not _pays(theirs)}
+    taken = {theirs for ours, theirs in mapped.items() if ours in COLUMNS or _NAMED.fullmatch(ours)}
     return {**{name: name for name in own if name not in taken and name not in given}, **given}
+
+
+def _pays(name: str) -> bool:
+    return name == "reward" or name.startswith("rewards.")
 
 
 def _inside(theirs: str, columns: Sequence[str]) -> bool:
@@ -126,6 +154,16 @@ def _refuse(asked: Asked, file: Path, columns: Sequence[str]) -> None:
             raise StoreError(f"{file}: there is no column {theirs!r}; it has {shown}")
     if asked.evals:
         raise StoreError("--eval names a column of logged numbers, and these are rollouts: map it as gold, if it is")
+    pick = chosen(columns, asked)
+    parts = [name.removeprefix("rewards.") for name in pick if name.startswith("rewards.")]
+    for name in asked.weights:
+        if name not in parts:
+            known = ", ".join(log_line(part, 60) for part in parts[:30]) or "none (--map rewards.NAME=COLUMN)"
+            raise StoreError(f"{file}: there is no part {name!r} of the reward to weigh; the parts are {known}")
+    if asked.weights and "reward" in pick:
+        raise StoreError(f"{file}: nothing is weighed, the total is stored ({pick['reward']}): leave --weight out")
+    if asked.group_size is not None and "group" in pick:
+        raise StoreError(f"{file}: groups are stored ({pick['group']}): leave --group-size out")
 
 
 def _grouped(columns: Mapping[str, str], asked: Asked) -> str:
@@ -146,6 +184,9 @@ def _said(columns: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[s
         "prompt": "groups are inferred: equal prompts within a step; a prompt that was drawn twice is one group",
         "alone": "no groups: neither a column, nor prompts, nor --group-size; nothing within a group is measured",
     }[settings["group"]]
+    gold = columns.get("gold")
+    if gold is not None and gold in [theirs for ours, theirs in columns.items() if _pays(ours)]:
+        yield f"gold is {log_line(gold, 60)}, which is paid as well: what a policy is paid for is no independent truth"
     if "reward" not in columns:
         parts = [name.removeprefix("rewards.") for name in columns if name.startswith("rewards.")]
         weights = {name: settings["weights"].get(name, 1.0) for name in parts}
@@ -167,6 +208,7 @@ class Held:
 
     file: Path
     steps: list[int]
+    torn: bool = False
 
     @property
     def sorted(self) -> bool:
@@ -197,18 +239,39 @@ def _by_name(files: Sequence[Path]) -> Shared:
         if step in steps:
             raise StoreError(f"{file}: {steps[step].name} is of step {step} too; name a column: --map step=COLUMN")
         steps[step] = file
-    pieces = [Piece((str(file.resolve()),), file.stat().st_size, (step,)) for step, file in sorted(steps.items())]
-    return Shared(tuple(pieces), (f"rollouts: {len(files)} files of a step each, by the number in their names",))
+    pieces = [Piece((str(file.resolve()),), size_of(file), (step,)) for step, file in sorted(steps.items())]
+    torn = [file for file in files if kind(file) == "jsonl" and unfinished(file)]
+    told = f"rollouts: {len(files)} files of a step each, by the number in their names"
+    return Shared(tuple(pieces), (told, *_cut(torn)))
 
 
-def _by_column(files: Sequence[Path], step: str) -> Shared:
-    """Files put together where their steps overlap, so that no step is in two pieces."""
-    held = [Held(file, found) for file in files if (found := steps_of(file, step))]
+def _cut(torn: Sequence[Path]) -> Iterator[str]:
+    if torn:
+        more = f" (and of {len(torn) - 1} more files)" if len(torn) > 1 else ""
+        yield f"the last line of {log_line(torn[0].name, 80)}{more} is cut short and was left out"
+
+
+def _by_column(files: Sequence[Path], step: str, broken: dict[Path, StoreError]) -> Shared:
+    """Files put together where their steps overlap, so that no step is in two pieces. Adds to those that are broken."""
+    held: list[Held] = []
+    for file in files:
+        table = Table(file)
+        try:
+            found = steps_of(file, step, table)
+        except StoreError as error:
+            if len(files) == 1:
+                raise
+            broken[file] = error
+        else:
+            held += [Held(file, found, table.torn)] if found else []
+    if not held and broken:
+        raise next(iter(broken.values()))
     if not held:
         raise StoreError(f"{files[0]}: it has no rows")
-    told = [f"rollouts: {len(files)} file{'s' * (len(files) > 1)}, steps are {log_line(step, 60)}"]
+    told = [f"rollouts: {len(held)} file{'s' * (len(held) > 1)}, steps are {log_line(step, 60)}"]
+    told += _cut([one.file for one in held if one.torn])
     if unsorted := [one.file for one in held if not one.sorted]:
-        size = sum(file.stat().st_size for file in files)
+        size = sum(map(size_of, files))
         if size > SORT_LIMIT:
             raise StoreError(
                 f"{unsorted[0]}: rows are not in the order of their steps, and {size / 1e9:.1f} GB are too much to "
@@ -228,30 +291,34 @@ def _by_column(files: Sequence[Path], step: str) -> Shared:
     pieces = [
         Piece(
             tuple(str(one.file.resolve()) for one in part),
-            sum(one.file.stat().st_size for one in part),
+            sum(size_of(one.file) for one in part),
             tuple(sorted({step for one in part for step in one.steps})),
         )
         for part in together
     ]
+    if large := next((one for one in pieces if len(one.files) > OPEN and one.size > SORT_LIMIT), None):
+        raise StoreError(
+            f"{large.files[0]}: {len(large.files)} files share steps, and {large.size / 1e9:.1f} GB are too much to "
+            "sort in memory; put them together sorted by step, or write one file a step"
+        )
     return Shared(tuple(pieces), tuple(told), not unsorted)
 
 
-def steps_of(file: Path, step: str) -> list[int]:
+def steps_of(file: Path, step: str, table: Table | None = None) -> list[int]:
     """The steps of a file in the order of its rows. Of JSON lines only as much is parsed as is needed for that."""
     found: list[int] = []
-    for value, where in _step_cells(file, step):
+    for value, where in _step_cells(file, step, table or Table(file)):
         this = whole(number(value), where)
         if not found or found[-1] != this:
             found.append(this)
     return found
 
 
-def _step_cells(file: Path, step: str) -> Iterator[tuple[object, str]]:
+def _step_cells(file: Path, step: str, table: Table) -> Iterator[tuple[object, str]]:
     if kind(file) == "jsonl" and "." not in step:
         # Inside a text a quotation mark has a backslash before it, so what is found is a key; if it is found once, and
         # before any object inside the row, it is the row's own.
         key = re.compile(rb'^\s*\{[^{]*?"' + re.escape(step.encode()) + rb'"\s*:\s*(\d{1,15})\s*[,}]')
-        table = Table(file)
         for count, line in table.lines():
             if line.endswith(b"\n") and (match := key.match(line)) and line.count(b'"' + step.encode() + b'"') == 1:
                 yield int(match[1]), f"{file}:{count}"
@@ -261,7 +328,7 @@ def _step_cells(file: Path, step: str) -> Iterator[tuple[object, str]]:
         for rows in _parquet(file, [step]):
             yield from ((row.get(step), str(file)) for row in rows)
     else:
-        for row, where in _rows(file):
+        for row, where in _rows(file, table):
             yield at(row, step), where
 
 
@@ -285,9 +352,9 @@ def peek(file: Path) -> list[str]:
     return list(names)
 
 
-def _rows(file: Path) -> Iterator[tuple[Row, str]]:
+def _rows(file: Path, table: Table | None = None) -> Iterator[tuple[Row, str]]:
     if kind(file) != "parquet":
-        yield from ((row, f"{file}:{line}") for line, row in Table(file).rows())
+        yield from ((row, f"{file}:{line}") for line, row in (table or Table(file)).rows())
         return
     count = 0
     for rows in _parquet(file, None):

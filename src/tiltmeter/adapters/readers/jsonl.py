@@ -80,11 +80,25 @@ def unfinished(path: Path) -> bool:
     """Whether the file ends in the middle of a line, or holds nothing: somebody is still writing it, or stopped."""
     if path.suffix == ".gz":
         return False
-    with path.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - TAIL))
-        last = stream.read()
-    return not last or (not last.endswith(b"\n") and isinstance(_parsed(last.rsplit(b"\n", 1)[-1]), str))
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - 1))
+            if stream.read() == b"\n":
+                return False
+            stream.seek(max(0, size - TAIL))
+            last = stream.read()
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be read ({error.strerror}); copy it again or move it away") from error
+    return not last or isinstance(_parsed(last.rsplit(b"\n", 1)[-1]), str)
+
+
+def wanting(path: Path) -> str:
+    """Why the newest file of a run does not count yet; empty where it does."""
+    try:
+        return "is not whole yet" if unfinished(path) else ""
+    except StoreError:  # it went away, or is a link to nothing
+        return "cannot be read"
 
 
 @contextmanager
@@ -123,11 +137,38 @@ def compact(values: Sequence[Any]) -> NDArray[Any]:
         return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def unused(asked: Asked) -> list[str]:
-    """What is said where a column was named for gold, and the format has no column to choose."""
-    if "gold" not in asked.columns:
-        return []
-    return ["--map gold= is not used: this format has no column to choose; --gold names who judges"]
+def unused(asked: Asked, *, grouped: bool = False) -> list[str]:
+    """What is said of options that a format has no use for: no column to choose, nothing logged, groups `grouped`."""
+    said = ["--map gold= is not used: this format has no column to choose; --gold names who judges"]
+    said = said if "gold" in asked.columns else []
+    if others := [ours for ours in asked.columns if ours != "gold"]:
+        said.append(f"--map {others[0]}= is not used: this format has no column to choose")
+    if asked.weights:
+        said.append("--weight is not used: the reward is stored as it was paid")
+    if asked.evals:
+        said.append("--eval is not used: no metrics in these files")
+    if grouped and asked.group_size is not None:
+        said.append("--group-size is not used: groups are stored")
+    return said
+
+
+def refuse_options(asked: Asked, keys: Iterable[str], where: object, *, stored: str = "") -> None:
+    """Raises `StoreError` for an option that these files have no use for, and says what there is.
+
+    `keys`: of what the trainer logged. `stored`: what holds the total, where weights would change nothing.
+    """
+    known = sorted(set(keys) - BOOKKEEPING - {"step", "time"})
+    shown = ", ".join(log_line(key, SHOWN) for key in known[:30]) or "nothing"
+    for ours, theirs in asked.columns.items():
+        if ours == "gold":
+            continue
+        if ours not in KNOWN and ours != "checkpoint" and not ours.startswith("rewards/"):
+            told = ", ".join(("gold", "checkpoint", *KNOWN))
+            raise StoreError(f"--map {log_line(ours, SHOWN)}=: no scalar of ours has that name; choose one of {told}")
+        if theirs not in known:
+            raise StoreError(f"{where}: --map {ours}=: {log_line(theirs, SHOWN)!r} was not logged; there is {shown}")
+    if stored and asked.weights:
+        raise StoreError(f"{where}: nothing is weighed, the total is stored ({stored}): leave --weight out")
 
 
 def scalars(logged: Mapping[int, Mapping[str, Any]], asked: Asked) -> dict[int, dict[str, float]]:
@@ -148,15 +189,32 @@ def scalars(logged: Mapping[int, Mapping[str, Any]], asked: Asked) -> dict[int, 
     return {step: row for step, row in kept.items() if row}
 
 
-def asked_for(logged: Mapping[int, Mapping[str, Any]], asked: Asked) -> list[Evaluation]:
-    """The evaluations that the user named among the logged keys, with the items behind each."""
-    found: dict[tuple[int, str], Evaluation] = {}
-    for step, row in sorted(logged.items()):
-        for key, behind in asked.evals.items():
+def asked_for(logged: Mapping[int, Mapping[str, Any]], asked: Asked, where: object) -> list[Evaluation]:
+    """The evaluations that the user named among the logged keys, with the items behind each.
+
+    Raises `StoreError` where a key was never logged, or is no mean of scores from 0 to 1.
+    """
+    known = {key for row in logged.values() for key, cell in row.items() if number(cell) is not None}
+    shown = ", ".join(log_line(key, SHOWN) for key in sorted(known - {"step"})[:30]) or "nothing"
+    taken: dict[str, str] = {}
+    found: list[Evaluation] = []
+    for key, behind in asked.evals.items():
+        for name in (key, behind):
+            if isinstance(name, str) and name not in known:
+                raise StoreError(f"{where}: --eval: {log_line(name, SHOWN)!r} was not logged; there is {shown}")
+        for step, row in sorted(logged.items()):
             value, items = number(row.get(key)), number(row.get(behind) if isinstance(behind, str) else behind)
-            if value is not None and items is not None and 0.0 <= value <= 1.0 and 1 <= items < math.inf:
-                found[step, key] = Evaluation(0, step, slug(key), value, int(items))
-    return list(found.values())
+            if value is None or items is None or math.isnan(value) or math.isnan(items):
+                continue
+            if not 0.0 <= value <= 1.0:
+                raise StoreError(
+                    f"{where}: {log_line(key, SHOWN)} is {value:g} at step {step}; an evaluation is a mean of scores "
+                    "from 0 to 1: name another, or log it rescaled (a percentage by 100)"
+                )
+            if not 1 <= items < math.inf:
+                raise StoreError(f"{where}: {items:g} items at step {step}; an evaluation has at least 1: --eval KEY=N")
+            found.append(Evaluation(0, step, named(key, taken), value, int(items)))
+    return sorted(found)
 
 
 def judged(step: int, name: str, scores: Iterable[tuple[object, object]]) -> tuple[Evaluation | None, str]:
@@ -191,3 +249,22 @@ def slug(name: str) -> str:
     """
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return (plain if plain[:1].isalpha() else f"eval_{plain}".rstrip("_"))[:64]
+
+
+def renamed(taken: Mapping[str, str]) -> list[str]:
+    """What is said of names that had to be numbered."""
+    return [f"{mine} is {log_line(name, SHOWN)}" for name, mine in taken.items() if mine != slug(name)]
+
+
+def named(name: str, taken: dict[str, str]) -> str:
+    """A name as an evaluation may carry it, and no other of these: names that become the same are numbered.
+
+    >>> taken: dict[str, str] = {}
+    >>> [named(name, taken) for name in ("eval \u6570\u5b66", "eval \u63a8\u7406", "eval \u6570\u5b66")]
+    ['eval', 'eval_2', 'eval']
+    """
+    if name not in taken:
+        plain, used = slug(name), set(taken.values())
+        more = (f"{plain[:58]}_{at}" for at in range(2, len(used) + 3))
+        taken[name] = next(one for one in (plain, *more) if one not in used)
+    return taken[name]

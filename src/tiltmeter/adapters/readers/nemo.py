@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
-from tiltmeter.adapters.readers.jsonl import blamed, compact, filled, judged, peek, rows, unfinished, unused
-from tiltmeter.adapters.readers.places import Stored, beside, bundled, called, numbered, size_of, survey
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
+from tiltmeter.adapters.readers.jsonl import blamed, compact, filled, judged, peek, rows, unused, wanting
+from tiltmeter.adapters.readers.places import Place, Stored, beside, bundled, called, numbered, size_of, survey
 from tiltmeter.adapters.readers.tables import Row
 from tiltmeter.batches import from_columns
 from tiltmeter.errors import StoreError
@@ -46,14 +47,7 @@ class Nemo:
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         places = survey(path)
         mixed = beside(places, self.name)
-        found = []
-        for place in places:
-            trained = [(step, place.folder / name) for step, name in numbered(place.folder, place.files, _TRAIN)]
-            held_out = [(step, place.folder / name) for step, name in numbered(place.folder, place.files, _HELD_OUT)]
-            if trained or held_out:
-                name = called(place.folder, path if path.is_dir() else place.folder)
-                found.append(_run(name, trained, held_out, asked, mixed))
-        return found
+        return usable({str(place.folder): partial(_of_place, place, path, asked, mixed) for place in places})
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         for file in map(Path, piece.files):
@@ -64,6 +58,13 @@ class Nemo:
             yield made
 
 
+def _of_place(place: Place, path: Path, asked: Asked, mixed: tuple[str, ...]) -> Foreign | None:
+    trained = [(step, place.folder / name) for step, name in numbered(place.folder, place.files, _TRAIN)]
+    held_out = [(step, place.folder / name) for step, name in numbered(place.folder, place.files, _HELD_OUT)]
+    name = called(place.folder, path if path.is_dir() else place.folder)
+    return _run(name, trained, held_out, asked, mixed) if trained or held_out else None
+
+
 def _run(
     name: str,
     trained: list[tuple[int, Path]],
@@ -72,8 +73,8 @@ def _run(
     mixed: tuple[str, ...],
 ) -> Foreign:
     said = ["read by the format's description: no file of a real run was at hand to check it against"]
-    if trained and unfinished(trained[-1][1]):
-        said.append(f"{trained.pop()[1].name} is not whole yet: that step is left out")
+    if trained and (why := wanting(trained[-1][1])):
+        said.append(f"{trained.pop()[1].name} {why}: that step is left out")
     first = peek(trained[0][1]) if trained else {}
     if trained and "rewards" not in first:
         raise StoreError(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
 from tiltmeter.adapters.readers.jsonl import TAIL, blamed, compact, peek, rows, step_of, unfinished, unused
 from tiltmeter.adapters.readers.places import beside, called, size_of, survey
-from tiltmeter.adapters.readers.tables import Row, parsed
+from tiltmeter.adapters.readers.tables import Row, parsed, refuse_copies
 from tiltmeter.batches import from_columns
 from tiltmeter.errors import StoreError
 from tiltmeter.records import RolloutBatch
@@ -42,7 +43,7 @@ class OpenInstruct:
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         places = survey(path)
         mixed = beside(places, self.name)
-        found = []
+        makers: dict[str, Callable[[], Foreign]] = {}
         for place in places:
             shards: dict[str, list[Path]] = {}
             for name in place.files:
@@ -50,10 +51,9 @@ class OpenInstruct:
                     shards.setdefault(match[1], []).append(place.folder / name)
             top = called(place.folder, path if path.is_dir() else place.folder)
             for run, files in shards.items():
-                found.append(
-                    _run(run if len(shards) > 1 or place.folder == path else f"{top}-{run}", files, asked, mixed)
-                )
-        return found
+                name = run if len(shards) > 1 or place.folder == path else f"{top}-{run}"
+                makers[str(place.folder / run)] = partial(_run, name, files, asked, mixed)
+        return usable(makers)
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         last = -1
@@ -90,9 +90,13 @@ def _run(name: str, files: Sequence[Path], asked: Asked, mixed: tuple[str, ...])
     first = peek(files[0])
     if first and not {"step", "prompt_idx", "reward"} <= first.keys():
         raise StoreError(f"{files[0]}: its rows have no step, prompt_idx and reward; this is no trace of open-instruct")
-    if unfinished(files[-1]):
-        said.append(f"{files[-1].name} is still being written: its whole lines count, the last does not yet")
-    said += unused(asked)
+    refuse_copies(files)
+    try:
+        if unfinished(files[-1]):
+            said.append(f"{files[-1].name} is still being written: its whole lines count, the last does not yet")
+    except StoreError as error:  # `read` loses that piece, and says it
+        said.append(f"not read: {error}")
+    said += unused(asked, grouped=True)
     newest = str(files[-1].absolute())
     return Foreign(name, OpenInstruct.name, tuple(_pieces(files)), (*said, *mixed), {"newest": newest})
 
@@ -103,10 +107,17 @@ def _pieces(files: Sequence[Path]) -> Iterator[Piece]:
     for file in files:
         first, last = _first(file), _last(taken[-1]) if taken else None
         if isinstance(first, int) and isinstance(last, int) and first > last:
-            yield Piece(tuple(str(one.absolute()) for one in taken), sum(map(size_of, taken)))
+            yield _piece(taken)
             taken = []
         taken.append(file)
-    yield Piece(tuple(str(one.absolute()) for one in taken), sum(map(size_of, taken)))
+    yield _piece(taken)
+
+
+def _piece(files: Sequence[Path]) -> Piece:
+    """Steps are known without reading where the first row and the last are of the same one."""
+    first, last = _first(files[0]), _last(files[-1])
+    steps = (first,) if isinstance(first, int) and first == last else ()
+    return Piece(tuple(str(one.absolute()) for one in files), sum(map(size_of, files)), steps)
 
 
 def _first(file: Path) -> object:
@@ -117,9 +128,12 @@ def _last(file: Path) -> object:
     """The step of the last whole line; of a packed file the whole would have to be read, so it stays with the next."""
     if file.suffix == ".gz":
         return None
-    with file.open("rb") as stream:
-        stream.seek(max(0, stream.seek(0, 2) - TAIL))
-        lines = stream.read().splitlines()
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - TAIL))
+            lines = stream.read().splitlines()
+    except OSError:  # it went away: `read` names it
+        return None
     found = (parsed(line) for line in reversed(lines) if line.strip())
     return next((row.get("step") for row in found if isinstance(row, dict)), None)
 

@@ -18,7 +18,8 @@ FOLDERS = 20_000
 PIECE = 32 << 20  # bytes that one worker takes at a time
 PIECE_FILES = 256
 
-_INSIDE = re.compile(r"(?:global_)?step_\d+.*|checkpoint-\d+|\d+|\..*|__pycache__|node_modules")
+_INSIDE = re.compile(r"(?:global_)?step_\d+.*|checkpoint-\d+|\..*|__pycache__|node_modules")
+_AREAL = ("rollout", "eval-rollout")  # folders in them are versions of one run's policy; elsewhere a number is a run
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def survey(path: Path) -> list[Place]:
         if len(found) + len(waiting) > FOLDERS:
             raise StoreError(f"{path}: more than {FOLDERS} folders; name the run's own folder")
         if depth < DEPTH:
-            waiting += [(folder / name, depth + 1) for name in place.folders if not _INSIDE.fullmatch(name)]
+            versions = folder.absolute().name in _AREAL
+            below = [name for name in place.folders if not (versions and name.isdecimal())]
+            waiting += [(folder / name, depth + 1) for name in below if not _INSIDE.fullmatch(name)]
     return found
 
 
@@ -71,7 +74,10 @@ def listed(folder: Path) -> Place:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                (folders if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not entry.name.startswith("."):  # `._5.jsonl`, which some systems put beside `5.jsonl`
+                    files.append(entry.name)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be listed ({error.strerror}); name a folder that you may read") from error
     return Place(folder, tuple(sorted(files)), tuple(sorted(folders)))
@@ -167,7 +173,7 @@ def _steps(place: Place, pattern: str) -> bool:
 
 def _of_areal(place: Place) -> bool:
     """A folder of one policy version: its files are numbered by task, as veRL's are by step."""
-    return place.folder.parent.name in ("rollout", "eval-rollout") and place.folder.name.isdecimal()
+    return place.folder.parent.name in _AREAL and place.folder.name.isdecimal()
 
 
 _TRACKERS = ("tensorboard", "wandb")
@@ -183,5 +189,5 @@ _TELLTALES: dict[str, Callable[[Place], bool]] = {
     "open_instruct": _any(r".+_rollouts_\d{6}\.jsonl(?:\.gz)?"),
     "tensorboard": _any(r"events\.out\.tfevents\..*"),
     "wandb": _any(r".+\.wandb"),
-    "areal": lambda place: place.folder.name in ("rollout", "eval-rollout") and _steps(place, r"\d+"),
+    "areal": lambda place: place.folder.name in _AREAL and _steps(place, r"\d+"),
 }

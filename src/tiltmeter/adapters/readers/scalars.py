@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Maker, Piece, told, usable
 from tiltmeter.adapters.readers.names import STEPS, step_column
 from tiltmeter.adapters.readers.series import Course, distinct, foreign, stem, whole
-from tiltmeter.adapters.readers.tables import Row, Table, flat, number, refuse_pickles, tables
+from tiltmeter.adapters.readers.tables import Row, Table, flat, number, refuse_copies, refuse_pickles, tables
 from tiltmeter.batches import from_columns
 from tiltmeter.encode import log_line
 from tiltmeter.errors import StoreError
@@ -80,29 +81,33 @@ class Scalars:
 
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         refuse_pickles(path)
-        found: list[Foreign] = []
-        left = []
-        for file in tables(path, ("csv", "jsonl")):
+        broken: dict[str, StoreError] = {}
+        left: list[tuple[Path, list[str]]] = []
+        makers: dict[Path, Maker] = {}
+        for file in tables(path, ("csv", "jsonl"), asked.besides):
             table = Table(file)
-            columns = table.columns()
+            try:
+                columns = table.columns()
+            except StoreError as error:
+                broken[str(file)] = error
+                continue
             step = step_column(columns, asked.columns.get("step"))
             run = _run_columns(asked)
             if step is None or not set(run) <= set(columns):
                 left.append((file, columns))
                 continue
-            found += _of_table(table, step, run, asked)
-        if not found and left and (path.is_file() or asked.format):
+            makers[file] = partial(_of_table, table, step, run, asked)
+        if not makers and left and (path.is_file() or asked.format):
             raise _without_step(*left[0], asked)
-        said = tuple(f"{log_line(file.name, 80)} has no column of steps and was left out" for file, _ in left)
-        return distinct(_with(run, said) for run in found)
+        refuse_copies(makers)
+        found = usable({str(file): make for file, make in makers.items()}, broken)
+        return distinct(
+            told(found, [f"{log_line(file.name, 80)} has no column of steps and was left out" for file, _ in left])
+        )
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         """There are no rollouts: each step is a batch without rows. Runs found here have no pieces to be read."""
         yield from (from_columns(step, []) for step in sorted(run.scalars))
-
-
-def _with(run: Foreign, said: tuple[str, ...]) -> Foreign:
-    return replace(run, said=(*run.said, *said))
 
 
 def _run_columns(asked: Asked) -> Key:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
-from tiltmeter.adapters.readers.jsonl import judged, rows, slug, unused
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
+from tiltmeter.adapters.readers.jsonl import judged, named, renamed, rows, unused
 from tiltmeter.adapters.readers.places import Place, beside, called, listed, numbered, survey
 from tiltmeter.errors import StoreError
 from tiltmeter.evaluations import Evaluation
@@ -39,13 +40,16 @@ class SkyRL:
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         places = survey(path)
         mixed = beside(places, self.name)
-        return [_run(place, path, asked, mixed) for place in places if numbered(place.folder, place.folders, _STEP)]
+        return usable({str(place.folder): partial(_run, place, path, asked, mixed) for place in places})
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         return iter(())
 
 
-def _run(place: Place, root: Path, asked: Asked, mixed: tuple[str, ...]) -> Foreign:
+def _run(place: Place, root: Path, asked: Asked, mixed: tuple[str, ...]) -> Foreign | None:
+    steps = numbered(place.folder, place.folders, _STEP)
+    if not steps:
+        return None
     home = place.folder.absolute()
     home = home.parent if home.name == "dumped_evals" else home
     said = [
@@ -53,7 +57,8 @@ def _run(place: Place, root: Path, asked: Asked, mixed: tuple[str, ...]) -> Fore
         "evaluations only: SkyRL dumps training rollouts as a pickle without rewards, and a pickle is not read",
     ]
     found: list[Evaluation] = []
-    for step, name in numbered(place.folder, place.folders, _STEP):
+    taken: dict[str, str] = {}
+    for step, name in steps:
         folder = place.folder / name
         for file in (folder / one for one in listed(folder).files if one.endswith(".jsonl") and one != _AGGREGATE):
             try:
@@ -61,10 +66,10 @@ def _run(place: Place, root: Path, asked: Asked, mixed: tuple[str, ...]) -> Fore
             except StoreError as error:
                 said.append(f"not read: {error}")
                 continue
-            one, why = judged(step, slug(f"eval {file.stem}"), scores)
+            one, why = judged(step, named(f"eval {file.stem}", taken), scores)
             found += [one] if one else []
             said += [] if one else [f"{name}/{file.name} is no evaluation: {why}"]
-    said += unused(asked)
+    said += [*renamed(taken), *unused(asked)]
     said.append(f"{len(found)} evaluations, from the scores of held-out prompts")
     return Foreign(called(home, root), SkyRL.name, said=(*said, *mixed), evaluations=tuple(found))
 

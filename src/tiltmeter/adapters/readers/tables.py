@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -35,12 +35,26 @@ def kind(path: Path) -> str | None:
     return _KINDS.get(Path(name.removesuffix(".gz")).suffix)
 
 
-def tables(path: Path, kinds: tuple[str, ...]) -> list[Path]:
-    """The file itself, or the files of a folder that are tables of these kinds, by name; numbers by their value."""
+def tables(path: Path, kinds: tuple[str, ...], besides: Collection[str] = ()) -> list[Path]:
+    """The file itself, or the files of a folder that are tables of these kinds, by name; numbers by their value.
+
+    `besides`: files of the folder that are not meant. Names that begin with a dot are some system's book-keeping.
+    """
     if path.is_file():
         return [path] if kind(path) in kinds else []
-    found = [item for item in path.iterdir() if item.is_file() and kind(item) in kinds] if path.is_dir() else []
-    return sorted(found, key=natural)
+    apart = {Path(name).resolve() for name in besides}
+    named = [item for item in path.iterdir() if not item.name.startswith(".")] if path.is_dir() else []
+    found = [item for item in named if kind(item) in kinds and item.is_file()]
+    return sorted((item for item in found if not apart or item.resolve() not in apart), key=natural)
+
+
+def refuse_copies(files: Iterable[Path]) -> None:
+    """Raises `StoreError` where a file lies beside its own packed copy: every row would count twice."""
+    seen: dict[str, Path] = {}
+    for file in files:
+        other = seen.setdefault(str(file).removesuffix(".gz"), file)
+        if other != file:
+            raise StoreError(f"{other} and {file.name} hold the same rows twice: move one away")
 
 
 def natural(path: Path) -> list[tuple[int, int, str]]:

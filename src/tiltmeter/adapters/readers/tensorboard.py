@@ -6,10 +6,11 @@ import importlib.util
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
 from tiltmeter.adapters.readers.series import Course, foreign, refuse_split, whole
 from tiltmeter.batches import from_columns
 from tiltmeter.encode import log_line
@@ -43,7 +44,11 @@ class TensorBoard:
         if importlib.util.find_spec("tensorboard") is None:
             raise AttachError(f"{path}: TensorBoard's event files are read with its own package; to install: {INSTALL}")
         top = path.parent if path.is_file() else path
-        return [run for folder, files in folders.items() for run in _of_folder(top, folder, files, asked)]
+        makers = {str(folder): partial(_of_folder, top, folder, files, asked) for folder, files in folders.items()}
+        found = usable(makers)
+        if not found:
+            raise StoreError(f"{path}: its event files hold no scalars; name the folder of another run")
+        return found
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         """There are no rollouts: each step is a batch without rows. Runs found here have no pieces to be read."""
@@ -55,8 +60,12 @@ def event_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if _FILE.fullmatch(path.name) else []
     # Its name begins with the second in which a file was begun.
-    found = (file for file in path.rglob("*.tfevents.*") if file.is_file()) if path.is_dir() else ()
+    found = (file for file in path.rglob("*.tfevents.*") if _is_file(file)) if path.is_dir() else ()
     return sorted(found, key=lambda file: (file.parent, file.name))
+
+
+def _is_file(file: Path) -> bool:
+    return file.is_file() and not file.name.startswith(".")
 
 
 def _of_folder(top: Path, folder: Path, files: list[Path], asked: Asked) -> list[Foreign]:
@@ -77,7 +86,7 @@ def _of_folder(top: Path, folder: Path, files: list[Path], asked: Asked) -> list
     if not course.rows and short:
         raise StoreError(f"{folder}: {short[0]}, and no scalar among them; copy the file again")
     if not course.rows:
-        raise StoreError(f"{folder}: its event files hold no scalars; name the folder of another run")
+        return []  # a trainer's table of hyperparameters, say, in a folder of its own
     name = folder.relative_to(top).as_posix() if folder != top else folder.resolve().name
     said = [f"TensorBoard: {len(files)} event file{'s' * (len(files) > 1)} of {log_line(name, 120)}"]
     if others:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
-from tiltmeter.adapters.readers.jsonl import asked_for, blamed, scalars
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
+from tiltmeter.adapters.readers.jsonl import asked_for, blamed, refuse_options, scalars
 from tiltmeter.adapters.readers.places import Place, Stored, beside, bundled, called, numbered, survey
 from tiltmeter.adapters.readers.trl_rows import FILE, batch_of, load, same, settings_of, steps_in_words
 from tiltmeter.adapters.readers.trl_state import State, by_part, state_files, state_of, told_of
@@ -49,8 +50,9 @@ class Trl:
             if state_files(place.folder, place) and place.folder.absolute() not in homes:
                 homes[place.folder.absolute()] = Place(place.folder, (), ())
         mixed = beside(places, self.name)
-        found = (_run(folder, place, path, asked, mixed) for folder, place in sorted(homes.items()))
-        return [run for run in found if run is not None]
+        return usable(
+            {str(folder): partial(_run, folder, place, path, asked, mixed) for folder, place in sorted(homes.items())}
+        )
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         before: pa.Table | None = None
@@ -81,9 +83,12 @@ def _run(folder: Path, place: Place, root: Path, asked: Asked, mixed: tuple[str,
         pieces = _apart(steps) if settings["repeats"] else bundled(steps)
     else:
         said.append("no completions, so only what the trainer logged: log_completions=True writes them")
+        if asked.weights or asked.group_size is not None or "gold" in asked.columns:
+            said.append("--weight, --group-size and --map gold= are not used: they are about completions")
     said += told_of(state, [one.step for one in steps])
     logged = {} if state is None else {step: by_part(row) for step, row in state.trained.items()}
-    evaluations = [] if state is None else asked_for(state.evaluated, asked)
+    refuse_options(asked, {key for row in logged.values() for key in row}, folder)
+    evaluations = asked_for({} if state is None else _every_row(state), asked, folder)
     return Foreign(
         name=called(folder, root if root.is_dir() else folder),
         reader=Trl.name,
@@ -93,6 +98,12 @@ def _run(folder: Path, place: Place, root: Path, asked: Asked, mixed: tuple[str,
         scalars=scalars(logged, asked),
         evaluations=tuple(evaluations),
     )
+
+
+def _every_row(state: State) -> dict[int, dict[str, Any]]:
+    """What was logged at each step, of training and of evaluation."""
+    steps = sorted({*state.trained, *state.evaluated})
+    return {step: {**state.trained.get(step, {}), **state.evaluated.get(step, {})} for step in steps}
 
 
 def _stored(place: Place, state: State | None) -> tuple[list[Stored], list[str]]:
@@ -106,14 +117,15 @@ def _stored(place: Place, state: State | None) -> tuple[list[Stored], list[str]]
         file = place.folder / name
         try:
             facts = file.stat()
-        except OSError as error:
-            raise StoreError(f"{file}: cannot be read ({error.strerror}); name a folder that you may read") from error
+        except OSError as error:  # it went away, or is a link to nothing
+            said.append(f"{name} cannot be read ({error.strerror}): left out")
+            continue
         if step in overwritten:
             continue
         kept.append(Stored(step, (file,), facts.st_size))
         times.append((step, facts.st_mtime))
     if kept and not _whole(kept[-1].files[0]):
-        said.append(f"{kept.pop().files[0].name} is not whole yet: left out")
+        said.append(f"{kept.pop().files[0].name} is not whole yet, or cannot be read: left out")
     if overwritten:
         said.append(
             f"the evaluation at {steps_in_words(overwritten)} overwrote that step's file with its own rows: left out, "
@@ -122,8 +134,9 @@ def _stored(place: Place, state: State | None) -> tuple[list[Stored], list[str]]
     older = [step for (_, one), (step, two) in pairwise(times) if two < one - 1.0]
     if older:
         said.append(
-            f"files from {steps_in_words(older)} on are older than those before: the run was resumed from an earlier "
-            "step, and they belong to an earlier attempt; move them away to judge the new one alone"
+            f"files from {steps_in_words(older)} on are older than those before: file times say that the run was "
+            "resumed from an earlier step; if that is so, they belong to an earlier attempt: move them away to judge "
+            "the new one alone. A copy that did not keep the times looks the same"
         )
     gaps = {two.step - one.step for one, two in pairwise(kept)}
     if gaps and min(gaps) > 1:
@@ -132,10 +145,13 @@ def _stored(place: Place, state: State | None) -> tuple[list[Stored], list[str]]
 
 
 def _whole(file: Path) -> bool:
-    with file.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - 4))
-        return size >= 12 and stream.read() == b"PAR1"
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - 4))
+            return size >= 12 and stream.read() == b"PAR1"
+    except OSError:
+        return False
 
 
 def _looked(steps: Sequence[Stored]) -> list[tuple[int, pa.Table]]:
@@ -162,13 +178,21 @@ def _apart(steps: Sequence[Stored]) -> tuple[Piece, ...]:
     for piece in bundled(steps):
         mine = list(steps[start : start + len(piece.files)])
         start += len(mine)
-        while cut and mine and same(load(cut[-1].files[0]), load(mine[0].files[0])):
+        while cut and mine and _repeats(cut[-1], mine[0]):
             cut.append(mine.pop(0))
         if cut and mine:
             pieces.append(_piece(cut))
             cut = []
         cut += mine
     return (*pieces, _piece(cut))
+
+
+def _repeats(one: Stored, two: Stored) -> bool:
+    """Whether two steps hold the same rollouts; a damaged file, which `read` will name, repeats none."""
+    try:
+        return same(load(one.files[0]), load(two.files[0]))
+    except StoreError:
+        return False
 
 
 def _piece(steps: Sequence[Stored]) -> Piece:

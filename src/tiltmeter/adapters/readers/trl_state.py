@@ -64,6 +64,8 @@ def _json(file: Path) -> dict[str, Any]:
         if file.stat().st_size > STATE_LIMIT:
             raise StoreError(f"{file}: more than {STATE_LIMIT >> 20} MB; this is no trainer_state.json")
         made = json.loads(file.read_bytes())
+    except OSError as error:
+        raise StoreError(f"{file}: it cannot be read ({error.strerror}); copy it again or move it away") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{file}: not whole JSON; if it is being written, try again, else move it away") from error
     return made if isinstance(made, dict) else {}

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.adapters.readers.episodes import UnscoredError, batch_of, is_episode, reward_of, step_in, traces
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
-from tiltmeter.adapters.readers.jsonl import asked_for, blamed, judged, peek, rows, scalars, slug, step_of, unfinished
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Maker, Piece, usable
+from tiltmeter.adapters.readers.jsonl import (
+    asked_for,
+    blamed,
+    judged,
+    named,
+    peek,
+    refuse_options,
+    renamed,
+    rows,
+    scalars,
+    step_of,
+    unfinished,
+    unused,
+)
 from tiltmeter.adapters.readers.places import Place, Stored, beside, bundled, called, numbered, size_of, survey
 from tiltmeter.adapters.readers.tables import Row
 from tiltmeter.batches import from_columns
@@ -49,18 +63,18 @@ class Verifiers:
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         places = survey(path)
         mixed = beside(places, self.name)
-        found: list[Foreign] = []
+        makers: dict[str, Maker] = {}
         inside: set[Path] = set()
         for place in places:
             if place.folder.name == "rollouts" and (stored := _steps(place)):
                 home = place.folder.absolute().parent
                 inside |= {home, place.folder}
-                found.append(_run(home, stored, path, asked, mixed))
+                makers[str(home)] = partial(_run, home, stored, path, asked, mixed)
         for place in places:
             if place.folder in inside or place.folder.absolute() in inside:
                 continue
-            found += _alone(place, path, asked, mixed)
-        return found
+            makers[str(place.folder)] = partial(_alone, place, path, asked, mixed)
+        return usable(makers)
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         if run.settings["kind"] == "results":
@@ -126,6 +140,7 @@ def _run(home: Path, stored: Sequence[_Held], root: Path, asked: Asked, mixed: t
     said += told
     said.append("per-token numbers are rounded to 4 decimals in these files: a KL below 1e-4 per token is not in them")
     numbers, logged, of_metrics = _metrics(home, asked)
+    _refuse(asked, logged, home)
     return Foreign(
         name=called(home, root if root.is_dir() else home),
         reader=Verifiers.name,
@@ -133,8 +148,15 @@ def _run(home: Path, stored: Sequence[_Held], root: Path, asked: Asked, mixed: t
         said=(*said, *of_metrics, *mixed),
         settings={"kind": "run", "newest": newest, "gold": asked.columns.get("gold", "")},
         scalars=numbers,
-        evaluations=(*evaluations, *asked_for(logged, asked)),
+        evaluations=(*evaluations, *asked_for(logged, asked, home)),
     )
+
+
+def _refuse(asked: Asked, logged: Mapping[int, Mapping[str, Any]], where: Path) -> None:
+    """Raises `StoreError` for options that would change nothing."""
+    refuse_options(asked, {key for row in logged.values() for key in row}, where, stored="each part with its weight")
+    if asked.group_size is not None:
+        raise StoreError(f"{where}: groups are stored: leave --group-size out")
 
 
 def _step(step: int, files: dict[str, Path], gold: str, *, growing: bool) -> RolloutBatch:
@@ -158,7 +180,11 @@ def _gold(file: Path, name: str) -> list[str]:
         known = [*(first.get("metrics") or {}), *(first.get("rewards") or {})]
     if name not in known:
         raise StoreError(f"{file}: no metric {name!r} for gold; there are {', '.join(map(str, known)) or 'none'}")
-    return [f"gold: {name}, as given"]
+    paid = name in (first.get("rewards") or {})
+    return [
+        f"gold: {name}, as given"
+        + (", and it is paid as well: what a policy is paid for is no independent truth" if paid else "")
+    ]
 
 
 def _episodes(file: Path, *, growing: bool) -> Iterator[Row]:
@@ -172,6 +198,7 @@ def _evaluated(stored: Sequence[_Held]) -> tuple[list[Evaluation], list[str]]:
     """An evaluation for every environment and step, from the rewards of its episodes."""
     found: list[Evaluation] = []
     said: dict[str, None] = {}
+    taken: dict[str, str] = {}
     room = HELD_OUT_LIMIT
     for one in stored:
         room -= size_of(one.evaluated[0])
@@ -185,14 +212,14 @@ def _evaluated(stored: Sequence[_Held]) -> tuple[list[Evaluation], list[str]]:
             said[f"not read: {error}"] = None
             continue
         for env, scores in told.items():
-            evaluation, why = judged(one.step, slug(f"eval {env}"), scores)
+            evaluation, why = judged(one.step, named(f"eval {env}", taken), scores)
             if evaluation is not None:
                 found.append(evaluation)
             else:
                 said[f"evaluations in {env} are no evaluation: {why}"] = None
     if found:
         said[f"{len(found)} evaluations, from the rewards of held-out episodes"] = None
-    return found, list(said)
+    return found, [*said, *renamed(taken)]
 
 
 def _scores(episodes: Iterator[Row]) -> dict[str, list[tuple[object, object]]]:
@@ -243,16 +270,20 @@ def _alone(place: Place, root: Path, asked: Asked, mixed: tuple[str, ...]) -> li
         said = ["one evaluation of verifiers before 0.4, taken as step 0; groups by example_id"]
         if "metadata.json" not in place.files:
             said.append("no metadata.json beside it")
+        said += unused(asked, grouped=True)
         pieces = bundled([Stored(0, (file,), size_of(file))])
         return [Foreign(name, Verifiers.name, pieces, (*said, *mixed), {"kind": "results"})]
     if "metrics.jsonl" in place.files and any(map(_PRIME.fullmatch, peek(folder / "metrics.jsonl"))):
         numbers, logged, said = _metrics(folder, asked)
+        refuse_options(asked, {key for row in logged.values() for key in row}, folder / "metrics.jsonl")
         told = ("no rollouts: prime-rl keeps them under rollouts/ in its output folder", *said, *mixed)
-        return [Foreign(name, Verifiers.name, (), told, {}, numbers, tuple(asked_for(logged, asked)))]
+        return [Foreign(name, Verifiers.name, (), told, {}, numbers, tuple(asked_for(logged, asked, folder)))]
     return []
 
 
 def _lone_run(name: str, file: Path, asked: Asked, mixed: tuple[str, ...]) -> Foreign:
+    _refuse(asked, {}, file)
+    asked_for({}, asked, file)
     gold = asked.columns.get("gold", "")
     said = ["a traces.jsonl alone: steps as its episodes say them, groups by their stored id", *_gold(file, gold)]
     if unfinished(file):

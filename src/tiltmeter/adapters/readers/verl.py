@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
-from tiltmeter.adapters.readers.jsonl import asked_for, blamed, filled, judged, peek, rows, scalars, step_of, unfinished
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Maker, Piece, usable
+from tiltmeter.adapters.readers.jsonl import (
+    asked_for,
+    blamed,
+    filled,
+    judged,
+    peek,
+    refuse_options,
+    rows,
+    scalars,
+    step_of,
+    wanting,
+)
 from tiltmeter.adapters.readers.places import Place, Stored, beside, bundled, called, listed, numbered, size_of, survey
 from tiltmeter.adapters.readers.tables import Row
 from tiltmeter.batches import from_columns
@@ -44,22 +56,27 @@ class Verl:
 
     def find(self, path: Path, asked: Asked) -> list[Foreign]:
         places = survey(path)
-        dumps = [dump for place in places if (dump := _dump(place)) is not None]
+        dumps, broken = _dumps(places)
         if path.is_dir() and len(dumps) == 1 and dumps[0].folder == path and not dumps[0].held_out:
-            dumps += _siblings(path)
+            more, beyond = _siblings(path)
+            dumps, broken = dumps + more, broken | beyond
+        # What belongs to a training dump that cannot be used is no run of its own.
+        lost = {Path(name).absolute().parent for name in broken if not _HELD_OUT.fullmatch(Path(name).name)}
+        dumps = [dump for dump in dumps if not (dump.held_out and dump.folder.absolute().parent in lost)]
         loggers = [file for place in places for file in _loggers(place)]
-        if not dumps and not loggers:
-            return []
         mixed = beside(places, self.name)
-        found = []
+        makers: dict[str, Maker] = {}
         runs = _runs(dumps, path)
         alone = len(runs) == len(loggers) == 1
         for name, trained, held_out in runs:
             mine = _claimed(name, trained or held_out[0], loggers, alone=alone)
             loggers = [file for file in loggers if file not in mine]
-            found.append(_run(name, trained, held_out, mine, asked, mixed))
+            makers[str((trained or held_out[0]).folder)] = partial(_run, name, trained, held_out, mine, asked, mixed)
         # What no dump goes with is a run of numbers alone.
-        return found + [_run(file.stem, None, [], [file], asked, mixed) for file in loggers]
+        for file in loggers:
+            if not lost & set(file.absolute().parents):
+                makers[str(file)] = partial(_run, file.stem, None, [], [file], asked, mixed)
+        return usable(makers, broken)
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         for file in map(Path, piece.files):
@@ -83,6 +100,18 @@ class _Dump:
         return [(step, self.folder / name) for step, name in self.files]
 
 
+def _dumps(places: Sequence[Place]) -> tuple[list[_Dump], dict[str, StoreError]]:
+    """The dumps among these folders, and those that cannot be used."""
+    found: list[_Dump] = []
+    broken: dict[str, StoreError] = {}
+    for place in places:
+        try:
+            found += [dump] if (dump := _dump(place)) is not None else []
+        except StoreError as error:
+            broken[str(place.folder)] = error
+    return found, broken
+
+
 def _dump(place: Place) -> _Dump | None:
     if "areal" in place.tells or "verl" not in place.tells:
         return None
@@ -91,8 +120,8 @@ def _dump(place: Place) -> _Dump | None:
         return None
     files = numbered(place.folder, place.files, _FILE)
     said: tuple[str, ...] = ()
-    if files and unfinished(place.folder / files[-1][1]):
-        said = (f"{place.folder.name}/{files[-1][1]} is not whole yet: that step is left out",)
+    if files and (why := wanting(place.folder / files[-1][1])):
+        said = (f"{place.folder.name}/{files[-1][1]} {why}: that step is left out",)
         files = files[:-1]
     first = next((row for _, name in files[:3] if (row := peek(place.folder / name))), {})
     if not _is_dump(first):
@@ -106,12 +135,12 @@ def _is_dump(row: Row) -> bool:
     return {"input", "output", "score"} <= row.keys()
 
 
-def _siblings(folder: Path) -> list[_Dump]:
+def _siblings(folder: Path) -> tuple[list[_Dump], dict[str, StoreError]]:
     """Folders beside this one that hold its run's validations, by their name."""
     beside = folder.absolute().parent
     names = [name for name in listed(beside).folders if _HELD_OUT.fullmatch(name) and name != folder.name]
-    found = [_dump(listed(beside / name)) for name in names[:20]]
-    return [dump for dump in found if dump is not None and dump.held_out]
+    found, broken = _dumps([listed(beside / name) for name in names[:20]])
+    return [dump for dump in found if dump.held_out], broken
 
 
 def _runs(dumps: Sequence[_Dump], root: Path) -> list[tuple[str, _Dump | None, list[_Dump]]]:
@@ -160,10 +189,12 @@ def _run(
         _of_training(made, trained, asked)
     else:
         made.said.append("no rollouts of training: trainer.rollout_data_dir=DIR writes them")
-    for dump in held_out:
-        _of_validation(made, dump)
+    for at, dump in enumerate(held_out):
+        _of_validation(made, dump, f"_{at + 1}" if at else "")
     logged = _logged(loggers[0]) if loggers else {}
-    made.evaluations += asked_for(logged, asked)
+    where = loggers[0] if loggers else f"{name} (no metrics file)"
+    refuse_options(asked, {key for row in logged.values() for key in row}, where, stored="score")
+    made.evaluations += asked_for(logged, asked, where)
     if loggers:
         made.said.append(f"metrics: {loggers[0].name}, steps {min(logged, default=0)} to {max(logged, default=0)}")
         if trained is not None and logged and min(logged) > trained.files[0][0]:
@@ -202,7 +233,9 @@ def _of_training(made: _Found, dump: _Dump, asked: Asked) -> None:
     if gold and gold not in dump.first:
         raise StoreError(f"{paths[0][1]}: no key {gold!r} for gold; its rows have {', '.join(sorted(dump.first))}")
     if gold:
-        made.said.append(f"gold: {gold}, as given")
+        made.said.append(f"gold: {gold}, as given{_paid(gold, _sample(paths[0][1]))}")
+    if "uid" in dump.first and asked.group_size:
+        raise StoreError(f"{paths[0][1]}: groups are stored (uid): leave --group-size out")
     if "uid" in dump.first:
         made.said += [
             "groups: by uid",
@@ -227,6 +260,14 @@ def _of_training(made: _Found, dump: _Dump, asked: Asked) -> None:
     made.said.append("score is the reward before a KL penalty inside it; no token ids, log-probabilities or advantages")
 
 
+def _paid(gold: str, sample: Sequence[Row]) -> str:
+    """What is said of a gold that is what the policy is paid."""
+    if not sample or any(row.get(gold) != row.get("score") for row in sample):
+        return ""
+    equal = "" if gold == "score" else " (in the first step it equals score)"
+    return f", and it is paid as well{equal}: what a policy is paid for is no independent truth"
+
+
 def _sample(file: Path) -> list[Row]:
     """The rows of a file; none where it is damaged, which `read` will say."""
     try:
@@ -247,8 +288,11 @@ def _sizes(sample: Sequence[Row]) -> list[int]:
     return list(counts.values()) or [0]
 
 
-def _of_validation(made: _Found, dump: _Dump) -> None:
-    """One evaluation a step, from the scores, and one from `acc`, where the reward function says it."""
+def _of_validation(made: _Found, dump: _Dump, number: str) -> None:
+    """One evaluation a step, from the scores, and one from `acc`, where the reward function says it.
+
+    `number`: after the names of a second folder's evaluations, which are of other questions.
+    """
     made.said += dump.said
     why: dict[str, int] = {}
     kept = 0
@@ -258,7 +302,7 @@ def _of_validation(made: _Found, dump: _Dump) -> None:
         except StoreError as error:
             made.said.append(f"not read: {error}")
             continue
-        for name, key in (("validation", "score"), ("validation_acc", "acc")):
+        for name, key in ((f"validation{number}", "score"), (f"validation_acc{number}", "acc")):
             if key == "acc" and not any("acc" in row for _, row in named):
                 continue
             one, reason = judged(step, name, ((item, row.get(key)) for item, row in named))
@@ -268,7 +312,8 @@ def _of_validation(made: _Found, dump: _Dump) -> None:
             elif key == "score":
                 why[reason] = why.get(reason, 0) + 1
     how = "their rows carry `reward`" if "reward" in dump.first else "by the folder's name"
-    made.said.append(f"validations: {dump.folder.name}/ ({how}), {kept} evaluations of {len(dump.files)} steps")
+    told = f"validations: {dump.folder.name}/ ({how}), {kept} evaluations of {len(dump.files)} steps"
+    made.said.append(told + (f", as validation{number}" if number else ""))
     made.said += [f"{count} validations are no evaluation: {reason}" for reason, count in why.items()]
     if len(dump.files) > VALIDATIONS:
         made.said.append(f"only the first {VALIDATIONS} validations are read")

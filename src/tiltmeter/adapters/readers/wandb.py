@@ -8,10 +8,11 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece
+from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
 from tiltmeter.adapters.readers.names import step_column
 from tiltmeter.adapters.readers.series import Course, Numbers, distinct, foreign, refuse_split, whole
 from tiltmeter.adapters.readers.tables import flat, number
@@ -49,7 +50,7 @@ class WandB:
         refuse_split(asked, str(path), step=False)
         if importlib.util.find_spec("wandb") is None:
             raise AttachError(f"{path}: logs of W&B are read with its own package; to install: {INSTALL}")
-        return distinct(run for files in runs.values() for run in _of_files(files, asked))
+        return distinct(usable({name: partial(_of_files, files, asked) for name, files in runs.items()}))
 
     def read(self, run: Foreign, piece: Piece) -> Iterator[RolloutBatch]:
         """There are no rollouts: each step is a batch without rows. Runs found here have no pieces to be read."""
@@ -64,7 +65,7 @@ def run_files(path: Path) -> list[Path]:
         return []
     # `latest-run` is a link to one of the others.
     found = {file for under in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb") for file in path.glob(under)}
-    return sorted(file for file in found if not file.parent.is_symlink())
+    return sorted(file for file in found if not file.parent.is_symlink() and not file.name.startswith("."))
 
 
 @dataclass
@@ -171,7 +172,10 @@ def log_records(file: Path, short: list[str]) -> Iterator[tuple[int, bytes]]:
 
     Blocks of 32 KiB hold pieces of records, each with a checksum; a piece never crosses a block.
     """
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{file}: it cannot be read ({error.strerror}); copy it again or move it away") from error
     if not data.startswith(MAGIC):
         raise StoreError(f"{file}: not a log of W&B, or of a format that is newer than this reader")
     at, begun = len(MAGIC), 0
