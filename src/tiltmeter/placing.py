@@ -9,6 +9,8 @@ lost and nothing is counted twice.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,6 +42,8 @@ from tiltmeter.unplaced import (
 SECONDS = 1.0  # after which a worker writes what it holds, if the run does not say otherwise
 GUESS = 64  # rows of a step, where nobody says and no pause tells
 ENOUGH = 4096  # rows without a rhythm, after which it is guessed
+STILL_OPEN = 600.0  # seconds without a file, after which a worker that has not closed is given up
+WITHHELD = 60.0  # seconds for which a file that storage does not hand out is asked for again
 
 
 @dataclass(slots=True)
@@ -52,7 +56,10 @@ class Pile:
     steps: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     taken: int = 0
     closed: bool = False
+    written: int = -1  # rows in all, once it has closed and said so
     broken: bool = False  # a file of it could not be read
+    since: float = 0.0  # when something was last heard of it, by the clock of the process that looks
+    pid: int = 0  # of a worker on this machine
 
     @property
     def stop(self) -> int:
@@ -93,8 +100,9 @@ class Placing:
             return False  # an audit's, which are another run's own
         attempts = self.run.attempts()
         for attempt in attempts:
-            if attempt in self._done or not folder(self.run, attempt).is_dir():
-                continue
+            path = folder(self.run, attempt)
+            if attempt in self._done or path.is_symlink() or not path.is_dir():
+                continue  # a link would lead to what is another run's
             last = over or attempt != attempts[-1]
             try:
                 if attempt not in self._parts:
@@ -119,6 +127,10 @@ class Unplaced:
         self.facts: dict[str, Any] = {}
         self._seen: dict[str, float] = {}  # when a file was first seen, by this process's clock
         self._boundaries: dict[int, Boundary] = {}
+        self._driver = False
+        self._looked = False
+        self._let_go = False  # of some worker that has closed, with all its rows placed
+        self._withheld: dict[Path, float] = {}  # files that storage does not hand out, since when
         self._last, self._end, self._by, self._upto = self._placed_before()
 
     def place(self, *, over: bool) -> bool:
@@ -126,13 +138,20 @@ class Unplaced:
         if over:
             self._seen.setdefault("over", self._clock())
         while (choice := self._choose(over)) is not None:
-            self._publish(choice)
+            if not self._publish(choice):
+                return True
             self._forget(choice)
         waiting = bool(self._boundaries) or any(pile.stop > pile.taken for pile in self.piles.values())
-        if waiting and over and self._quiet():
-            rows = sum(pile.stop - pile.taken for pile in self.piles.values())
-            tell(self.path, f"rows left over: {rows} were scored after the last step that ended; kept, not measured")
+        if over and self._quiet():
+            if rows := sum(pile.stop - pile.taken for pile in self.piles.values()):
+                why = f"{rows} were scored after the last step that ended; kept, not measured"
+                tell(self.path, f"rows left over: {why}")
+            if left := sum(not pile.closed and not self._gone(pile) for pile in self.piles.values()):
+                why = f"{left} had not closed and wrote nothing for {STILL_OPEN / 60:.0f} minutes after the run's end"
+                tell(self.path, f"workers were given up: {why}")
+            sweep(self.path)
             return False
+        waiting = waiting or (over and any(not pile.closed for pile in self.piles.values()))
         if over and not waiting:
             sweep(self.path)
         return waiting
@@ -161,22 +180,39 @@ class Unplaced:
         now = self._clock()
         self.facts = self.facts or read(self.path / "capture.json")
         for name in sorted(entry.name for entry in entries(self.path)):
-            if match := WORKER.fullmatch(name):
-                pile = self._pile(match[1])
-                pile.closed = pile.closed or match[2] == "counters"
             if name in self._seen:
                 continue
+            if match := WORKER.fullmatch(name):
+                self._seen[name] = now
+                self._hear_worker(match[1], match[2], read(self.path / name))
+            self._driver = self._driver or name == "driver.json"
             if (match := ROWS.fullmatch(name)) and self._take_note(match[1], self.path / name):
                 self._seen[name] = now
             elif match := BOUNDARY.fullmatch(name):
                 if int(match[1]) <= self._last:
                     (self.path / name).unlink()
+                    if self._looked or int(match[1]) < self._last:  # else a placing was killed before it was removed
+                        why = f"{int(match[1])} after {self._last}; what was scored for it is in the next new step"
+                        tell(self.path, f"steps go back: {why}: number them on, or start the run anew")
                     continue
                 self._seen[name] = now
                 try:
                     self._boundaries[int(match[1])] = read_boundary(self.path / name)
                 except StoreError as error:
                     tell(self.path, f"the end of a step was left out: {error}")
+        self._looked = True
+
+    def _hear_worker(self, worker: str, word: str, facts: Mapping[str, Any]) -> None:
+        pile = self._pile(worker)
+        pile.since = self._clock()
+        if word == "worker" and facts.get("host") == socket.gethostname():
+            pile.pid = min(max(0, _whole(facts.get("pid"))), 2**31 - 1)
+        if word == "counters":
+            pile.closed = True
+            pile.written = _whole(facts.get("written"))
+            if (dropped := _whole(facts.get("dropped"))) > 0:
+                total = _whole(facts.get("rows"))
+                tell(self.path, f"rows were dropped by a worker: {dropped} of {total} that {worker} scored")
 
     def _pile(self, worker: str) -> Pile:
         read_before = int(self._upto.get(worker, 0))
@@ -188,6 +224,8 @@ class Unplaced:
         try:
             begin, times, steps = read_order(path)
         except StoreError as error:
+            if self._try_again(path, error):
+                return False
             tell(self.path, f"rows were left out: {error}")
             pile.broken = True
             return True
@@ -200,7 +238,15 @@ class Unplaced:
             pile.start, pile.times, pile.steps = begin, times[:0], steps[:0]
         pile.times, pile.steps = np.concatenate((pile.times, times)), np.concatenate((pile.steps, steps))
         pile.files.append((path, begin, pile.stop))
+        pile.since = self._clock()
+        self._withheld.pop(path, None)
         return True
+
+    def _try_again(self, path: Path, error: StoreError) -> bool:
+        """Whether it was storage that failed, which may have the file the next time; a damaged file stays damaged."""
+        if not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, FileNotFoundError):
+            return False
+        return self._clock() - self._withheld.setdefault(path, self._clock()) < WITHHELD
 
     def _old(self, name: str) -> bool:
         """Whether a file was seen long enough ago that every worker has written what it held then."""
@@ -208,10 +254,25 @@ class Unplaced:
         return self._clock() - self._seen[name] >= 2.0 * pause + 1.0
 
     def _closed(self) -> bool:
-        return bool(self.piles) and all(pile.closed for pile in self.piles.values())
+        return (bool(self.piles) or self._let_go) and all(pile.closed for pile in self.piles.values())
 
     def _quiet(self) -> bool:
-        return self._closed() or all(self._old(name) for name in self._seen)
+        """Whether nothing more is to come after the end: workers may score on when whoever opened the run has left."""
+        now = self._clock()
+        silent = all(p.closed or self._gone(p) or now - p.since >= STILL_OPEN for p in self.piles.values())
+        return self._closed() or (silent and all(self._old(name) for name in self._seen))
+
+    @staticmethod
+    def _gone(pile: Pile) -> bool:
+        """Whether a worker on this machine has ended without closing."""
+        try:
+            if pile.pid:
+                os.kill(pile.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # somebody else's, and alive
+            return False
+        return False
 
     # -- choosing ---------------------------------------------------------------------------------------------------
 
@@ -221,15 +282,16 @@ class Unplaced:
             return self._by_step(over)
         if self._boundaries:
             return self._by_boundary(self._boundaries[min(self._boundaries)])
-        return None if self.facts.get("driver") or self._by == "boundary" else self._by_count(over)
+        driven = self.facts.get("driver") or self._driver or self._by == "boundary"
+        return None if driven else self._by_count(over)
 
     def _by_step(self, over: bool) -> Choice | None:
         """Rows that know their step; the step is over when every worker that is there has gone on to a later one."""
         pending = {name: pile.steps[pile.taken - pile.start :] for name, pile in self.piles.items()}
-        step = min(
-            (int(part[part > self._last].min()) for part in pending.values() if (part > self._last).any()),
-            default=self._last + 1,
-        )
+        heads = [int(part[part > self._last][0]) for part in pending.values() if (part > self._last).any()]
+        if not heads:
+            return None  # all of them too late for their steps: kept, and told when the run ends
+        step = min(heads)
         ready = over and self._quiet()
         if not ready:
             later = [name for name, part in pending.items() if (part > step).any()]
@@ -244,7 +306,13 @@ class Unplaced:
         for name, pile in self.piles.items():
             after = np.flatnonzero(pending[name] > step)
             upto[name] = pile.taken + int(after[0]) if len(after) else pile.stop
-        return self._choice(step, "step", upto)
+        choice = self._choice(step, "step", upto)
+        own = {name: pending[name][: len(rows)] for name, rows in choice.rows.items()}
+        kept = {name: rows[(own[name] == step) | (own[name] < 0)] for name, rows in choice.rows.items()}
+        late = sum(len(rows) - len(kept[name]) for name, rows in choice.rows.items())
+        if late:
+            tell(self.path, f"rows came after their step was over: {late} by step {step}; left out of what is measured")
+        return replace(choice, rows=kept, late=late)
 
     def _step_of(self, worker: str, row: int) -> int:
         pile = self.piles[worker]
@@ -276,9 +344,11 @@ class Unplaced:
             stop = pile.stop if final else max([*settled, 0])
             ready = range(pile.taken, min(stop, pile.taken + known))
             rows += [(float(pile.times[row - pile.start]), name, row) for row in ready]
+        if not rows:
+            return None
         rows.sort()
         size, by = self._size(np.array([moment for moment, _, _ in rows]), final)
-        if size is None or not rows or (len(rows) < size and not final):
+        if size is None or (len(rows) < size and not final):
             return None
         chosen = rows[:size]
         upto = {
@@ -319,8 +389,9 @@ class Unplaced:
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    def _publish(self, choice: Choice) -> None:
-        """The ordinary file of a step. Until it has its name nothing has happened; afterwards its rows are used."""
+    def _publish(self, choice: Choice) -> bool:
+        """The ordinary file of a step. Until it has its name nothing has happened; afterwards its rows are used. False
+        if storage does not hand out a row just now."""
         parts, seconds = [], []
         for name, rows in choice.rows.items():
             for path, begin, end in self.piles[name].files:
@@ -329,8 +400,11 @@ class Unplaced:
                     try:
                         whole, took = read_rows(path, self.attempt, choice.step)
                     except StoreError as error:
+                        if self._try_again(path, error):
+                            return False
                         tell(self.path, f"rows were left out: {error}")
                         continue
+                    self._withheld.pop(path, None)
                     parts.append(take(whole, inside))
                     seconds.append(took[inside])
         scalars = dict(choice.scalars)
@@ -357,6 +431,7 @@ class Unplaced:
             "placed": placed,
         }
         self.run.write(batch, 0, told)
+        return True
 
     def _forget(self, choice: Choice) -> None:
         """Let go of what is in a step's file now; a file that cannot be removed is passed over at the next start."""
@@ -364,14 +439,33 @@ class Unplaced:
         self._upto = {**self._upto, **choice.upto}
         self._boundaries = {step: kept for step, kept in self._boundaries.items() if step > choice.step}
         (self.path / f"{choice.step:06d}.step.json").unlink(missing_ok=True)
+        self._seen.pop(f"{choice.step:06d}.step.json", None)
         for name, pile in self.piles.items():
             pile.taken = choice.upto[name]
             for path, _, end in pile.files:
-                if end <= pile.taken:
+                if end <= pile.taken and path not in self._withheld:  # what storage withheld may be had again one day
                     path.unlink(missing_ok=True)
+                    self._seen.pop(path.name, None)
             pile.files = [kept for kept in pile.files if kept[2] > pile.taken]
             keep = pile.files[0][1] if pile.files else pile.stop
             pile.times, pile.steps, pile.start = pile.times[keep - pile.start :], pile.steps[keep - pile.start :], keep
+        for name in [name for name, pile in self.piles.items() if pile.closed and pile.taken == pile.written]:
+            self._let_go_of(name)
+
+    def _let_go_of(self, worker: str) -> None:
+        """A worker that has closed, and all of whose rows are placed: a run may have thousands of them."""
+        for word in ("worker", "counters"):  # in this order: one that is half removed has closed all the same
+            (self.path / f"{worker}.{word}.json").unlink(missing_ok=True)
+            self._seen.pop(f"{worker}.{word}.json", None)
+        if not any(path.name.startswith(f"{worker}-") for path in self._withheld):
+            self._upto.pop(worker, None)
+        del self.piles[worker]
+        self._let_go = True
+
+
+def _whole(value: Any) -> int:
+    """A number in a file that anybody may have written, or -1."""
+    return value if isinstance(value, int) else -1
 
 
 def _health(batch: RolloutBatch, seconds: Floats) -> dict[str, float]:

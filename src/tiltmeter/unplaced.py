@@ -5,9 +5,12 @@ All of it lies in `rollouts/ATTEMPT/unplaced/` until it is placed (see `placing`
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -80,7 +83,7 @@ def write_rows(
 
 def write_boundary(run: RunDirectory, attempt: int, boundary: Boundary) -> None:
     """Say that a step is over. Of two words about one step the first stands."""
-    scalars = {name: float(value) for name, value in boundary.scalars.items() if np.isfinite(value)}
+    scalars = numbers_of(boundary.scalars)
     facts = {"end": boundary.end, "begin": boundary.begin, "rows": boundary.rows, "scalars": scalars}
     first(folder(run, attempt) / f"{boundary.step:06d}.step.json", facts)
 
@@ -139,11 +142,92 @@ def read(path: Path) -> dict[str, Any]:
 
 def tell(path: Path, why: str) -> None:
     """Leave word with the attempt, once per kind of trouble; the monitor makes it a fault."""
+    if leave_word(path, why):
+        log.warning("%s", why)
+
+
+def leave_word(path: Path, why: str) -> bool:
+    """Leave word as `tell` does; whether it is new. Its kind is what stands before the first colon."""
     name = re.sub(r"[^a-z]+", "-", why.split(":")[0])
     word = path.parent / f"{name}.trouble.json"
-    if not word.exists():
-        log.warning("%s", why)
-        first(word, {"why": why})
+    if word.exists():
+        return False
+    first(word, {"why": why})
+    return True
+
+
+def numbers_of(told: Mapping[str, Any]) -> dict[str, float]:
+    """What of a trainer's metrics is one finite number; whatever else is among them is left out.
+
+    >>> numbers_of({"loss": np.float32(0.5), "kl": None, "best": "step 3", "phase": 1j, "spread": float("inf")})
+    {'loss': 0.5}
+    """
+    kept = {}
+    for name, value in told.items():
+        if value is None or isinstance(value, (str, bytes, complex, np.complexfloating)) or np.ndim(value) != 0:
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        if np.isfinite(number):
+            kept[str(name)] = number
+    return kept
+
+
+def say_driven(store: RunDirectory, attempt: int) -> None:
+    """From here on a driver says where steps end, whatever was known when the run was opened."""
+    path = folder(store, attempt)
+    if not read(path / "capture.json").get("driver"):
+        first(path / "driver.json", {"driver": True})
+
+
+def joined(store: RunDirectory, launch: str) -> int | None:
+    """The attempt of this start, if somebody has opened it and it goes on. A word that is used again after a start was
+    killed names a new one."""
+    for attempt in reversed(store.attempts()):
+        if store.attempt(attempt).get("launch") == launch and not store.ended(attempt):
+            return attempt if _opener_lives(store, attempt) else None
+    return None
+
+
+def held_while_alive(store: RunDirectory, attempt: int) -> int | None:
+    """A lock that ends with this process, however it ends; None where there are none to be had."""
+    path = store.path / "cache" / f"opener-{attempt}.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, socket.gethostname().encode())
+    except OSError:
+        return None
+    return handle
+
+
+def _opener_lives(store: RunDirectory, attempt: int) -> bool:
+    """Whether the process that opened an attempt lives, or cannot be asked: locks may not reach another machine."""
+    try:
+        handle = os.open(store.path / "cache" / f"opener-{attempt}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return os.read(handle, 256) != socket.gethostname().encode()
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def alone(store: RunDirectory) -> Iterator[None]:
+    """One process at a time looks for an attempt and opens it."""
+    (store.path / "cache").mkdir(exist_ok=True)
+    handle = os.open(store.path / "cache" / "capture.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -244,7 +244,8 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
         last = -1
-        for entry in entries(folder / "unplaced") if before is None else ():
+        waiting = folder / "unplaced"
+        for entry in entries(waiting) if before is None and not waiting.is_symlink() else ():  # a link leads elsewhere
             if entry.name.endswith(".parquet") and entry.stat(follow_symlinks=False).st_mtime < horizon:
                 Path(entry.path).unlink()
                 deleted += 1

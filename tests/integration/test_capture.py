@@ -7,6 +7,9 @@ import inspect
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +20,7 @@ import numpy as np
 import pytest
 
 from tiltmeter import journal, unplaced
+from tiltmeter.adapters import calls
 from tiltmeter.adapters import recorder as recorders
 from tiltmeter.adapters.calls import read_call, read_result, reader_for
 from tiltmeter.adapters.capture import capture
@@ -27,6 +31,7 @@ from tiltmeter.placing import Placing
 from tiltmeter.records import FLAGS
 from tiltmeter.replay import replay
 from tiltmeter.store import RunDirectory
+from tiltmeter.upkeep import purge
 from tiltmeter.verdict import Look
 
 PROMPTS = [f"what is {i} plus 2?" for i in range(4)]
@@ -372,6 +377,7 @@ def test_a_call_that_is_not_understood_is_told_and_changes_nothing(tmp_path: Pat
     wrapped = capture(odd, tmp_path / "run", 4, monitor=False)
     assert wrapped(1, 2, 3) == 7.0
     assert wrapped.recorder.counters["unread"] == 1  # type: ignore[attr-defined]
+    wrapped.recorder.flush()  # type: ignore[attr-defined]  # a word is written by the thread, not by the call
     (why,) = RunDirectory(tmp_path / "run").troubles(0).values()
     assert "was not recorded" in why and "columns=" in why
 
@@ -516,7 +522,7 @@ def test_the_monitor_waits_for_rows_that_are_written_after_the_driver_has_closed
     other.take(read_call({"prompt": "p", "completion": "late"}), read_result(1.0, 1), 0.0)
     capture.step(1)
     recorder.close()
-    writer = threading.Timer(0.5, other.flush)
+    writer = threading.Timer(0.5, other.close)
     writer.start()
     follow(run, Config.standard())
     writer.join()
@@ -588,3 +594,292 @@ def test_a_real_trl_run_is_captured_at_the_steps_it_says(tmp_path: Path, make_tr
     assert batch.facts is not None and '"answer"' in str(batch.facts[0])
     logged = [row["reward"] for row in trainer.state.log_history if "reward" in row]
     assert batch.reward is not None and batch.reward.mean() == pytest.approx(logged[1], abs=1e-5)
+
+
+def held_by(wrapped: Any) -> RunDirectory:
+    wrapped.recorder.close()
+    store: RunDirectory = wrapped.recorder.store
+    return store
+
+
+def test_the_lazy_imports_of_a_writing_thread_are_made_before_it_starts(tmp_path: Path) -> None:
+    """A fork in the middle of an import leaves a child that waits for it for ever."""
+    pytest.importorskip("pandas", reason="pyarrow imports pandas with its first array: pip install pandas")
+    code = (
+        "import sys, tiltmeter\n"
+        f"tiltmeter.open_run({str(tmp_path / 'loop')!r}, monitor=False)\n"
+        "assert 'pandas' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_thread_that_cannot_start_costs_the_trainer_nothing_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wrapped: Any = capture(reward, tmp_path / "run", 2, monitor=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert wrapped("p", "a") == 0.1
+    wrapped("p", "b")
+    run = held_by(wrapped)
+    assert placed(run) == {0: ["a", "b"]}
+    assert "can't start new thread" in " ".join(run.troubles(0).values())
+
+
+def test_a_full_disk_bounds_what_is_held_and_is_not_asked_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    write = unplaced.write_rows
+
+    def full(*args: Any) -> bool:
+        tries.append(len(args[5]))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recorders, "MOST_ROWS", 100)
+    monkeypatch.setattr(recorders, "write_rows", full)
+    wrapped: Any = capture(reward, tmp_path / "run", 100, rows=8, monitor=False)
+    ends = time.monotonic() + 0.4
+    while time.monotonic() < ends:
+        wrapped("p", "a")
+        time.sleep(0.0005)
+    recorder = wrapped.recorder
+    assert recorder._count == len(recorder._held) == 100 and 1 <= len(tries) <= 3
+    assert recorder.counters["dropped"] == recorder.counters["rows"] - 100 > 0
+    monkeypatch.setattr(recorders, "write_rows", write)
+    run = held_by(wrapped)
+    assert {step: len(texts) for step, texts in placed(run).items()} == {0: 100}
+    told = " ".join(run.troubles(0).values())
+    assert "rows were dropped" in told and "No space left" in told and f"that {recorder.worker} scored" in told
+
+
+def test_text_is_bounded_too_and_files_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(calls, "FILE_ROWS", 4)
+    wrapped: Any = capture(reward, tmp_path / "run", 64, seconds=60.0, monitor=False)
+    for _ in range(10):
+        wrapped("p", "a" * 5)
+    wrapped("p", "a" * 9_000)
+    assert wrapped.recorder.counters["dropped"] == 1
+    wrapped.recorder.flush()
+    assert len(list(unplaced.folder(wrapped.recorder.store, 0).glob("*.parquet"))) == 3
+
+
+def test_one_bad_call_costs_no_other_its_rows(tmp_path: Path) -> None:
+    def paid(prompts: list[str], completions: list[str], uid: Any) -> list[float]:
+        return [0.0] * len(completions)
+
+    wrapped: Any = capture(paid, tmp_path / "run", 4, group="uid", seconds=60.0, monitor=False)
+    wrapped(["p", "q"], ["c"], ["u"])
+    wrapped(["p", "p", "q", "q"], list("abcd"), np.array(["u", "u", "v", "v"], object))
+    assert wrapped.recorder.counters["unread"] == 1
+    run = held_by(wrapped)
+    assert placed(run) == {0: ["a", "b", "c", "d"]}
+    assert np.diff(run.read(run.find(0, 0)[0])[0].starts).tolist() == [2, 2]
+    assert "1 completions were passed with 2 of prompt" in " ".join(run.troubles(0).values())
+
+
+def test_a_word_that_was_used_by_a_start_that_was_killed_names_a_new_one(tmp_path: Path) -> None:
+    code = (
+        "import os, tiltmeter\ndef reward(prompt, completion): return 1.0\n"
+        f"wrapped = tiltmeter.capture(reward, {str(tmp_path / 'run')!r}, 8, monitor=False)\n"
+        "print(wrapped.recorder.attempt, flush=True)\nos._exit(9)\n"
+    )
+    found = [subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).stdout for _ in range(2)]
+    assert found == [b"0\n", b"1\n"]
+
+
+def joins(directory: Path, told: Any) -> None:
+    try:
+        capture(reward, directory, monitor=False)
+    except AttachError as error:
+        told.put(str(error))
+    else:
+        told.put("")
+
+
+def test_a_worker_that_finds_no_run_where_it_looks_stops_with_the_fix(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    told = context.Queue()
+    assert capture.open(tmp_path / "run", monitor=False) is not None
+    for place in ("run", "elsewhere"):
+        process = context.Process(target=joins, args=(tmp_path / place, told))
+        process.start()
+        process.join(60)
+    assert told.get(timeout=10) == ""
+    assert "absolute path" in told.get(timeout=10)
+
+
+def test_what_only_the_opener_can_be_given_is_refused_afterwards(tmp_path: Path) -> None:
+    gold = tmp_path / "checks.py"
+    gold.write_text("def solved(prompt, completion):\n    return 1.0\n")
+    wrapped = capture(reward, tmp_path / "run", gold=f"{gold}:solved", monitor=False)
+    assert capture.open(tmp_path / "run", gold=f"{gold}:solved") is wrapped.recorder  # type: ignore[attr-defined]
+    with pytest.raises(AttachError, match="without experiment="):
+        capture.open(tmp_path / "run", experiment=f"{gold}:solved")
+    with pytest.raises(AttachError, match="with another gold="):
+        capture.open(tmp_path / "run", gold="people")
+
+
+def test_a_driver_that_joins_late_ends_the_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, switch in (("asked", "capture"), ("joined", "0")):
+        monkeypatch.setenv("TILTMETER_VERL", switch)
+        path = tmp_path / name
+        wrapped: Any = capture(reward, path, seconds=60.0, rows=10**6, monitor=False)
+        for _ in range(4200):
+            wrapped("p", "validation")
+        time.sleep(0.002)
+        begin = time.time()
+        driver = recorders.recorder_of(path, driver=True, seconds=60.0, rows=256, settings={})
+        wrapped("p", "train")
+        driver.step(unplaced.Boundary(1, time.time(), begin))
+        run = held_by(wrapped)
+        assert placed(run) == {1: ["train"]}
+        assert not run.troubles(0)
+
+
+def test_steps_that_go_back_are_told(tmp_path: Path) -> None:
+    recorder = capture.open(tmp_path / "run", monitor=False)
+    assert recorder is not None
+    wrapped = capture(reward, tmp_path / "run")
+    placing, clock = None, Hands()
+    for step in (0, 1, 0, 1, 2):
+        wrapped("p", f"{step}")
+        recorder.flush()
+        recorder.step(unplaced.Boundary(step, time.time()))
+        placing = placing or Placing(recorder.store, clock=clock)
+        placing.place()
+        clock.now += 60.0
+        placing.place()
+    assert stored(recorder.store) == {0: ["0"], 1: ["1"], 2: ["0", "1", "2"]}
+    assert "0 after 1" in recorder.store.troubles(0)["steps-go-back.trouble.json"]
+
+
+def test_rows_that_know_their_step_stay_in_it_whatever_their_order(tmp_path: Path) -> None:
+    def at(prompt: str, completion: str, step: int) -> float:
+        return 0.0
+
+    columns = {"prompt": "prompt", "completion": "completion", "step": "step"}
+    wrapped: Any = capture(at, tmp_path / "run", columns=columns, seconds=60.0, monitor=False)
+    for part in ((5, 6, 5, 6), (5, 7), (3,)):
+        for step in part:
+            wrapped("p", f"of {step}", step)
+        wrapped.recorder.flush()
+    run = held_by(wrapped)
+    assert placed(run) == {5: ["of 5", "of 5"], 6: ["of 6", "of 6"], 7: ["of 7"]}
+    assert list(run.troubles(0)) == ["rows-came-after-their-step-was-over.trouble.json"]
+
+
+def test_a_file_that_storage_withholds_for_a_moment_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapped: Any = capture(reward, tmp_path / "run", 4, monitor=False)
+    for row in range(4):
+        wrapped("p", f"{row}")
+    run = held_by(wrapped)
+    whole, reads = Path.read_bytes, [0]
+
+    def stale(path: Path) -> bytes:
+        reads[0] += path.suffix == ".parquet" and path.parent.name == "unplaced"
+        if reads[0] == 2:
+            raise OSError(116, "Stale file handle")
+        return whole(path)
+
+    placing = Placing(run, clock=Hands())
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", stale)
+        assert placing.place(over=True)
+    assert stored(run) == {} and reads == [2]
+    placing.place(over=True)
+    assert stored(run) == {0: ["0", "1", "2", "3"]}
+
+
+def test_a_link_in_place_of_unplaced_rows_is_not_followed(tmp_path: Path) -> None:
+    wrapped: Any = capture(reward, tmp_path / "victim", 1, monitor=False)
+    wrapped("p", "a")
+    victim = held_by(wrapped)
+    rows = list(unplaced.folder(victim, 0).glob("*.parquet"))
+    other: Any = capture(reward, tmp_path / "other", 1, monitor=False)
+    run = held_by(other)
+    place = unplaced.folder(run, 0)
+    place.rename(tmp_path / "aside")
+    place.symlink_to(unplaced.folder(victim, 0))
+    assert placed(run) == {} and purge(run) == 0
+    assert rows and all(path.exists() for path in rows)
+
+
+def test_workers_that_have_closed_leave_nothing_behind(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    wrapped: Any = capture(reward, tmp_path / "run", 2, monitor=False)
+    run, clock = wrapped.recorder.store, Hands()
+    placing = Placing(run, clock=clock)
+    for step in range(3):
+        for row in range(2):
+            process = context.Process(target=wrapped, args=("p", f"{step} {row}"))
+            process.start()
+            process.join(60)
+        placing.place()
+        clock.now += 60.0
+        placing.place()
+    assert sorted(stored(run)) == [0, 1, 2]
+    assert [path.name for path in unplaced.folder(run, 0).iterdir()] == ["capture.json"]
+    assert len(run.read(run.find(0, 2)[0])[1]["placed"]["upto"]) == 2
+    assert not placing._parts[0].piles and not placing._parts[0]._seen
+
+
+def test_workers_that_score_on_after_the_opener_are_waited_for(tmp_path: Path) -> None:
+    wrapped: Any = capture(reward, tmp_path / "run", 2, monitor=False)
+    run, clock = wrapped.recorder.store, Hands()
+    other = recorders.Recorder(run, 0, run=None, seconds=0.05, rows=9)
+    other.take(read_call({"prompt": "p", "completion": "a"}), read_result(1.0, 1), 0.0)
+    other.flush()
+    wrapped.recorder.close()
+    placing = Placing(run, clock=clock)
+    for _ in range(3):
+        assert placing.place(over=True)  # its worker may score the other half of the step
+        clock.now += 60.0
+    other.take(read_call({"prompt": "p", "completion": "b"}), read_result(1.0, 1), 0.0)
+    other.flush()
+    placing.place(over=True)
+    clock.now += 60.0
+    assert placing.place(over=True) and stored(run) == {0: ["a", "b"]}
+    clock.now += 601.0
+    assert not placing.place(over=True)
+    assert "10 minutes" in run.troubles(0)["workers-were-given-up.trouble.json"]
+    other.close()
+
+
+def test_a_monitor_that_dies_is_started_again(tmp_path: Path) -> None:
+    wrapped: Any = capture(reward, tmp_path / "run", 4, seconds=0.05)
+    monitor = wrapped.recorder.run._monitor
+    os.kill(monitor.process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30.0
+    while monitor._starts < 2:
+        assert time.monotonic() < deadline
+        wrapped("p", "a")
+        time.sleep(0.02)
+
+
+def test_a_metric_that_is_no_number_does_not_cost_its_step(tmp_path: Path) -> None:
+    recorder = capture.open(tmp_path / "run", monitor=False)
+    assert recorder is not None
+    wrapped = capture(reward, tmp_path / "run")
+    wrapped("p", "a")
+    capture.step(0, scalars={"kl_ref": None, "phase": 1j, "loss": 1.0})  # type: ignore[dict-item]
+    recorder.close()
+    placed(recorder.store)
+    scalars = recorder.store.read(recorder.store.find(0, 0)[0])[0].scalars
+    assert scalars["loss"] == 1.0 and "kl_ref" not in scalars and "phase" not in scalars
+
+
+def test_catching_up_once_places_rows_first(tmp_path: Path) -> None:
+    wrapped: Any = capture(reward, tmp_path / "run", 8, monitor=False)
+    for row in range(32):
+        wrapped(PROMPTS[row % 4], "x" * row)
+    run = held_by(wrapped)
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--once", "--plain"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert sorted(stored(run)) == [0, 1, 2, 3] and "step 3" in told.stdout

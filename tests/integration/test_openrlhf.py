@@ -264,3 +264,34 @@ def test_a_trainer_that_is_not_known_is_refused_with_the_way_out() -> None:
 
     with pytest.raises(AttachError, match="batch_size"):
         adapter.wrap(Other, "nowhere")
+
+
+def test_a_fit_of_its_own_and_an_early_evaluation_do_not_fail_for_our_sake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Trainer:
+        def fit(self) -> int:
+            return 1
+
+        def evaluate(self, step: int) -> int:
+            return step
+
+        def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> int:
+            return global_step
+
+    class Mine(Trainer):
+        def fit(self) -> int:
+            return self.save_logs_and_checkpoints(3, {})
+
+    adapter.wrap(Trainer, str(tmp_path / "run"))
+    assert Trainer().evaluate(2) == 2
+    assert Mine().fit() == 3 and "Mine.fit is not the one" in caplog.text
+    once = Trainer.fit
+    adapter.wrap(Trainer, str(tmp_path / "run"))
+    assert Trainer.fit is once
+    with pytest.raises(AttachError, match="already"):
+        adapter.wrap(Trainer, str(tmp_path / "other"))
+
+
+def test_a_metric_that_is_no_number_is_left_out() -> None:
+    assert adapter.scalars({"kl": None, "policy_loss": 1j, "acc": 0.5}, reference=True) == {"acc": 0.5}

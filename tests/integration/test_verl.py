@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import types
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,6 +175,36 @@ def test_the_plugin_is_light_and_inert() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_verl_that_is_not_known_is_imported_and_trains_as_if_nobody_were_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = types.ModuleType("verl.trainer.ppo.ray_trainer")
+    verl_plugin._wrap_in(module)
+    assert not caplog.records  # nobody asked
+    monkeypatch.setenv("TILTMETER_VERL", "1")
+    verl_plugin._wrap_in(module)
+    assert "RayPPOTrainer" in caplog.text
+    monkeypatch.delenv("TILTMETER_VERL")
+
+    class Trainer:
+        def fit(self) -> int:
+            return 7
+
+    module.RayPPOTrainer = Trainer  # type: ignore[attr-defined]
+    verl_plugin._wrap_in(module)
+    configs: list[Any] = [None, SimpleNamespace(), SimpleNamespace(trainer=None), {"trainer": {}}]
+    for config in configs:
+        trainer = Trainer()
+        assert trainer.fit() == 7
+        trainer.config = config  # type: ignore[attr-defined]
+        assert trainer.fit() == 7 and hasattr(Trainer.fit, "tiltmeter")
+
+
+def test_metrics_that_are_no_numbers_are_left_out() -> None:
+    told = {"actor/kl_loss": None, "actor/pg_loss": 1j, "actor/lr": np.float32(0.5), "val-core/best": "step 3"}
+    assert scalars(told) == {"learning_rate": 0.5}
 
 
 def test_verl_loads_the_plugin_by_itself_and_its_loops_are_wrapped(verl: Any, tmp_path: Path) -> None:

@@ -37,6 +37,24 @@ def store() -> dict[str, Any]:
     return result_of("store", "--rollouts", "1000")
 
 
+def test_three_engines_agree_on_the_readings_that_an_audit_is_timed_against(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    pytest.importorskip("polars", reason="polars is not installed")
+    script = str(BENCHMARKS / "audit_scale.py")
+    make = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import audit_scale\n"
+        "if __name__ == '__main__': audit_scale.make_run(Path(sys.argv[2]), 400, 4, 7)"
+    )
+    (tmp_path / "make.py").write_text(make)
+    run = [sys.executable, str(tmp_path / "make.py"), str(BENCHMARKS), str(tmp_path / "run")]
+    subprocess.run(run, check=True)
+    said = [
+        json.loads(subprocess.check_output([sys.executable, script, "--query", name, str(tmp_path / "run")]))["sum"]
+        for name in ("ours", "duckdb", "polars")
+    ]
+    assert said[0] > 0 and said == pytest.approx([said[0]] * 3, rel=1e-9)
+
+
 def test_the_handoff_benchmark_reports_every_form_of_call() -> None:
     result = handoff()
     assert result["seed"] == 7

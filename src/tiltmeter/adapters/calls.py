@@ -6,6 +6,8 @@ that fits none of them is refused with the fix, and a result of another length t
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,7 @@ from tiltmeter.errors import AttachError
 #: What TRL passes beside the columns of its dataset.
 TRL_OWN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 COLUMNS = ("prompt", "completion", "group", "step", "length", "facts")
+FILE_ROWS = 4096
 SCORE_KEYS = ("score", "rewards", "reward")  # of a result that is a dict, the first that is there
 PROMPTS = ("prompt", "question", "query", "problem", "input")  # of a function of two arguments, the first
 COMPLETIONS = ("completion", "response", "output", "solution", "generation", "text")  # and the second; also with an s
@@ -42,6 +45,13 @@ class Call:
     facts: list[dict[str, Any]] | None = None
     length: list[int] | None = None
     step: int | None = None
+
+    def __post_init__(self) -> None:
+        rows = len(self.completion)
+        for name in ("prompt", "group", "facts", "length"):
+            column = getattr(self, name)
+            if column is not None and len(column) != rows:
+                raise ValueError(f"{rows} completions were passed with {len(column)} of {name}")
 
 
 Reader = Callable[[Mapping[str, Any]], Call]
@@ -88,14 +98,14 @@ def _trl(given: Mapping[str, Any]) -> Call:
         return _areal(given)
     completions: list[Any] = _list(given["completions"])
     prompts = given.get("prompts")
-    keys = [key for key, value in given.items() if key not in TRL_OWN and _as_long(value, completions)]
+    keys = [key for key, value in given.items() if key not in TRL_OWN and as_long(value, completions)]
     facts = [{key: given[key][row] for key in keys} for row in range(len(completions))] if keys else None
     state, ids = given.get("trainer_state"), given.get("completion_ids")
     return Call(
         _texts(completions),
         None if prompts is None else _texts(prompts),
         facts=facts,
-        length=[len(row) for row in _list(ids)] if _as_long(ids, completions) else None,
+        length=[len(row) for row in _list(ids)] if as_long(ids, completions) else None,
         step=_step(given.get("step") if state is None else state.global_step + 1),
     )
 
@@ -150,7 +160,7 @@ def _openrlhf(given: Mapping[str, Any]) -> Call:
         for query, prompt in zip(queries, prompts, strict=True)
     ]
     labels = given.get("labels")
-    facts = [{"label": label} for label in _list(labels)] if _as_long(labels, queries) else None
+    facts = [{"label": label} for label in _list(labels)] if as_long(labels, queries) else None
     return Call(said, prompts, facts=facts)
 
 
@@ -266,7 +276,7 @@ def _list(values: Any) -> list[Any]:
     return list(values)
 
 
-def _as_long(values: Any, rows: Sequence[Any]) -> bool:
+def as_long(values: Any, rows: Sequence[Any]) -> bool:
     return isinstance(values, (list, tuple, np.ndarray)) and len(values) == len(rows)
 
 
@@ -276,3 +286,76 @@ def _is_chat(value: Any) -> bool:
 
 def _step(value: Any) -> int | None:
     return None if value is None else int(value)
+
+
+@dataclass(slots=True)
+class Held:
+    """Rows of one call that are not written yet."""
+
+    call: Call
+    scores: Scores
+    moment: float  # when the call ended, seconds since 1970
+    seconds: float
+    size: int  # of its texts, about
+
+    @property
+    def rows(self) -> int:
+        return len(self.call.completion)
+
+
+def first_of(held: list[Held]) -> list[Held]:
+    """The first calls, as many as one file takes."""
+    rows = 0
+    for number, item in enumerate(held):
+        rows += item.rows
+        if rows > FILE_ROWS:
+            return held[: max(1, number)]
+    return list(held)
+
+
+def size_of(call: Call) -> int:
+    """About how many bytes of text a call holds; this runs on the training thread."""
+    texts = sum(len(text) for column in (call.completion, call.prompt or ()) for text in column if text is not None)
+    facts = (value for row in call.facts or () if isinstance(row, dict) for value in row.values())
+    return texts + sum(len(value) if isinstance(value, str) else 64 for value in facts) + 256 * len(call.completion)
+
+
+def columns_of(held: list[Held]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of a batch and what stands beside them, from calls that may not all tell the same."""
+    sizes = [len(item.call.completion) for item in held]
+    names = dict.fromkeys(name for item in held for name in item.scores.parts)
+    columns: dict[str, Any] = {
+        "completion": [text for item in held for text in item.call.completion],
+        "reward": [reward for item in held for reward in item.scores.reward],
+        "rewards": {
+            name: [part for item in held for part in item.scores.parts.get(name, [None] * len(item.call.completion))]
+            for name in names
+        },
+    }
+    for name in ("prompt", "facts", "length"):
+        parts = [getattr(item.call, name) for item in held]
+        if name == "length" and any(part is None for part in parts):
+            continue
+        if any(part is not None for part in parts):
+            columns[name] = [value for part, size in zip(parts, sizes, strict=True) for value in part or [None] * size]
+    keys = [key for item in held for key in _keys(item.call)]
+    beside = {
+        "key": _hashed(keys),
+        "time": np.maximum.accumulate(np.repeat([item.moment for item in held], sizes)),
+        "step": np.repeat([-1 if item.call.step is None else item.call.step for item in held], sizes),
+        "seconds": np.repeat([item.seconds for item in held], sizes),
+    }
+    return columns, beside
+
+
+def _keys(call: Call) -> list[str]:
+    """What makes rows one group; a row of which nothing is known is alone."""
+    if call.group is not None:
+        return [f"group {key}" for key in call.group]
+    texts = call.prompt or [None] * len(call.completion)
+    return [f"prompt {text}" if text is not None else f"row {secrets.token_hex(8)}" for text in texts]
+
+
+def _hashed(keys: list[str]) -> Any:
+    digests = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest() for key in keys)
+    return np.array([int.from_bytes(digest) >> 1 for digest in digests], np.int64)

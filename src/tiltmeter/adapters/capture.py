@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tiltmeter.adapters.calls import Reader, Scores, read_result, reader_for
+from tiltmeter.adapters.calls import Reader, Scores, as_long, read_result, reader_for
 from tiltmeter.adapters.recorder import Recorder, current, recorder_of
 from tiltmeter.errors import AttachError
 from tiltmeter.fingerprint import fingerprint
@@ -73,7 +73,11 @@ class Capture:
         names = [f"{marks.get(part.kind, '')}{name}" for name, part in signature.parameters.items()]
         reader = reader_for(names, columns)
         settings.setdefault("rewards", [reward])
-        recorder = recorder_of(directory, batch_size=batch_size, seconds=seconds, rows=rows, settings=settings)
+        # veRL starts its reward workers ahead of the driver that says where steps end: till then nothing is counted.
+        driver = batch_size is None and os.environ.get("TILTMETER_VERL") == "capture"
+        recorder = recorder_of(
+            directory, batch_size=batch_size, driver=driver, seconds=seconds, rows=rows, settings=settings
+        )
         mark = fingerprint([reward])
         if recorder.fingerprint not in ("", mark):
             raise AttachError(
@@ -144,10 +148,9 @@ class Listener:
                 call = _regrouped(call, given, self._group)
             rows = len(call.completion)
             scores = Scores([result] * rows) if failed else read_result(result, rows)
+            self.recorder.take(call, scores, seconds, failed=failed)
         except Exception as error:  # noqa: BLE001  # the boundary: whatever we do not understand, training goes on
             self.recorder.count("unread", f"{type(error).__name__}: {str(error)[:200]}")
-            return
-        self.recorder.take(call, scores, seconds, failed=failed)
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """What was passed, by name, whatever was passed by position."""
@@ -205,7 +208,7 @@ def _regrouped(call: Any, given: Mapping[str, Any], group: str) -> Any:
     rows = len(call.completion)
     if group in given:
         values = given[group]
-        keys = list(values) if isinstance(values, (list, tuple)) and len(values) == rows else [values] * rows
+        keys = list(values) if as_long(values, call.completion) else [values] * rows
     elif call.facts is not None and all(group in facts for facts in call.facts):
         keys = [facts[group] for facts in call.facts]
     else:

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from tiltmeter.adapters.guards import describe, with_canaries
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
@@ -91,8 +93,8 @@ def open_run(
     if experiment is not None:
         load_function(experiment)
     compared = _reference(reference)
-    rank = _from_environment("RANK", 0) if rank is None else rank
-    ranks = _from_environment("WORLD_SIZE", 1) if ranks is None else ranks
+    rank = from_environment("RANK", 0) if rank is None else rank
+    ranks = from_environment("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
     launch = launch or launch_id(ranks)
@@ -121,6 +123,7 @@ def open_run(
         command += ["--gold-steps", str(int(steps))] if steps is not None else []
     command += ["--experiment", _placed(experiment)] if experiment is not None else []
     process = Monitor(command, path / "monitor.log") if monitor and rank == 0 else None
+    import_lazy_parts()
     writer = Writer(
         run,
         attempt,
@@ -255,6 +258,11 @@ class Run:
                 raise
             self.tell(f"pinned prompts at step {step} were not stored: {type(error).__name__}: {str(error)[:200]}")
 
+    def keep_alive(self) -> None:
+        """Start the monitor again if it has died, for an adapter whose rows the writer does not see. Never raises."""
+        if self._monitor is not None and self._open and os.getpid() == self._pid:
+            self._monitor.keep_alive()
+
     def close(self) -> None:
         """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
         if self._writer is not None and self._open and os.getpid() == self._pid:
@@ -315,6 +323,7 @@ class Monitor:
         self._command, self._log_path = list(command), log_path
         self._starts = 0
         self._released = False
+        self._looking = threading.Lock()
         try:
             self._start()
         except OSError as error:
@@ -339,17 +348,28 @@ class Monitor:
         threading.Thread(target=self.process.wait, name="tiltmeter-monitor-wait", daemon=True).start()
 
     def keep_alive(self) -> None:
-        """Called on the writer's thread after each file."""
-        if not self._released and self.process.poll() is not None and self._starts <= MONITOR_RESTARTS:
-            log.warning("the monitor stopped (exit %s); starting it again", self.process.returncode)
-            try:
+        """Called on the writer's thread after each file, and where rows are captured on the recorder's."""
+        if not self._looking.acquire(blocking=False):
+            return  # another thread looks
+        try:
+            if not self._released and self.process.poll() is not None and self._starts <= MONITOR_RESTARTS:
+                log.warning("the monitor stopped (exit %s); starting it again", self.process.returncode)
                 self._start()
-            except OSError as error:
-                self._starts = MONITOR_RESTARTS + 1
-                log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter watch` catches up", error)
+        except (OSError, RuntimeError) as error:  # no process, or no thread to wait for it
+            self._starts = MONITOR_RESTARTS + 1
+            log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter watch` catches up", error)
+        finally:
+            self._looking.release()
 
     def release(self) -> None:
         self._released = True
+
+
+def import_lazy_parts() -> None:
+    """Make pyarrow import pandas, where there is one, here and now: it does so with the first array, which would be on
+    our thread. A trainer that forks in that moment has a child that waits for the import for ever, and one that exits
+    loses the rows."""
+    pa.array([""])
 
 
 def place_of(directory: str | os.PathLike[str]) -> Path:
@@ -396,7 +416,7 @@ def _reference(columns: Mapping[str, Any] | None) -> RolloutBatch | None:
         raise AttachError(f"reference= needs the columns of observe(), group= among them: {error}") from error
 
 
-def _from_environment(name: str, default: int) -> int:
+def from_environment(name: str, default: int) -> int:
     value = os.environ.get(name, str(default))
     if not value.isdecimal():
         raise AttachError(f"the environment variable {name} is {value!r}, not a whole number: pass rank= and ranks=")

@@ -15,8 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from tiltmeter.adapters.capture import capture
 from tiltmeter.adapters.levers import Lever, Levers, Limits, fixed, in_reward_kl
 from tiltmeter.adapters.loop import place_of
@@ -24,7 +22,7 @@ from tiltmeter.adapters.recorder import recorder_of
 from tiltmeter.control import Knob, Mode
 from tiltmeter.errors import AttachError
 from tiltmeter.placing import SECONDS
-from tiltmeter.unplaced import Boundary
+from tiltmeter.unplaced import Boundary, numbers_of
 
 #: OpenRLHF's key to the canonical name of a scalar.
 SCALARS = {
@@ -71,17 +69,27 @@ def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None 
             f"this OpenRLHF's {inner.__name__} has no {lacking[0]}: not one known here; leave install() out, and give "
             "tiltmeter.capture(reward_func, directory, batch_size=...) the number of samples per step"
         )
+    if hasattr(inner.fit, "tiltmeter"):
+        if inner.fit.tiltmeter != place:
+            raise AttachError(
+                f"OpenRLHF is watched in {inner.fit.tiltmeter} already: install() once, with one directory"
+            )
+        return
     save, evaluate, fit = inner.save_logs_and_checkpoints, inner.evaluate, inner.fit
 
     @functools.wraps(save)
-    def saving(self: Any, global_step: int, logs_dict: Any = None, client_states: Any = None) -> Any:
-        self._tiltmeter.step(int(global_step), logs_dict or {})
-        return save(self, global_step, logs_dict, client_states)
+    def saving(self: Any, global_step: int, logs_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if "_tiltmeter" in vars(self):
+            self._tiltmeter.step(global_step, logs_dict or {})
+        else:  # a class made of this one, with a fit of its own
+            log.warning("%s.fit is not the one that is watched: steps are not recorded", type(self).__name__)
+        return save(self, global_step, logs_dict, *args, **kwargs)
 
     @functools.wraps(evaluate)
     def evaluating(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = evaluate(self, *args, **kwargs)
-        self._tiltmeter.begin = time.time()  # what was scored since the last step was held out
+        if "_tiltmeter" in vars(self):
+            self._tiltmeter.begin = time.time()  # what was scored since the last step was held out
         return result
 
     @functools.wraps(fit)
@@ -92,6 +100,7 @@ def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None 
         finally:
             self._tiltmeter.close()
 
+    fitting.tiltmeter = place  # type: ignore[attr-defined]
     inner.save_logs_and_checkpoints, inner.evaluate, inner.fit = saving, evaluating, fitting
 
 
@@ -102,10 +111,10 @@ def scalars(logs: Mapping[str, Any], *, reference: bool) -> dict[str, float]:
     >>> scalars({"kl": 0.0, "ppo_kl": 0.1, "generated_samples": ["a", 1.0], "acc": 0.5}, reference=False)
     {'kl_old_new': 0.1, 'acc': 0.5}
     """
-    told = {SCALARS.get(key, key): value for key, value in logs.items() if np.ndim(value) == 0}
+    told = {SCALARS.get(key, key): value for key, value in logs.items()}
     if not reference:
         told.pop("kl_ref", None)
-    return {name: float(value) for name, value in told.items() if isinstance(value, (bool, int, float, np.number))}
+    return numbers_of(told)
 
 
 class Watched:
@@ -132,9 +141,9 @@ class Watched:
             filtered = bool(self.trainer.args.algo.dynamic_filtering_enable)  # then more is scored than is trained on
             told = scalars(logs, reference=self._reference()) | {"beta": float(self.trainer.kl_ctl.value)}
             rows = None if filtered or "rollout/num_samples" not in logs else int(logs["rollout/num_samples"])
-            self.recorder.step(Boundary(step, time.time(), self.begin, rows, told))
+            self.recorder.step(Boundary(int(step), time.time(), self.begin, rows, told))
             self.begin = None
-            self._levers.poll(step)
+            self._levers.poll(int(step))
         except Exception as error:  # noqa: BLE001  # the boundary: whatever we get wrong, training goes on
             why = f"the OpenRLHF adapter failed and training goes on: {type(error).__name__}: {str(error)[:200]}"
             self.recorder.tell(why)

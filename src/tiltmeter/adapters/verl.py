@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import logging
 import os
 import time
@@ -23,7 +24,7 @@ from tiltmeter.adapters.recorder import Recorder, recorder_of
 from tiltmeter.adapters.verl_plugin import SWITCH
 from tiltmeter.errors import AttachError
 from tiltmeter.placing import SECONDS
-from tiltmeter.unplaced import Boundary
+from tiltmeter.unplaced import Boundary, numbers_of
 
 #: veRL's key to the canonical name of a scalar; of two keys with one name the later stands.
 SCALARS = {
@@ -62,7 +63,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """
     told = {name: metrics[key] for key, name in SCALARS.items() if key in metrics}
     told |= {key: value for key, value in metrics.items() if key.startswith(KEPT) and key not in SCALARS}
-    return {name: float(value) for name, value in told.items() if np.ndim(value) == 0 and np.isreal(value)}
+    return numbers_of(told)
 
 
 class Watched:
@@ -217,15 +218,18 @@ class Watched:
             self.trainer._log_rollout_data(batch, {}, NOWHERE)  # veRL's own decoding, into the hands below
 
     def _dumped(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def dump_generations(**given: Any) -> Any:
-            path = given["dump_path"]
-            if path in (NOWHERE, self.trainer.config.trainer.get("rollout_data_dir", None)):
-                self._guard(lambda: self._dump(given))
-            return None if path == NOWHERE else original(**given)
+        signature = inspect.signature(original)
+
+        def dump_generations(*args: Any, **kwargs: Any) -> Any:
+            self._guard(lambda: self._dump(signature.bind(*args, **kwargs).arguments))
+            ours = any(isinstance(value, str) and value == NOWHERE for value in (*args, *kwargs.values()))
+            return None if ours else original(*args, **kwargs)
 
         return dump_generations
 
     def _dump(self, given: Mapping[str, Any]) -> None:
+        if given["dump_path"] not in (NOWHERE, self.trainer.config.trainer.get("rollout_data_dir", None)):
+            return  # of a validation
         rows = _columns(given, self._padding)
         if self._legacy:
             self._rows = rows  # its metrics come later
@@ -240,12 +244,16 @@ class Watched:
         def logged(tracking: Any, data: Mapping[str, Any], step: int, *args: Any, **kwargs: Any) -> Any:
             result = original(tracking, data, step, *args, **kwargs)
             if self._rows is not None and step == trainer.global_steps:
-                self._metrics, rows, self._rows = scalars(data), self._rows, None
-                self._guard(lambda: self._hand_over(int(step), rows))
+                self._guard(lambda: self._hand_over_logged(int(step), data))
             return result
 
         tracking_class.log = functools.wraps(original)(logged)
         self._undo = lambda: setattr(tracking_class, "log", original)
+
+    def _hand_over_logged(self, step: int, data: Mapping[str, Any]) -> None:
+        rows, self._rows = self._rows, None
+        self._metrics = scalars(data)
+        self._hand_over(step, rows or {})
 
     def _hand_over(self, step: int, rows: dict[str, Any]) -> None:
         assert self.run is not None

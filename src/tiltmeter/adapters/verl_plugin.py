@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.machinery
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ TRAINERS = {
     "verl.trainer.ppo.ray_trainer": "RayPPOTrainer",
 }
 SWITCH = "TILTMETER_VERL"
+
+log = logging.getLogger("tiltmeter")
 
 
 class Watching(importlib.abc.MetaPathFinder):
@@ -51,7 +54,17 @@ class _Wrapping(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        wrap(vars(module)[TRAINERS[module.__name__]])
+        _wrap_in(module)
+
+
+def _wrap_in(module: ModuleType) -> None:
+    """Wrap a module's trainer, if it is where it is known to be. An import of veRL never fails for our sake."""
+    name = TRAINERS[module.__name__]
+    found = vars(module).get(name)
+    if found is not None and hasattr(found, "fit"):
+        wrap(found)
+    elif os.environ.get(SWITCH, "0") not in ("", "0"):
+        log.warning("this veRL has no %s.%s with a fit: it is not watched", module.__name__, name)
 
 
 def wrap(trainer: Any) -> None:
@@ -62,7 +75,7 @@ def wrap(trainer: Any) -> None:
 
     @functools.wraps(original)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not asked(self.config):
+        if not asked(self.config if hasattr(self, "config") else None):
             return original(self, *args, **kwargs)
         from tiltmeter.adapters.verl import Watched  # only in the process that trains, and only if it is watched
 
@@ -86,7 +99,12 @@ def asked(config: Any) -> bool:
     """
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return False
-    return os.environ.get(SWITCH, "0") not in ("", "0") or bool(config.trainer.get("tiltmeter", None))
+    if os.environ.get(SWITCH, "0") not in ("", "0"):
+        return True
+    try:
+        return bool(config.trainer.get("tiltmeter", None))
+    except (AttributeError, TypeError, KeyError):  # a configuration of another make has nothing to say to us
+        return False
 
 
 def install() -> None:
@@ -94,9 +112,9 @@ def install() -> None:
     if os.environ.get(SWITCH) == "0" or any(isinstance(finder, Watching) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Watching())
-    for module, name in TRAINERS.items():
+    for module in TRAINERS:
         if module in sys.modules:
-            wrap(vars(sys.modules[module])[name])
+            _wrap_in(sys.modules[module])
 
 
 install()

@@ -28,10 +28,16 @@ from tiltmeter.loading import load_function
 from tiltmeter.monitor import follow, only_monitor
 from tiltmeter.page.book import Book
 from tiltmeter.page.summary import summary
+from tiltmeter.placing import Placing
 from tiltmeter.store import RunDirectory
 from tiltmeter.watch import Watch
 
+PLACING_SECONDS = 5.0  # that `--once` waits for rows without a step
 HEARTBEAT_SECONDS = 60.0  # between two lines about a run in which nothing happens
+STARTS = 4  # of the process that posts alerts: the first, and again when it dies
+START_SECONDS = 5.0  # between two of them
+
+log = logging.getLogger("tiltmeter")
 
 Plugins = Annotated[
     list[str] | None,
@@ -96,11 +102,10 @@ def watch(
     directory.identity()
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
-    if not once:
-        _tell_alerts(directory)
+    alerts = Alerts(directory, 0 if once else STARTS)
     if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-        follow(directory, config, reward=reward, parent=attached)
+        follow(directory, config, reward=reward, parent=attached, on_poll=alerts.look)
         return
     book = Book(directory)
     book.refresh()
@@ -110,7 +115,8 @@ def watch(
         if once:
             _catch_up(directory, config, reward)
         else:
-            _keep_looking(book, config, reward, on_screen=sys.stdout.isatty() and not (json or plain), lines=plain)
+            on_screen = sys.stdout.isatty() and not (json or plain)
+            _keep_looking(book, config, reward, alerts, on_screen=on_screen, lines=plain)
     except KeyboardInterrupt:
         pass  # the verdict so far is the answer
     verdict = book.refresh(impatient=True)
@@ -118,21 +124,41 @@ def watch(
     raise typer.Exit(verdict.exit_code)
 
 
-def _tell_alerts(run: RunDirectory) -> None:
+class Alerts:
     """Where the operator's environment names a webhook, alerts go there from a process of its own: whatever becomes of
-    it, measuring goes on. It finds the address in the environment, because a command line is for everybody to see."""
-    if os.environ.get(ADDRESS):
-        command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
-        try:
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        except OSError as error:
-            sys.stderr.write(f"Alerts are not posted, no process could be started: {error.strerror}\n")
+    it, measuring goes on. It finds the address in the environment, because a command line is for everybody to see. It
+    ends after this process; one that ended before has died, and is started again a few times."""
+
+    def __init__(self, run: RunDirectory, starts: int = STARTS) -> None:
+        self._command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
+        self._starts = starts if os.environ.get(ADDRESS) else 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._not_before = 0.0
+        self.look()
+
+    def look(self, measured: int = 0) -> None:
+        if self._process is not None:
+            if (code := self._process.poll()) is None:
+                return
+            self._process = None
+            self._failed(f"the process that posts alerts ended with {code}")
+        if self._starts and time.monotonic() >= self._not_before:
+            self._starts, self._not_before = self._starts - 1, time.monotonic() + START_SECONDS
+            try:
+                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            except OSError as error:
+                self._failed(f"no process that posts alerts could be started ({error.strerror})")
+
+    def _failed(self, why: str) -> None:
+        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter track RUN"
+        log.warning("%s; %s", why, then)
 
 
 def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) -> None:
     """Measure what is stored; where somebody else does that, there is nothing to do."""
     try:
         with only_monitor(run):
+            _place(run)
             watch = Watch(run, config, reward=reward)
             while watch.poll():
                 pass
@@ -141,7 +167,18 @@ def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) 
         pass
 
 
-def _keep_looking(book: Book, config: Config, reward: FunctionSource | None, *, on_screen: bool, lines: bool) -> None:
+def _place(run: RunDirectory) -> None:
+    """Let rows of a captured reward into their steps; some have to wait a little for those of other workers."""
+    placing, deadline = Placing(run), time.monotonic() + PLACING_SECONDS
+    attempts = run.attempts()
+    over = bool(attempts) and run.ended(attempts[-1])
+    while placing.place(over=over) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _keep_looking(
+    book: Book, config: Config, reward: FunctionSource | None, alerts: Alerts, *, on_screen: bool, lines: bool
+) -> None:
     """Measure, or read along, and show what is new: on a screen, as lines, or not at all until the end."""
     console = Console(highlight=False, markup=False)
     canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
@@ -151,6 +188,7 @@ def _keep_looking(book: Book, config: Config, reward: FunctionSource | None, *, 
     with canvas or nullcontext():
 
         def refresh(measured: int) -> None:
+            alerts.look()
             verdict = book.refresh()
             if canvas is not None:
                 canvas.update(Cropped(screen(book.run, verdict, book.story, book.events), console.height), refresh=True)
