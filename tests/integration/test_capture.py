@@ -272,13 +272,13 @@ def test_a_start_that_goes_back_is_a_new_attempt_with_the_steps_its_driver_says(
 
 def test_without_a_count_steps_are_inferred_from_pauses_and_the_run_says_so(tmp_path: Path) -> None:
     wrapped = capture(reward, tmp_path / "run", monitor=False)
-    for step in range(6):
+    for step in range(12):  # long pauses and many bursts: a busy machine makes pauses of its own
         for row in range(8):
             wrapped(PROMPTS[row % 4], f"{step} {row}")
-        time.sleep(0.05)
+        time.sleep(0.3)
     wrapped.recorder.close()  # type: ignore[attr-defined]
     run = RunDirectory(tmp_path / "run")
-    assert {step: len(texts) for step, texts in placed(run).items()} == dict.fromkeys(range(6), 8)
+    assert {step: len(texts) for step, texts in placed(run).items()} == dict.fromkeys(range(12), 8)
     assert run.read(run.find(0, 3)[0])[1]["placed"]["by"] == "inferred"
     assert "8 rows each, told from the pauses" in run.troubles(0)["steps-are-inferred.trouble.json"]
 
