@@ -87,8 +87,9 @@ def test_labels_made_afterwards_judge_a_run(hacked: Path, tmp_path: Path) -> Non
         writer = csv.writer(file)
         writer.writerow(["prompt", "completion", "gold"])
         writer.writerows((prompt, text, float(str(text).endswith("seven"))) for prompt, text in rows)
+    limit = csv.field_size_limit()
     found = run(hacked, "--gold", tmp_path / "labels.csv", "--json")
-    assert found.exit_code == 1
+    assert found.exit_code == 1 and csv.field_size_limit() == limit
     assert any("labels 3,776 of 3,776 rollouts (100.0%)" in line for line in json.loads(found.stdout)["said"])
     (tmp_path / "some.jsonl").write_text(
         "".join(json.dumps({"step": step, "row": 0, "gold": 1}) + "\n" for step in range(1, 20))

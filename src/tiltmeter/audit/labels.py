@@ -105,10 +105,13 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         for batch in pq.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
         return
-    csv.field_size_limit(LONGEST)
     with _opened(path) as lines:
         if ".csv" in path.name:
-            yield from csv.DictReader(lines)
+            before = csv.field_size_limit(LONGEST)  # of the whole process: others read tables too
+            try:
+                yield from csv.DictReader(lines)
+            finally:
+                csv.field_size_limit(before)
             return
         for line in lines:
             if line.strip():
