@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("panel",),
     ("measuring",),
     ("watch",),
+    ("piles",),
     ("placing",),
     ("monitor", "replay"),
     ("engine",),

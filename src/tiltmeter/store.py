@@ -155,14 +155,14 @@ class RunDirectory:
 
     def attempt(self, number: int) -> dict[str, Any]:
         """What `attempt.json` says; empty while it is not there yet."""
-        return _read_json(self.path / "rollouts" / str(number) / "attempt.json")
+        return read_json(self.path / "rollouts" / str(number) / "attempt.json")
 
     def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
         found = {}
         for entry in entries(self.path / "rollouts" / str(attempt)):
             if entry.name.endswith(".counters.json") and entry.name.split(".")[0].isdecimal():
-                found[int(entry.name.split(".")[0])] = _read_json(Path(entry.path))
+                found[int(entry.name.split(".")[0])] = read_json(Path(entry.path))
         return dict(sorted(found.items()))
 
     def tell_trouble(self, attempt: int, rank: int, why: str) -> None:
@@ -174,7 +174,7 @@ class RunDirectory:
     def troubles(self, attempt: int) -> dict[str, str]:
         """What ranks said of batches that never became files, by file name."""
         told = [e for e in entries(self.path / "rollouts" / str(attempt)) if e.name.endswith(".trouble.json")]
-        return {e.name: str(_read_json(Path(e.path)).get("why", "")) for e in told if not e.name.startswith(".")}
+        return {e.name: str(read_json(Path(e.path)).get("why", "")) for e in told if not e.name.startswith(".")}
 
     def ended(self, attempt: int) -> bool:
         return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
@@ -221,7 +221,7 @@ class RunDirectory:
         path = self.path / "reference.parquet"
         if not path.exists():
             return None
-        with _only_store_errors(path):
+        with only_store_errors(path):
             sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
             return from_table(sealed.read(), facts, 0, 0)
 
@@ -286,7 +286,7 @@ class RunDirectory:
 
     def _packed_files(self, path: Path, attempt: int) -> tuple[StepFile, ...]:
         if path not in self._packed:
-            with _only_store_errors(path):
+            with only_store_errors(path):
                 sealed = self._open_packed(path)
                 self._packed[path] = tuple(
                     StepFile(
@@ -308,7 +308,7 @@ class RunDirectory:
 
     def read(self, file: StepFile, columns: Sequence[str] | None = None) -> tuple[RolloutBatch, dict[str, Any], str]:
         """The batch, its metadata and the SHA-256 of the original file. Raises `StoreError` for anything damaged."""
-        with _only_store_errors(file.path):
+        with only_store_errors(file.path):
             if file.row_groups is None:
                 data = pa.py_buffer(file.path.read_bytes())
                 sealed, facts = open_sealed(data, str(file.path))
@@ -351,7 +351,8 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a small file; empty if there is none, or none that can be read."""
     try:
         facts = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -407,11 +408,11 @@ def _loud_at_attach(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _only_store_errors(path: Path) -> Iterator[None]:
+def only_store_errors(path: Path) -> Iterator[None]:
     """Whatever a damaged file makes the libraries raise, the caller hears of a damaged file."""
     try:
         yield
     except StoreError:
         raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error

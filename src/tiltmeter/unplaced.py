@@ -22,11 +22,10 @@ import pyarrow as pa
 
 from tiltmeter.columns import from_table, to_table
 from tiltmeter.durable import publish, sync_folder
-from tiltmeter.errors import StoreError
 from tiltmeter.parquet import FORMAT, encode, open_sealed
 from tiltmeter.records import Floats, Ints, RolloutBatch
 from tiltmeter.seal import seal
-from tiltmeter.store import RunDirectory
+from tiltmeter.store import RunDirectory, only_store_errors, read_json
 
 #: What a worker's file has beside the columns of a batch, by row: which prompt, when it was scored, at which step (-1:
 #: not known), and how long the call took.
@@ -91,8 +90,8 @@ def write_boundary(run: RunDirectory, attempt: int, boundary: Boundary) -> None:
 def read_boundary(path: Path) -> Boundary:
     """The driver's word in a file. Raises `StoreError` for anything else."""
     match = BOUNDARY.fullmatch(path.name)
-    facts = read(path)
-    with _only_store_errors(path):
+    facts = read_json(path)
+    with only_store_errors(path):
         begin, rows = facts["begin"], facts["rows"]
         scalars = {str(name): float(value) for name, value in facts["scalars"].items()}
         step, end = int(match[1] if match else -1), float(facts["end"])
@@ -108,7 +107,7 @@ def mark_worker(run: RunDirectory, attempt: int, worker: str, word: str, facts: 
 
 def read_order(path: Path) -> tuple[int, Floats, Ints]:
     """Of one worker's file: the number of its first row, and when and at which step each was scored."""
-    with _only_store_errors(path):
+    with only_store_errors(path):
         sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
         beside = sealed.read(None, ["time", "step"])
         return int(facts["first"]), beside["time"].to_numpy(), beside["step"].to_numpy()
@@ -116,7 +115,7 @@ def read_order(path: Path) -> tuple[int, Floats, Ints]:
 
 def read_rows(path: Path, attempt: int, step: int) -> tuple[RolloutBatch, Floats]:
     """All rows of one worker's file, grouped by prompt but in its own order, and how long each call took."""
-    with _only_store_errors(path):
+    with only_store_errors(path):
         sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
         table = sealed.read()
         batch = from_table(table, facts, attempt, step)
@@ -128,16 +127,8 @@ def first(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     try:
         publish(path, [json.dumps(dict(facts), allow_nan=False).encode()])
     except FileExistsError:
-        return read(path)
+        return read_json(path)
     return dict(facts)
-
-
-def read(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def tell(path: Path, why: str) -> None:
@@ -178,7 +169,7 @@ def numbers_of(told: Mapping[str, Any]) -> dict[str, float]:
 def say_driven(store: RunDirectory, attempt: int) -> None:
     """From here on a driver says where steps end, whatever was known when the run was opened."""
     path = folder(store, attempt)
-    if not read(path / "capture.json").get("driver"):
+    if not read_json(path / "capture.json").get("driver"):
         first(path / "driver.json", {"driver": True})
 
 
@@ -228,13 +219,3 @@ def alone(store: RunDirectory) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _only_store_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error

@@ -827,7 +827,7 @@ def test_workers_that_have_closed_leave_nothing_behind(tmp_path: Path) -> None:
     assert sorted(stored(run)) == [0, 1, 2]
     assert [path.name for path in unplaced.folder(run, 0).iterdir()] == ["capture.json"]
     assert len(run.read(run.find(0, 2)[0])[1]["placed"]["upto"]) == 2
-    assert not placing._parts[0].piles and not placing._parts[0]._seen
+    assert not placing._parts[0].piles.by_worker and not placing._parts[0].piles._seen
 
 
 def test_workers_that_score_on_after_the_opener_are_waited_for(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_the_real_sync_loop_gives_rollouts_groups_and_metrics(
     assert batch.facts is not None and '"ground_truth"' in str(batch.facts[0])
     assert batch.scalars["kl_ref"] == 0.02 and batch.scalars["kl_old_new"] == 0.5
     assert batch.scalars["entropy"] == 3.0 and batch.scalars["beta"] == 0.04
-    assert {"reward", "length_mean", "truncated_share", "critic/score/mean", "step_seconds"} <= set(batch.scalars)
+    assert {"reward", "length_mean", "truncated_share", "critic/rewards/mean", "step_seconds"} <= set(batch.scalars)
     assert sorted(path.name for path in (tmp_path / "dump").glob("*")) == (
         ["1.jsonl", "2.jsonl", "3.jsonl"] if dumped else []
     )
@@ -278,7 +278,7 @@ def test_the_real_loop_with_the_real_transfer_queue(verl: Any, tmp_path: Path) -
     batch = run.read(run.find(0, 2)[0])[0]
     assert np.diff(batch.starts).tolist() == [4, 3]
     assert batch.reward is not None and batch.reward.tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0]
-    assert batch.scalars["critic/score/mean"] == pytest.approx(9 / 7)
+    assert batch.scalars["reward"] == pytest.approx(9 / 7)
 
 
 def ask(run: RunDirectory, knob: str, value: float, kind: Any = "approve") -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tiltmeter.adapters.names import KNOWN, STEPS, step_column, translation
 from tiltmeter.adapters.readers.foreign import Asked, Foreign
-from tiltmeter.adapters.readers.names import KNOWN, STEPS, step_column, translation
 from tiltmeter.adapters.readers.scalars import Scalars
 from tiltmeter.adapters.readers.series import NO_LEASH, NOTHING_BUT, Course
 from tiltmeter.adapters.readers.tables import Table, flat, number, tables

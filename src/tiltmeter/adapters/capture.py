@@ -19,7 +19,7 @@ from tiltmeter.adapters.calls import Reader, Scores, as_long, read_result, reade
 from tiltmeter.adapters.recorder import Recorder, current, recorder_of
 from tiltmeter.errors import AttachError
 from tiltmeter.fingerprint import fingerprint
-from tiltmeter.placing import SECONDS
+from tiltmeter.piles import SECONDS
 from tiltmeter.unplaced import Boundary
 
 Reward = TypeVar("Reward", bound=Callable[..., Any])

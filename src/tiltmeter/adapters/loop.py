@@ -9,10 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import secrets
-import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +20,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tiltmeter.adapters.beside import Monitor
 from tiltmeter.adapters.guards import describe, with_canaries
+from tiltmeter.adapters.launch import from_environment, launch_id, place_of
 from tiltmeter.batches import from_columns
 from tiltmeter.columns import PRECISIONS
 from tiltmeter.config import GOLD_SHARE, Config, names_people, refuse_the_reward
@@ -37,8 +36,6 @@ from tiltmeter.records import RolloutBatch
 from tiltmeter.store import RunDirectory
 from tiltmeter.verdict import Look, Verdict
 from tiltmeter.writer import Writer, owned
-
-MONITOR_RESTARTS = 3
 
 log = logging.getLogger("tiltmeter")
 log.addHandler(logging.NullHandler())
@@ -316,69 +313,11 @@ class Run:
         self.close()
 
 
-class Monitor:
-    """The `tiltmeter watch` process of this run: started at once, again if it dies, and left to finish at the end."""
-
-    def __init__(self, command: Sequence[str], log_path: Path) -> None:
-        self._command, self._log_path = list(command), log_path
-        self._starts = 0
-        self._released = False
-        self._looking = threading.Lock()
-        try:
-            self._start()
-        except OSError as error:
-            raise AttachError(
-                f"the monitor cannot be started ({error}); open_run(monitor=False) records without it, "
-                "and `tiltmeter watch` measures later"
-            ) from error
-
-    def _start(self) -> None:
-        with self._log_path.open("ab") as log_file:
-            # A session of its own: Ctrl-C in the terminal stops training, and the monitor then finishes what is stored.
-            self.process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
-                start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        self._starts += 1
-        # Somebody must wait for it, or it stays a zombie for as long as training lasts.
-        threading.Thread(target=self.process.wait, name="tiltmeter-monitor-wait", daemon=True).start()
-
-    def keep_alive(self) -> None:
-        """Called on the writer's thread after each file, and where rows are captured on the recorder's."""
-        if not self._looking.acquire(blocking=False):
-            return  # another thread looks
-        try:
-            if not self._released and self.process.poll() is not None and self._starts <= MONITOR_RESTARTS:
-                log.warning("the monitor stopped (exit %s); starting it again", self.process.returncode)
-                self._start()
-        except (OSError, RuntimeError) as error:  # no process, or no thread to wait for it
-            self._starts = MONITOR_RESTARTS + 1
-            log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter watch` catches up", error)
-        finally:
-            self._looking.release()
-
-    def release(self) -> None:
-        self._released = True
-
-
 def import_lazy_parts() -> None:
     """Make pyarrow import pandas, where there is one, here and now: it does so with the first array, which would be on
     our thread. A trainer that forks in that moment has a child that waits for the import for ever, and one that exits
     loses the rows."""
     pa.array([""])
-
-
-def place_of(directory: str | os.PathLike[str]) -> Path:
-    """Where a run is kept: as its user says, unless `TILTMETER_DIR` moves all of them."""
-    path = Path(directory)
-    if home := os.environ.get("TILTMETER_DIR"):
-        # Inside a trainer's output directory every run has the same name: there it is called as that directory is.
-        path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
-    return path
 
 
 def _try_parts(
@@ -414,28 +353,6 @@ def _reference(columns: Mapping[str, Any] | None) -> RolloutBatch | None:
         return None if columns is None else from_columns(**{"step": 0, **columns})
     except (TypeError, ValueError) as error:
         raise AttachError(f"reference= needs the columns of observe(), group= among them: {error}") from error
-
-
-def from_environment(name: str, default: int) -> int:
-    value = os.environ.get(name, str(default))
-    if not value.isdecimal():
-        raise AttachError(f"the environment variable {name} is {value!r}, not a whole number: pass rank= and ranks=")
-    return int(value)
-
-
-def launch_id(ranks: int) -> str:
-    """One name for all processes of this start, so that ranks find rank 0's attempt without talking to each other."""
-    for name, restart in (
-        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-        ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
-    ):
-        if value := os.environ.get(name):
-            return f"{value}.{os.environ.get(restart, '0')}"
-    if ranks > 1 and (port := os.environ.get("MASTER_PORT")):
-        return f"{os.environ.get('MASTER_ADDR', '')}:{port}"  # where they met
-    if ranks > 1:
-        raise AttachError("several ranks need one launch id: pass the same launch= on every rank, new for every start")
-    return secrets.token_hex(8)
 
 
 def _close_at_exit(reference: weakref.ref[Run]) -> None:

@@ -16,30 +16,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.adapters.capture import capture
+from tiltmeter.adapters.launch import place_of
 from tiltmeter.adapters.levers import Lever, Levers, Limits, fixed, in_reward_kl
-from tiltmeter.adapters.loop import place_of
+from tiltmeter.adapters.names import canonical
 from tiltmeter.adapters.recorder import recorder_of
 from tiltmeter.control import Knob, Mode
 from tiltmeter.errors import AttachError
-from tiltmeter.placing import SECONDS
+from tiltmeter.piles import SECONDS
 from tiltmeter.unplaced import Boundary, numbers_of
 
-#: OpenRLHF's key to the canonical name of a scalar.
-SCALARS = {
-    "kl": "kl_ref",
-    "ppo_kl": "kl_old_new",
-    "vllm_kl": "kl_engine_trainer",
-    "entropy_loss": "entropy",  # the entropy, not a loss
-    "policy_loss": "loss",
-    "ppo_clip_ratio": "clip_share",
-    "actor_grad_norm": "grad_norm",
-    "actor_lr": "learning_rate",
-    "rollout/reward_mean": "reward",
-    "rollout/reward_std": "reward_std",
-    "rollout/response_length_mean": "length_mean",
-    "rollout/truncated_rate": "truncated_share",
-    "timing/step_total": "step_seconds",
-}
 PROVIDES = frozenset({"group", "prompt", "completion", "reward", "rewards", "facts", "scalars", "boundaries"})
 WORKERS = "it is an argument of the workers, which the trainer does not change: restart with {}"
 
@@ -111,7 +96,8 @@ def scalars(logs: Mapping[str, Any], *, reference: bool) -> dict[str, float]:
     >>> scalars({"kl": 0.0, "ppo_kl": 0.1, "generated_samples": ["a", 1.0], "acc": 0.5}, reference=False)
     {'kl_old_new': 0.1, 'acc': 0.5}
     """
-    told = {SCALARS.get(key, key): value for key, value in logs.items()}
+    names = canonical(logs)
+    told = {names.get(key, key): value for key, value in logs.items()}
     if not reference:
         told.pop("kl_ref", None)
     return numbers_of(told)

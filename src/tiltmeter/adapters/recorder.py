@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import multiprocessing
 import os
 import secrets
 import socket
@@ -23,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.adapters.calls import Call, Held, Scores, columns_of, first_of, size_of
-from tiltmeter.adapters.loop import Run, from_environment, import_lazy_parts, launch_id, open_run, place_of
+from tiltmeter.adapters.launch import LAUNCH, is_worker, place_of, word_of_this_start
+from tiltmeter.adapters.loop import Run, import_lazy_parts, open_run
 from tiltmeter.batches import from_columns
 from tiltmeter.errors import AttachError
-from tiltmeter.store import RunDirectory
+from tiltmeter.store import RunDirectory, read_json
 from tiltmeter.unplaced import (
     Boundary,
     alone,
@@ -36,13 +36,11 @@ from tiltmeter.unplaced import (
     leave_word,
     make_folder,
     mark_worker,
-    read,
     say_driven,
     write_boundary,
     write_rows,
 )
 
-LAUNCH = "TILTMETER_RUN"
 OPENED = "TILTMETER_RUN_OPENED"  # the launch id again, once a process above this one has opened its run
 MOST_ROWS = 65_536  # held while storage does not keep up; what comes then is counted and let go
 MOST_BYTES = 256 << 20  # of text, the same
@@ -319,7 +317,7 @@ def recorder_of(
         if driver:
             say_driven(known.store, known.attempt)
         return known
-    launch = _launch()
+    launch = word_of_this_start()
     store = RunDirectory.create(path)
     import_lazy_parts()
     alive: int | None = None
@@ -327,7 +325,7 @@ def recorder_of(
         attempt = joined(store, launch)
         run: Run | None = None
         if attempt is None:
-            if join_only or (_is_worker() and os.environ.get(OPENED) == launch):
+            if join_only or (is_worker() and os.environ.get(OPENED) == launch):
                 raise AttachError(
                     f"there is no run of this start in {path}, or whoever opened it has ended: give workers the same "
                     "directory as the driver, as an absolute path, and let the driver end last"
@@ -349,7 +347,7 @@ def recorder_of(
 
 def _refuse_late(path: Path, settings: Mapping[str, Any]) -> None:
     """What is asked of a run that others have opened, and is not what they asked, would be left out in silence."""
-    told = read(path / "capture.json").get("asked")
+    told = read_json(path / "capture.json").get("asked")
     asked = told if isinstance(told, dict) else {}
     for name in ASKED:
         if settings.get(name) and repr(settings[name]) != asked.get(name):
@@ -378,23 +376,6 @@ def current(directory: str | os.PathLike[str] | None = None) -> Recorder:
             "driver before workers start, and name directory= where there are several"
         )
     return living[0]
-
-
-def _launch() -> str:
-    if word := os.environ.get(LAUNCH):
-        return word
-    if _is_worker():
-        raise AttachError(
-            "this is a worker process and nobody said which start it belongs to: call "
-            "tiltmeter.capture.open(directory) in the driver before workers are started (before ray.init), or set "
-            f"{LAUNCH} to a new word for every start"
-        )
-    os.environ[LAUNCH] = launch_id(from_environment("WORLD_SIZE", 1))  # for the processes that are started from here
-    return os.environ[LAUNCH]
-
-
-def _is_worker() -> bool:
-    return multiprocessing.parent_process() is not None or "RAY_RAYLET_PID" in os.environ
 
 
 def _close_at_exit(reference: weakref.ref[Recorder]) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from transformers import TrainerCallback
 
 from tiltmeter.adapters.loop import Run, open_run
+from tiltmeter.adapters.names import canonical
 from tiltmeter.adapters.trl_control import Control
 from tiltmeter.adapters.trl_knobs import Limits
 from tiltmeter.adapters.trl_rewards import RewardWrapper, complaints
@@ -30,30 +31,8 @@ from tiltmeter.verdict import Verdict
 
 TESTED = ("1.16",)  # versions of TRL, by their first two numbers, on which the deep listening was tested
 
-#: TRL's key, without `train/`, to the canonical name of a scalar.
-SCALARS = {
-    "loss": "loss",
-    "policy_loss": "policy_loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "kl": "kl_ref",
-    "entropy": "entropy",
-    "clip_ratio/region_mean": "clip_share",
-    "sampling/sampling_logp_difference/mean": "kl_engine_trainer",
-    "completions/clipped_ratio": "truncated_share",
-    "step_time": "step_seconds",
-    "entropy_coef": "entropy_coef",
-    # Trainers on pairs, and reward models
-    "rewards/margins": "margin",
-    "rewards/accuracies": "accuracy",
-    "rewards/chosen": "chosen_reward",
-    "rewards/rejected": "rejected_reward",
-    "logps/chosen": "chosen_logprob",
-    "logps/rejected": "rejected_logprob",
-    "margin": "margin",
-    "accuracy": "accuracy",
-    "mean_token_accuracy": "token_accuracy",
-}
+#: What TRL logs and we measure ourselves, from the same rows.
+MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
 
 Mode = Literal["observe", "advise", "act"]
 log = logging.getLogger("tiltmeter")
@@ -251,7 +230,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def _note(self, step: int, logs: Mapping[str, Any]) -> None:
         """What the trainer says of itself, to be stored with the step it says it of."""
-        told = {SCALARS[key]: value for key, value in logs.items() if key in SCALARS and value is not None}
+        names = canonical(logs)
+        told = {names[key]: value for key, value in logs.items() if key in names and value is not None}
+        told = {name: value for name, value in told.items() if name not in MEASURED}
         if not told:
             return  # evaluations, and the summary at the end
         if isinstance(self._source, Rollouts):

@@ -20,33 +20,23 @@ import numpy as np
 
 from tiltmeter.adapters.levers import Lever, Levers, fixed, in_reward_kl
 from tiltmeter.adapters.loop import Run, open_run
+from tiltmeter.adapters.names import canonical
 from tiltmeter.adapters.recorder import Recorder, recorder_of
 from tiltmeter.adapters.verl_plugin import SWITCH
 from tiltmeter.errors import AttachError
-from tiltmeter.placing import SECONDS
+from tiltmeter.piles import SECONDS
 from tiltmeter.unplaced import Boundary, numbers_of
 
-#: veRL's key to the canonical name of a scalar; of two keys with one name the later stands.
-SCALARS = {
-    "critic/rewards/mean": "reward",
-    "actor/kl_loss": "kl_ref",
-    "actor/reward_kl_penalty": "kl_ref",
-    "actor/reward_kl_penalty_coeff": "beta",
-    "actor/ppo_kl": "kl_old_new",  # not the leash, whatever it is called
-    "rollout_corr/kl": "kl_engine_trainer",
-    "actor/entropy": "entropy",
-    "actor/entropy_loss": "entropy",  # the entropy, not a loss
-    "actor/pg_loss": "loss",
-    "actor/pg_clipfrac": "clip_share",
-    "actor/grad_norm": "grad_norm",
-    "actor/lr": "learning_rate",
-    "response_length/mean": "length_mean",
-    "response_length/clip_ratio": "truncated_share",
-    "timing_s/step": "step_seconds",
-}
 #: Kept under veRL's own name.
 KEPT = (
-    *("critic/score/", "critic/advantages/", "critic/returns/", "critic/values/", "critic/vf_explained_var"),
+    *(
+        "critic/score/",
+        "critic/rewards/",
+        "critic/advantages/",
+        "critic/returns/",
+        "critic/values/",
+        "critic/vf_explained_var",
+    ),
     *("training/off_policy/", "val-core/", "rollout_corr/", "response/aborted_ratio"),
 )
 NOWHERE = "tiltmeter: kept by the run, not written here"  # a path that veRL's dump is never allowed to reach
@@ -59,10 +49,10 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """What veRL logged, under the names that every trainer shares.
 
     >>> scalars({"actor/ppo_kl": 0.1, "actor/kl_loss": 0.2, "perf/mfu": 0.3, "critic/score/mean": 1})
-    {'kl_ref': 0.2, 'kl_old_new': 0.1, 'critic/score/mean': 1.0}
+    {'kl_old_new': 0.1, 'kl_ref': 0.2, 'reward': 1.0}
     """
-    told = {name: metrics[key] for key, name in SCALARS.items() if key in metrics}
-    told |= {key: value for key, value in metrics.items() if key.startswith(KEPT) and key not in SCALARS}
+    names = canonical(metrics)
+    told = {names.get(key, key): value for key, value in metrics.items() if key in names or key.startswith(KEPT)}
     return numbers_of(told)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tiltmeter.adapters.names import step_column
 from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, told
 from tiltmeter.adapters.readers.jsonl import unfinished
-from tiltmeter.adapters.readers.names import step_column
 from tiltmeter.adapters.readers.places import size_of
 from tiltmeter.adapters.readers.rows import at, batch
 from tiltmeter.adapters.readers.series import stem, whole

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.adapters.names import BOOKKEEPING, KNOWN, translation
 from tiltmeter.adapters.readers.foreign import Asked
-from tiltmeter.adapters.readers.names import BOOKKEEPING, KNOWN, translation
 from tiltmeter.adapters.readers.tables import Row, Table, number, parsed
 from tiltmeter.batches import STEP_LIMIT
 from tiltmeter.encode import log_line

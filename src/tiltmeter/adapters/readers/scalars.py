@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tiltmeter.adapters.names import STEPS, step_column
 from tiltmeter.adapters.readers.foreign import Asked, Foreign, Maker, Piece, told, usable
-from tiltmeter.adapters.readers.names import STEPS, step_column
 from tiltmeter.adapters.readers.series import Course, distinct, foreign, stem, whole
 from tiltmeter.adapters.readers.tables import Row, Table, flat, number, refuse_copies, refuse_pickles, tables
 from tiltmeter.batches import from_columns

@@ -8,9 +8,9 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.adapters.names import BOOKKEEPING, CLOCKS, KNOWN, translation
 from tiltmeter.adapters.readers.foreign import Asked, Foreign
 from tiltmeter.adapters.readers.jsonl import slug
-from tiltmeter.adapters.readers.names import BOOKKEEPING, CLOCKS, KNOWN, translation
 from tiltmeter.batches import STEP_LIMIT
 from tiltmeter.encode import log_line
 from tiltmeter.errors import StoreError

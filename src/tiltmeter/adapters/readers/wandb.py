@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.adapters.names import step_column
 from tiltmeter.adapters.readers.foreign import Asked, Foreign, Piece, usable
-from tiltmeter.adapters.readers.names import step_column
 from tiltmeter.adapters.readers.series import Course, Numbers, distinct, foreign, refuse_split, whole
 from tiltmeter.adapters.readers.tables import flat, number
 from tiltmeter.batches import from_columns

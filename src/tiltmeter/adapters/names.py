@@ -1,4 +1,4 @@
-"""What other trainers call the numbers of a step, in our words; a name that is not here passes as it is."""
+"""What trainers call the numbers of a step, in our words: one table, live and for files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from collections.abc import Collection, Mapping
 #: Columns that say which step a row belongs to, best first. A tracker's own `_step` counts calls, not updates.
 STEPS = (
     *("train/global_step", "trainer/global_step", "training/global_step", "global_step", "step", "trainer/step"),
-    *(
-        "train/step",
-        "training_step",
-        "train_step",
-        "iteration",
-        "iter",
-        "update",
-        "rollout_id",
-        "rollout/step",
-        "_step",
-    ),
+    *("train/step", "training_step", "train_step", "iteration", "iter", "update", "rollout_id", "rollout/step"),
+    "_step",
 )
 
 #: By canonical name the keys that mean it, best first; `train/` in front of a key is taken off before it is looked up.
 #: [read] in the trainers' sources, except TRL's, which were recorded. Names lie, so some are absent on purpose:
-#: prime-rl's `ref_kl` has the other sign, and `actor/ppo_kl` and its like are not the leash.
+#: prime-rl's `ref_kl` has the other sign. `actor/ppo_kl` and its like are not the leash, and `entropy_loss` is no loss.
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "reward": (
         *("reward", "critic/score/mean", "reward/avg_raw_reward", "rollout/reward_mean", "rollout/raw_reward"),
@@ -31,15 +22,12 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "reward_std": ("reward_std", "rollout/reward_std", "reward/std", "group_reward_std"),
     "kl_ref": (
-        *("kl_ref", "kl", "actor/kl_loss", "actor/reward_kl_penalty", "loss/avg_kl", "policy/policy_kl", "kl_penalty"),
+        *("kl_ref", "kl", "actor/reward_kl_penalty", "actor/kl_loss", "loss/avg_kl", "policy/policy_kl", "kl_penalty"),
         *("objective/kl2_avg", "objective/kl", "kl_loss"),
     ),
     "kl_old_new": (
-        "kl_old_new",
-        "actor/ppo_kl",
-        "ppo_kl",
-        "ppo_actor/update/approx_kl/avg",
-        "ppo_actor/update/approx_kl",
+        *("kl_old_new", "actor/ppo_kl", "ppo_kl"),
+        *("ppo_actor/update/approx_kl/avg", "ppo_actor/update/approx_kl"),
     ),
     "kl_engine_trainer": (
         *("kl_engine_trainer", "sampling/sampling_logp_difference/mean", "rollout_corr/kl", "vllm_kl", "gen_kl_error"),
@@ -66,12 +54,12 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     ),
     "beta": ("beta", "actor/reward_kl_penalty_coeff", "actor/kl_coef", "loss/kl_loss_coef"),
     "entropy_coef": ("entropy_coef",),
-    "learning_rate": ("learning_rate", "lr", "actor/lr"),
+    "learning_rate": ("learning_rate", "lr", "actor/lr", "actor_lr"),
     "loss": ("loss", "actor/loss"),
     "policy_loss": ("policy_loss", "actor/pg_loss", "policy/policy_loss", "pg_loss"),
     "value_loss": ("value_loss", "critic/vf_loss", "critic_loss"),
-    "grad_norm": ("grad_norm", "actor/grad_norm"),
-    "step_seconds": ("step_seconds", "step_time", "timing_s/step"),
+    "grad_norm": ("grad_norm", "actor/grad_norm", "actor_grad_norm"),
+    "step_seconds": ("step_seconds", "step_time", "timing_s/step", "timing/step_total"),
     "margin": ("margin", "rewards/margins"),
     "accuracy": ("accuracy", "rewards/accuracies"),
     "chosen_reward": ("chosen_reward", "rewards/chosen"),
@@ -98,6 +86,24 @@ def step_column(columns: Collection[str], asked: str | None = None) -> str | Non
     return next((name for name in STEPS if name in columns), None)
 
 
+def canonical(columns: Collection[str], asked: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those columns that have a name among ours, and the name; of several that mean the same, the best.
+
+    >>> canonical(["actor/ppo_kl", "actor/kl_loss", "actor/reward_kl_penalty", "perf/mfu"])
+    {'actor/reward_kl_penalty': 'kl_ref', 'actor/ppo_kl': 'kl_old_new'}
+    """
+    said = asked or {}
+    given = {theirs: ours for ours, theirs in said.items()}
+    plain = {column.removeprefix("train/"): column for column in sorted(columns, reverse=True)}
+    for ours, keys in KNOWN.items():
+        if ours in said:
+            continue
+        found = next((plain[key] for key in keys if key in plain and plain[key] not in given), None)
+        if found is not None:
+            given[found] = ours
+    return given
+
+
 def translation(columns: Collection[str], asked: Mapping[str, str]) -> dict[str, str]:
     """For each column its name among ours; what the user said comes first, and one of ours is given once.
 
@@ -105,14 +111,7 @@ def translation(columns: Collection[str], asked: Mapping[str, str]) -> dict[str,
     >>> [told[name] for name in ("train/kl", "proxy_g", "reward", "my/own")]
     ['kl_ref', 'reward', 'file.reward', 'my/own']
     """
-    given = {theirs: ours for ours, theirs in asked.items()}
-    plain = {column.removeprefix("train/"): column for column in sorted(columns, reverse=True)}
-    for ours, keys in KNOWN.items():
-        if ours in asked:
-            continue
-        found = next((plain[key] for key in keys if key in plain and plain[key] not in given), None)
-        if found is not None:
-            given[found] = ours
+    given = canonical(columns, asked)
     taken = set(given.values())
     # A column that is called like one of ours, and is not it, keeps its name behind a word that says whose it is.
     return {column: given.get(column) or (f"file.{column}" if column in taken else column) for column in columns}
