@@ -20,8 +20,9 @@ import numpy as np
 from record import record, show
 from tiltmeter.probe.bestofn import Samples, ranking
 from tiltmeter.probe.effects import Interval, over_prompts
-from tiltmeter.probe.pairs import Item, read_rows
+from tiltmeter.probe.pairs import Item
 from tiltmeter.probe.telling import tail_sentence
+from tiltmeter.rows import read_rows
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SCORED = (

@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("remembered", "errors"),
     ("records", "stats", "ranks"),
     ("facts",),
-    ("batches", "fingerprint", "durable", "lineage", "encode", "loading"),
+    ("batches", "fingerprint", "durable", "lineage", "encode", "loading", "rows"),
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
@@ -34,13 +34,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("adapters",),
     ("audit",),
-    ("testing", "lab", "dashboard", "probe", "trackers"),
+    ("testing", "lab", "dashboard", "probe", "trackers", "preferences", "plan", "forecast"),
     ("cli",),
     ("__init__", "__main__"),
 )
 TALKING = {
     *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
-    *("sandbox", "rewards", "probe", "engine", "trackers", "audit"),
+    *("sandbox", "rewards", "probe", "engine", "trackers", "audit", "preferences", "plan"),
 }
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {

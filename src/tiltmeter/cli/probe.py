@@ -20,12 +20,13 @@ from tiltmeter.encode import terminal
 from tiltmeter.probe import html as page
 from tiltmeter.probe.bestofn import ranking, read_samples
 from tiltmeter.probe.effects import Effect
-from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped, write_rows
+from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped
 from tiltmeter.probe.scorecard import Progress, Scorecard, examined
 from tiltmeter.probe.search import BUDGET
 from tiltmeter.probe.target import open_target
 from tiltmeter.probe.telling import as_json, fixes, headline, learned, notes, tail_sentence, tried
 from tiltmeter.probe.twins import twins
+from tiltmeter.rows import write_rows
 
 SEARCHES = ("auto", "none", "asked", "gradient")
 STYLES = {"paid": "bold red", "not paid": "green", "cannot tell": "yellow", "not tried": "dim"}

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
 from tiltmeter.probe.effects import ALPHA, Interval, over_prompts
-from tiltmeter.probe.pairs import Item, read_rows
+from tiltmeter.probe.pairs import Item
+from tiltmeter.rows import read_rows
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.tails import Tail, prompt_tail
 

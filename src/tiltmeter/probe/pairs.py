@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +13,8 @@ import numpy as np
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards import texts
+from tiltmeter.rows import read_rows
 
-FORMS = ".jsonl, .jsonl.gz, .json, .csv, .csv.gz or .parquet"
 EXAMPLE = '{"prompt": "What is 2 + 2?", "chosen": "It is 4.", "rejected": "It is 5."}'
 
 
@@ -50,53 +47,19 @@ def shipped() -> list[Item]:
 
 def read_pairs(path: str | Path) -> list[Item]:
     """Rows with prompt, chosen and rejected, as TRL's RewardTrainer reads them: texts, or lists of messages."""
-    return [_item(row, path, number) for number, row in enumerate(read_rows(path), 1)]
+    return [_item(row, path, number) for number, row in enumerate(read_rows(path, EXAMPLE), 1)]
 
 
 def read_prompts(path: str | Path) -> list[Item]:
     """Rows with a prompt and an answer (or completion, response, chosen); whether it is right is not known."""
     found = []
-    for number, row in enumerate(read_rows(path), 1):
+    for number, row in enumerate(read_rows(path, EXAMPLE), 1):
         name = next((name for name in ("answer", "completion", "response", "chosen") if row.get(name)), None)
         if name is None or not row.get("prompt"):
             raise AttachError(f"{path}, row {number}: a row has a prompt and an answer; it has {sorted(row)}")
         prompt, answer = texts([row["prompt"], row[name]])
         found.append(Item(prompt, answer, None, {k: v for k, v in row.items() if k not in ("prompt", name)}))
     return found
-
-
-def read_rows(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a file by its ending. Raises `AttachError` with the fix."""
-    source = Path(path)
-    name = source.name.removesuffix(".gz")
-    try:
-        if name.endswith(".parquet"):
-            import pyarrow.parquet as parquet
-
-            rows: list[dict[str, Any]] = parquet.read_table(source).to_pylist()
-        elif name.endswith((".jsonl", ".json", ".csv")):
-            rows = list(_rows(source, name))
-        else:
-            raise AttachError(f"{path}: the file's name must end in {FORMS}")
-    except OSError as error:
-        raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise AttachError(f"{path} is not what its name says: {error}") from error
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise AttachError(f"{path} has no rows; one looks like {EXAMPLE}")
-    return rows
-
-
-def _rows(source: Path, name: str) -> Iterator[dict[str, Any]]:
-    data = source.read_bytes()
-    text = (gzip.decompress(data) if source.name.endswith(".gz") else data).decode("utf-8")
-    with io.StringIO(text, newline="") as lines:
-        if name.endswith(".csv"):
-            yield from csv.DictReader(lines)
-        elif name.endswith(".json"):
-            yield from json.load(lines)
-        else:
-            yield from (json.loads(line) for line in lines if line.strip())
 
 
 def _item(row: Mapping[str, Any], path: str | Path, number: int) -> Item:
@@ -125,11 +88,3 @@ def thinned(items: Sequence[Item], most: int, seed: int) -> list[Item]:
         (again if items[at].prompt in seen else first).append(at)
         seen.add(items[at].prompt)
     return [items[at] for at in sorted((first + again)[:most])]
-
-
-def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """JSON lines; ASCII, so that whatever a model wrote survives any reader."""
-    try:
-        Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), "ascii")
-    except OSError as error:
-        raise AttachError(f"{path} cannot be written: {error.strerror or error}") from error

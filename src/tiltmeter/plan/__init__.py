@@ -1,0 +1,1 @@
+"""A run on paper: the method, what it needs, and what is wrong with a configuration before it costs a night."""

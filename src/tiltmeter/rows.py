@@ -1,0 +1,106 @@
+"""Tables that people keep beside a run (pairs, prompts, scored samples), read by the ending of their names."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import AttachError
+
+FORMS = ".jsonl, .jsonl.gz, .json, .csv, .csv.gz or .parquet"
+ENDINGS = (".jsonl", ".json", ".csv", ".parquet")
+#: What `datasets` writes beside its tables, and what a hub keeps there; none of it holds rows.
+BESIDE = ("state.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json")
+LONGEST = 1 << 24  # characters of one cell of a CSV file
+
+Row = dict[str, Any]
+
+
+def read_rows(path: str | Path, example: str = "") -> list[Row]:
+    """The rows of a file, or of a folder's files one after the other. Raises `AttachError` with the fix.
+
+    `example` is a row as it should be, for the message about a file that has none.
+    """
+    return [row for rows in read_splits(path, example).values() for row in rows]
+
+
+def read_splits(path: str | Path, example: str = "") -> dict[str, list[Row]]:
+    """Rows by split: a file is one split, named "" ; a folder has those that `datasets` or a hub keeps apart there."""
+    source = Path(path)
+    parts = {"": [source]} if not source.is_dir() else _splits(source)
+    try:
+        found = {name: [row for file in files for row in _read(file)] for name, files in parts.items()}
+    except OSError as error:
+        raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise AttachError(f"{path} is not what its name says: {error}") from error
+    if not any(found.values()) or not all(isinstance(row, dict) for rows in found.values() for row in rows):
+        raise AttachError(f"{path} has no rows" + (f"; one looks like {example}" if example else ""))
+    return found
+
+
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """JSON lines; ASCII, so that whatever a model wrote survives any reader."""
+    try:
+        Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), "ascii")
+    except OSError as error:
+        raise AttachError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _splits(folder: Path) -> dict[str, list[Path]]:
+    """The files of a folder by split: its `dataset_dict.json`, else Arrow files, else what files are called."""
+    told = folder / "dataset_dict.json"
+    if told.exists():
+        names = json.loads(told.read_text("utf-8")).get("splits", [])
+        return {str(name): sorted((folder / Path(str(name)).name).glob("*.arrow")) for name in names}
+    if arrow := sorted(folder.glob("*.arrow")):
+        return {"": arrow}
+    found: dict[str, list[Path]] = {}
+    for file in sorted(folder.rglob("*")):
+        plain = file.name.removesuffix(".gz")
+        if file.is_file() and plain.endswith(ENDINGS) and file.name not in BESIDE:
+            # A hub's shards are called train-00000-of-00002.parquet.
+            found.setdefault(re.sub(r"-\d+-of-\d+$", "", plain.rsplit(".", 1)[0]), []).append(file)
+    if not found:
+        raise AttachError(f"{folder} holds no table: give a file {FORMS}, or a folder that `datasets` saved")
+    return found
+
+
+def _read(source: Path) -> list[Row]:
+    name = source.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as parquet
+
+        table: list[Row] = parquet.read_table(source).to_pylist()
+        return table
+    if name.endswith(".arrow"):
+        import pyarrow as pa
+
+        with pa.memory_map(str(source)) as file:
+            stream: list[Row] = pa.ipc.open_stream(file).read_all().to_pylist()
+        return stream
+    if not name.endswith(ENDINGS):
+        raise AttachError(f"{source}: the file's name must end in {FORMS}")
+    return list(_lines(source, name))
+
+
+def _lines(source: Path, name: str) -> Iterator[Row]:
+    data = source.read_bytes()
+    text = (gzip.decompress(data) if source.name.endswith(".gz") else data).decode("utf-8")
+    with io.StringIO(text, newline="") as lines:
+        if name.endswith(".csv"):
+            before = csv.field_size_limit(LONGEST)
+            try:
+                yield from csv.DictReader(lines)
+            finally:
+                csv.field_size_limit(before)
+        elif name.endswith(".json"):
+            yield from json.load(lines)
+        else:
+            yield from (json.loads(line) for line in lines if line.strip())
