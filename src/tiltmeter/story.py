@@ -116,6 +116,11 @@ class Story:
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
 
+    @property
+    def imported(self) -> bool:
+        """Whether these are somebody's files, read after the fact: what to do is then said of files, not of a trainer."""
+        return bool(self.attempts) and all(facts.get("launch") == "import" for facts in self.attempts.values())
+
     @classmethod
     def of(cls, events: Iterable[Event]) -> Story:
         story = cls()

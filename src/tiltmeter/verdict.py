@@ -244,10 +244,14 @@ def _about_gold(story: Story, least: int, lacking: bool, evaluated: bool) -> str
             "asked about prompts whose rewards differ, if completion= is passed to observe()"
         )
     why = f"; {story.bad_gold} labels were outside [0, 1] and not used" if story.bad_gold else ""
+    source = (
+        "audit again with --gold checks.py:score, a judge's file or a file of labels, or --map gold=COLUMN"
+        if story.imported
+        else 'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some '
+        "prompts, with no gold_chance below 1"
+    )
     return (
-        f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; "
-        'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some prompts, '
-        "with no gold_chance below 1"
+        f"no gold to judge by: {story.bets} prompt groups with gold that tells, the alarm needs {least}{why}; {source}"
     )
 
 

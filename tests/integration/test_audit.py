@@ -120,6 +120,8 @@ def test_without_gold_it_is_blind_and_the_way_out_is_said(hacked: Path) -> None:
     found = run(hacked)
     assert found.exit_code == 2
     assert "BLIND" in found.stdout and "--gold checks.py:score" in found.stderr
+    told = f"{found.stdout} {found.stderr}"
+    assert "observe()" not in told and "attach(" not in told  # there is no loop to pass anything to
 
 
 def test_a_torn_file_costs_its_own_step_and_is_told(hacked: Path, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def readings(book: Book) -> dict[str, Any]:
 
 def absent(story: Story) -> list[dict[str, str]]:
     """What is not read, which columns it lacks and how to give them, what would show most first."""
-    return [{"name": name, "lacks": lack, "fix": remedy(lack)} for lack, names in unseen(story) for name in names]
+    fixes = {lack: remedy(lack, imported=story.imported) for lack, _ in unseen(story)}
+    return [{"name": name, "lacks": lack, "fix": fixes[lack]} for lack, names in unseen(story) for name in names]
 
 
 def lacking(book: Book, name: str, column: str) -> str:
@@ -49,7 +50,7 @@ def lacking(book: Book, name: str, column: str) -> str:
         return "No step has been measured yet; to measure stored steps: tiltmeter watch RUN"
     said: Mapping[str, str] = book.story.absent
     lacks = said.get(name) or said.get(name.rpartition(".")[0]) or column
-    how = remedy(lacks) or f"pass {lacks.split(', ')[0]}= to observe()"
+    how = remedy(lacks, imported=book.story.imported) or f"pass {lacks.split(', ')[0]}= to observe()"
     return f"No {name}: the column {lacks} is missing. To see it: {how}"
 
 

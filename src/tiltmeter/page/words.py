@@ -126,7 +126,7 @@ def remarks(verdict: Verdict, story: Story, line: Line) -> list[str]:
     if story.uncompared and story.baseline == "reference":
         lack = ", ".join(dict.fromkeys(story.uncompared.values()))
         lines.append(f"Not compared, because the reference has no {lack}: {', '.join(story.uncompared)}")
-    lines += not_seen(unseen(story))
+    lines += not_seen(unseen(story), imported=story.imported)
     if story.skipped:
         lines.append(f"{story.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     return lines
@@ -143,16 +143,23 @@ def unseen(story: Story) -> list[tuple[str, list[str]]]:
     return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
-def remedy(lack: str) -> str:
+def remedy(lack: str, *, imported: bool = False) -> str:
     """The one line that would show what lacks these columns; empty if there is none."""
-    return next((SHOWN_BY[column] for column in lack.split(", ") if column in SHOWN_BY), "")
+    column = next((column for column in lack.split(", ") if column in SHOWN_BY), None)
+    if column is None:
+        return ""
+    if imported and column in ("scalars", "rewards"):
+        return ""  # read wherever a file has them
+    if imported:
+        return "--gold checks.py:score" if column == "gold" else f"--map {column}=COLUMN, if the files have it"
+    return SHOWN_BY[column]
 
 
-def not_seen(absent: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def not_seen(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bool = False) -> list[str]:
     """What cannot be seen and the one line that would show it, what would show most first."""
     lines = []
     for lack, names in absent:
-        shown = remedy(lack)
+        shown = remedy(lack, imported=imported)
         what = f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
         lines.append(f"Not seen without {lack}: {what}.{f' To see: {shown}' if shown else ''}")
     return lines
