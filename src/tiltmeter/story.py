@@ -118,7 +118,7 @@ class Story:
 
     @property
     def imported(self) -> bool:
-        """Whether these are somebody's files, read after the fact: what to do is then said of files, not of a trainer."""
+        """Whether these are somebody's files, read afterwards: advice is then about files, not about a trainer."""
         return bool(self.attempts) and all(facts.get("launch") == "import" for facts in self.attempts.values())
 
     @classmethod
