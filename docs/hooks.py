@@ -18,14 +18,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import logging
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+from shown import PENDING, RESULTS, measured
+
 #: Results that are shown on pages of their own.
 ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
@@ -49,12 +49,9 @@ SUBJECTS = {
 
 GRAINS = {"rollout": "per completion", "group": "per prompt group", "batch": "per step", "item": "per item counted"}
 
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
-
 _MARK = re.compile(r"^<!-- figures: ([a-z0-9_]+) -->$", re.M)
 _FIGURE = re.compile(r"<!-- figure: ([a-z0-9_]+) ([a-z0-9_.]+) -->")
 _LAB = re.compile(r"<!-- lab: ([a-z_]+) (=?[a-z0-9_.]+) -->")
-PENDING = "*not measured yet*"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -65,14 +62,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown = lab_page(markdown)
     markdown = _FIGURE.sub(lambda mark: one_figure(RESULTS / f"{mark[1]}.json", mark[2]), markdown)
     return rendered(markdown, RESULTS) if _MARK.search(markdown) else markdown
-
-
-def measured(path: Path) -> Any:
-    """What a results file holds; None, said in the build's log, if it is not there."""
-    if not path.exists():
-        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
-        return None
-    return json.loads(path.read_text())
 
 
 def one_figure(path: Path, name: str) -> str:

@@ -9,18 +9,15 @@ Names of runs were written by others: they are shown as text and do nothing.
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.encode import log_line
+from shown import PENDING, RESULTS, literal, measured, number
+from shown import table as tabled
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PENDING = "*not measured yet*"
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+from tiltmeter.encode import log_line
 
 _MARK = re.compile(r"<!-- audits: (=?[a-z_.]+)( command)? -->")
 
@@ -34,11 +31,9 @@ def on_page_markdown(text: str, **_: Any) -> str:
 
 def rendered(text: str, results: Path) -> str:
     """The page with its marks filled in."""
-    path = results / "real_audits.json"
-    if not path.exists():
-        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
+    found = measured(results / "real_audits.json")
+    if found is None:
         return _MARK.sub(PENDING, text)
-    found = json.loads(path.read_text())
     sets = {one["name"]: one for one in found["sets"]}
 
     def part(mark: re.Match[str]) -> str:
@@ -54,25 +49,14 @@ def table(found: Mapping[str, Any]) -> str:
     """Every run of a set, in the order of its file."""
     entropy = any(run["entropy"] for run in found["table"])
     heads = ["run", "steps", "proxy", "truth", *(["entropy"] if entropy else []), "verdict", "since", "why"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    rows = []
     for run in found["table"]:
         since = "–" if run["alarm"] is None else str(run["alarm"]["onset"])
         cells = [literal(run["run"]), str(run["steps"]), course(run["proxy"]), course(run["truth"])]
         cells += [course(run["entropy"])] if entropy else []
-        lines.append("| " + " | ".join([*cells, run["state"], since, literal(run["why"])]) + " |")
-    return "\n".join(lines)
+        rows.append([*cells, run["state"], since, literal(run["why"], 200)])
+    return tabled(heads, rows)
 
 
 def course(ends: Sequence[float] | None) -> str:
     return "–" if ends is None else f"{number(ends[0])} → {number(ends[1])}"
-
-
-def number(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return literal(str(value))
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2g}"
-
-
-def literal(text: str) -> str:
-    """One line that neither Markdown nor HTML reads anything into."""
-    return "".join(char if char.isalnum() or char in " ./-:," else f"&#{ord(char)};" for char in log_line(text, 200))

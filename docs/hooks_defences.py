@@ -6,16 +6,12 @@ of it. What is not there was not made yet: the page says so, and a strict build 
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PENDING = "*not measured yet*"
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+from shown import PENDING, RESULTS, measured, number, table
 
 _MARK = re.compile(r"<!-- defences: (=?[a-z_.]+) -->")
 
@@ -29,11 +25,9 @@ def on_page_markdown(text: str, **_: Any) -> str:
 
 def rendered(text: str, results: Path) -> str:
     """The page with its marks filled in."""
-    path = results / "hardening.json"
-    if not path.exists():
-        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
+    found = measured(results / "hardening.json")
+    if found is None:
         return _MARK.sub(PENDING, text)
-    found = json.loads(path.read_text())
     return _MARK.sub(lambda mark: part(mark[1], found), text)
 
 
@@ -154,18 +148,3 @@ PARTS: Mapping[str, Callable[[Found], str]] = {
 
 def each(row: Found) -> str:
     return ", ".join(f"{value:.2f}" for value in row["gold_ends"])
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(map(number, row)) + " |" for row in rows)]) if rows else PENDING
-
-
-def number(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, list):
-        return ", ".join(map(number, value))
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

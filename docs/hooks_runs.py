@@ -9,8 +9,6 @@ Completions, and whatever quotes them, are text that a model wrote: they leave t
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tiltmeter.encode import log_line, markdown
+from shown import PENDING, RESULTS, literal, measured, missing, number, table
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PENDING = "*not measured yet*"
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+from tiltmeter.encode import markdown
 
 _MARK = re.compile(r"<!-- (real model|watched|tiny): (=?[a-z0-9_.]+) -->")
 _READING = re.compile(r"\S+ +\S+ -> +\S+")  # a line of `tiltmeter show --plain` that a table of readings repeats
@@ -46,15 +42,10 @@ def part(what: str, name: str, results: Path) -> str:
         suite = scored()
         return missing("the recorded runs tiny-lm.npz") if suite is None else of_suite(name, suite)
     path = results / f"{what.replace(' ', '_').replace('watched', 'tiny_watched')}.json"
-    if not path.exists():
-        return missing(path.name)
-    found = json.loads(path.read_text())
+    found = measured(path)
+    if found is None:
+        return PENDING
     return MODEL[name](found) if what == "real model" else WATCHED[name](found["runs"])
-
-
-def missing(what: str) -> str:
-    log.warning("%s is not there: make it, or a page says that it was not measured", what)
-    return PENDING
 
 
 # -- one run of a real model ------------------------------------------------------------------------------------------
@@ -215,30 +206,8 @@ def _or_none(head: str, value: Any) -> Any:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(number(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines) if len(lines) > 2 else PENDING
-
-
-def number(value: object) -> str:
-    """A value as it may stand in a cell. Text is passed as it is: what a model wrote goes through `literal` first."""
-    if value is None:
-        return "–"
-    if isinstance(value, list):
-        return ", ".join(map(number, value)) or "none"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
-
-
 def middle(values: Iterable[float]) -> float:
     return float(median(values))
-
-
-def literal(text: str) -> str:
-    """One line that neither Markdown nor HTML reads anything into: all but letters, digits and spaces as entities."""
-    return "".join(char if char.isalnum() or char == " " else f"&#{ord(char)};" for char in log_line(text, 400))
 
 
 def origin(found: Run) -> str:

@@ -6,16 +6,12 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PENDING = "*not measured yet*"
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+from shown import PENDING, RESULTS, measured
 
 _MARK = re.compile(r"<!-- scale: (sizes|plan) -->")
 ROLLOUTS, STEPS, PACKED = 10**9, 10**5, 10**9  # of the plan; bytes in a packed file
@@ -32,11 +28,9 @@ def on_page_markdown(text: str, **_: Any) -> str:
 
 def rendered(text: str, results: Path) -> str:
     """The page with its tables filled in."""
-    path = results / "audit_scale.json"
-    if not path.exists():
-        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
+    found = measured(results / "audit_scale.json")
+    if found is None:
         return _MARK.sub(PENDING, text)
-    found = json.loads(path.read_text())
     return _MARK.sub(lambda mark: sizes(found) if mark[1] == "sizes" else plan(found), text)
 
 

@@ -7,15 +7,11 @@ page says so, and a strict build fails.
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PENDING = "*not measured yet*"
-log = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+from shown import PENDING, RESULTS, measured
 
 _MARK = re.compile(r"<!-- verifiers: ([a-z]+) -->")
 #: The harnesses as a reader would name them.
@@ -39,13 +35,11 @@ def rendered(text: str, results: Path) -> str:
 
 
 def forgeries(results: Path) -> str:
-    path = results / "verifiers.json"
-    if not path.exists():
-        log.warning("%s is not there: make it, or a page says that it was not measured", path.name)
+    found = measured(results / "verifiers.json")
+    if found is None:
         return PENDING
-    rows = json.loads(path.read_text())["forgeries"]
     lines = [f"| forgery | {' | '.join(HEADS.values())} |", "|---|" + "---|" * len(HEADS)]
-    for row in rows:
+    for row in found["forgeries"]:
         told = [f"**{row[name]}**" if row[name] == "paid" else row[name] for name in HEADS]
         lines.append(f"| {row['forgery'].replace('|', '/')} | {' | '.join(told)} |")
     return "\n".join(lines)
