@@ -82,6 +82,13 @@ TARGETS = (
     Target("probe", "clean"),
     Target("probe", "clean_cleared"),
     Target("probe", "bias_reduction", ">=", 0.7),
+    Target("before", "planted"),
+    Target("before", "planted_recovered"),
+    Target("before", "shuffled_false_share", "<=", 0.05, full_only=True),
+    Target("before", "memory_error_max", "<=", 0.1),
+    Target("before", "lint_caught", ">=", 30.0),
+    Target("before", "lint_false", "==", 0.0),
+    Target("before", "forecast_coverage", ">=", 0.8, full_only=True),
     Target("store", "worst20_cpu_ms", "<=", 5.0),
     Target("store", "worst20_packed_cpu_ms", "<=", 5.0),
     Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
@@ -136,7 +143,7 @@ TARGETS = (
 )
 SCRIPTS = (
     *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
-    *("sandbox", "verifiers", "audit", "audit_scale"),
+    *("sandbox", "verifiers", "audit", "audit_scale", "before"),
     *("crash", "fuzz", "bitflips"),
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
