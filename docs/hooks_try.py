@@ -1,7 +1,7 @@
 """Computes what the page "Try it" shows, while mkdocs builds, with the kernels of `tiltmeter.stats`. No curve is drawn.
 
-`<!-- try: data -->` becomes the figures of every setting the page's sliders can reach, packed; `<!-- try: table -->` the
-four named settings as a table, for readers without JavaScript.
+`<!-- try: data -->` becomes the figures of every setting that the page's sliders reach, packed; `<!-- try: table -->`
+the four named settings as a table, for readers without JavaScript.
 
 The world: 32 kinds of answers. Gold is what each is worth. Each has an error, drawn at the quantiles of a chosen tail,
 and the score is gold + size × error. 24 kinds share 96 % of the reference evenly; 8 are ever rarer, as the far end of a
@@ -31,7 +31,7 @@ BETAS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
 GROUPS = (2, 4, 8, 16, 32, 64)
 TIMES = (0.0, *(float(f"{time:.2g}") for time in np.geomspace(0.01, 30.0, 31)))
-QUANTITIES = ("score", "gold", "kl", "entropy", "passing")
+QUANTITIES = ("score", "gold", "kl", "entropy", "odds")  # log-odds to pass: a chance near 1 would lose its digits
 PASSING = 0.25  # of the reference's answers get a pass, where the score is made pass or fail
 
 ORDINARY, RARE, COMMON, RARER = 24, 8, 0.96, 0.3  # kinds, kinds, the first's share, each rare kind to the one before
@@ -60,7 +60,7 @@ class Setting:
 
 PRESETS = {
     "Healthy": Setting(tail=0, size=1, beta=2, group=2, time=31),
-    "Hacked": Setting(tail=0, size=3, beta=0, group=2, time=31),
+    "Hacked": Setting(tail=0, size=3, beta=1, group=2, time=26),
     "Heavy tail": Setting(tail=3, size=2, beta=4, group=2, time=31),
     "Leash too tight": Setting(tail=0, size=2, beta=7, group=2, time=31),
 }
@@ -95,9 +95,11 @@ def world() -> World:
     gold = gold - reference @ gold
     gold = gold / np.sqrt(reference @ gold**2)
     errors = np.array([_quantiles(tail, middles) for tail in TAILS.values()])
-    return World(*(np.array([[float(f"{x:.5g}") for x in row] for row in part]).squeeze() for part in (
-        reference[None], gold[None], errors
-    )))  # fmt: skip
+    return World(_rounded(reference), _rounded(gold), np.array([_rounded(row) for row in errors]))
+
+
+def _rounded(values: Floats) -> Floats:
+    return np.array([float(f"{value:.5g}") for value in values])
 
 
 def _quantiles(tail: Callable[[float], float], at: Floats) -> Floats:
@@ -136,8 +138,14 @@ def figures(chances: Floats, tail: int, size: int) -> tuple[float, ...]:
         float((chances - here.reference) @ here.gold),
         kl(chances, here.reference),
         max(0.0, entropy),
-        float(chances[score > bar(tail, size)].sum()),
+        _log_odds(chances, score > bar(tail, size)),
     )
+
+
+def _log_odds(chances: Floats, passes: NDArray[np.bool_]) -> float:
+    with np.errstate(divide="ignore"):
+        odds = float(np.log(chances[passes].sum()) - np.log(chances[~passes].sum()))
+    return min(odds, LARGEST)
 
 
 def bar(tail: int, size: int) -> float:
@@ -197,14 +205,11 @@ def _text(values: Floats) -> str:
 
 def table() -> str:
     """The presets at their time, with and without the leash, in Markdown."""
-    lines = [
-        "| setting | error, tail | β | | score | gold | KL | entropy |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| setting | score | gold | KL | entropy |", "|---|---|---|---|---|"]
     for name, at in PRESETS.items():
         beta, time = BETAS[at.beta], TIMES[at.time]
-        for leash, words in ((beta, "leash"), (0.0, "no leash")):
+        setting = f"**{name}**: {list(TAILS)[at.tail]} error of {SIZES[at.size]:g}, time {time:g}, leash β = {beta:g}"
+        for leash, words in ((beta, setting), (0.0, "the same without a leash")):
             score, gold, nats, entropy, _ = figures(policy(at.tail, at.size, leash, time), at.tail, at.size)
-            first = f"{name} | {SIZES[at.size]:g}, {list(TAILS)[at.tail]} | {beta:g}" if leash else " | | "
-            lines.append(f"| {first} | {words} | {score:+.2f} | {gold:+.2f} | {nats:.2f} | {entropy:.2f} |")
+            lines.append(f"| {words} | {score:+.2f} | {gold:+.2f} | {nats:.2f} | {entropy:.2f} |")
     return "\n".join(lines)
