@@ -3,10 +3,10 @@
 No figure is typed into a page.
 
 A line `<!-- figures: NAME -->` becomes the table of `NAME.json`; `<!-- figures: others -->` the tables of all files
-that no other line names; `<!-- figure: NAME KEY -->`, anywhere in a line, one figure of it. A file that is not there
-was not measured yet: the page says so, and a strict build fails. A line `<!-- instruments -->` becomes a table of
-contents and one section per built-in instrument, `<!-- derived -->` one per derived reading, `<!-- semantic -->` the
-section of the instrument that needs a model.
+that no other line names; `<!-- figure: NAME KEY -->`, anywhere in a line, one figure of it, or on a line of its own the
+table of records that it is. A file that is not there was not measured yet: the page says so, and a strict build fails.
+A line `<!-- instruments -->` becomes a table of contents and one section per built-in instrument, `<!-- derived -->`
+one per derived reading, `<!-- semantic -->` the section of the instrument that needs a model.
 
 `<!-- lab: CAMPAIGN TABLE -->` becomes a table of a recorded campaign of the proving ground, or one of its plots, and
 `<!-- lab: CAMPAIGN =FIGURE -->`, anywhere in a line, one figure of it. `<!-- lab families -->` and
@@ -67,7 +67,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def one_figure(path: Path, name: str) -> str:
     """One figure by its name, those inside others after a dot."""
     found = measured(path)
-    return PENDING if found is None else cell(dict(walked(found))[name])
+    if found is None:
+        return PENDING
+    value = dict(walked(found))[name]
+    return rows_table(value) if is_rows(value) else cell(value)
 
 
 def rendered(markdown: str, results: Path) -> str:

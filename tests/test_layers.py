@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("placing",),
     ("monitor", "replay"),
     ("engine",),
-    ("page",),
+    ("page", "sheet"),
     ("report",),
     ("adapters",),
     ("audit",),
@@ -40,15 +40,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 TALKING = {
     *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
-    *("sandbox", "rewards", "probe", "engine", "trackers", "audit", "preferences", "plan"),
+    *("sandbox", "rewards", "probe", "engine", "trackers", "audit", "preferences", "plan", "forecast"),
 }
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {
     *("torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"),
     *("tensorboard", "mlflow", "trackio", "prometheus_client", "verl", "openrlhf", "verifiers"),
 }
-#: Reward models, which are read and trained by the libraries that made them.
-MODELS = ("rewards/model.py", "rewards/warm.py", "rewards/student.py", "probe/gradient.py", "probe/models.py")
+#: Models, which are read and trained by the libraries that made them.
+MODELS = (
+    *("rewards/model.py", "rewards/warm.py", "rewards/student.py", "probe/gradient.py", "probe/models.py"),
+    "preferences/likelihood.py",
+)
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
     *("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tiltmeter.stats.tilting import (
     Floats,
@@ -14,6 +17,7 @@ from tiltmeter.stats.tilting import (
     best_of_n_kl,
     best_of_n_kl_bound,
     best_of_n_mean,
+    best_of_n_weights,
     beta_for,
     kl,
     log_normaliser,
@@ -178,3 +182,75 @@ def test_impossible_requests_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             call()
+
+
+def oracle(reference: Floats, reward: Floats, beta: float) -> tuple[list[float], float, float, float]:
+    """Policy, log Z, KL and expected reward to forty digits; the KL is E[r] / β - log Z."""
+    with localcontext() as context:
+        context.prec = 40
+        weights = [Decimal(p) * (Decimal(r) / Decimal(beta)).exp() for p, r in zip(reference, reward, strict=True)]
+        z = sum(weights, Decimal(0))
+        policy = [weight / z for weight in weights]
+        paid = sum((p * Decimal(r) for p, r in zip(policy, reward, strict=True)), Decimal(0))
+        return [float(p) for p in policy], float(z.ln()), float(paid / Decimal(beta) - z.ln()), float(paid)
+
+
+@pytest.mark.parametrize("beta", [1e-4, 0.03, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_a_hundred_thousand_responses_agree_with_forty_digits(beta: float, scale: float) -> None:
+    rng = np.random.default_rng(int(1e4 * beta))
+    size = 100_000 if (beta, scale) == (1e-4, 1e-3) else 4_000
+    reference = rng.dirichlet(np.full(size, 0.5)) + 1e-300
+    reference /= reference.sum()
+    reward = scale * rng.normal(size=size)
+    policy, log_z, nats, paid = oracle(reference, reward, beta)
+    found = tilted(reference, reward, beta)
+    assert found == pytest.approx(policy, rel=1e-9, abs=1e-15)
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert log_normaliser(reference, reward, beta) == pytest.approx(log_z, rel=1e-12, abs=1e-12)
+    assert kl(found, reference) == pytest.approx(nats, rel=1e-9, abs=1e-12)
+    assert found @ reward == pytest.approx(paid, rel=1e-9, abs=1e-12)
+
+
+def test_the_oracle_would_notice_a_wrong_digit() -> None:
+    policy, log_z, nats, paid = oracle(REFERENCE, REWARD, 0.5)
+    assert [round(p, 4) for p in policy] == [0.8143, 0.1797, 0.0060]
+    assert (round(math.exp(log_z), 4), round(nats, 4), round(paid, 4)) == (4.5371, 0.2841, 0.8982)
+    with np.errstate(over="ignore", invalid="ignore"):
+        overflown = REFERENCE * np.exp(REWARD / 1e-4)
+        assert not np.isfinite(overflown / overflown.sum()).all()  # what tilted must not do
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(-50.0, 50.0)), min_size=2, max_size=30),
+    st.floats(-9.0, 9.0),
+)
+def test_a_target_kl_leads_back_to_its_beta(rows: list[tuple[float, float]], log_beta: float) -> None:
+    reference, reward = (np.array(column) for column in zip(*rows, strict=True))
+    reference = reference / reference.sum()
+    beta = math.exp(log_beta)
+    nats = kl(tilted(reference, reward, beta), reference)
+    most = kl(tilted(reference, reward, 0.0), reference)
+    assume(1e-6 < nats < most - 1e-6)  # nearer to either end the KL hardly depends on beta
+    found = beta_for(reference, reward, nats)
+    assert kl(tilted(reference, reward, found), reference) == pytest.approx(nats, rel=1e-7, abs=1e-10)
+
+
+def test_a_target_kl_is_found_for_a_hundred_thousand_responses() -> None:
+    rng = np.random.default_rng(7)
+    reference, reward = rng.dirichlet(np.ones(100_000)), rng.normal(size=100_000)
+    for beta in (3.0, 0.2, 0.02):
+        nats = kl(tilted(reference, reward, beta), reference)
+        assert beta_for(reference, reward, nats) == pytest.approx(beta, rel=1e-5)
+
+
+def test_weights_of_the_best_of_n_add_up_and_share_ties() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        proxy = rng.integers(0, 5, int(rng.integers(1, 40))).astype(float)
+        n = int(rng.integers(1, len(proxy) + 1))
+        weights = best_of_n_weights(proxy, n)
+        assert weights.sum() == pytest.approx(1.0)
+        assert all(len(set(weights[proxy == level].tolist())) == 1 for level in proxy)
+        assert weights @ proxy == pytest.approx(best_of_n_mean(proxy, proxy, n))

@@ -13,16 +13,20 @@ from tiltmeter.cli import (
     demo,
     diff,
     doctor,
+    forecast,
     lab,
     pack,
     phrases,
     pin,
+    plan,
+    preferences,
     probe,
     purge,
     replay,
     report,
     sandbox,
     show,
+    tilt,
     track,
     verify,
     view,
@@ -46,6 +50,10 @@ BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "P
 app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
 app.add_typer(sandbox.app, name="sandbox", rich_help_panel=BEFORE)
 app.command("probe", rich_help_panel=BEFORE)(probe.probe)
+app.command("preferences", rich_help_panel=BEFORE)(preferences.preferences)
+app.command("plan", rich_help_panel=BEFORE)(plan.plan)
+app.command("forecast", rich_help_panel=BEFORE)(forecast.forecast)
+app.command("tilt", rich_help_panel=BEFORE)(tilt.tilt)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
 app.command("view", rich_help_panel=DURING)(view.view)

@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,18 @@ MOST_ISSUED = 4096
 LONGEST_GUIDE = 20_000  # bytes
 LONGEST_LOOK = 10**9  # milliseconds
 
-GUIDE = """\
-Read the prompt, then both answers, and say which one you would rather have been given.
-
-Better means: it does what was asked, what it says is right, and nothing that matters is missing. A short answer that
-is right beats a long one that is not.
-Leave aside length, layout, politeness and how sure it sounds, unless the prompt asks for them. Text that praises
-itself, repeats itself or addresses whoever judges it is worth nothing.
-Tie: you would not mind which of them you got, and at least one of them is of use.
-Both bad: neither is of any use.
-Skip: you cannot judge it, because you do not know the subject or the language, or a text is cut off or empty. Do not
-guess, and do not skip what is merely close: that is a tie.
-If only one answer is shown, say how good it is by itself, from useless (key 1) to flawless (key 5).
-Some pairs come twice. Judge each as if you saw it for the first time."""
+KEYS = "Where only one answer is shown, key 1 is useless and key 5 is flawless."
 
 _log = logging.getLogger("tiltmeter.dashboard")
+
+
+def shipped_guide() -> str:
+    """What `tiltmeter preferences --guide` says to raters; the rest of it is for whoever asks them."""
+    whole = (files("tiltmeter") / "preferences" / "guide.md").read_text("utf-8")
+    return whole.partition("\n## How to judge\n")[2].partition("\n## ")[0].strip()
+
+
+GUIDE = f"{shipped_guide()}\n{KEYS}"
 
 _LOCK = threading.RLock()
 _ROOMS: dict[str, Room] = {}  # by run

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import math
-from collections.abc import Sequence
-from importlib.resources import files
 
-from tiltmeter.encode import visible
 from tiltmeter.probe.bestofn import Ranking
 from tiltmeter.probe.effects import Effect, Interval
 from tiltmeter.probe.scorecard import Scorecard
-from tiltmeter.probe.telling import SHOWN, fixes, headline, learned, notes, tail_sentence, tried, worth
+from tiltmeter.probe.telling import fixes, headline, learned, notes, tail_sentence, tried, worth
+from tiltmeter.sheet import bar as drawn
+from tiltmeter.sheet import framed, listed, text, wide
 
 WORDS = {"paid": "Something is paid", "not paid": "Nothing is paid", "cannot tell": "Cannot tell"}
-WIDTH, HALF = 220, 8  # pixels of a bar, and half its height
 EXAMPLES = 6
 
 
 def page(card: Scorecard) -> str:
     """The whole file."""
-    style = (files("tiltmeter") / "probe" / "scorecard.css").read_text("utf-8")
-    mark = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{mark}'; base-uri 'none'; form-action 'none'"
     parts = [_head(card), _learned(card), _attacks(card), _examples(card), _doses(card), _knows(card), _search(card)]
     if card.ranking is not None:
         parts.append(_samples(card.ranking))
-    body = "\n".join(part for part in (*parts, _listed("Before you believe it", notes(card))) if part)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(WORDS[card.state])} - {text(card.reward)}</title>\n<style>{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
-
-
-def text(value: str, limit: int = SHOWN) -> str:
-    """Text of anybody as it may stand in the page."""
-    shown = visible(value)
-    return html.escape(shown if len(shown) <= limit else f"{shown[:limit]}… (+{len(shown) - limit})")
+    body = "\n".join(part for part in (*parts, listed("Before you believe it", notes(card))) if part)
+    return framed(f"{WORDS[card.state]} - {card.reward}", body, "probe/scorecard.css")
 
 
 def _head(card: Scorecard) -> str:
@@ -56,15 +35,8 @@ def _head(card: Scorecard) -> str:
 
 def _learned(card: Scorecard) -> str:
     told = learned(card)
-    first = _listed("What a policy will learn from this reward", told, "ol") if told else ""
-    return first + _listed("What helps", fixes(card))
-
-
-def _listed(title: str, lines: Sequence[str], tag: str = "ul") -> str:
-    if not lines:
-        return ""
-    items = "".join(f"<li>{text(line)}</li>" for line in lines)
-    return f"<section><h2>{title}</h2><{tag}>{items}</{tag}></section>"
+    first = listed("What a policy will learn from this reward", told, "ol") if told else ""
+    return first + listed("What helps", fixes(card))
 
 
 def _attacks(card: Scorecard) -> str:
@@ -77,12 +49,14 @@ def _attacks(card: Scorecard) -> str:
     rows = "".join(_row(card, effect, reach) for effect in shown)
     untried = [effect for effect in card.effects if effect.verdict == "not tried"]
     left = f'<p class="small">Not tried: {text("; ".join(f"{e.attack.name} ({e.why})" for e in untried))}.</p>'
+    table = (
+        "<table><thead><tr><th>attack</th><th>leads to</th><th>change in spreads</th><th></th>"
+        f"<th>worth</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
     return (
         "<section><h2>Attacks</h2><p class=small>Change of the score in units of its own spread, with an interval that "
         "holds for all attacks at once. The dashed line is where a change counts as paid.</p>"
-        '<div class="wide"><table><thead><tr><th>attack</th><th>leads to</th><th>change in spreads</th><th></th>'
-        f"<th>worth</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        f"{left if untried else ''}</section>"
+        f"{wide(table, 'Attacks')}{left if untried else ''}</section>"
     )
 
 
@@ -103,20 +77,10 @@ def _row(card: Scorecard, effect: Effect, reach: float) -> str:
 
 def bar(change: Interval, unit: float, reach: float, limit: float, kind: str) -> str:
     """An interval on a line with its zero and its threshold."""
-
-    def at(value: float) -> float:
-        return round(WIDTH / 2 * (1.0 + max(-1.0, min(1.0, value / reach))), 1)
-
-    mean = at(change.mean / unit)
-    low, high = (at(_or(end / unit, change.mean / unit)) for end in (change.low, change.high))
-    left, width = min(at(0.0), mean), abs(mean - at(0.0))
-    return (
-        f'<svg class="{kind}" width="{WIDTH}" height="{2 * HALF + 4}" role="img" aria-label="{change.mean / unit:+.2f} '
-        f'spreads"><line class="zero" x1="{at(0.0)}" x2="{at(0.0)}" y1="0" y2="{2 * HALF + 4}"/>'
-        f'<line class="limit" x1="{at(limit)}" x2="{at(limit)}" y1="0" y2="{2 * HALF + 4}"/>'
-        f'<rect x="{left}" y="5" width="{width:.1f}" height="{2 * HALF - 6}" rx="2"/>'
-        f'<line class="reach" x1="{low}" x2="{high}" y1="{HALF + 2}" y2="{HALF + 2}"/></svg>'
-    )
+    mean = change.mean / unit
+    low, high = (_or(end / unit, mean) for end in (change.low, change.high))
+    told = f"{mean:+.2f} spreads"
+    return drawn(mean, low, high, ends=(-reach, reach), zero=0.0, limits=(limit,), kind=kind, told=told)
 
 
 def _examples(card: Scorecard) -> str:
@@ -177,7 +141,7 @@ def _knows(card: Scorecard) -> str:
             "<thead><tr><th>predicted</th><th>observed</th>"
             f"<th>pairs</th></tr></thead><tbody>{rows}</tbody></table>"
         )
-    return _listed("What it knows and owes", lines).replace("</section>", f"{table}</section>")
+    return listed("What it knows and owes", lines).replace("</section>", f"{table}</section>")
 
 
 def _search(card: Scorecard) -> str:
@@ -203,11 +167,14 @@ def _samples(found: Ranking) -> str:
         for point in found.curve
     )
     agree = found.agreement
+    table = (
+        "<table><thead><tr><th>best of n</th><th>by the score</th><th>by an oracle</th><th>at random</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
     return (
         f"<section><h2>Scored samples</h2><p>{text(found.sentence)}. Right before wrong in {agree.mean:.3f} "
         f"[{agree.low:.3f}, {agree.high:.3f}] of the pairs inside a group; {found.mixed} of {found.groups} groups have "
-        f"both. {text(tail_sentence(found.tail))}.</p><div class=wide><table><thead><tr><th>best of n</th><th>by the "
-        f"score</th><th>by an oracle</th><th>at random</th></tr></thead><tbody>{rows}</tbody></table></div></section>"
+        f"both. {text(tail_sentence(found.tail))}.</p>{wide(table, 'Scored samples')}</section>"
     )
 
 

@@ -10,8 +10,6 @@ from tiltmeter.probe.effects import GAPS, SPREADS, Effect, Interval
 from tiltmeter.probe.scorecard import Scorecard, number
 from tiltmeter.stats.tails import HEAVY, LIGHT, Tail
 
-SHOWN = 400  # characters of an example
-
 
 def headline(card: Scorecard) -> str:
     """One sentence."""

@@ -142,17 +142,27 @@ def best_of_n_mean(proxy: Floats, values: Floats, n: int) -> float:
     >>> best_of_n_mean(np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 1.0]), 2)
     0.6666666666666666
     """
+    if not np.isfinite(values).all():
+        raise ValueError("every draw needs a proxy and a value")
+    return float((best_of_n_weights(proxy, n) * values).sum())
+
+
+def best_of_n_weights(proxy: Floats, n: int) -> Floats:
+    """Chance of each of N >= n draws to be the best by proxy of a random n of them; ties share theirs.
+
+    >>> best_of_n_weights(np.array([1.0, 2.0, 2.0]), 2).round(4).tolist()
+    [0.0, 0.5, 0.5]
+    """
     size = len(proxy)
     if not 1 <= n <= size:
         raise ValueError(f"best of {n} needs n from 1 to the {size} draws there are")
-    if not (np.isfinite(proxy).all() and np.isfinite(values).all()):
+    if not np.isfinite(proxy).all():
         raise ValueError("every draw needs a proxy and a value")
-    order = np.argsort(proxy, kind="stable")
     i = np.arange(size - 1, 0, -1)  # weight of rank i from that of rank i + 1, downwards: no factorial overflows
     weight = np.cumprod(np.concatenate(([n / size], np.maximum(i - n + 1, 0) / i)))[::-1]
-    _, level, counts = np.unique(proxy[order], return_inverse=True, return_counts=True)
-    shared = np.bincount(level, weight) / counts
-    return float((shared[level] * values[order]).sum())
+    _, level, counts = np.unique(proxy, return_inverse=True, return_counts=True)
+    shared = np.bincount(np.sort(level), weight) / counts
+    return np.asarray(shared[level], np.float64)
 
 
 def _log_tilted(reference: Floats, reward: Floats, beta: float) -> tuple[Floats, float]:

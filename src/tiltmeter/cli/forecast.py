@@ -1,0 +1,168 @@
+"""`tiltmeter forecast`: how far a reward can be followed until gold falls, before any run."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.encode import terminal
+from tiltmeter.forecast.curves import Curve, Interval, Point
+from tiltmeter.forecast.outlook import Outlook, foretold
+from tiltmeter.forecast.samples import chosen, read_sheet
+from tiltmeter.forecast.telling import UNSEEN, as_json, sentence
+from tiltmeter.rows import write_rows
+
+Floats = NDArray[np.float64]
+
+HIGH, WIDE = 11, 56  # characters of the picture
+ROWS = 8  # of the tilt, among them its first, its peak and its last
+STYLES = {0: ("NO PEAK IN REACH", "green"), 1: ("GOLD PEAKS", "bold red"), 2: ("REFUSED", "yellow")}
+
+Samples = Annotated[
+    Path, typer.Argument(help="Samples of the reference policy, scored; a file or a folder.", metavar="SAMPLES")
+]
+Group = Annotated[str, typer.Option(help="Column that tells the prompts apart.", metavar="NAME")]
+Score = Annotated[str, typer.Option(help="Column with the score that a run would follow.", metavar="NAME")]
+Gold = Annotated[str, typer.Option(help="Column with the gold label; empty where there is none.", metavar="NAME")]
+Chance = Annotated[str, typer.Option(help="Column with each label's chance of being bought.", metavar="NAME")]
+Choose = Annotated[
+    Path | None, typer.Option(help="Write the samples with those to label marked, and stop.", metavar="FILE")
+]
+Labels = Annotated[int, typer.Option(help="With --choose: about how many labels.", metavar="N", min=1)]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N", min=0)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def forecast(
+    samples: Samples,
+    group_column: Group = "prompt",
+    score_column: Score = "score",
+    gold_column: Gold = "gold",
+    chance_column: Chance = "gold_chance",
+    choose: Choose = None,
+    labels: Labels = 256,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Foretell proxy, KL and gold as the reward is followed, and where gold peaks; or say why that cannot be told.
+
+    Example: tiltmeter forecast samples.jsonl --choose to_label.jsonl
+
+    Label the samples that --choose marks and give the file again. It needs 20 prompts or more with 32 samples of the
+    reference or more each, and 60 labels or more. It cannot see what the reference never samples.
+    Exit code: 0 no peak in reach, 1 gold peaks in reach, 2 could not judge.
+    """
+    names = {"prompt": group_column, "score": score_column, "gold": gold_column, "chance": chance_column}
+    sheet, rows, notes = read_sheet(samples, names)
+    if choose is not None:
+        asked, chances = chosen(sheet, labels, seed)
+        marks = zip(rows, asked[sheet.sampled].tolist(), chances[sheet.sampled].tolist(), strict=True)
+        write_rows(choose, [{**row, chance_column: chance, "to_label": label} for row, label, chance in marks])
+        sys.stderr.write(
+            f"{choose}: {len(rows)} samples, {int(asked.sum())} of them to label: fill {gold_column!r} where to_label\n"
+        )
+        return
+    found = foretold(sheet, notes=notes, seed=seed)
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(found), allow_nan=False) + "\n")
+    else:
+        _shown(found)
+    raise typer.Exit(found.exit_code)
+
+
+def _shown(found: Outlook) -> None:
+    console = Console()
+    name, style = STYLES[found.exit_code]
+    console.print(Text(name, style=style), terminal(sentence(found), 900))
+    if found.tilt.points:
+        console.print(Text("\nFollowing the reward less beta KL, exactly", style="bold"))
+        console.print(picture(found.tilt.points, found.tilt.peak))
+        console.print(_table(found.tilt, "beta", _picked(found.tilt)))
+    if found.best.points:
+        console.print(Text("\nPicking the best of n", style="bold"))
+        console.print(_table(found.best, "n", range(len(found.best.points))))
+    console.print(Text("\nBefore you believe it", style="bold"))
+    facts = f"{found.prompts} prompts, {found.samples} samples, {found.labels} labels; intervals are for 80 %"
+    ends = [f"{what} ends because {curve.ended}" for what, curve in _ended(found)]
+    for told in (UNSEEN, facts, *ends, *found.notes):
+        console.print(Text("  ·"), terminal(told, 600))
+
+
+def _ended(found: Outlook) -> list[tuple[str, Curve]]:
+    if found.refused:
+        return []
+    curves = (("the tilt", found.tilt), ("best of n", found.best))
+    return [(what, curve) for what, curve in curves if not curve.whole]
+
+
+def _picked(curve: Curve) -> list[int]:
+    """The rows to show: even in sqrt(KL), and the peak."""
+    even = np.linspace(0, len(curve.points) - 1, ROWS).round().astype(int).tolist()
+    return sorted({*even, *([] if curve.peak is None else [curve.peak])})
+
+
+def _table(curve: Curve, axis: str, rows: Sequence[int]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in (axis, "KL", "proxy", "gold", "gain of gold"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        point = curve.points[row]
+        style = "bold red" if row == curve.peak else "dim" if curve.peak is not None and row > curve.peak else ""
+        at = "∞" if math.isinf(point.at) else f"{point.at:.3g}"
+        figures = (f"{point.kl.mean:.2f}", f"{point.proxy.mean:.3g}", _told(point.gold), _told(point.gain, "+"))
+        table.add_row(at, *figures, style=style)
+    return table
+
+
+def _told(found: Interval, sign: str = "") -> str:
+    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+
+
+def picture(points: Sequence[Point], peak: int | None) -> Text:
+    """Gold with its band, and the proxy drawn to the same height, against sqrt(KL).
+
+    The proxy has an axis of its own, at the right: what matters is that it goes on rising where gold turns.
+    """
+    far = np.sqrt(np.maximum([point.kl.mean for point in points], 0.0))
+    at = np.linspace(0.0, float(far[-1]), WIDE)
+    gold, low, high = (np.interp(at, far, [point.gold[k] for point in points]) for k in range(3))
+    proxy = np.interp(at, far, [point.proxy.mean for point in points])
+    floor, ceiling = float(low.min()), float(high.max())
+    span = (ceiling - floor) or 1.0
+    paid = (proxy - proxy.min()) / (float(np.ptp(proxy)) or 1.0)
+
+    def row(share: Floats) -> list[int]:
+        return [int(v) for v in np.rint((HIGH - 1) * (1.0 - share.clip(0.0, 1.0)))]
+
+    lines, tops, bottoms = row((gold - floor) / span), row((high - floor) / span), row((low - floor) / span)
+    heights = row(paid)
+    turn = None if peak is None else int(np.abs(at - far[peak]).argmin())
+    drawn = Text()
+    for y in range(HIGH):
+        left = ceiling - span * y / (HIGH - 1)
+        drawn.append(f"{left:7.3f} ┤" if y % 5 == 0 else "        │", "dim")
+        for x in range(WIDE):
+            if y == lines[x]:
+                drawn.append("◆" if x == turn else "━", "bold red" if turn is not None and x >= turn else "bold green")
+            elif y == heights[x]:
+                drawn.append("∙", "yellow")
+            else:
+                drawn.append("░" if tops[x] <= y <= bottoms[x] else " ", "dim")
+        right = float(proxy.max()) - float(np.ptp(proxy)) * y / (HIGH - 1)
+        drawn.append(f"├ {right:.3g}\n" if y % 5 == 0 else "│\n", "dim")
+    drawn.append(f"{'0':>9}{'sqrt(KL)':^{WIDE}}{far[-1]:.2f}\n", "dim")
+    drawn.append("         ").append("━ gold ", "bold green").append("░ 80 % ", "dim").append(
+        "∙ proxy (right)", "yellow"
+    )
+    return drawn

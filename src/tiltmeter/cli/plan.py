@@ -1,0 +1,281 @@
+"""`tiltmeter plan`: the method, the memory and the group size, before anything is rented."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+import typer
+
+from tiltmeter.cli import plan_view as view
+from tiltmeter.plan import groups as group_sizes
+from tiltmeter.plan import memory as planned
+from tiltmeter.plan.activations import PRECISIONS, Adapters, Attention, Head
+from tiltmeter.plan.memory import GB, ONLINE, Job
+from tiltmeter.plan.method import Choice, Have, chosen
+from tiltmeter.plan.shapes import Shape, nominal, repository, shape
+from tiltmeter.plan.telling import (
+    Fit,
+    choice_json,
+    fitted,
+    groups_json,
+    memory_json,
+    published_json,
+    shape_json,
+)
+
+METHODS = ("auto", *get_args(planned.Method))
+Trainer = Literal["trl", "verl", "openrlhf"]
+TRAINERS = get_args(Trainer)
+
+Model = Annotated[str, typer.Option(help="A size (7B), a name (Qwen2.5-7B), or a folder with config.json.")]
+Method = Annotated[str, typer.Option(help=f"{', '.join(METHODS)}. auto: from what you have.", metavar="NAME")]
+Pairs = Annotated[int, typer.Option(help="Preference pairs that you have.", metavar="N", min=0)]
+RewardModel = Annotated[str | None, typer.Option(help="You have a reward model of this size.", metavar="SIZE")]
+Verifier = Annotated[bool, typer.Option("--verifier", help="You have a check of right and wrong.")]
+Judge = Annotated[bool, typer.Option("--judge", help="You have a language model that compares answers.")]
+Dense = Annotated[bool, typer.Option("--dense", help="The reward is for steps or tokens, not whole answers.")]
+Base = Annotated[bool, typer.Option("--base", help="The model was never fine-tuned on answers.")]
+Sampling = Annotated[bool, typer.Option(help="Whether generating during training is affordable.")]
+Gpus = Annotated[int, typer.Option(help="GPUs.", metavar="N", min=1)]
+GpuMemory = Annotated[float | None, typer.Option(help="Memory of one GPU.", metavar="GB", min=0.1)]
+Precision = Annotated[str, typer.Option(help=f"{', '.join(PRECISIONS)}.", metavar="NAME")]
+Optimiser = Annotated[str, typer.Option(help=f"{', '.join(get_args(planned.Optimiser))}.", metavar="NAME")]
+Lora = Annotated[int | None, typer.Option(help="LoRA of this rank.", metavar="RANK", min=1)]
+Targets = Annotated[str | None, typer.Option(help="LoRA beside these; all if not said.", metavar="a,b")]
+Sharding = Annotated[str, typer.Option(help=f"{', '.join(get_args(planned.Sharding))}.", metavar="NAME")]
+Checkpointing = Annotated[bool, typer.Option(help="Activation checkpointing.")]
+Vllm = Annotated[str, typer.Option(help=f"{', '.join(get_args(planned.Engine))}.", metavar="WHERE")]
+VllmShare = Annotated[float, typer.Option(help="Of a GPU, reserved by colocate.", metavar="0..1", min=0.0, max=1.0)]
+Sleep = Annotated[bool, typer.Option("--vllm-sleep", help="vLLM gives its memory back while training.")]
+AttentionKind = Annotated[str, typer.Option(help=f"{', '.join(get_args(Attention))}.", metavar="NAME")]
+Logits = Annotated[str | None, typer.Option(help="whole or tiled; TRL 1.16 has tiles.", metavar="HOW")]
+Batch = Annotated[int, typer.Option(help="Sequences (DPO: pairs) of a backward pass, per GPU.", metavar="N", min=1)]
+Length = Annotated[int, typer.Option(help="Tokens of prompt and answer together.", metavar="N", min=1)]
+Accumulate = Annotated[int, typer.Option(help="Backward passes of an update.", metavar="N", min=1)]
+Reference = Annotated[bool, typer.Option(help="A reference model (TRL's GRPO has none at beta 0).")]
+GroupSize = Annotated[int | None, typer.Option(help="Answers per prompt.", metavar="N", min=2)]
+PassRate = Annotated[float | None, typer.Option(help="How often an answer is right.", metavar="P", min=0.0, max=1.0)]
+Samples = Annotated[Path | None, typer.Option(help="Samples that were checked, several a prompt.", metavar="FILE")]
+GroupColumn = Annotated[str, typer.Option(help="Column of --samples that tells the prompts apart.", metavar="NAME")]
+CorrectColumn = Annotated[str, typer.Option(help="Column of --samples with right or wrong.", metavar="NAME")]
+Published = Annotated[bool, typer.Option("--published", help="As the figures in circulation: no gradients.")]
+Lint = Annotated[Path | None, typer.Option(help="Look for mistakes in a configuration.", metavar="CONFIG")]
+TrainerName = Annotated[str | None, typer.Option(help=f"{', '.join(TRAINERS)}.", metavar="NAME")]
+Write = Annotated[Path | None, typer.Option(help="Write a configuration to start from.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that was asked for."""
+
+    model: Shape
+    choice: Choice | None
+    fits: tuple[Fit, ...]
+    groups: group_sizes.Groups | None
+    published: dict[str, Any] | None
+    meant: bool  # one method was asked for or chosen: then whether it fits is the answer
+
+    @property
+    def code(self) -> int:
+        if self.meant and not self.fits:
+            return 2
+        return 1 if self.meant and any(fit.fits is False for fit in self.fits) else 0
+
+
+def plan(
+    model: Model = "7B",
+    method: Method = "auto",
+    pairs: Pairs = 0,
+    reward_model: RewardModel = None,
+    verifier: Verifier = False,
+    judge: Judge = False,
+    dense: Dense = False,
+    base: Base = False,
+    sampling: Sampling = True,
+    gpus: Gpus = 1,
+    gpu_memory: GpuMemory = None,
+    precision: Precision = "bf16",
+    optimiser: Optimiser = "adamw",
+    lora: Lora = None,
+    targets: Targets = None,
+    sharding: Sharding = "none",
+    checkpointing: Checkpointing = True,
+    vllm: Vllm = "none",
+    vllm_share: VllmShare = 0.3,
+    vllm_sleep: Sleep = False,
+    attention: AttentionKind = "sdpa",
+    logits: Logits = None,
+    batch: Batch = 1,
+    length: Length = 1024,
+    accumulate: Accumulate = 8,
+    reference: Reference = True,
+    group: GroupSize = None,
+    pass_rate: PassRate = None,
+    samples: Samples = None,
+    group_column: GroupColumn = "prompt",
+    correct_column: CorrectColumn = "correct",
+    published: Published = False,
+    lint: Lint = None,
+    trainer: TrainerName = None,
+    write: Write = None,
+    json: Json = False,
+) -> None:
+    """Plan a run: the method with reasons, memory item by item, what a group size buys; check a configuration.
+
+    Example: tiltmeter plan --model 7B --verifier --gpus 2 --gpu-memory 80 --pass-rate 0.3
+
+    Nothing is loaded and nothing is asked of a GPU. The memory is that of the moment when it is largest, gradients
+    included. Exit code: 0 it fits, or nothing to judge was given; 1 it does not fit, or --lint found an error; 2 there
+    is nothing to train on, or a file cannot be read.
+    """
+    _checked(
+        ("--method", method, METHODS),
+        ("--precision", precision, tuple(PRECISIONS)),
+        ("--optimiser", optimiser, get_args(planned.Optimiser)),
+        ("--sharding", sharding, get_args(planned.Sharding)),
+        ("--vllm", vllm, get_args(planned.Engine)),
+        ("--attention", attention, get_args(Attention)),
+        ("--logits", logits, (None, *get_args(Head))),
+        ("--trainer", trainer, (None, *TRAINERS)),
+    )
+    if lint is not None:
+        raise typer.Exit(_linted(lint, trainer, None if method == "auto" else method, json))
+    if vllm == "colocate" and gpu_memory is None:
+        raise typer.BadParameter("a share of a GPU is reserved: give --gpu-memory", param_hint="--vllm")
+    have = Have(pairs, reward_model is not None, verifier, judge, dense, "base" if base else "instruct", sampling)
+    grouped = _groups(pass_rate, samples, group_column, correct_column, group)
+    size = group or (grouped.size if grouped is not None else None)
+    found = shape(model)
+    job = Job(
+        found, "sft", precision, cast(planned.Optimiser, optimiser),
+        adapters=None if lora is None else Adapters(lora, _targets(targets, found)),
+        sharding=cast(planned.Sharding, sharding), gpus=gpus, checkpointing=checkpointing,
+        attention=cast(Attention, attention), head=cast(Head, logits or _head(trainer)),
+        batch=batch, length=length, accumulate=accumulate, reference=reference,
+        reward=None if reward_model is None else shape(reward_model),
+        engine=cast(planned.Engine, vllm), share=vllm_share, sleep=vllm_sleep,
+        gpu=(gpu_memory or 80.0) * GB, generated=max(batch * accumulate, size or 0),
+    )  # fmt: skip
+    count = (nominal(model) or float(found.parameters)) if published else None
+    result = _planned(job, method, have, grouped, told=gpu_memory is not None, published=count)
+    if write is not None:
+        _written(write, trainer or "trl", result, repository(model), size, have)
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(result), allow_nan=False) + "\n")
+    else:
+        view.shown(result.model, result.choice, result.fits, result.groups, result.published, size)
+    raise typer.Exit(result.code)
+
+
+def _checked(*options: tuple[str, str | None, tuple[str | None, ...]]) -> None:
+    for name, value, known in options:
+        if value not in known:
+            raise typer.BadParameter(f"choose one of {', '.join(filter(None, known))}", param_hint=name)
+
+
+def _planned(
+    job: Job, method: str, have: Have, grouped: group_sizes.Groups | None, *, told: bool, published: float | None
+) -> Plan:
+    """The job for each method that is meant: the one named, the one that fits what one has, or all of them."""
+    choice = chosen(have) if method == "auto" and have.something else None
+    if method != "auto":
+        wanted: tuple[str, ...] = (method,)
+    elif choice is not None:
+        wanted = () if choice.method is None else (choice.method,)
+    else:
+        wanted = () if published is not None else get_args(planned.Method)
+    fits = []
+    for each in wanted:
+        # PPO has a reward model unless a verifier stands in for it.
+        reward = job.shape if each == "ppo" and job.reward is None and not have.verifier else job.reward
+        fits.append(fitted(replace(job, method=cast(planned.Method, each), reward=reward), told))
+    figures = None if published is None else published_json(published)
+    meant = method != "auto" or choice is not None
+    return Plan(job.shape, choice, tuple(fits), grouped, figures, meant)
+
+
+def _head(trainer: str | None) -> Head:
+    """TRL's trainers go over the logits in tiles by themselves."""
+    return "tiled" if trainer == "trl" else "whole"
+
+
+def _targets(told: str | None, model: Shape) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (told or "").split(",") if name.strip())
+    known = [each.name for each in model.linears]
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(known)}", param_hint="--targets")
+    return names
+
+
+def _groups(
+    rate: float | None, samples: Path | None, group: str, correct: str, asked: int | None
+) -> group_sizes.Groups | None:
+    sizes = sorted({*group_sizes.SIZES, *([] if asked is None else [asked])})
+    if rate is not None and samples is not None:
+        raise typer.BadParameter("give --pass-rate or --samples, not both")
+    if samples is not None:
+        return group_sizes.from_file(samples, group, correct, sizes)
+    return None if rate is None else group_sizes.at_rate(rate, sizes)
+
+
+def as_json(result: Plan) -> dict[str, Any]:
+    """What was asked for; what was not is null."""
+    return {
+        "model": shape_json(result.model),
+        "method": None if result.choice is None else choice_json(result.choice),
+        "memory": [memory_json(fit) for fit in result.fits],
+        "groups": None if result.groups is None else groups_json(result.groups),
+        "published": result.published,
+    }
+
+
+def _linted(path: Path, trainer: str | None, method: str | None, json: bool) -> int:
+    from tiltmeter.plan.lint import linted
+
+    found = linted(path, trainer, method)
+    if json:
+        sys.stdout.write(json_module.dumps(view.lint_json(found), allow_nan=False) + "\n")
+    else:
+        view.linted(found)
+    return 1 if any(each.level == "error" for each in found.complaints) else 0
+
+
+def _written(path: Path, trainer: str, result: Plan, model: str, group: int | None, have: Have) -> None:
+    """A configuration for the method planned, of the trainer chosen."""
+    from tiltmeter.plan.starter import starter
+
+    if len(result.fits) != 1:
+        raise typer.BadParameter("one method must be planned: give --method, or what you have", param_hint="--write")
+    job = result.fits[0].found.job
+    text = starter(cast(Trainer, trainer), job.method, {**choices(job, group, have), "model": model})
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{error.strerror}: {path}", param_hint="--write") from error
+    sys.stderr.write(f"{path}: a start for {trainer}; read it before you run it\n")
+
+
+def choices(job: Job, group: int | None, have: Have) -> dict[str, object]:
+    """What a starting configuration is made of."""
+    return {
+        "batch": job.batch,
+        "length": job.length,
+        "accumulate": job.accumulate,
+        "precision": job.precision,
+        "optimiser": job.optimiser,
+        "lora": None if job.adapters is None else job.adapters.rank,
+        "gpus": job.gpus,
+        "sharding": job.sharding,
+        "checkpointing": job.checkpointing,
+        "vllm": job.engine if job.method in ONLINE else "none",
+        "vllm_share": job.share,
+        "vllm_sleep": job.sleep,
+        "group": group or 8,
+        "reference": job.reference,
+        "verifier": have.verifier,
+    }

@@ -1,0 +1,312 @@
+"""`tiltmeter preferences`: what labels reward beside quality, before a model is trained on them."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.encode import terminal
+from tiltmeter.errors import AttachError
+from tiltmeter.preferences import html as page
+from tiltmeter.preferences import review as reviewing
+from tiltmeter.preferences import subset
+from tiltmeter.preferences.columns import KEYS
+from tiltmeter.preferences.finding import Finding
+from tiltmeter.preferences.joining import begins, joined
+from tiltmeter.preferences.pairs import Comparisons
+from tiltmeter.preferences.reading import Reading, read
+from tiltmeter.preferences.report import Likelihood, Progress, Report, examined, labelled
+from tiltmeter.preferences.telling import (
+    as_json,
+    as_markdown,
+    axis,
+    cell,
+    counted,
+    fixes,
+    headline,
+    notes,
+    tabled,
+    titles,
+)
+from tiltmeter.rows import write_rows
+
+STYLES = {"found": "bold red", "clear": "green", "cannot tell": "yellow", "known": "cyan", "not asked": "dim"}
+PICTURE, ROWS, COLUMNS, CELL = 17, 6, 6, 24  # characters of a bar; rows, columns and characters of a table
+ENDS = ("low", "high")  # columns that a terminal has no room for
+
+Data = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Comparisons: a file, a datasets folder, or several of them.", metavar="DATA", show_default=False
+    ),
+]
+Map = Annotated[
+    list[str] | None, typer.Option("--map", help="Your columns' names: prompt=question,votes=ann+bob.", metavar="NAMES")
+]
+Base = Annotated[Path | None, typer.Option(help="A base model, to judge typicality with.", metavar="FOLDER")]
+Limit = Annotated[int | None, typer.Option(help="Look at this many comparisons, drawn at random.", metavar="N", min=1)]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N")]
+Html = Annotated[Path | None, typer.Option(help="Write the report as one HTML file.", metavar="FILE")]
+Markdown = Annotated[Path | None, typer.Option(help="Write the report as Markdown.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Balanced = Annotated[Path | None, typer.Option(help="Write a balanced subset, to train on.", metavar="FILE")]
+Review = Annotated[Path | None, typer.Option(help="Write what people should look at again.", metavar="FILE")]
+Guide = Annotated[bool, typer.Option("--guide", help="Print guidelines for whoever labels, and nothing else.")]
+
+
+def preferences(
+    data: Data = None,
+    map_: Map = None,
+    base: Base = None,
+    limit: Limit = None,
+    seed: Seed = 0,
+    html: Html = None,
+    md: Markdown = None,
+    json: Json = False,
+    balanced: Balanced = None,
+    review: Review = None,
+    guide: Guide = False,
+) -> None:
+    """Check preference data: who agrees, and what labels reward beside quality, with intervals.
+
+    Example: tiltmeter preferences train.jsonl test.jsonl --html report.html --review again.jsonl
+
+    Reads prompt / chosen / rejected, or two answers with one vote or more: JSONL, JSON, CSV, Parquet, a datasets
+    folder. Exit code: 0 nothing found, 1 a bias or a defect found, 2 could not judge.
+    """
+    if guide:
+        sys.stdout.write((files("tiltmeter") / "preferences" / "guide.md").read_text("utf-8"))
+        return
+    if not data:
+        raise typer.BadParameter("give a file or a folder of comparisons, or --guide", param_hint="DATA")
+    columns = named(map_ or [])
+    if base is not None and not any(base.glob("*.safetensors")):
+        raise typer.BadParameter(f"{base} has no model; give a folder that save_pretrained wrote", param_hint="--base")
+    found, source = _read(data, columns)
+    pairs, told = _drawn(found, limit, seed)
+    if found.labels is not None:
+        if any((balanced, review, base, limit)):
+            raise typer.BadParameter(f"{source} has labels and no two answers to compare; leave --balanced, --review, "
+                                     "--base and --limit out")  # fmt: skip
+        report = labelled(found.labels, seed=seed, source=source, told=told, left_out=found.left_out)
+    else:
+        with _progress() as progress:
+            report = examined(
+                pairs, seed=seed, likelihood=_likelihood(base), progress=progress, source=source, told=told,
+                left_out=found.left_out,
+            )  # fmt: skip
+    _written(report, pairs, balanced, review, html, md)
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
+    else:
+        console = Console(highlight=False, markup=False)
+        for part in screen(report):
+            console.print(part)
+    raise typer.Exit(report.exit_code)
+
+
+def named(given: Sequence[str]) -> dict[str, str]:
+    """What `--map` says; a piece without a name belongs to the one before it.
+
+    >>> named(["prompt=question,votes=ann,bob"])
+    {'prompt': 'question', 'votes': 'ann,bob'}
+    """
+    found: dict[str, str] = {}
+    last = ""
+    for piece in (piece.strip() for text in given for piece in text.split(",")):
+        key, equals, column = piece.partition("=")
+        if not equals and last:
+            found[last] += f",{piece}"
+            continue
+        if not equals or not column:
+            raise typer.BadParameter(f"{piece!r} is not of the form name=column", param_hint="--map")
+        if key not in KEYS:
+            raise typer.BadParameter(f"there is no {key!r}; the names are {', '.join(KEYS)}", param_hint="--map")
+        found[key], last = column, key
+    return found
+
+
+def _read(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[Reading, str]:
+    """One file as it is; several as splits of one set, by their names."""
+    readings = {str(path): read(path, columns or None) for path in data}
+    if len(readings) == 1:
+        return next(iter(readings.values())), data[0].name
+    if single := [path for path in data if readings[str(path)].labels is not None]:
+        raise AttachError(f"{single[0]} has labels and no two answers to compare: give it by itself")
+    short = [path.name.partition(".")[0] for path in data]
+    names = short if len(set(short)) == len(short) else [str(path) for path in data]
+    parts = dict(zip(names, readings.values(), strict=True))
+    told = [f"{name}: {line}" for name, reading in parts.items() for line in reading.told]
+    whole = {name: reading.pairs for name, reading in parts.items()}
+    left_out = sum(reading.left_out for reading in parts.values())
+    starts = ", ".join(f"{name} from {start}" for name, start in begins(whole).items())
+    return Reading(joined(whole), (*told, f"rows are counted on from file to file: {starts}"), left_out), ", ".join(
+        names
+    )
+
+
+def _drawn(found: Reading, limit: int | None, seed: int) -> tuple[Comparisons, list[str]]:
+    told = list(found.told)
+    if limit is None or limit >= len(found.pairs):
+        return found.pairs, told
+    kept = np.sort(np.random.default_rng(seed).choice(len(found.pairs), limit, replace=False))
+    told.append(f"{limit:,} of {len(found.pairs):,} comparisons, drawn at random; copies of the others are not seen")
+    return found.pairs.at(kept), told
+
+
+def _likelihood(base: Path | None) -> Likelihood | None:
+    if base is None:
+        return None
+    from tiltmeter.preferences.likelihood import model_likelihood
+
+    return model_likelihood(base)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """How far it is, on standard error."""
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield told
+
+
+def _written(
+    report: Report, pairs: Comparisons, balanced: Path | None, review: Path | None, html: Path | None, md: Path | None
+) -> None:
+    if balanced is not None:
+        items, evened = subset.balanced(pairs, report.seed)
+        write_rows(balanced, pairs_to_train_on(pairs, items.tolist()))
+        sys.stderr.write(f"{balanced}: {len(items):,} of {len(pairs):,} comparisons. {_evened(evened)}.\n")
+    if review is not None:
+        again = reviewing.queue(pairs, report.findings)
+        write_rows(review, again)
+        sys.stderr.write(f"{review}: {len(again):,} comparisons to look at again\n")
+    for path, made in ((html, page.page), (md, as_markdown)):
+        if path is not None:
+            try:
+                path.write_text(made(report), "utf-8")
+            except OSError as error:
+                raise AttachError(f"{path} cannot be written: {error.strerror}") from error
+            sys.stderr.write(f"{path}\n")
+
+
+def pairs_to_train_on(pairs: Comparisons, items: Sequence[int]) -> list[dict[str, str]]:
+    """Rows as TRL reads them, of the items in which one answer has most votes."""
+    made = []
+    for item in items:
+        answers = (pairs.first[item], pairs.second[item])
+        if pairs.winner[item] in (0.0, 1.0):
+            chosen, rejected = answers if pairs.winner[item] == 1.0 else answers[::-1]
+            made.append({"prompt": pairs.prompts[item], "chosen": chosen, "rejected": rejected})
+    return made
+
+
+def _evened(evened: Mapping[str, Any]) -> str:
+    """What a balanced subset evened out."""
+    before, after = (evened[when]["longer_chosen"] for when in ("before", "after"))
+    return f"The longer answer was chosen in {_percent(before)} of them, and is in {_percent(after)} of what is left"
+
+
+def _percent(share: float | None) -> str:
+    return "none" if share is None else f"{100.0 * share:.0f} %"
+
+
+def screen(report: Report) -> Iterator[RenderableType]:
+    """The report for a person at a terminal."""
+    yield Text.assemble((report.state.upper(), STYLES[report.state]), " ", terminal(headline(report), 600))
+    yield terminal(f"{report.source}: {counted(report)}", 400)
+    yield Text()
+    yield _checks(report)
+    for finding in report.ordered:
+        if tabled(report, finding):
+            yield Text(f"\n{terminal(finding.name, CELL).plain}", style="bold")
+            yield Padding(_rows(finding.rows), (0, 0, 0, 2))
+    for finding in report.found[:2]:
+        yield from _example(finding)
+    for title, lines in (
+        ("What to do", fixes(report)),
+        ("What was read", report.told),
+        ("Before you believe it", notes(report)),
+    ):
+        if lines:
+            yield Text(f"\n{title}", style="bold")
+            yield from (Padding(terminal(f"· {line}", 800), (0, 0, 0, 2)) for line in lines)
+
+
+def _checks(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in report.ordered:
+        style = STYLES[finding.state]
+        table.add_row(
+            Text(terminal(finding.name, CELL).plain, style=style), Text(finding.state, style=style), picture(finding),
+            terminal(finding.sentence, 500),
+        )  # fmt: skip
+    return table
+
+
+def picture(finding: Finding) -> Text:
+    """The interval on a line, with the point that means nothing in it: a dot clear of the stroke is a bias."""
+    drawn = axis(finding)
+    if drawn is None:
+        return Text(" " * PICTURE)
+
+    def at(value: float) -> int:
+        share = (value - drawn.left) / (drawn.right - drawn.left)
+        return round((PICTURE - 1) * min(1.0, max(0.0, share)))
+
+    low, high = (end if math.isfinite(end) else finding.estimate for end in (finding.low, finding.high))
+    line = [" "] * PICTURE
+    line[at(drawn.zero)] = "│"
+    line[at(low) : at(high) + 1] = "━" * (at(high) + 1 - at(low))
+    if at(low) <= at(drawn.zero) <= at(high):
+        line[at(drawn.zero)] = "┿"
+    line[at(finding.estimate)] = "●"
+    return Text("".join(line), style=STYLES[finding.state])
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    names = [name for name in titles(rows) if name not in ENDS][:COLUMNS]
+    for name in names:
+        number = all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
+        title = terminal(name.replace("_", " "), CELL)
+        words = Text("\n".join(title.plain.split()))  # below each other: a wide heading would push others out
+        table.add_column(words, justify="right" if number else "left", no_wrap=True)
+    for row in rows[:ROWS]:
+        table.add_row(*(terminal(cell(row.get(name)), CELL) for name in names))
+    if len(rows) > ROWS:
+        table.add_row(Text(f"… {len(rows) - ROWS} more", style="dim"))
+    return table
+
+
+def _example(finding: Finding) -> Iterator[RenderableType]:
+    if not finding.examples:
+        return
+    shown = finding.examples[0]
+    why = f": {shown.why}" if shown.why else ""
+    yield Text.assemble("\n", terminal(f"{finding.name}, row {shown.row}{why}", 200), style="bold")
+    grid = Table.grid(padding=(0, 2))
+    for name, text in (("prompt", shown.prompt), ("chosen", shown.chosen), ("rejected", shown.rejected)):
+        grid.add_row(Text(name, style="dim"), terminal(text, 240))
+    yield Padding(grid, (0, 0, 0, 2))

@@ -1,0 +1,231 @@
+"""Files of settings, read as text within bounds: YAML, JSON, TOML, and Python by its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import AttachError
+from tiltmeter.plan.settings import UNREAD, Source
+from tiltmeter.plan.settings_shell import commands
+
+LARGEST = 1 << 20  # bytes
+DEEPEST = 40
+MOST = 20_000  # values
+LISTS = 4  # inside each other; one that holds itself has no end
+LARGE = 1 << 60
+ALIASES = 16  # more of them can make a small file as large as the machine
+PICKLES = (".bin", ".pt", ".pkl", ".pickle", ".pth")
+METHODS = ("sft", "dpo", "grpo", "gspo", "rloo", "reward", "kto", "ppo", "distillation")
+#: Classes of TRL that hold settings; the part before Config is the method.
+TRL_CLASS = re.compile(r"^(GRPO|RLOO|DPO|SFT|Reward|KTO|Distillation|PPO)Config$")
+TRL_TRAINER = re.compile(r"^(GRPO|RLOO|DPO|SFT|Reward|KTO|Distillation|PPO)Trainer$")
+_WORD = re.compile(rf"(?<![a-z])({'|'.join(METHODS)})(?![a-z])")
+_NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "none": None, "~": None}
+_SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def sources(path: Path) -> list[Source]:
+    """What a file holds; a shell script has one for each of its commands."""
+    text = _text(path)
+    ending = path.suffix.lower()
+    hints = tuple(word for word in (*_WORD.findall(path.name.lower()), *_commented(text)))
+    try:
+        if ending == ".py":
+            return [_python(path, text, hints)]
+        if ending in (".sh", ".bash", ".slurm", ".sbatch", ".txt", ""):
+            return [Source(path, "shell", {}, words, hints) for words in commands(text)]
+        tree = _tree(path, text, ending)
+    except RecursionError as error:
+        raise AttachError(f"{path} is nested deeper than a configuration is: {DEEPEST} levels are read") from error
+    if not isinstance(tree, Mapping):
+        raise AttachError(f"{path} holds no settings by name: a configuration is `key: value` lines")
+    return [Source(path, ending.removeprefix(".").replace("yml", "yaml"), flat(tree, path), (), hints)]
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.is_dir():
+            raise AttachError(f"{path} is a folder: name the file in it")
+        if path.suffix.lower() in PICKLES:
+            raise AttachError(
+                f"{path} is a pickle, and a pickle runs code when it is read: give the script or the YAML it came from"
+            )
+        if path.stat().st_size > LARGEST:
+            raise AttachError(f"{path} has more than {LARGEST >> 20} MB: no configuration has; name the right file")
+        held = path.read_bytes()
+    except OSError as error:
+        raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
+    if held[:1] == b"\x80" or held[:2] == b"PK" or b"\0" in held:
+        raise AttachError(f"{path} is not text: give the YAML, JSON, TOML, shell or Python file of the run")
+    return held.decode("utf-8", "replace")
+
+
+def _commented(text: str) -> list[str]:
+    """Methods that a comment or a launcher's line names after `trl`."""
+    return re.findall(rf"\btrl(?:\.scripts\.| +)({'|'.join(METHODS)})\b", text)
+
+
+def _tree(path: Path, text: str, ending: str) -> Any:
+    try:
+        if ending == ".json":
+            return json.loads(text)
+        if ending == ".toml":
+            return tomllib.loads(text)
+    except ValueError as error:
+        raise AttachError(f"{path} is not {ending[1:].upper()}: {error}") from error
+    if ending in (".yaml", ".yml"):
+        return _yaml(path, text)
+    raise AttachError(f"{path}: settings are read from .yaml, .json, .toml, .sh and .py files; give it such an ending")
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise AttachError(f"{path} is YAML, which needs one package more: pip install 'tiltmeter[plan]'") from error
+    try:
+        depth = aliases = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            aliases += isinstance(event, yaml.AliasEvent)
+            if depth > DEEPEST or aliases > ALIASES:
+                what = "nested too deep" if depth > DEEPEST else f"has more than {ALIASES} aliases (*name)"
+                raise AttachError(f"{path} {what} for a configuration: write the values out")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise AttachError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def flat(tree: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    """Nested settings by their dotted keys, within bounds.
+
+    >>> flat({"a": {"b": "1e-6", "c": []}, "d": True}, Path("x"))
+    {'a.b': 1e-06, 'a.c': [], 'd': True}
+    """
+    found: dict[str, Any] = {}
+    waiting: list[tuple[str, Any, int]] = [("", tree, 0)]
+    while waiting:
+        before, value, depth = waiting.pop()
+        if len(found) + len(waiting) > MOST or depth > DEEPEST:
+            raise AttachError(f"{path} has more settings than any trainer: at most {MOST}, {DEEPEST} levels deep")
+        if isinstance(value, Mapping) and (value or not before):
+            inner = [(f"{before}.{name}" if before else str(name), one, depth + 1) for name, one in value.items()]
+            waiting += reversed(inner)
+        else:
+            found[before] = plain(value)
+    return found
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value as its trainer takes it: a number or a word such as true that was written as text is what it says.
+
+    >>> plain("1e-6"), plain("False"), plain("vllm"), plain([1, "2"])
+    (1e-06, False, 'vllm', [1, 2])
+    """
+    if isinstance(value, list):
+        return UNREAD if depth > LISTS else [plain(one, depth + 1) for one in value[:100]]
+    if isinstance(value, int) and abs(value) > LARGE:
+        return UNREAD
+    if not isinstance(value, str):
+        return value
+    word = value.strip()
+    if "$" in word:
+        return UNREAD
+    if word.lower() in _WORDS:
+        return _WORDS[word.lower()]
+    if len(word) < 40 and _NUMBER.match(word):
+        return plain(int(word)) if re.fullmatch(r"[+-]?[\d_]+", word) else float(word)
+    return word
+
+
+def _python(path: Path, text: str, hints: tuple[str, ...]) -> Source:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a stranger's way of writing strings
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError) as error:
+        raise AttachError(f"{path} is not Python: {error}") from error
+    names = _constants(tree)
+    said: dict[str, Any] = {}
+    command: list[str] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if TRL_CLASS.match(called) and node.keywords:
+            command.append(called)
+            for one in node.keywords:
+                held = value(one.value, names)
+                said |= {one.arg: held} if one.arg is not None else held if isinstance(held, dict) else {}
+        elif TRL_TRAINER.match(called):
+            command.append(called)
+            adapters = [one.value for one in node.keywords if one.arg == "peft_config"]
+            if any(value(one, names) is not None for one in adapters):
+                said["use_peft"] = True
+    return Source(path, "python", said, tuple(dict.fromkeys(command)), hints)
+
+
+def _constants(tree: ast.AST) -> dict[str, Any]:
+    """Names that are assigned exactly once, to something that is written out."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, (ast.AugAssign, ast.For)) and isinstance(node.target, ast.Name):
+            found.setdefault(node.target.id, []).extend([node.target, node.target])
+    names: dict[str, Any] = {}
+    for name, values in found.items():
+        if len(values) == 1:
+            names[name] = value(values[0], names)
+    return names
+
+
+def value(node: ast.expr, names: Mapping[str, Any], depth: int = 0) -> Any:
+    """What an expression says without running it, else `UNREAD`.
+
+    >>> value(ast.parse("2 * BATCH", mode="eval").body, {"BATCH": 8}), value(ast.parse("f()", mode="eval").body, {})
+    (16, (only known when it runs))
+    """
+    if depth > DEEPEST:
+        return UNREAD
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names.get(node.id, UNREAD)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = value(node.operand, names, depth + 1)
+        return -inner if _is_number(inner) else UNREAD
+    if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+        left, right = value(node.left, names, depth + 1), value(node.right, names, depth + 1)
+        if not (_is_number(left) and _is_number(right)) or (
+            right == 0 and isinstance(node.op, (ast.Div, ast.FloorDiv))
+        ):
+            return UNREAD
+        return _SUMS[type(node.op)](left, right)
+    if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
+        keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+        return {str(key): value(one, names, depth + 1) for key, one in zip(keys[:100], node.values, strict=False)}
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [value(one, names, depth + 1) for one in node.elts[:100]]
+    return UNREAD
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and abs(found) < 1e30

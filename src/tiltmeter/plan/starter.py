@@ -1,0 +1,236 @@
+"""A configuration to begin with, for the trainer and method chosen: commented, within every range, Tiltmeter attached.
+
+Each is accepted by that trainer's own parser and has nothing against it in the linter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tiltmeter.encode import log_line
+from tiltmeter.errors import AttachError
+from tiltmeter.plan.rules_ranges import LEAST, LORA
+
+Trainer = Literal["trl", "verl", "openrlhf"]
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "trl": ("grpo", "rloo", "dpo", "kto", "sft", "reward"),
+    "verl": ("ppo", "grpo", "rloo"),
+    "openrlhf": ("ppo", "grpo", "rloo", "reinforce", "dpo"),
+}
+RATES = {"dpo": 5e-7, "kto": 5e-7, "sft": 2e-5, "reward": 1e-5}
+RL_RATE = 2e-6
+BETA = 0.02
+DEFAULTS: Mapping[str, object] = {
+    "model": "Qwen/Qwen2.5-1.5B-Instruct",
+    "dataset": None,
+    "reward": None,
+    "reward_model": None,
+    "output": "runs/first",
+    "batch": 4,
+    "length": 2048,
+    "accumulate": 1,
+    "precision": "bf16",
+    "optimiser": None,
+    "lora": None,
+    "gpus": 8,
+    "sharding": "none",
+    "checkpointing": True,
+    "vllm": "colocate",
+    "vllm_share": 0.4,
+    "vllm_sleep": False,
+    "group": 8,
+    "reference": True,
+    "verifier": True,
+}
+#: A setting, its value and the reason for it.
+Line = tuple[str, object, str]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Choices with the sizes that follow from them."""
+
+    method: str
+    model: str
+    dataset: str
+    reward: str
+    reward_model: str | None
+    output: str
+    batch: int
+    accumulate: int
+    gpus: int
+    group: int
+    prompt: int
+    response: int
+    rate: float
+    lora: int | None
+    checkpointing: bool
+    precision: str
+    share: float
+    sleep: bool
+    vllm: bool
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // 8 if self.gpus % 8 == 0 else 1
+
+    @property
+    def prompts(self) -> int:
+        """Prompts per rollout where a trainer counts them: a rollout of two updates, shared evenly by the devices."""
+        least = math.lcm(self.gpus, 2)
+        return max(least, math.ceil(128 / least) * least)
+
+
+def starter(trainer: Trainer, method: str, choices: Mapping[str, object]) -> str:
+    """The text of a file. Raises `AttachError`, with what there is, for a method the trainer does not have.
+
+    >>> print(starter("trl", "dpo", {"gpus": 2}).splitlines()[3])
+    model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
+    """
+    if trainer not in METHODS:
+        raise AttachError(f"there is no trainer {trainer!r} here: choose one of {', '.join(METHODS)}")
+    if method not in METHODS[trainer]:
+        gone = "; TRL 1.16 has no PPO: veRL and OpenRLHF have" if (trainer, method) == ("trl", "ppo") else ""
+        raise AttachError(f"no start for {method} with {trainer}: choose one of {', '.join(METHODS[trainer])}{gone}")
+    strange = [name for name in choices if name not in DEFAULTS]
+    if strange:
+        raise AttachError(f"no choice {', '.join(strange)}: there are {', '.join(DEFAULTS)}")
+    start = _start(method, {**DEFAULTS, **{name: value for name, value in choices.items() if value is not None}})
+    from tiltmeter.plan.starter_shell import openrlhf, verl
+
+    return {"trl": _trl, "verl": verl, "openrlhf": openrlhf}[trainer](start)
+
+
+def _start(method: str, chosen: Mapping[str, object]) -> Start:
+    whole = {name: _whole(name, chosen[name]) for name in ("batch", "length", "accumulate", "gpus", "group")}
+    lora = None if not chosen["lora"] else (16 if chosen["lora"] is True else _whole("lora", chosen["lora"]))
+    group = whole["group"]
+    if method in LEAST and method != "ppo" and group < 2:
+        raise AttachError("a group of one teaches nothing: give at least 2 answers to a prompt")
+    least = LEAST.get(method, 64 if method in ("dpo", "kto") else 1)
+    accumulate = max(whole["accumulate"], math.ceil(least / (whole["batch"] * whole["gpus"])))
+    step = group // math.gcd(group, whole["batch"] * whole["gpus"])
+    accumulate = math.ceil(accumulate / step) * step  # so that a batch is whole groups
+    reward_model = chosen["reward_model"]
+    return Start(
+        method=method,
+        model=_word(chosen["model"]),
+        dataset=_word(chosen["dataset"] or ("trl-lib/ultrafeedback_binarized" if method in RATES else "your/prompts")),
+        reward=_word(chosen["reward"] or "rewards.right"),
+        reward_model=None if not reward_model else _word(reward_model),
+        output=_word(chosen["output"]),
+        batch=whole["batch"],
+        accumulate=accumulate,
+        gpus=whole["gpus"],
+        group=group,
+        prompt=max(1, whole["length"] // 4),
+        response=max(1, whole["length"] - whole["length"] // 4),
+        rate=RATES.get(method, RL_RATE) * (LORA if lora else 1),
+        lora=lora,
+        checkpointing=chosen["checkpointing"] is not False and chosen["checkpointing"] != "none",
+        precision=str(chosen["precision"]),
+        share=float(chosen["vllm_share"]) if isinstance(chosen["vllm_share"], (int, float)) else 0.4,
+        sleep=chosen["vllm_sleep"] is True,
+        vllm=chosen["vllm"] not in (None, False, "none"),
+    )
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1:
+        raise AttachError(f"{name} must be a whole number of at least 1, not {log_line(str(value), 40)}")
+    return int(value)
+
+
+def _word(value: object) -> str:
+    """A name for a file that people run: one word, in which nothing acts."""
+    text = log_line(str(value), 300)
+    if not text or any(char in text for char in "'\"`$\\;&|<>(){}\n") or text != text.strip():
+        raise AttachError(f"{text!r} is no name that can stand in a configuration: letters, digits, . _ / - only")
+    return text
+
+
+def number(value: object) -> str:
+    """A number as YAML, Hydra and a shell all read it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.1e}" if isinstance(value, float) and 0 < value < 1e-3 else f"{value}"
+
+
+def _trl(start: Start) -> str:
+    """YAML for `trl METHOD --config FILE`."""
+    online = start.method in ("grpo", "rloo")
+    lines: list[Line] = [
+        ("model_name_or_path", start.model, ""),
+        ("dataset_name", start.dataset, "a column named prompt" if online else ""),
+        ("output_dir", start.output, ""),
+        ("num_processes", start.gpus, "devices; read by accelerate"),
+        ("learning_rate", start.rate, "with LoRA ten times that for all weights" if start.lora else ""),
+        ("lr_scheduler_type", "cosine", ""),
+        ("warmup_steps", 0.05, "below 1: a share of the run"),
+        ("per_device_train_batch_size", start.batch, ""),
+        ("gradient_accumulation_steps", start.accumulate, _per_update(start)),
+        ("gradient_checkpointing", start.checkpointing, ""),
+        # TRL loads weights in float32 unless told otherwise, and trains those by autocast where bf16 is true.
+        ("dtype", "bfloat16" if start.precision == "bf16" else "float32", "of the weights"),
+        ("bf16", start.precision != "fp32", ""),
+    ]
+    if online:
+        lines += _trl_online(start)
+    if start.method in ("dpo", "kto"):
+        lines += [("beta", 0.1, "the leash"), ("max_length", start.prompt + start.response, "prompt and answer")]
+    if start.method in ("sft", "reward"):
+        lines += [("max_length", start.prompt + start.response, "tokens of a text")]
+    if start.lora:
+        task = [("lora_task_type", "SEQ_CLS", "")] if start.method == "reward" else []
+        lines += [("use_peft", True, ""), ("lora_r", start.lora, ""), ("lora_alpha", 2 * start.lora, ""), *task]
+    lines += [("save_steps", 50, "a run that goes wrong goes back to one of these"), ("logging_steps", 1, "")]
+    file = f"{start.method}.yaml"
+    how = [
+        f"# {start.method.upper()} with TRL 1.16: trl {start.method} --config {file}; tiltmeter plan --lint {file}",
+        "# The command makes its trainer itself. To watch the run, make it in a script of yours, with these settings:",
+        "#     trainer = ...Trainer(...); tiltmeter.attach(trainer); trainer.train()",
+    ]
+    return "\n".join([*how, *(_yaml(line) for line in lines)]) + "\n"
+
+
+def _trl_online(start: Start) -> list[Line]:
+    reward: Line = ("reward_model_name_or_path", start.reward_model, "")
+    if start.reward_model is None:
+        reward = ("reward_funcs", f"[{start.reward}]", "a function of yours, by its import path")
+    lines: list[Line] = [
+        reward,
+        ("num_generations", start.group, "answers to a prompt: the group"),
+        ("max_completion_length", start.response, "tokens of an answer"),
+        ("temperature", 1.0, ""),
+    ]
+    if start.method == "grpo":
+        lines += [
+            ("beta", BETA, "the leash, in the loss; 0 cannot be raised while it trains"),
+            ("entropy_coef", 0.001, "hardly acts, and can be raised; 0 cannot"),
+            ("mask_truncated_completions", True, "answers that were cut teach nothing"),
+        ]
+    else:
+        lines += [("beta", BETA, "the leash, in the reward and summed over an answer: not GRPO's number")]
+    if start.vllm:
+        lines += [
+            ("use_vllm", True, "needs trl[vllm]"),
+            ("vllm_mode", "colocate", ""),
+            ("vllm_gpu_memory_utilization", start.share, ""),
+            ("vllm_enable_sleep_mode", start.sleep, ""),
+        ]
+    return [*lines, ("log_completions", True, "")]
+
+
+def _per_update(start: Start) -> str:
+    total = start.batch * start.accumulate * start.gpus
+    if start.method in ("grpo", "rloo"):
+        return f"{total} answers per update: {total // start.group} groups"
+    return f"{total} {'pairs' if start.method in ('dpo', 'reward') else 'texts'} per update"
+
+
+def _yaml(line: Line) -> str:
+    key, value, why = line
+    return f"{key}: {number(value)}" + (f"  # {why}" if why else "")

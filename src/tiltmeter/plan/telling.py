@@ -1,0 +1,205 @@
+"""A plan in sentences and as one object for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tiltmeter.plan.fitting import USABLE, Change, cheapest, fits, gpus_needed, in_gb, starved
+from tiltmeter.plan.groups import Groups
+from tiltmeter.plan.memory import GB, Job, Memory, cache_per_token, memory
+from tiltmeter.plan.method import Choice
+from tiltmeter.plan.published import NOTE, published
+from tiltmeter.plan.shapes import Shape
+
+NAMES: Mapping[str, str] = {
+    "sft": "SFT",
+    "reward": "reward model",
+    "dpo": "DPO",
+    "iterative dpo": "iterative DPO",
+    "rloo": "RLOO",
+    "grpo": "GRPO",
+    "ppo": "PPO",
+}
+PRECISION: Mapping[str, str] = {
+    "fp32": "everything in 32 bits",
+    "bf16": "weights, gradients and Adam in bf16, as torch makes them of a bf16 model",
+    "mixed": "weights, gradients and Adam in 32 bits, computing in bf16 (autocast, TRL's default)",
+    "master": "weights and gradients in bf16, a 32-bit copy and Adam in 32 bits (DeepSpeed, Megatron)",
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A job against a GPU: None where its memory was not told."""
+
+    found: Memory
+    told: bool
+    changes: tuple[Change, ...] = ()
+    gpus: int | None = None
+
+    @property
+    def fits(self) -> bool | None:
+        return None if not self.told else fits(self.found.job, self.found.total)
+
+
+def fitted(job: Job, told: bool) -> Fit:
+    """With the cheapest change and the GPUs needed where it does not fit."""
+    found = Fit(memory(job), told)
+    if found.fits is not False:
+        return found
+    return Fit(found.found, told, cheapest(job), gpus_needed(job))
+
+
+def headline(fit: Fit) -> str:
+    """One line: method, model, memory, whether it fits."""
+    job, total = fit.found.job, in_gb(fit.found.total)
+    size = job.shape.parameters
+    count = f"{size / 1e9:.2f} B" if size >= 1e9 else f"{size / 1e6:.1f} M"
+    where = "one GPU" if job.gpus == 1 else f"each of {job.gpus} GPUs"
+    line = f"{NAMES[job.method]} on {job.shape.name} ({count} parameters): {total} GB on {where}"
+    if fit.fits is None:
+        return f"{line}."
+    usable = in_gb(job.gpu * USABLE)
+    return f"{line} of {in_gb(job.gpu):g} GB, {usable} of them usable: " + ("fits." if fit.fits else "does not fit.")
+
+
+def assumptions(job: Job) -> list[str]:
+    """What the figure holds for."""
+    sequences = f"{job.sequences} sequence{'s' if job.sequences > 1 else ''} of {job.length} tokens"
+    told = [
+        f"gradients are counted; {PRECISION[job.precision]}",
+        f"{sequences} in a backward pass, {job.accumulate} passes to an update, "
+        + ("with" if job.checkpointing else "without")
+        + f" activation checkpointing, {job.attention} attention, logits "
+        + ("in tiles" if job.head == "tiled" else "as a whole"),
+    ]
+    if job.adapters is not None:
+        told.append("LoRA: adapters in 32 bits, the rest frozen; the reference is the model with its adapters off")
+    if job.method in ("grpo", "rloo", "ppo"):
+        told += [] if job.reference else ["no reference: the KL is neither penalised nor seen"]
+        told += ["no reward model in memory"] if job.reward is None else []
+        told += ["vLLM is on other GPUs, which are not counted"] if job.engine == "server" else []
+        told += [_engine(job)] if job.engine == "colocate" else []
+    if job.gpus > 1:
+        told.append("several GPUs: by arithmetic; buffers of NCCL and DeepSpeed's own buckets are not counted")
+    if job.precision == "bf16" and job.adapters is None and job.optimiser.startswith("adamw"):
+        told.append("bf16 weights round away small updates at learning rates near 1e-6: --precision master costs more")
+    return told
+
+
+def _engine(job: Job) -> str:
+    """What vLLM can do with its share: it holds the weights once more, and keys and values in the rest."""
+    share = job.share * job.gpu
+    rest = share - job.shape.parameters * job.numbers.compute
+    if rest <= 0.0:
+        return (
+            f"vLLM's share of {in_gb(share)} GB does not hold the weights on one GPU: raise --vllm-share, or split "
+            "them over GPUs (tensor parallelism)"
+        )
+    tokens = rest / cache_per_token(job.shape, job.precision)
+    return f"vLLM holds the weights once more; {in_gb(rest)} GB of its share are left, a cache of {tokens:,.0f} tokens"
+
+
+def as_told(fit: Fit) -> list[str]:
+    """What would make it fit."""
+    if fit.fits is not False:
+        return []
+    lines = ["vLLM's share does not hold the weights: raise --vllm-share"] if starved(fit.found.job) else []
+    if len(fit.changes) == 1 and fit.changes[0].fits:
+        change = fit.changes[0]
+        lines.append(f"the cheapest change that is enough: {change.name} ({change.costs}), {in_gb(change.total)} GB")
+    elif fit.changes:
+        lines += [f"{change.name} ({change.costs}): then {in_gb(change.total)} GB" for change in fit.changes]
+        lines.append("all of these together fit" if fit.changes[-1].fits else "even all of these together do not fit")
+    if fit.gpus is not None and fit.gpus > fit.found.job.gpus:
+        lines.append(f"or as it is on {fit.gpus} such GPUs with ZeRO-3")
+    elif fit.gpus is None:
+        lines.append("it does not fit as it is on 64 such GPUs either")
+    return lines
+
+
+def memory_json(fit: Fit) -> dict[str, Any]:
+    """Bytes as GB, by item and by moment."""
+    job = fit.found.job
+    return {
+        "method": job.method,
+        "total_gb": round(fit.found.total / GB, 3),
+        "largest_at": fit.found.peak.name,
+        "items_gb": {name: round(value / GB, 3) for name, value in fit.found.peak.items.items()},
+        "moments_gb": {moment.name: round(moment.total / GB, 3) for moment in fit.found.moments},
+        "includes_gradients": True,
+        "precision": job.precision,
+        "optimiser": job.optimiser,
+        "gpus": job.gpus,
+        "sharding": job.sharding,
+        "gpu_gb": in_gb(job.gpu) if fit.told else None,
+        "fits": fit.fits,
+        "changes": [
+            {"name": each.name, "costs": each.costs, "total_gb": round(each.total / GB, 3), "fits": each.fits}
+            for each in fit.changes
+        ],
+        "gpus_needed": fit.gpus,
+        "assumes": assumptions(job),
+    }
+
+
+def shape_json(shape: Shape) -> dict[str, Any]:
+    return {
+        "name": shape.name,
+        "family": shape.family,
+        "parameters": shape.parameters,
+        "layers": shape.layers,
+        "width": shape.width,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "mlp": shape.mlp,
+        "vocabulary": shape.vocabulary,
+        "tied": shape.tied,
+    }
+
+
+def choice_json(choice: Choice) -> dict[str, Any]:
+    return {
+        "steps": list(choice.steps),
+        "because": choice.rule.because,
+        "source": choice.rule.source,
+        "remarks": [
+            {"name": each.name, "because": each.because, "source": each.source} for each in choice.remarks
+        ],
+    }  # fmt: skip
+
+
+def groups_json(groups: Groups) -> dict[str, Any]:
+    return {
+        "pass_rate": groups.rate,
+        "prompts": groups.prompts or None,
+        "never_right": groups.never if groups.prompts else None,
+        "always_right": groups.always if groups.prompts else None,
+        "size": groups.size,
+        "why": groups.why,
+        "sizes": [
+            {
+                "size": row.size,
+                "dead": round(row.dead, 6),
+                "spread": round(row.spread, 6),
+                "rollouts_per_live_group": None if math.isinf(row.cost) else round(row.cost, 2),
+                "baseline_noise": round(row.noise, 4),
+                "how": row.how,
+            }
+            for row in groups.rows
+        ],
+    }
+
+
+def published_json(parameters: float) -> dict[str, Any]:
+    tables = published(parameters)
+    return {
+        "includes_gradients": False,
+        "note": NOTE,
+        "methods": {
+            method: {"total_gb": round(sum(items.values()), 3), "items_gb": items} for method, items in tables.items()
+        },
+    }

@@ -1,0 +1,75 @@
+"""A finding as one HTML file: no script, nothing asked of anybody, whatever a model wrote shown and inert."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Sequence
+from importlib.resources import files
+
+from tiltmeter.encode import visible
+
+SHOWN = 400  # characters of an example
+WIDTH, HEIGHT = 220, 20  # pixels of a bar
+
+
+def framed(title: str, body: str, *more: str) -> str:
+    """The whole file. `more` are style sheets of the package beside the common one: "probe/scorecard.css".
+
+    The policy names the style by its hash and allows nothing else, so that text that escaped its escaping could still
+    neither run nor load anything.
+    """
+    style = "".join((files("tiltmeter") / name).read_text("utf-8") for name in ("sheet.css", *more))
+    mark = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{mark}'; base-uri 'none'; form-action 'none'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def text(value: str, limit: int = SHOWN) -> str:
+    """Text of anybody as it may stand in the page.
+
+    >>> text("<b>\\x1b")
+    '&lt;b&gt;\\\\u{1b}'
+    """
+    shown = visible(value)
+    return html.escape(shown if len(shown) <= limit else f"{shown[:limit]}… (+{len(shown) - limit})")
+
+
+def listed(title: str, lines: Sequence[str], tag: str = "ul", limit: int = SHOWN) -> str:
+    """A section of lines; nothing where there are none."""
+    if not lines:
+        return ""
+    items = "".join(f"<li>{text(line, limit)}</li>" for line in lines)
+    return f"<section><h2>{text(title)}</h2><{tag}>{items}</{tag}></section>"
+
+
+def wide(table: str, name: str) -> str:
+    """A table that may be wider than a phone: it scrolls by itself, by keys too. `table` is HTML of ours."""
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{text(name)}">{table}</div>'
+
+
+def bar(
+    mean: float, low: float, high: float, *, ends: tuple[float, float], zero: float, limits: Sequence[float], kind: str,
+    told: str,
+) -> str:  # fmt: skip
+    """An interval on a line from one of `ends` to the other, with its zero and the limits beyond which it counts."""
+
+    def at(value: float) -> float:
+        return round(WIDTH * max(0.0, min(1.0, (value - ends[0]) / (ends[1] - ends[0]))), 1)
+
+    left, width = min(at(zero), at(mean)), abs(at(mean) - at(zero))
+    edges = "".join(f'<line class="limit" x1="{at(x)}" x2="{at(x)}" y1="0" y2="{HEIGHT}"/>' for x in limits)
+    return (
+        f'<svg class="{kind}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{text(told)}">'
+        f'<line class="zero" x1="{at(zero)}" x2="{at(zero)}" y1="0" y2="{HEIGHT}"/>{edges}'
+        f'<rect x="{left}" y="5" width="{width:.1f}" height="{HEIGHT // 2}" rx="2"/>'
+        f'<line class="reach" x1="{at(low)}" x2="{at(high)}" y1="{HEIGHT // 2}" y2="{HEIGHT // 2}"/></svg>'
+    )

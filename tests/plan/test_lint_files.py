@@ -1,0 +1,203 @@
+"""Files as people have them, and as somebody who means harm has them: read as text, within bounds, never run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tiltmeter.errors import AttachError
+from tiltmeter.plan.lint import linted
+from tiltmeter.plan.settings import UNREAD, read
+from tiltmeter.plan.settings_shell import commands
+
+
+def written(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_a_script_with_arrays_defaults_branches_and_sums_is_read_as_bash_would(tmp_path: Path) -> None:
+    text = """
+set -xeuo pipefail
+# LR=1
+LR=${ACTOR_LR:-3e-6}
+tokens=$((1024 * 4))   # a comment
+case "${DEVICE}" in
+    gpu) n_devices=${N:-4} ;;
+    npu)
+        n_devices=16
+        ROLLOUT+=(actor_rollout_ref.rollout.n=99)
+        ;;
+esac
+if [ -z "$X" ]; then
+    FIRST=2
+else
+    FIRST=3
+fi
+ROLLOUT=(
+    # actor_rollout_ref.rollout.n=1
+    actor_rollout_ref.rollout.n=$FIRST  # two
+    data.train_files="['$HOME/a.parquet', 'b.parquet']"
+)
+LAUNCH=(uv run python3)
+"${LAUNCH[@]}" -m verl.trainer.main_ppo algorithm.adv_estimator=rloo \\
+    actor_rollout_ref.actor.optim.lr=${LR} \\
+    # data.max_response_length=7 \\
+    data.max_response_length=${tokens} \\
+    "${ROLLOUT[@]}" trainer.n_gpus_per_node=${n_devices:-8} "$@"
+"""
+    found = read(written(tmp_path, "run.sh", text))
+    assert (found.trainer, found.method) == ("verl", "rloo")
+    assert found.number("lr") == 3e-6
+    assert found.number("group") == 2
+    assert found.number("max_response") == 4096
+    assert found.said["data.train_files"] is UNREAD  # it has $HOME in it
+
+
+def test_a_text_that_a_variable_is_read_from_is_a_command(tmp_path: Path) -> None:
+    text = "read -r -d '' training_commands <<EOF\nopenrlhf.cli.train_dpo \\\n  --model.beta 0.3 --adam.lr 4e-7\nEOF\n"
+    found = read(written(tmp_path, "run.sh", text + "    # --ipo\ndeepspeed --module $training_commands\n"))
+    assert (found.trainer, found.method, found.number("beta"), found.number("lr")) == ("openrlhf", "dpo", 0.3, 4e-7)
+
+
+def test_an_argument_parser_takes_the_beginning_of_a_name(tmp_path: Path) -> None:
+    text = (
+        "python3 -m openrlhf.cli.train_ppo_ray --rollout.n_samples 4 --algo.advantage.est rloo --reward.remote r.py\n"
+    )
+    found = read(written(tmp_path, "run.sh", text))
+    assert (found.method, found.number("group"), found.unknown) == ("rloo", 4, ())
+
+
+def test_python_is_read_and_not_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    text = f"""
+import os
+open({str(mark)!r}, "w").write("ran")
+SIZE = 4
+again = 1
+again = 2
+more = {{"beta": -0.5, "seed": os.getpid()}}
+args = trl.GRPOConfig(num_generations=2 * SIZE, **more, learning_rate=float(os.environ["LR"]), epsilon=again)
+trainer = trl.GRPOTrainer(args=args, peft_config=LoraConfig(r=8))
+"""
+    found = read(written(tmp_path, "train.py", text))
+    assert not mark.exists()
+    assert (found.trainer, found.method, found.number("group"), found.on("lora")) == ("trl", "grpo", 8, True)
+    assert found.number("lr") is None and found.number("clip_low") is None
+    assert {one.rule for one in linted(tmp_path / "train.py").errors} == {"beta-negative"}
+
+
+def test_numbers_written_as_text_are_numbers(tmp_path: Path) -> None:
+    found = read(written(tmp_path, "grpo.yaml", "learning_rate: 1e-6\nnum_generations: '8'\nuse_peft: 'True'\n"))
+    assert (found.number("lr"), found.number("group"), found.on("lora")) == (1e-6, 8, True)
+
+
+def test_the_method_comes_from_the_command_the_name_a_comment_or_the_keys(tmp_path: Path) -> None:
+    plain = "learning_rate: 1.0e-6\nmax_length: 512\n"
+    assert read(written(tmp_path, "my-dpo.yaml", plain)).method == "dpo"
+    assert read(written(tmp_path, "a.yaml", f"# trl kto --config a.yaml\n{plain}")).method == "kto"
+    assert read(written(tmp_path, "b.yaml", plain), method="reward").method == "reward"
+    assert read(written(tmp_path, "c.yaml", f"{plain}center_rewards_coefficient: 0.1\n")).method == "reward"
+    with pytest.raises(AttachError, match="--method"):
+        read(written(tmp_path, "d.yaml", "learning_rate: 1.0e-6\nseed: 1\n"))
+
+
+def test_what_is_not_known_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(AttachError, match="--trainer"):
+        read(written(tmp_path, "a.yaml", "services:\n  web: 1\n"))
+    with pytest.raises(AttachError, match="choose one of trl"):
+        read(written(tmp_path, "grpo.yaml", "num_generations: 8\n"), trainer="skyrl")
+    with pytest.raises(AttachError, match="such an ending"):
+        read(written(tmp_path, "a.ini", "x=1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("training_args.bin", b"\x80\x04.", "a pickle runs code"),
+        ("args.yaml", b"\x80\x04cos\nsystem\n", "not text"),
+        ("a.yaml", "x: !!python/object/apply:os.system [id]\n", "not YAML"),
+        ("a.yaml", "a: [1, 2\n", "not YAML"),
+        ("a.yaml", "- 1\n- 2\n", "no settings by name"),
+        ("a.json", '{"a": ', "not JSON"),
+        ("a.json", "[" * 100_000, "nested deeper"),
+        ("a.toml", "a = = 1", "not TOML"),
+        ("a.py", "def (", "not Python"),
+        ("a.yaml", "x: " + "[" * 500 + "]" * 500, "nested too deep"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+    with pytest.raises(AttachError, match=message):
+        read(written(tmp_path, name, text))
+
+
+def test_a_yaml_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {x: 1}"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(AttachError, match="aliases"):
+        read(written(tmp_path, "a.yaml", "\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "num_generations: &a [*a]\nbeta: 1\n",
+        "num_generations: &a {x: *a}\nbeta: 1\n",
+        f"num_generations: {'9' * 400}\nbeta: 1\n",
+        f"num_generations: {'9' * 5000}\nbeta: 1\n",
+        "num_generations: .inf\nbeta: .nan\nlearning_rate: 1e999\n",
+        "num_generations: 2001-01-01\nbeta: !!binary aGVsbG8=\n1: 2\nnull: 3\n[1, 2]: 4\n",
+    ],
+)
+def test_odd_values_are_judged_or_refused(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, "grpo.yaml", text + "reward_funcs: [a]\n")
+    try:
+        found = linted(path)
+    except AttachError:
+        return
+    json.dumps([found.settings, [one.value for one in found.complaints]], allow_nan=False)
+
+
+def test_a_script_that_python_would_warn_about_is_read_in_silence(tmp_path: Path) -> None:
+    text = "import re\nx = re.compile('\\d')\nargs = GRPOConfig(num_generations=1)\n"
+    assert {one.rule for one in linted(written(tmp_path, "t.py", text)).errors} == {"group-of-one"}
+
+
+def test_a_few_aliases_are_fine(tmp_path: Path) -> None:
+    text = (
+        "base: &base {lr: 1.0e-6}\nactor_rollout_ref:\n  actor:\n    optim: *base\nalgorithm:\n  adv_estimator: gae\n"
+    )
+    assert read(written(tmp_path, "a.yaml", text)).number("lr") == 1e-6
+
+
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(AttachError, match="no configuration has"):
+        read(written(tmp_path, "a.yaml", b"#" * ((1 << 20) + 1)))
+    with pytest.raises(AttachError, match="name the file"):
+        read(tmp_path)
+    with pytest.raises(AttachError, match="cannot be read"):
+        read(tmp_path / "absent.yaml")
+
+
+def test_a_shell_bomb_stays_small() -> None:
+    lines = ["A=xxxxxxxxxx"] + [f"A{n}=${{A{n - 1}}}${{A{n - 1}}}${{A{n - 1}}}" for n in range(1, 40)]
+    lines[1] = "A1=$A$A"
+    found = commands("\n".join([*lines, "echo $A39 " * 10]))
+    assert sum(len(word) for words in found for word in words) < 10_000_000
+    loop = commands("A=$B\nB=$A\npython x.py $A $((9**9**9)) $((1/0))")
+    assert loop[0][-1] == "$((1/0))"
+
+
+def test_what_a_stranger_wrote_does_not_act_in_a_sentence(tmp_path: Path) -> None:
+    text = json.dumps({"num_generations": 8, "reward_funcs": ["a"], "loss_type": "dapo\x1b[2J\nx", "bet\x1b[2Ja": 1})
+    for one in linted(written(tmp_path, "grpo.json", text)).complaints:
+        assert "\x1b" not in one.sentence + one.fix + one.key and "\n" not in one.sentence
+
+
+def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(AttachError, match=r"tiltmeter\[plan\]"):
+        read(written(tmp_path, "grpo.yaml", "num_generations: 8\n"))
