@@ -113,7 +113,9 @@ def test_the_published_order_consistency_is_that_of_the_adversarial_part_under_t
     finding = position.check(real("LLMBar/Adversarial", "Vanilla", ("GPT-4", "ChatGPT")), alpha=SHARE, seed=0)
     assert finding.state == "found" and finding.facts["raters_found"] == ["ChatGPT"]
     rows = {row["rater"]: row for row in finding.rows}
-    assert [round(rows[name]["same_in_both_orders"], 2) for name in ("GPT-4", "ChatGPT")] == [0.92, 0.64]
+    told = ", ".join(f"{name} {rows[name]['same_in_both_orders']:.2f}" for name in ("GPT-4", "ChatGPT"))
+    page = (Path(__file__).parents[2] / "docs" / "worked-examples.md").read_text("utf-8")
+    assert f"| the same verdict in both orders: {told} |" in page
     assert (rows["ChatGPT"]["to_first_shown"], rows["ChatGPT"]["to_second_shown"]) == (108, 6)
     assert (rows["GPT-4"]["comparisons"], rows["GPT-4"]["state"]) == (319, "cannot tell")
     for part, prompting in (("LLMBar/Natural", "Vanilla"), ("LLMBar/Adversarial", "CoT"), ("Processed", "Vanilla")):
