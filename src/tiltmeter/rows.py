@@ -66,7 +66,9 @@ def _splits(folder: Path) -> dict[str, list[Path]]:
         plain = file.name.removesuffix(".gz")
         if file.is_file() and plain.endswith(ENDINGS) and file.name not in BESIDE:
             # A hub's shards are called train-00000-of-00002.parquet.
-            found.setdefault(re.sub(r"-\d+-of-\d+$", "", plain.rsplit(".", 1)[0]), []).append(file)
+            name = re.sub(r"-\d+-of-\d+$", "", plain.rsplit(".", 1)[0])
+            # Those it converts itself are numbered, in a folder for each split: train/0000.parquet.
+            found.setdefault(file.parent.name if name.isdigit() and file.parent != folder else name, []).append(file)
     if not found:
         raise AttachError(f"{folder} holds no table: give a file {FORMS}, or a folder that `datasets` saved")
     return found
@@ -92,7 +94,9 @@ def _read(source: Path) -> list[Row]:
 
 def _lines(source: Path, name: str) -> Iterator[Row]:
     data = source.read_bytes()
-    text = (gzip.decompress(data) if source.name.endswith(".gz") else data).decode("utf-8")
+    text = (gzip.decompress(data) if source.name.endswith(".gz") else data).decode(
+        "utf-8-sig"
+    )  # spreadsheets write a mark first
     with io.StringIO(text, newline="") as lines:
         if name.endswith(".csv"):
             before = csv.field_size_limit(LONGEST)

@@ -120,6 +120,50 @@ def test_the_balanced_subset_and_the_review_queue_are_written_as_trl_reads_them(
     assert state(told(run(kept, "--json")), "length") != "found"
 
 
+def test_a_balanced_subset_of_conversations_has_conversations(long: Path, tmp_path: Path) -> None:
+    def turn(role: str, content: str) -> dict[str, str]:
+        return {"role": role, "content": content}
+
+    rows = [
+        {"prompt": [turn("system", "Be brief."), turn("user", row["prompt"])]}
+        | {side: [turn("assistant", row[side])] for side in ("chosen", "rejected")}
+        for row in read_rows(long)
+    ]
+    write_rows(tmp_path / "chat.jsonl", rows)
+    assert run(tmp_path / "chat.jsonl", "--limit", 200, "--balanced", tmp_path / "kept.jsonl").exit_code == 1
+    kept = read_rows(tmp_path / "kept.jsonl")
+    assert kept and all(row in rows for row in kept)
+
+
+def test_a_balanced_subset_of_several_splits_names_them(long: Path, tmp_path: Path) -> None:
+    test = written(tmp_path / "test.jsonl", 60, 0.7, prefix="other")
+    result = run(long, test, "--balanced", tmp_path / "kept.jsonl")
+    assert {row["split"] for row in read_rows(tmp_path / "kept.jsonl")} == {"long", "test"}
+    assert "do not train on all of them" in result.stderr
+
+
+def test_nothing_is_written_over_what_is_read_or_written(long: Path, tmp_path: Path) -> None:
+    before = long.read_bytes()
+    folder = tmp_path / "data"
+    folder.mkdir()
+    written(folder / "train.jsonl", 40, 0.5)
+    for arguments in (
+        (long, "--balanced", long),
+        (long, "--html", tmp_path / "data" / ".." / long.name),
+        (folder, "--review", folder / "again.jsonl"),
+        (long, "--md", tmp_path / "r", "--html", tmp_path / "r"),
+    ):
+        refused = run(*arguments)
+        assert refused.exit_code == 2 and "give another" in said(refused), refused.output
+    assert long.read_bytes() == before and not (tmp_path / "r").exists()
+
+
+def test_pairs_without_prompts_are_judged_each_by_itself(long: Path, tmp_path: Path) -> None:
+    bare = [{side: row[side] for side in ("chosen", "rejected")} for row in read_rows(long)]
+    write_rows(tmp_path / "bare.jsonl", bare)
+    assert state(told(run(tmp_path / "bare.jsonl", "--json")), "length") == "found"
+
+
 def test_columns_of_other_names_are_mapped_and_a_wrong_map_says_the_names(tmp_path: Path) -> None:
     rows = [
         {"q": f"{number}?", "left": f"one {number}", "right": f"two {number}", "ann": 1, "bob": 2, "eve": 1}
@@ -138,6 +182,7 @@ def test_columns_of_other_names_are_mapped_and_a_wrong_map_says_the_names(tmp_pa
 def test_wrong_usage_says_what_to_give(tmp_path: Path, long: Path) -> None:
     nothing = run()
     assert nothing.exit_code == 2 and "--guide" in said(nothing)
+    assert run(long, "--seed", "-1").exit_code == 2
     no_model = run(long, "--base", tmp_path / "none")
     assert no_model.exit_code == 2 and "--base" in said(no_model) and "no model" in said(no_model)
     with pytest.raises(AttachError, match="cannot be read"):

@@ -140,3 +140,10 @@ def test_two_workers_of_bbq_stand_out() -> None:
 def test_no_rater_of_pandalm_stands_out() -> None:
     found = raters.check(read(DATA / "pandalm_multi_rater" / "testset.jsonl.gz").pairs, alpha=0.05 / 8, seed=0)
     assert (found.state, len(found.rows)) == ("clear", 3)
+
+
+def test_a_handful_of_items_clears_nobody() -> None:
+    votes = np.random.default_rng(0).integers(0, 2, (29, 3)).astype(np.float64)
+    few = raters.judged(Ratings(votes, ("no", "yes"), ("ann", "bob", "eve")), alpha=0.01)
+    more = raters.judged(Ratings(np.tile(votes, (4, 1)), ("no", "yes"), ("ann", "bob", "eve")), alpha=0.01)
+    assert (few.state, more.state) == ("cannot tell", "clear")

@@ -114,6 +114,8 @@ def test_zero_and_one_are_refused_unless_it_is_plain_or_said(tmp_path: Path) -> 
     rows = [{"prompt": "?", "response_1": "x", "response_2": "y", "label": value} for value in (0, 1, 1)]
     with pytest.raises(AttachError, match=r"0 and 1 can be read in more than one way.*--map answers="):
         given(tmp_path, *rows)
+    with pytest.raises(AttachError, match=r"1 can be read in more than one way"):
+        given(tmp_path, *rows[1:])
     assert given(tmp_path, *rows, answers="0/1").pairs.votes[:, 0].tolist() == [1.0, 0.0, 0.0]
     from_zero = [{"prompt": "?", "response_0": "x", "response_1": "y", "label": value} for value in (0, 1, 1)]
     assert given(tmp_path, *from_zero).pairs.votes[:, 0].tolist() == [1.0, 0.0, 0.0]
@@ -179,6 +181,28 @@ def test_judges_asked_in_both_orders(tmp_path: Path) -> None:
     assert "no texts" in said(found)
 
 
+def test_judges_asked_in_both_orders_about_answers_that_stand_the_other_way_round(tmp_path: Path) -> None:
+    """Both judges prefer whatever is shown first."""
+    votes = {"winner_unswapped": 1, "winner_swapped": 2}
+    rows = [
+        {"prompt": "?", "response_1": "x", "response_2": "y", "judge": "ann", **votes},
+        {"prompt": "?", "response_1": "y", "response_2": "x", "judge": "bob", **votes},
+    ]
+    pairs = given(tmp_path, *rows).pairs
+    assert pairs.swapped is not None and pairs.first == ["x"]
+    assert (pairs.votes.tolist(), pairs.swapped.tolist()) == ([[1.0, 1.0]], [[0.0, 0.0]])
+
+
+def test_votes_in_both_orders_are_said_to_tell_nothing_about_position(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "?", "first": "x", "second": "y", "rater": "ann", "vote": "first"},
+        {"prompt": "?", "first": "y", "second": "x", "rater": "bob", "vote": "first"},
+    ]
+    reading = given(tmp_path, *rows)
+    assert reading.pairs.votes.tolist() == [[1.0, 0.0]] and not reading.pairs.order_known
+    assert "in both orders" in said(reading) and "--map first=" not in said(reading)
+
+
 def test_a_map_names_what_names_do_not_tell(tmp_path: Path) -> None:
     row = {"q": "?", "left": "x", "right": "y", "who": "ann", "says": "right", "part": "dev", "l": 1, "r": 2}
     columns = {"prompt": "q", "first": "left", "second": "right", "rater": "who", "votes": "says", "split": "part"}
@@ -217,6 +241,42 @@ def test_rows_that_lack_an_answer_are_counted(tmp_path: Path) -> None:
     assert "rows left out because chosen or rejected is missing: 1" in said(found)
     with pytest.raises(AttachError, match="no row has both"):
         given(tmp_path, {"prompt": "?", "chosen": "x", "rejected": None})
+
+
+def test_a_cell_that_is_not_a_number_is_a_missing_one(tmp_path: Path) -> None:
+    nothing = float("nan")
+    rows = [{"prompt": nothing, "chosen": "4", "rejected": "5"}, {"prompt": "a?", "chosen": "4", "rejected": nothing}]
+    reading = given(tmp_path, *rows)
+    assert (reading.pairs.prompts, reading.pairs.second, reading.left_out) == ([""], ["5"], 1)
+    assert "each counts as a prompt of its own" in said(reading)
+
+
+def test_messages_in_parts_say_what_their_texts_say(tmp_path: Path) -> None:
+    def parts(role: str, text: str) -> list[dict[str, Any]]:
+        return [{"role": role, "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+
+    row = {"prompt": parts("user", "2 + 2?"), "chosen": parts("assistant", "4"), "rejected": parts("assistant", "5")}
+    pairs = given(tmp_path, row).pairs
+    assert (pairs.prompts, pairs.first) == (["[image]\n2 + 2?"], ["[image]\n4"])
+
+
+def test_what_a_file_has_is_kept_as_it_has_it(tmp_path: Path) -> None:
+    asked, four, five = turn("user", "2 + 2?"), turn("assistant", "4"), turn("assistant", "5")
+    assert given(tmp_path, {"chosen": [asked, four], "rejected": [asked, five]}).given == [
+        {"first": [asked, four], "second": [asked, five]}
+    ]
+
+
+def test_a_mark_at_the_beginning_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    (tmp_path / "sheet.csv").write_text("prompt,chosen,rejected\n2 + 2?,4,5\n", "utf-8-sig")
+    assert read(tmp_path / "sheet.csv").pairs.prompts == ["2 + 2?"]
+
+
+def test_numbered_files_are_of_the_split_that_their_folder_is_called(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        write_rows(tmp_path / split / "0000.jsonl", [{"prompt": split, "chosen": "4", "rejected": "5"}])
+    assert read(tmp_path).pairs.splits == ["test", "train"]
 
 
 def test_the_splits_of_a_folder_are_kept(tmp_path: Path) -> None:

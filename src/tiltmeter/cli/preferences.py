@@ -6,7 +6,6 @@ import json as json_module
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +14,10 @@ import numpy as np
 import typer
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.cli.progress import progress
 from tiltmeter.encode import terminal
 from tiltmeter.errors import AttachError
 from tiltmeter.preferences import html as page
@@ -29,7 +28,7 @@ from tiltmeter.preferences.finding import Finding
 from tiltmeter.preferences.joining import begins, joined
 from tiltmeter.preferences.pairs import Comparisons
 from tiltmeter.preferences.reading import Reading, read
-from tiltmeter.preferences.report import Likelihood, Progress, Report, examined, labelled
+from tiltmeter.preferences.report import Likelihood, Report, examined, labelled
 from tiltmeter.preferences.telling import (
     as_json,
     as_markdown,
@@ -59,7 +58,7 @@ Map = Annotated[
 ]
 Base = Annotated[Path | None, typer.Option(help="A base model, to judge typicality with.", metavar="FOLDER")]
 Limit = Annotated[int | None, typer.Option(help="Look at this many comparisons, drawn at random.", metavar="N", min=1)]
-Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N")]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N", min=0)]
 Html = Annotated[Path | None, typer.Option(help="Write the report as one HTML file.", metavar="FILE")]
 Markdown = Annotated[Path | None, typer.Option(help="Write the report as Markdown.", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -96,20 +95,25 @@ def preferences(
     columns = named(map_ or [])
     if base is not None and not any(base.glob("*.safetensors")):
         raise typer.BadParameter(f"{base} has no model; give a folder that save_pretrained wrote", param_hint="--base")
+    _apart(data, {"--html": html, "--md": md, "--balanced": balanced, "--review": review})
     found, source = _read(data, columns)
-    pairs, told = _drawn(found, limit, seed)
+    pairs, told, given = _drawn(found, limit, seed)
+    if balanced is not None and found.labels is None and not (any(pairs.first) or any(pairs.second)):
+        raise typer.BadParameter(f"{source} has no texts to train on; leave it out", param_hint="--balanced")
     if found.labels is not None:
         if any((balanced, review, base, limit)):
             raise typer.BadParameter(f"{source} has labels and no two answers to compare; leave --balanced, --review, "
                                      "--base and --limit out")  # fmt: skip
         report = labelled(found.labels, seed=seed, source=source, told=told, left_out=found.left_out)
     else:
-        with _progress() as progress:
+        with progress() as far:
             report = examined(
-                pairs, seed=seed, likelihood=_likelihood(base), progress=progress, source=source, told=told,
+                pairs, seed=seed, likelihood=_likelihood(base), progress=far, source=source, told=told,
                 left_out=found.left_out,
             )  # fmt: skip
-    _written(report, pairs, balanced, review, html, md)
+    if balanced is not None:
+        _balanced(balanced, pairs, given, seed)
+    _written(report, pairs, review, html, md)
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
@@ -140,6 +144,20 @@ def named(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _apart(data: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:
+    """Refuse, before any work, to write where nothing can be written or over what is read."""
+    taken = {path.resolve(): str(path) for path in data}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir() or not path.parent.is_dir():
+            raise AttachError(f"{path} cannot be written: {option} needs a file in a folder that is there")
+        over = [name for place, name in taken.items() if place in (path.resolve(), *path.resolve().parents)]
+        if over:
+            raise typer.BadParameter(f"{path} would be written over or into {over[0]}; give another", param_hint=option)
+        taken[path.resolve()] = option
+
+
 def _read(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[Reading, str]:
     """One file as it is; several as splits of one set, by their names."""
     readings = {str(path): read(path, columns or None) for path in data}
@@ -154,18 +172,18 @@ def _read(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[Reading, st
     whole = {name: reading.pairs for name, reading in parts.items()}
     left_out = sum(reading.left_out for reading in parts.values())
     starts = ", ".join(f"{name} from {start}" for name, start in begins(whole).items())
-    return Reading(joined(whole), (*told, f"rows are counted on from file to file: {starts}"), left_out), ", ".join(
-        names
-    )
+    told.append(f"rows are counted on from file to file: {starts}")
+    given = [row for reading in parts.values() for row in reading.given]
+    return Reading(joined(whole), tuple(told), left_out, None, given), ", ".join(names)
 
 
-def _drawn(found: Reading, limit: int | None, seed: int) -> tuple[Comparisons, list[str]]:
+def _drawn(found: Reading, limit: int | None, seed: int) -> tuple[Comparisons, list[str], Sequence[Mapping[str, Any]]]:
     told = list(found.told)
     if limit is None or limit >= len(found.pairs):
-        return found.pairs, told
+        return found.pairs, told, found.given
     kept = np.sort(np.random.default_rng(seed).choice(len(found.pairs), limit, replace=False))
     told.append(f"{limit:,} of {len(found.pairs):,} comparisons, drawn at random; copies of the others are not seen")
-    return found.pairs.at(kept), told
+    return found.pairs.at(kept), told, [found.given[item] for item in kept.tolist()]
 
 
 def _likelihood(base: Path | None) -> Likelihood | None:
@@ -176,25 +194,14 @@ def _likelihood(base: Path | None) -> Likelihood | None:
     return model_likelihood(base)
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """How far it is, on standard error."""
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def told(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield told
+def _balanced(path: Path, pairs: Comparisons, given: Sequence[Mapping[str, Any]], seed: int) -> None:
+    items, evened = subset.balanced(pairs, seed)
+    write_rows(path, pairs_to_train_on(pairs, given, items.tolist()))
+    apart = " Each row names its split: do not train on all of them." if len(pairs.splits) else ""
+    sys.stderr.write(f"{path}: {len(items):,} of {len(pairs):,} comparisons. {_evened(evened)}.{apart}\n")
 
 
-def _written(
-    report: Report, pairs: Comparisons, balanced: Path | None, review: Path | None, html: Path | None, md: Path | None
-) -> None:
-    if balanced is not None:
-        items, evened = subset.balanced(pairs, report.seed)
-        write_rows(balanced, pairs_to_train_on(pairs, items.tolist()))
-        sys.stderr.write(f"{balanced}: {len(items):,} of {len(pairs):,} comparisons. {_evened(evened)}.\n")
+def _written(report: Report, pairs: Comparisons, review: Path | None, html: Path | None, md: Path | None) -> None:
     if review is not None:
         again = reviewing.queue(pairs, report.findings)
         write_rows(review, again)
@@ -208,14 +215,20 @@ def _written(
             sys.stderr.write(f"{path}\n")
 
 
-def pairs_to_train_on(pairs: Comparisons, items: Sequence[int]) -> list[dict[str, str]]:
-    """Rows as TRL reads them, of the items in which one answer has most votes."""
+def pairs_to_train_on(
+    pairs: Comparisons, given: Sequence[Mapping[str, Any]], items: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows as TRL reads them, of the items in which one answer has most votes: messages stay messages, or a chat
+    template would no longer be put on."""
     made = []
     for item in items:
-        answers = (pairs.first[item], pairs.second[item])
+        row = given[item]
+        answers = (row["first"], row["second"])
         if pairs.winner[item] in (0.0, 1.0):
             chosen, rejected = answers if pairs.winner[item] == 1.0 else answers[::-1]
-            made.append({"prompt": pairs.prompts[item], "chosen": chosen, "rejected": rejected})
+            prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
+            split = {"split": pairs.splits[item]} if len(pairs.splits) else {}
+            made.append({**prompt, "chosen": chosen, "rejected": rejected, **split})
     return made
 
 

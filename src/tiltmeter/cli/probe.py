@@ -5,23 +5,21 @@ from __future__ import annotations
 import json as json_module
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.cli.progress import progress
 from tiltmeter.encode import terminal
 from tiltmeter.probe import html as page
 from tiltmeter.probe.bestofn import ranking, read_samples
 from tiltmeter.probe.effects import Effect
 from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped
-from tiltmeter.probe.scorecard import Progress, Scorecard, examined
+from tiltmeter.probe.scorecard import Scorecard, examined
 from tiltmeter.probe.search import BUDGET
 from tiltmeter.probe.target import open_target
 from tiltmeter.probe.telling import as_json, fixes, headline, learned, notes, tail_sentence, tried
@@ -99,10 +97,10 @@ def probe(
             ranked = ranking(read_samples(samples, group_column, score_column, correct_column))
         items, source = _items(pairs, prompts)
         target = open_target(reward, ending=ending)
-        with _progress() as progress:
+        with progress() as far:
             card = examined(
                 target, items, source, limit=limit, searching=search, budget=budget, seed=seed, ranked=ranked,
-                progress=progress,
+                progress=far,
             )  # fmt: skip
         _written(card, items if training is None else read_pairs(training), write_pairs, html)
         _shown(card, json)
@@ -121,18 +119,6 @@ def _items(pairs: Path | None, prompts: Path | None) -> tuple[list[Item], str]:
     if prompts is not None:
         return read_prompts(prompts), prompts.name
     return shipped(), "this package"
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """How far it is, on standard error."""
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def told(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield told
 
 
 def _written(card: Scorecard, items: list[Item], pairs: Path | None, html: Path | None) -> None:

@@ -53,7 +53,9 @@ class Decided:
         items = np.flatnonzero((winner == 0.0) | (winner == 1.0))
         kept = pairs if len(items) == len(pairs) else pairs.at(items)
         number: dict[str, int] = {}
-        prompt = np.array([number.setdefault(text, len(number)) for text in kept.prompts], np.int64)
+        # Comparisons whose prompts nobody knows are not thereby of one prompt.
+        names = (text or f"\0{at}" for at, text in enumerate(kept.prompts))
+        prompt = np.array([number.setdefault(name, len(number)) for name in names], np.int64)
         return cls(kept, winner[items], prompt, int((winner == 0.5).sum()), int((~np.isfinite(winner)).sum()))
 
     def __len__(self) -> int:
@@ -137,11 +139,21 @@ def judged(estimate: float, low: float, high: float, near: tuple[float, float], 
     return "clear" if max(middle - near[0], near[1] - middle) < matters else "cannot tell"
 
 
-def too_few(decided: Decided) -> str:
-    """Why nothing can be said, or nothing."""
-    if decided.prompts >= FEWEST:
-        return ""
-    return f"{decided.prompts} prompts have a decided comparison and {FEWEST} are needed."
+def too_few(decided: Decided, *, one_each: bool = False) -> str:
+    """Why nothing can be said, or nothing. `one_each`: of every prompt one comparison is looked at.
+
+    Errors by prompts hold while no prompt is much of the whole. As many prompts of equal size as give the same sum of
+    squared sizes are asked for: one that has a fifth of all comparisons counts for 25.
+    """
+    if decided.prompts < FEWEST:
+        return f"{decided.prompts} prompts have a decided comparison and {FEWEST} are needed."
+    sizes = np.bincount(decided.prompt).astype(np.float64)
+    if not one_each and np.square(sizes.sum()) < FEWEST * np.square(sizes).sum():
+        most = f"{100.0 * sizes.max() / sizes.sum():.0f} %"
+        return (
+            f"few prompts have most of the comparisons (one has {most}), and speak for themselves; keep fewer of each."
+        )
+    return ""
 
 
 def rounded(values: Sequence[float] | Floats, digits: int = 4) -> list[float | None]:

@@ -82,7 +82,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Finding:
     examples before taking one for a bias.
     """
     some = Decided.of(pairs)
-    if why := too_few(some):
+    if why := too_few(some, one_each=True):
         return Finding("form", "cannot tell", f"Form: {why}", unit=UNIT, facts=some.counts)
     has = _presence(some)
     told = weighed(some, has, alpha)

@@ -24,6 +24,7 @@ from tiltmeter.preferences.pairs import Comparisons
 from tiltmeter.stats.logistic import chances, fit_logistic
 
 UNIT = "log-odds of winning for twice as many words"
+CARRIED = 0.25  # of the sum of squares: where one prompt has more, a single label decides how small the effect is
 #: Bins of the table: how many times as long the longer answer is.
 EDGES = (1.0, 1.25, 1.5, 2.0, 3.0, math.inf)
 
@@ -48,6 +49,8 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Finding:
     else:
         best = plain
     state = judged(*best, near, 0.0, LOG_ODDS)
+    if state == "clear" and _carried(some if rated is None else rated) > CARRIED:
+        state = "cannot tell"
     return Finding(
         "length",
         state,
@@ -70,6 +73,12 @@ def _rated(some: Decided) -> Decided | None:
     if too_few(rated) or rated.better is None or not rated.better.any() or not rated.doublings.any():
         return None
     return rated
+
+
+def _carried(some: Decided) -> float:
+    """The part of what is known about length that the most unequal prompt has."""
+    weight = np.bincount(some.prompt, np.square(some.doublings))
+    return float(weight.max() / weight.sum())
 
 
 def _effect(

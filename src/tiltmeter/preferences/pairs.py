@@ -49,7 +49,7 @@ class Comparisons:
 
     @cached_property
     def winner(self) -> Floats:
-        """Per item 1.0 where most votes are for the first answer, 0.0 for the second, 0.5 even, NaN without votes."""
+        """Per item 1.0 where more votes are for the first answer than for the second, 0.0 fewer, 0.5 even, NaN none."""
         return np.where(np.isfinite(self.share), 0.5 + 0.5 * np.sign(np.nan_to_num(self.share) - 0.5), np.nan)
 
     def row(self, item: int) -> int:

@@ -44,7 +44,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Finding:
     is the usual figure for over-use in preferred answers, with an informative prior (Monroe et al. 2008).
     """
     some = Decided.of(pairs)
-    if why := too_few(some):
+    if why := too_few(some, one_each=True):
         return Finding("phrases", "cannot tell", f"Phrases: {why}", unit=UNIT, facts=some.counts)
     all_of = _phrases(tuple(some.pairs.first), tuple(some.pairs.second), tuple(some.prompt.tolist()))
     told = weighed(some, all_of.has, alpha)

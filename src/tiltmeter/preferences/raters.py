@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NAME = "raters"
+FEWEST = 30  # items with three ratings, below which nobody is called like the others
 MATTERS = 0.05  # agreement with others below that of others with each other, from which a rater is named
 
 
@@ -48,6 +49,9 @@ def judged(ratings: Ratings, *, alpha: float) -> Finding:
     tested = np.isfinite(chance)
     rows = _rows(ratings, lower, chance, off)
     facts = {"raters": len(ratings.raters), "tested": int(tested.sum()), "items": many, "off": int(off.sum())}
+    if not off.any() and many < FEWEST:
+        said = f"Only {many} items have three ratings or more: whether a rater is off cannot be told."
+        return Finding(NAME, "cannot tell", said, fix="Have three people rate more items.", facts=facts, rows=rows)
     if not off.any():
         return Finding(
             NAME, "clear", "No rater disagrees with the others beyond doubt.", facts=facts, rows=rows, fix=""
@@ -150,7 +154,7 @@ def _rows(
         share = float(same[r] / of[r]) if of[r] else math.nan
         low, high = wilson(share, int(of[r])) if of[r] else (math.nan, math.nan)
         row |= {"with_majority": share, "low": low, "high": high, "compared": int(of[r])}
-        row["reliability"] = float(reliable[r]) if len(ratings.raters) > 2 else math.nan
+        row["reliability"] = float(reliable[r]) if len(ratings.raters) > 2 and of[r] else math.nan
         row["ties"] = float((mine == ratings.tie).mean()) if ratings.tie is not None else math.nan
         sided = mine[mine != ratings.tie] if ratings.first is not None else mine[:0]
         row["first"] = float((sided == ratings.first).mean()) if len(sided) else math.nan

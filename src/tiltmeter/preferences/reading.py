@@ -47,6 +47,7 @@ class Reading:
     told: tuple[str, ...]
     left_out: int
     labels: Ratings | None = None
+    given: Sequence[Mapping[str, Any]] = ()  # by comparison: prompt, first and second as the file has them
 
 
 def read(path: str | Path, columns: Mapping[str, str] | None = None) -> Reading:
@@ -88,7 +89,7 @@ def _compared(rows: list[Row], splits: list[str], found: Layout, path: object) -
         _kept_splits([splits[at] for at in kept]),
         [at + 1 for at in kept],
     )
-    return Reading(pairs, _said(told, found, pairs), len(rows) - len(kept))
+    return Reading(pairs, _said(told, found, pairs), len(rows) - len(kept), None, [_given(row, found) for row in used])
 
 
 def _voted(rows: list[Row], splits: list[str], found: Layout, path: object) -> Reading:
@@ -116,7 +117,10 @@ def _voted(rows: list[Row], splits: list[str], found: Layout, path: object) -> R
     who, rater = _numbered(_rater(row, found) for row in used)
     if NOBODY in who:
         told.append(f"votes that name no rater, taken for those of one: {rater.count(who.index(NOBODY))}")
-    votes[turned] = 1.0 - votes[turned]
+    if swapped is None:
+        votes[turned] = 1.0 - votes[turned]
+    else:  # what was shown first there was shown second here
+        votes[turned], swapped[turned] = 1.0 - swapped[turned], 1.0 - votes[turned]
     table, repeats, differ = _table(item, rater, votes[:, 0], (len(start), len(who)), path)
     other_way = None if swapped is None else _table(item, rater, swapped[:, 0], table.shape, path)[0]
     told += _repeated(repeats, differ)
@@ -135,7 +139,8 @@ def _voted(rows: list[Row], splits: list[str], found: Layout, path: object) -> R
         [kept[at] + 1 for at in start],
     )
     told.append(f"votes: {len(used)}, raters: {len(who)}, comparisons: {len(pairs)}")
-    return Reading(pairs, _said(told, found, pairs), len(rows) - len(kept))
+    given = [_given(used[at], found) for at in start]
+    return Reading(pairs, _said(told, found, pairs), len(rows) - len(kept), None, given)
 
 
 def _labels(rows: list[Row], splits: list[str], found: Layout, path: object) -> Reading:
@@ -182,13 +187,9 @@ def _texts(rows: Sequence[Row], found: Layout) -> tuple[list[str], tuple[list[st
     kept: list[int] = []
     alone = 0
     for at, row in enumerate(rows):
-        if found.first and (row.get(found.first) is None or row.get(found.second) is None):
+        if found.first and (_none(row.get(found.first)) or _none(row.get(found.second))):
             continue
-        asked: Any = None
-        if len(found.prompt) == 1:
-            asked = row.get(found.prompt[0])
-        elif found.prompt:
-            asked = "\n\n".join(str(row[name]) for name in found.prompt if row.get(name))
+        asked = _asked(row, found)
         if not found.first:
             asked = asked or " / ".join(str(row.get(name)) for name in found.item)
         prompt, one, other, apart = parted(asked, row.get(found.first), row.get(found.second))
@@ -201,10 +202,28 @@ def _texts(rows: Sequence[Row], found: Layout) -> tuple[list[str], tuple[list[st
     if len(rows) > len(kept):
         told.append(f"rows left out because {found.first} or {found.second} is missing: {len(rows) - len(kept)}")
     if alone:
-        told.append(f"rows whose prompt could not be told from the answers: {alone}")
+        told.append(
+            f"rows whose prompt could not be told from the answers: {alone}; each counts as a prompt of its own, and "
+            "whatever stands before the answers is judged with them"
+        )
     if not found.first:
         told.append("the file has no texts: only what votes alone tell can be said")
     return told, (prompts, first, second), kept
+
+
+def _asked(row: Row, found: Layout) -> Any:
+    """The prompt as the file has it; None where it has none."""
+    known = [row[name] for name in found.prompt if not _none(row.get(name))]
+    if len(found.prompt) < 2:
+        return known[0] if known else None
+    return "\n\n".join(str(value) for value in known if value)
+
+
+def _given(row: Row, found: Layout) -> dict[str, Any]:
+    """What a trainer would be given: messages stay messages, and a prompt that both answers begin with stays there."""
+    asked = _asked(row, found)
+    prompt = {} if asked is None else {"prompt": asked}
+    return {**prompt, "first": row.get(found.first), "second": row.get(found.second)}
 
 
 def _meant(rows: Sequence[Row], found: Layout, path: object) -> tuple[Floats, Floats | None, list[str]]:
@@ -271,6 +290,11 @@ def _number(value: object) -> float:
         return math.nan
 
 
+def _none(value: object) -> bool:
+    """A missing cell; tables that went through pandas say so with a number that is none."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _kept_splits(splits: Sequence[str]) -> Sequence[str]:
     return splits if len(set(splits)) > 1 else ()
 
@@ -290,7 +314,9 @@ def _said(told: Sequence[str], found: Layout, pairs: Comparisons) -> tuple[str, 
         form = "votes on " + (" against ".join(found.sides) if found.sides else "two answers")
     prompt = f"prompt: {' + '.join(found.prompt)}" if found.prompt else "prompt: what both answers begin with"
     more = [form + (f"; {prompt}" if found.first else "")]
-    if not found.decided and not pairs.order_known:
+    if not found.decided and found.order_known and not pairs.order_known:
+        more.append("votes on the same answers were given in both orders, so nothing is said about position")
+    elif not found.decided and not pairs.order_known:
         more.append(
             "whether the first answer was also shown first is not known, so nothing is said about position; if it was, "
             "name the columns: --map first=COLUMN,second=COLUMN"

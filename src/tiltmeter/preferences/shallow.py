@@ -26,7 +26,8 @@ VALUABLE = 50  # wrongly predicted comparisons that are named, surest mistakes f
 def check(pairs: Comparisons, *, alpha: float, seed: int) -> Finding:
     """A logistic reward model on the number of words and the counts of forms alone, cross-validated by prompt.
 
-    Found: the lower end of its share of right predictions is above 55 %. What shallow features predict a reward model
+    Found: the lower end of its share of right predictions is above 55 %. Clear: a 90 % interval ends
+    below that, and reaches less than 5 % to either side. What shallow features predict a reward model
     will learn from shallow features, whatever it could have read. Labels that it gets wrong are the valuable ones: only
     reading explains them. They are named in `facts` by row.
     """
@@ -38,7 +39,9 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Finding:
     guesses = {name: _guess(part, some, seed) for name, part in parts.items()}
     best = _share(_right(guesses["length and form"], some.won), some.prompt, alpha)
     near = _share(_right(guesses["length and form"], some.won), some.prompt, 0.1)
-    state: State = "found" if best[1] > 0.5 + MATTERS else "clear" if near[2] < 0.5 + MATTERS else "cannot tell"
+    # Far below one half is no comfort: with few labels, a model that learnt nothing lands there.
+    harmless = near[2] < 0.5 + MATTERS and near[2] - near[0] < MATTERS
+    state: State = "found" if best[1] > 0.5 + MATTERS else "clear" if harmless else "cannot tell"
     wrong = _mistakes(guesses["length and form"], some.won)
     rows = _alone(some, guesses, alpha) + (_left_out(some, table, best[0], seed) if state == "found" else [])
     facts = {

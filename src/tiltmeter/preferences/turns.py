@@ -38,8 +38,18 @@ def parted(prompt: object, first: object, second: object) -> tuple[str, str, str
 def _text(item: object) -> str:
     if isinstance(item, list) and len(item) > 1 and all(isinstance(turn, dict) and "role" in turn for turn in item):
         # Several turns: who spoke is part of what was asked.
-        return "\n\n".join(f"{turn['role']}: {turn.get('content') or ''}" for turn in item)
+        return "\n\n".join(f"{turn['role']}: {_said(turn) or ''}" for turn in item)
+    if isinstance(item, list):
+        item = [{**turn, "content": _said(turn)} if isinstance(turn, dict) else turn for turn in item]
     return "" if item == [] else plain_text(item) or ""
+
+
+def _said(turn: dict[str, object]) -> object:
+    """What a message says. In a list of parts, as models that see have it, that is their texts."""
+    content = turn.get("content")
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "\n".join(str(part.get("text") or f"[{part.get('type', 'part')}]") for part in content)
+    return content
 
 
 def _shared(first: list[object], second: list[object]) -> int:

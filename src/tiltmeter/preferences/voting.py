@@ -39,7 +39,7 @@ def meaning(
 ) -> tuple[Mapping[str, float], str, int]:
     """Vote by value, what was taken for granted in a sentence, and how many votes mean nothing to us.
 
-    1 and 2 are the first and the second answer, and 0 beside them a tie. 0 and 1 without a 2 can be read in two ways,
+    1 and 2 are the first and the second answer, and 0 beside them a tie. 0 or 1 without a 2 can be read in two ways,
     unless the answers' columns are numbered from 0; then, and whenever more than a tenth of the votes is unknown, the
     file is refused and the message says how to tell (`answers`: the values for first, second and tie, or -/+ where
     the sign of a number tells the side).
@@ -77,7 +77,7 @@ def _recognised(seen: Mapping[str, int], names: tuple[str, str], where: str) -> 
     from_zero = names[0].endswith("0") and names[1].endswith("1")
     if from_zero and set(numerals) <= {"0", "1"}:
         found.update({value: 1.0 - float(value) for value in numerals})
-    elif "-1" in numerals or ("0" in numerals and "2" not in numerals):
+    elif "-1" in numerals or (numerals and "2" not in numerals):
         several = " and ".join(numerals)
         raise AttachError(f"{where}: votes of {several} can be read in more than one way. {_fix()}")
     else:
