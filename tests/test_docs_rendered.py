@@ -149,7 +149,8 @@ def test_every_mark_of_a_page_is_one_that_a_hook_knows() -> None:
     known = re.compile(
         r"<!-- (figures: [a-z0-9_]+|figure: [a-z0-9_]+ [a-z0-9_.]+|lab: [a-z_]+ =?[a-z0-9_.]+|lab (families|baselines)"
         r"|instruments|derived|semantic|real model: (summary|completions|readings|findings|screen)"
-        r"|verifiers: (forgeries|catalogue)|defences: =?[a-z_.]+|scale: (sizes|plan)|try: (data|table)|lint (rules|versions)"
+        r"|verifiers: (forgeries|catalogue)|defences: =?[a-z_.]+|scale: (sizes|plan)"
+        r"|try: (data|table)|lint (rules|versions)"
         r"|audits: (=?[a-z_.]+|[a-z_]+ command)"
         r"|watched: (scenarios|benign|advice|act)|tiny: (figures|scenarios|budgets|best_baselines|=[a-z0-9_.]+)) -->"
     )

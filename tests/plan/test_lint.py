@@ -249,3 +249,22 @@ def test_what_is_found_can_be_written_as_json(tmp_path: Path) -> None:
     )
     found = linted(path)
     json.dumps([found.settings, [one.value for one in found.complaints]], allow_nan=False)
+
+
+def test_adapters_count_only_where_they_are_turned_on(tmp_path: Path) -> None:
+    plain = "reward_funcs: [accuracy_reward]\nnum_generations: 8\nlearning_rate: 5e-4\nlora_r: 16\n"
+    off = linted(written(tmp_path, "a.yaml", plain))
+    assert "lr-too-high" in rules(off) and "adapters-off" in rules(off, "note")
+    assert "adapters-off" not in rules(linted(written(tmp_path, "b.yaml", plain + "use_peft: true\n")), "note")
+
+
+def test_the_limit_of_a_rate_is_not_beyond_itself(tmp_path: Path) -> None:
+    text = "# trl dpo\nuse_peft: true\nbeta: 0.1\nlearning_rate: {}\n"
+    assert rules(linted(written(tmp_path, "dpo.yaml", text.format("1e-4")))) == set()
+    found = linted(written(tmp_path, "dpo.yaml", text.format("2e-4"))).errors
+    assert "is 40 times the top of DPO's range with LoRA" in found[0].sentence
+
+
+def test_a_setting_that_is_no_number_is_an_error(tmp_path: Path) -> None:
+    text = "num_generations: 8\nlearning_rate: .nan\nreward_funcs: [a]\n"
+    assert rules(linted(written(tmp_path, "a.yaml", text))) == {"not-finite"}

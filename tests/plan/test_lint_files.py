@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,74 @@ def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(AttachError, match=r"tiltmeter\[plan\]"):
         read(written(tmp_path, "grpo.yaml", "num_generations: 8\n"))
+
+
+TRL = "trl grpo --model_name_or_path a --reward_funcs accuracy_reward --learning_rate 1e-6 --num_generations 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TRL} 2>&1 | tee run.log",
+        f"{TRL} > run.log 2>&1 &",
+        f'read -r WORD <<< "hello"\n{TRL}',
+        f"echo $((1 << N))\n{TRL}",
+        f"cat <<EOF > other.sh\ntrl sft --learning_rate 1\nEOF\n{TRL}",
+        f'declare -a ARGS=(\n  --num_generations 1  # one\n)\n{TRL.rpartition("--")[0]} "${{ARGS[@]}}"; echo done',
+        f"if true; then N=2; fi\nN=1; echo $N\n{TRL[:-1]}$N",
+    ],
+    ids=["pipe", "background", "here-string", "shift", "here-document", "declared", "one-line if"],
+)
+def test_what_a_shell_puts_around_a_command_does_not_hide_its_settings(tmp_path: Path, text: str) -> None:
+    found = linted(written(tmp_path, "run.sh", text))
+    assert found.method == "grpo" and [one.rule for one in found.errors] == ["group-of-one"]
+
+
+PYTHON = """
+COMMON = dict(bf16=True)
+RATE: float = 2e-5
+first = SFTConfig(learning_rate=RATE, max_length=2048, **COMMON)
+SFTTrainer(args=first, peft_config=LoraConfig()).train()
+GRPOTrainer(args=GRPOConfig(learning_rate=1e-6, num_generations=1)).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("two.sh", f"trl sft --learning_rate 2e-5 --dataset_name b --max_length 2048 && {TRL}"),
+        ("two.sh", f"trl sft --learning_rate 2e-5 --dataset_name b --max_length 2048\n{TRL}"),
+        ("two.py", PYTHON),
+    ],
+)
+def test_every_run_that_a_script_starts_is_judged_by_itself(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path, name, text)
+    found = linted(path)
+    assert found.method == "sft, grpo" and [one.rule for one in found.errors] == ["group-of-one"]
+    assert found.errors[0].sentence.startswith("run 2 of 2, grpo: ")
+    assert not {"lr-range", "other-key"} & {one.rule for one in found.complaints}
+    assert found.settings["lr"] == 2e-5
+    assert (linted(path, method="grpo").method, linted(path, method="sft").errors) == ("grpo", ())
+
+
+def test_an_argument_of_a_constants_name_is_not_the_constant(tmp_path: Path) -> None:
+    text = "rate = 1.0\ndef main(rate):\n    GRPOConfig(learning_rate=rate, num_generations=8)\n"
+    assert linted(written(tmp_path, "run.py", text)).errors == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["trl grpo --a " + "cat " * 100_000 + "<<", "a=(" + "(" * 300_000 + "\n" * 19_000, "a \\\n" * 19_000]
+)
+def test_a_script_made_to_take_long_does_not(text: str) -> None:
+    begun = time.process_time()
+    commands(text)
+    assert time.process_time() - begun < 10.0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.json", '{"num_generations": 1, "learning_rate": 1e-6}'), ("a.py", "GRPOConfig(num_generations=1)\r\n")],
+)
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path, name, b"\xef\xbb\xbf" + text.encode())
+    assert [one.rule for one in linted(path, method="grpo").errors] == ["group-of-one"]

@@ -109,10 +109,26 @@ def test_groups_from_a_rate_and_from_a_file(tmp_path: Path) -> None:
         ("--lora", "8", "--targets", "q_prog"),
         ("--pass-rate", "0.5", "--samples", "x.jsonl"),
         ("--write", "x.yaml"),
+        ("--method", "kto"),
+        ("--gpu-memory", "inf"),
+        ("--group", "100000", "--pass-rate", "0.5"),
     ],
 )
 def test_a_wrong_word_is_usage(words: tuple[str, ...]) -> None:
     run("--model", "135M", *words, code=2)
+
+
+def test_the_linter_takes_every_method_that_it_asks_for(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("learning_rate: 5e-7\noutput_dir: out\nbeta: 0.1\n")
+    assert told("--lint", str(path), "--method", "kto")["method"] == "kto"
+
+
+def test_what_a_start_does_not_carry_is_said(tmp_path: Path) -> None:
+    words = ("--method", "grpo", "--write", str(tmp_path / "run.sh"), "--trainer", "verl", "--reward-model", "7B")
+    done = CliRunner().invoke(app, ["--model", "135M", *words, "--optimiser", "sgd"], catch_exceptions=False)
+    assert "planned, but not in the file: " in done.stderr and "the optimiser (sgd)" in done.stderr
+    assert "reward.reward_model.model_path=your/reward-model" in (tmp_path / "run.sh").read_text()
 
 
 def test_lint_leaves_with_1_for_an_error_and_0_for_none(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.plan.lint_tables import main_of, openrlhf_parser, package
 from tiltmeter.errors import AttachError
 from tiltmeter.plan.lint import linted
 from tiltmeter.plan.settings_shell import commands
-from tiltmeter.plan.starter import METHODS, starter
+from tiltmeter.plan.starter import METHODS, left_out, starter
 
 CHOICES: dict[str, dict[str, object]] = {
     "plain": {},
@@ -29,6 +29,7 @@ CHOICES: dict[str, dict[str, object]] = {
         "checkpointing": False,
         "vllm_sleep": True,
     },
+    "sharded": {"gpus": 8, "sharding": "zero3", "optimiser": "adamw-8bit", "vllm": "server"},
     "odd": {"gpus": 6, "group": 6, "batch": 5, "length": 1000, "accumulate": 3, "model": "7B"},
 }
 EVERY = [(trainer, method, name) for trainer, methods in METHODS.items() for method in methods for name in CHOICES]
@@ -73,6 +74,22 @@ def test_choices_are_in_the_file() -> None:
     assert "learning_rate: 2.0e-05" in text  # ten times, with LoRA
 
 
+def test_what_was_planned_is_in_the_file_or_said_to_be_left_out() -> None:
+    planned = {"gpus": 8, "sharding": "zero3", "optimiser": "adamw-8bit", "vllm": "server"}
+    text = starter("trl", "grpo", planned)
+    for line in ("accelerate_config: zero3", "optim: adamw_bnb_8bit", "vllm_mode: server"):
+        assert line in text
+    assert "vllm_gpu_memory_utilization" not in text and left_out("trl", "grpo", planned) == []
+    assert "--ds.zero_stage 2" in starter("openrlhf", "grpo", {**planned, "sharding": "zero2"})
+    assert [what.split()[1] for what in left_out("verl", "grpo", planned)] == ["sharding", "optimiser", "place"]
+    with pytest.raises(AttachError, match="share of a GPU"):
+        starter("trl", "grpo", {"vllm_share": 0})
+
+
+def test_groups_do_not_make_the_batches_of_a_method_without_them() -> None:
+    assert "gradient_accumulation_steps: 4" in starter("trl", "dpo", {"gpus": 4, "batch": 4, "group": 32})
+
+
 def test_what_cannot_be_started_says_what_can() -> None:
     with pytest.raises(AttachError, match="veRL and OpenRLHF have"):
         starter("trl", "ppo", {})
@@ -115,7 +132,8 @@ def test_trls_own_command_line_takes_it(
         *read, launcher, rest = parser.parse_args_and_config(
             ["--config", str(path)], return_remaining_strings=True, separate_remaining_strings=True
         )
-    assert launcher == ["--num_processes", str(processes)] and rest == []
+    sharded = ["--accelerate_config", "zero3"] if name == "sharded" else []
+    assert launcher == ["--num_processes", str(processes), *sharded] and rest == []
     config = next(one for one in read if hasattr(one, "learning_rate"))
     assert config.learning_rate == linted(path).settings["lr"]
     assert config.lr_scheduler_type == "cosine" and config.warmup_steps == 0.05

@@ -253,7 +253,7 @@ def test_the_command_tells_picks_labels_and_refuses(tmp_path: Path) -> None:
     assert (told["state"], told["exit_code"], told["unseen"]) == ("peak", 1, UNSEEN)
     assert told["tilt"]["points"][0]["beta"] is None
     assert told["tilt"]["peak"]["near"] >= told["tilt"]["peak"]["beta"]
-    unlabelled = table(drawn(3, labels=1), tmp_path / "u.jsonl", chances=False)
+    unlabelled = table(drawn(3, labels=0), tmp_path / "u.jsonl", chances=False)
     assert run.invoke(app, [str(unlabelled)]).exit_code == 2
     picked = run.invoke(app, [str(unlabelled), "--choose", str(tmp_path / "c.jsonl"), "--labels", "500"])
     assert picked.exit_code == 0
@@ -266,7 +266,7 @@ def test_the_command_tells_picks_labels_and_refuses(tmp_path: Path) -> None:
 
 def test_chosen_samples_labelled_lead_to_a_forecast(tmp_path: Path) -> None:
     run = CliRunner()
-    blank = table(drawn(11, labels=1), tmp_path / "u.jsonl", chances=False)
+    blank = table(drawn(11, labels=0), tmp_path / "u.jsonl", chances=False)
     run.invoke(app, [str(blank), "--choose", str(tmp_path / "c.jsonl"), "--labels", "600"])
     rows = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()]
     for row in rows:
@@ -286,3 +286,32 @@ def test_the_picture_turns_red_at_the_peak() -> None:
     calm = picture([point(0.0, 0.5), point(1.0, 0.7)], None)
     assert "◆" not in calm.plain
     assert not any(span.style == "bold red" for span in calm.spans)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300])
+def test_scores_of_a_size_that_no_square_holds_are_refused_and_not_a_crash(scale: float) -> None:
+    sheet = drawn(0)
+    found = foretold(Sheet(scale * sheet.score, sheet.gold, sheet.chance))
+    assert found.exit_code == 2 and "scale the reward" in sentence(found)
+    json.dumps(as_json(found), allow_nan=False)
+
+
+def test_one_sample_a_prompt_is_said_and_not_called_no_prompts() -> None:
+    sheet = drawn(0)
+    found = foretold(Sheet(sheet.score[:, :1], sheet.gold[:, :1], sheet.chance[:, :1]))
+    assert "1 samples a prompt" in sentence(found) and "0 prompts" not in sentence(found)
+
+
+def test_labels_that_are_no_numbers_are_counted_in_a_note(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "score": 1.0, "gold": gold} for gold in (1, "maybe", "inf", None, "")]
+    write_rows(tmp_path / "s.jsonl", rows)
+    names = {"prompt": "prompt", "score": "score", "gold": "gold", "chance": "gold_chance"}
+    sheet, _, notes = read_sheet(tmp_path / "s.jsonl", names)
+    assert sheet.labels == 1 and any(note.startswith("2 rows have a gold") for note in notes)
+
+
+def test_labels_that_were_there_before_are_not_taken_for_chosen_ones(tmp_path: Path) -> None:
+    path = table(drawn(0), tmp_path / "s.jsonl", chances=False)
+    done = CliRunner().invoke(app, [str(path), "--choose", str(tmp_path / "out.jsonl")])
+    assert isinstance(done.exception, AttachError) and "labels already" in str(done.exception)
+    assert not (tmp_path / "out.jsonl").exists()

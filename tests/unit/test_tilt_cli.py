@@ -129,3 +129,18 @@ def test_a_table_without_its_columns_names_them(tmp_path: Path) -> None:
     assert "needs the columns reward and reference" in str(done.exception)
     write_rows(tmp_path / "u.jsonl", [{"reference": 1, "reward": None}])
     assert "every row needs its numbers" in str(CliRunner().invoke(app, [str(tmp_path / "u.jsonl")]).exception)
+
+
+def test_what_the_reference_never_gives_has_no_weight_however_well_it_pays() -> None:
+    found = told("--reference", "0.5,0,0.5", "--reward", "1,100,0", "--beta", "0.1")
+    assert found["rows"][1]["unnormalised"] == [0.0]
+
+
+def test_a_logprob_below_every_float_is_told(tmp_path: Path) -> None:
+    write_rows(tmp_path / "far.jsonl", [{"logprob": -1.0, "reward": 0.0}, {"logprob": -2000.0, "reward": 1.0}])
+    assert any("never given" in note for note in told(str(tmp_path / "far.jsonl"))["notes"])
+
+
+def test_rewards_as_large_as_floats_go_do_not_overflow() -> None:
+    found = told("--reference", "0.5,0.5", "--reward", "1e308,-1e308", "--beta", "0.1")
+    assert found["rows"][0]["policy"] == [1.0]

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.encode import terminal
+from tiltmeter.errors import AttachError
 from tiltmeter.forecast.curves import Curve, Interval, Point
 from tiltmeter.forecast.outlook import Outlook, foretold
 from tiltmeter.forecast.samples import chosen, read_sheet
@@ -59,13 +60,19 @@ def forecast(
 
     Example: tiltmeter forecast samples.jsonl --choose to_label.jsonl
 
-    Label the samples that --choose marks and give the file again. It needs 20 prompts or more with 32 samples of the
-    reference or more each, and 60 labels or more. It cannot see what the reference never samples.
+    Label the samples that --choose marks and give the file again. It needs 20 prompts or more with 64 samples of the
+    reference each, and 60 labels or more. It cannot see what the reference never samples.
     Exit code: 0 no peak in reach, 1 gold peaks in reach, 2 could not judge.
     """
     names = {"prompt": group_column, "score": score_column, "gold": gold_column, "chance": chance_column}
     sheet, rows, notes = read_sheet(samples, names)
     if choose is not None:
+        if sheet.labels:
+            # A label that these chances did not draw would count for as many samples as if they had.
+            raise AttachError(
+                f"{samples} has {sheet.labels} labels already, and --choose draws all labels itself: take the column "
+                f"{gold_column!r} out, or forecast it as it is"
+            )
         asked, chances = chosen(sheet, labels, seed)
         marks = zip(rows, asked[sheet.sampled].tolist(), chances[sheet.sampled].tolist(), strict=True)
         write_rows(choose, [{**row, chance_column: chance, "to_label": label} for row, label, chance in marks])

@@ -28,6 +28,8 @@ from tiltmeter.plan.telling import (
 )
 
 METHODS = ("auto", *get_args(planned.Method))
+#: Methods that the linter knows and the memory planner does not.
+LINTED = (*METHODS, "kto", "distillation", "reinforce", "reinforce_baseline", "remax", "opo", "gpg")
 Trainer = Literal["trl", "verl", "openrlhf"]
 TRAINERS = get_args(Trainer)
 
@@ -41,7 +43,7 @@ Dense = Annotated[bool, typer.Option("--dense", help="The reward is for steps or
 Base = Annotated[bool, typer.Option("--base", help="The model was never fine-tuned on answers.")]
 Sampling = Annotated[bool, typer.Option(help="Whether generating during training is affordable.")]
 Gpus = Annotated[int, typer.Option(help="GPUs.", metavar="N", min=1)]
-GpuMemory = Annotated[float | None, typer.Option(help="Memory of one GPU.", metavar="GB", min=0.1)]
+GpuMemory = Annotated[float | None, typer.Option(help="Memory of one GPU.", metavar="GB", min=0.1, max=1e6)]
 Precision = Annotated[str, typer.Option(help=f"{', '.join(PRECISIONS)}.", metavar="NAME")]
 Optimiser = Annotated[str, typer.Option(help=f"{', '.join(get_args(planned.Optimiser))}.", metavar="NAME")]
 Lora = Annotated[int | None, typer.Option(help="LoRA of this rank.", metavar="RANK", min=1)]
@@ -57,7 +59,7 @@ Batch = Annotated[int, typer.Option(help="Sequences (DPO: pairs) of a backward p
 Length = Annotated[int, typer.Option(help="Tokens of prompt and answer together.", metavar="N", min=1)]
 Accumulate = Annotated[int, typer.Option(help="Backward passes of an update.", metavar="N", min=1)]
 Reference = Annotated[bool, typer.Option(help="A reference model (TRL's GRPO has none at beta 0).")]
-GroupSize = Annotated[int | None, typer.Option(help="Answers per prompt.", metavar="N", min=2)]
+GroupSize = Annotated[int | None, typer.Option(help="Answers per prompt.", metavar="N", min=2, max=1000)]
 PassRate = Annotated[float | None, typer.Option(help="How often an answer is right.", metavar="P", min=0.0, max=1.0)]
 Samples = Annotated[Path | None, typer.Option(help="Samples that were checked, several a prompt.", metavar="FILE")]
 GroupColumn = Annotated[str, typer.Option(help="Column of --samples that tells the prompts apart.", metavar="NAME")]
@@ -134,7 +136,7 @@ def plan(
     is nothing to train on, or a file cannot be read.
     """
     _checked(
-        ("--method", method, METHODS),
+        ("--method", method, METHODS if lint is None else LINTED),
         ("--precision", precision, tuple(PRECISIONS)),
         ("--optimiser", optimiser, get_args(planned.Optimiser)),
         ("--sharding", sharding, get_args(planned.Sharding)),
@@ -247,17 +249,20 @@ def _linted(path: Path, trainer: str | None, method: str | None, json: bool) -> 
 
 def _written(path: Path, trainer: str, result: Plan, model: str, group: int | None, have: Have) -> None:
     """A configuration for the method planned, of the trainer chosen."""
-    from tiltmeter.plan.starter import starter
+    from tiltmeter.plan.starter import left_out, starter
 
     if len(result.fits) != 1:
         raise typer.BadParameter("one method must be planned: give --method, or what you have", param_hint="--write")
     job = result.fits[0].found.job
-    text = starter(cast(Trainer, trainer), job.method, {**choices(job, group, have), "model": model})
+    asked = {**choices(job, group, have), "model": model}
+    text = starter(cast(Trainer, trainer), job.method, asked)
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{error.strerror}: {path}", param_hint="--write") from error
     sys.stderr.write(f"{path}: a start for {trainer}; read it before you run it\n")
+    if others := left_out(cast(Trainer, trainer), job.method, asked):
+        sys.stderr.write(f"planned, but not in the file: {'; '.join(others)}\n")
 
 
 def choices(job: Job, group: int | None, have: Have) -> dict[str, object]:
@@ -278,4 +283,5 @@ def choices(job: Job, group: int | None, have: Have) -> dict[str, object]:
         "group": group or 8,
         "reference": job.reference,
         "verifier": have.verifier,
+        "reward_model": "your/reward-model" if have.reward_model and not have.verifier else None,
     }

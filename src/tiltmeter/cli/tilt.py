@@ -79,8 +79,10 @@ class Tilted:
         )
 
     def unnormalised(self, counted: Counted, at: int) -> float:
-        """π_ref exp(r / β); infinite where that overflows."""
-        exponent = counted.reward[at] / self.beta if self.beta > 0.0 else math.inf
+        """π_ref exp(r / β); infinite where that overflows, and 0 for what the reference never gives."""
+        if counted.reference[at] == 0.0:
+            return 0.0
+        exponent = float(counted.reward[at]) / self.beta if self.beta > 0.0 else math.inf
         return float(counted.reference[at]) * math.exp(exponent) if exponent < 700.0 else math.inf
 
     def as_json(self) -> dict[str, Any]:
@@ -171,6 +173,10 @@ def _read(path: Path) -> Counted:
             # The chance of all that is listed may be below any float, as that of long texts is.
             notes = _scaled(math.log(float(given.sum())) + top)
             given = given / given.sum()
+            if lost := int((np.isfinite(logs) & (given == 0.0)).sum()):
+                notes.append(
+                    f"{lost} responses are less likely than any number here can be: they count as never given."
+                )
         worth = np.array([float(row["gold"]) for row in rows]) if "gold" in has else None
     except (KeyError, TypeError, ValueError) as error:
         raise AttachError(f"{path}: every row needs its numbers, as in {ROW} ({error})") from error

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 
 DRAWS = 600
 PROMPTS, LABELS, SAMPLES = 20, 60, 8  # fewest of each; samples for each prompt
+SMALLEST = 1e-100  # spread of scores whose square is still a number
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def foretold(sheet: Sheet, *, notes: Sequence[str] = (), seed: int = 0) -> Outlo
     said = list(notes)
     prompts = int((sheet.sizes > 0).sum())
     size = int(np.quantile(sheet.sizes, 0.1)) if len(sheet.sizes) else 0  # nine in ten prompts have as many, or more
-    kept = sheet.sizes >= max(size, 2)
-    if not kept.all():
-        said.append(f"{int((~kept).sum())} prompts with fewer than {max(size, 2)} samples are left out")
+    kept = sheet.sizes >= size
+    if size >= SAMPLES and not kept.all():
+        said.append(f"{int((~kept).sum())} prompts with fewer than {size} samples are left out")
         sheet = Sheet(sheet.score[kept], sheet.gold[kept], sheet.chance[kept])
     refused, told = _unfit(sheet, size, seed)
     facts = (prompts, int(sheet.sizes.sum()), sheet.labels)
@@ -92,6 +93,10 @@ def _unfit(sheet: Sheet, size: int, seed: int) -> tuple[list[str], list[str]]:
     scores = sheet.score[sheet.sampled]
     if not (np.nanmax(sheet.score, axis=1) > np.nanmin(sheet.score, axis=1)).any():
         return ["no prompt has two samples with different scores: nothing would be learned"], []
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(np.nanmean(np.nanstd(sheet.score, axis=1)))
+    if not SMALLEST < spread < 1.0 / SMALLEST:
+        return [f"the scores spread by {spread:.2g}, with which nothing can be computed: scale the reward"], []
     labelled = np.isfinite(sheet.gold)
     if np.ptp(sheet.gold[labelled]) == 0.0:
         return ["all labels are alike: gold cannot be told from them"], []

@@ -32,6 +32,13 @@ def read_sheet(path: str | Path, names: Mapping[str, str]) -> tuple[Sheet, list[
     kept = [row for row, score in zip(rows, scores, strict=True) if math.isfinite(score)]
     notes = [f"{len(rows) - len(kept)} rows without a score are left out"] if len(kept) < len(rows) else []
     gold = [_number(row.get(names["gold"])) for row in kept]
+    unread = sum(
+        row.get(names["gold"]) not in (None, "")
+        for row, worth in zip(kept, gold, strict=True)
+        if not math.isfinite(worth)
+    )
+    if unread:
+        notes.append(f"{unread} rows have a {names['gold']} that is no finite number: they count as not labelled")
     chances = [_number(row.get(names["chance"])) for row in kept]
     told = any(math.isfinite(chance) for chance in chances)
     if told and not all(0.0 < c <= 1.0 for c, g in zip(chances, gold, strict=True) if math.isfinite(g)):

@@ -12,14 +12,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tiltmeter.encode import log_line
 from tiltmeter.plan.rules import every_rule
-from tiltmeter.plan.settings import UNREAD, read
+from tiltmeter.plan.settings import UNREAD, Settings, runs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Linted:
-    """A configuration that was read and judged: whose it is, its settings in plain words, and the complaints."""
+    """A configuration that was read and judged: whose it is, its settings in plain words, and the complaints.
+
+    A script may start several runs: their trainers and methods are joined by commas, and the settings are the first's.
+    """
 
     path: str
     trainer: str
@@ -57,16 +60,25 @@ class Linted:
 
 def linted(path: Path, trainer: str | None = None, method: str | None = None) -> Linted:
     """Every complaint about a file of TRL's, veRL's or OpenRLHF's. Raises `AttachError` for one that cannot be read."""
-    settings = read(Path(path), trainer, method)
-    complaints = [
-        Complaint(rule.level, rule.id, found.key, _told(found.value), found.sentence, found.fix, rule.source, rule.date)
-        for rule in every_rule()
-        if settings.trainer in rule.trainers
-        for found in rule.check(settings)
-    ]
-    plain = {name: _told(one.value) for name, one in settings.plain.items() if one.value is not UNREAD}
-    complaints.sort(key=lambda one: one.level)  # errors before notes; otherwise in the order of the rules
-    return Linted(str(path), settings.trainer, settings.method, plain, tuple(complaints))
+    started = runs(Path(path), trainer, method)
+    found = [one for number, settings in enumerate(started, 1) for one in _complaints(settings, number, len(started))]
+    found.sort(key=lambda one: one.level)  # errors before notes; otherwise in the order of the runs and the rules
+    plain = {name: _told(one.value) for name, one in started[0].plain.items() if one.value is not UNREAD}
+    trainers, methods = (
+        ", ".join(dict.fromkeys(each)) for each in zip(*((one.trainer, one.method) for one in started), strict=True)
+    )
+    return Linted(str(path), trainers, methods, plain, tuple(found))
+
+
+def _complaints(settings: Settings, number: int, of: int) -> Iterator[Complaint]:
+    """Those about one run; of several it is said which."""
+    run = "" if of == 1 else f"run {number} of {of}, {settings.method}: "
+    for rule in every_rule():
+        if settings.trainer not in rule.trainers:
+            continue
+        for found in rule.check(settings):
+            value, sentence = _told(found.value), f"{run}{found.sentence}"
+            yield Complaint(rule.level, rule.id, found.key, value, sentence, found.fix, rule.source, rule.date)
 
 
 def _told(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tiltmeter.plan.rules import Found, Rule, shown
@@ -22,13 +23,12 @@ def _lr_too_high(settings: Settings) -> Iterator[Found]:
     if lr is None or top is None:
         return
     lora = settings.on("lora")
-    limit = TIMES * top * (LORA if lora else 1)
-    if lr > limit:
+    top *= LORA if lora else 1
+    if lr > TIMES * top * (1 + 1e-9):
         how = "with LoRA" if lora else "for all weights"
-        sentence = (
-            f"a learning rate of {shown(lr)} is {shown(lr / top)} times the top of {settings.method.upper()}'s range"
-        )
-        fix = f"{how} start at {shown(top / 2 * (LORA if lora else 1))}"
+        sentence = f"a learning rate of {shown(lr)} is {shown(lr / top)} times the top of {settings.method.upper()}'s "
+        sentence += f"range {how}"
+        fix = f"{how} start at {shown(top / 2)}"
         yield Found(settings.key("lr"), lr, f"{sentence}: the policy is lost within a few steps", fix)
 
 
@@ -46,6 +46,12 @@ def _lr_not_positive(settings: Settings) -> Iterator[Found]:
             yield Found(
                 settings.key(name), lr, f"with a learning rate of {shown(lr)} nothing is learned", "set it above 0"
             )
+
+
+def _not_finite(settings: Settings) -> Iterator[Found]:
+    for one in settings.plain.values():
+        if one.said and isinstance(one.value, float) and not math.isfinite(one.value):
+            yield Found(one.key, one.value, f"{shown(one.value)} is no setting: what it touches is NaN", "a number")
 
 
 def _group_of_one(settings: Settings) -> Iterator[Found]:
@@ -250,6 +256,7 @@ RULES = (
     Rule("critic-too-high", "error", f"a critic's learning rate above {CRITIC_MOST:g}", "PPO", _critic_too_high,
          "veRL 0.9.1 ships 1e-5, OpenRLHF 0.11.2 9e-6 [read]", READ),
     Rule("lr-not-positive", "error", "a learning rate of 0 or less", "all", _lr_not_positive, ARITHMETIC, READ),
+    Rule("not-finite", "error", "a setting that is NaN or infinite", "all", _not_finite, ARITHMETIC, READ),
     Rule("group-of-one", "error", "one answer to a prompt where the group is the baseline", "GRPO, RLOO, baselines",
          _group_of_one, "arithmetic; TRL 1.16.0 and OpenRLHF 0.11.2 refuse it, veRL 0.9.1 does not [read]", READ),
     Rule("group-not-divisible", "error", "a batch that does not divide into groups", "TRL GRPO, RLOO",

@@ -250,6 +250,13 @@ def _adaptive(settings: Settings) -> Iterator[Found]:
         yield Found("algo.kl.target", target, sentence, "leave it out: a fixed coefficient")
 
 
+def _adapters_off(settings: Settings) -> Iterator[Found]:
+    asked = [key for key in settings.said if key.startswith("lora_") or key in ("load_in_4bit", "load_in_8bit")]
+    if asked and settings.form != "python" and settings.said.get("use_peft") in (None, False):
+        sentence = f"without use_peft {settings.name} makes no adapters: all weights are trained"
+        yield Found(asked[0], settings.said[asked[0]], sentence, "use_peft: true")
+
+
 SHIPPED = "examples shipped with TRL 1.16.0, veRL, OpenRLHF [read]"
 PRACTICE = "recommended range"
 KL = "gradients of KL estimators: arXiv 2510.01555, 2512.21852"
@@ -291,6 +298,8 @@ RULES = (
          "TRL 1.16.0, scripts/grpo.py [read]", READ, ("trl",)),
     Rule("sequence-ratios", "note", "whole-answer ratios with a token's loss or clip", "TRL GRPO", _sequence,
          "TRL 1.16.0, trainer/grpo_trainer.py:928; arXiv 2507.18071", READ, ("trl",)),
+    Rule("adapters-off", "note", "LoRA's settings without use_peft", "TRL", _adapters_off,
+         "TRL 1.16.0, trainer/utils.py: get_peft_config [read]", READ, ("trl",)),
     Rule("fp16", "note", "fp16", "all", _fp16, "arithmetic: the largest fp16 number is 65504", READ),
     Rule("adaptive-kl", "note", "OpenRLHF's adaptive KL", "OpenRLHF", _adaptive,
          "OpenRLHF 0.11.2, trainer/ppo_trainer.py:252 [read]", READ, ("openrlhf",)),

@@ -118,8 +118,12 @@ def known() -> dict[str, Any]:
     return table
 
 
-def read(path: Path, trainer: str | None = None, method: str | None = None) -> Settings:
-    """The settings of a file. Raises `AttachError`, with the fix, for one that cannot be read or told."""
+def runs(path: Path, trainer: str | None = None, method: str | None = None) -> list[Settings]:
+    """The settings of a file, of each run that it starts: a script may fine-tune first and sample then.
+
+    Where it starts several and a method is named, only those of that method. Raises `AttachError`, with the fix, for a
+    file that cannot be read or told.
+    """
     from tiltmeter.plan import settings_openrlhf, settings_trl, settings_verl
     from tiltmeter.plan.settings_files import sources
 
@@ -131,17 +135,28 @@ def read(path: Path, trainer: str | None = None, method: str | None = None) -> S
         "trl": (settings_trl.recognised, settings_trl.settings),
     }
     found = sources(path)
-    for source in found:
-        for name, (recognised, settings) in readers.items():
-            if trainer in (None, name) and recognised(source):
-                return settings(source, method)
+    started = [
+        (source, next(read for name, (ours, read) in readers.items() if trainer in (None, name) and ours(source)))
+        for source in found
+        if any(ours(source) for name, (ours, _) in readers.items() if trainer in (None, name))
+    ]
+    if len(started) > 1 and method is not None:
+        meant = [one for one in (settings(source, None) for source, settings in started) if one.method == method]
+        return meant or [started[0][1](started[0][0], method)]
+    if started:
+        return [settings(source, method) for source, settings in started]
     if trainer is not None and found and found[0].said:  # too few keys to tell by, but somebody told
-        return readers[trainer][1](found[0], method)
+        return [readers[trainer][1](found[0], method)]
     asked = "" if trainer is None else f" of {NAMES[trainer]}"
     raise AttachError(
         f"{path} has no settings{asked} that are known here: give a configuration (YAML, JSON, TOML), a shell script "
         f"that starts the training, or a Python script with TRL's configuration in it, and say --trainer if it is one"
     )
+
+
+def read(path: Path, trainer: str | None = None, method: str | None = None) -> Settings:
+    """The settings of the first run that a file starts."""
+    return runs(path, trainer, method)[0]
 
 
 def given(said: Mapping[str, Any], defaults: Mapping[str, Any], key: str) -> Given | None:

@@ -19,6 +19,7 @@ from tiltmeter.plan.settings_shell import commands
 LARGEST = 1 << 20  # bytes
 DEEPEST = 40
 MOST = 20_000  # values
+RUNS = 20  # configurations in one script
 LISTS = 4  # inside each other; one that holds itself has no end
 LARGE = 1 << 60
 ALIASES = 16  # more of them can make a small file as large as the machine
@@ -46,7 +47,7 @@ def sources(path: Path) -> list[Source]:
     hints = tuple(word for word in (*_WORD.findall(path.name.lower()), *_commented(text)))
     try:
         if ending == ".py":
-            return [_python(path, text, hints)]
+            return _python(path, text, hints)
         if ending in (".sh", ".bash", ".slurm", ".sbatch", ".txt", ""):
             return [Source(path, "shell", {}, words, hints) for words in commands(text)]
         tree = _tree(path, text, ending)
@@ -72,7 +73,7 @@ def _text(path: Path) -> str:
         raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
     if held[:1] == b"\x80" or held[:2] == b"PK" or b"\0" in held:
         raise AttachError(f"{path} is not text: give the YAML, JSON, TOML, shell or Python file of the run")
-    return held.decode("utf-8", "replace")
+    return held.decode("utf-8-sig", "replace")
 
 
 def _commented(text: str) -> list[str]:
@@ -100,7 +101,9 @@ def _yaml(path: Path, text: str) -> Any:
         raise AttachError(f"{path} is YAML, which needs one package more: pip install 'tiltmeter[plan]'") from error
     try:
         depth = aliases = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+            if number > 2 * MOST + 100:
+                raise AttachError(f"{path} has more settings than any trainer: at most {MOST}")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             aliases += isinstance(event, yaml.AliasEvent)
             if depth > DEEPEST or aliases > ALIASES:
@@ -153,31 +156,38 @@ def plain(value: Any, depth: int = 0) -> Any:
     return word
 
 
-def _python(path: Path, text: str, hints: tuple[str, ...]) -> Source:
+def _python(path: Path, text: str, hints: tuple[str, ...]) -> list[Source]:
+    """One for each configuration that the script makes, or for a trainer that is given none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a stranger's way of writing strings
             tree = ast.parse(text)
     except (SyntaxError, ValueError, MemoryError) as error:
-        raise AttachError(f"{path} is not Python: {error}") from error
+        raise AttachError(f"{path} is not Python: {str(error) or 'too long an expression'}") from error
     names = _constants(tree)
-    said: dict[str, Any] = {}
-    command: list[str] = []
+    made: list[tuple[str, dict[str, Any]]] = []
+    trained: dict[str, dict[str, Any]] = {}  # by method: what the trainer's own arguments say
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if TRL_CLASS.match(called) and node.keywords:
-            command.append(called)
+        config, trainer = TRL_CLASS.match(called), TRL_TRAINER.match(called)
+        if config is not None and node.keywords:
+            said: dict[str, Any] = {}
             for one in node.keywords:
                 held = value(one.value, names)
                 said |= {one.arg: held} if one.arg is not None else held if isinstance(held, dict) else {}
-        elif TRL_TRAINER.match(called):
-            command.append(called)
+            made.append((config[1], said))
+        elif trainer is not None:
             adapters = [one.value for one in node.keywords if one.arg == "peft_config"]
+            own = trained.setdefault(trainer[1], {})
             if any(value(one, names) is not None for one in adapters):
-                said["use_peft"] = True
-    return Source(path, "python", said, tuple(dict.fromkeys(command)), hints)
+                own["use_peft"] = True
+    made += [(method, {}) for method in trained if method not in [each for each, _ in made]]
+    return [
+        Source(path, "python", {**said, **trained.get(method, {})}, (f"{method}Config",), hints)
+        for method, said in made[:RUNS]
+    ]
 
 
 def _constants(tree: ast.AST) -> dict[str, Any]:
@@ -188,8 +198,12 @@ def _constants(tree: ast.AST) -> dict[str, Any]:
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     found.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            found.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, (ast.AugAssign, ast.For)) and isinstance(node.target, ast.Name):
             found.setdefault(node.target.id, []).extend([node.target, node.target])
+        elif isinstance(node, ast.arg):  # an argument of the same name may be what is meant
+            found.setdefault(node.arg, []).extend([ast.Name(node.arg)] * 2)
     names: dict[str, Any] = {}
     for name, values in found.items():
         if len(values) == 1:
@@ -222,6 +236,9 @@ def value(node: ast.expr, names: Mapping[str, Any], depth: int = 0) -> Any:
     if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
         keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
         return {str(key): value(one, names, depth + 1) for key, one in zip(keys[:100], node.values, strict=False)}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+        pairs = [(one.arg, value(one.value, names, depth + 1)) for one in node.keywords[:100]]
+        return {name: held for name, held in pairs if name is not None}
     if isinstance(node, (ast.List, ast.Tuple)):
         return [value(one, names, depth + 1) for one in node.elts[:100]]
     return UNREAD

@@ -10,18 +10,24 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 MOST = 20_000  # words
 LONGEST = 4_000  # characters of a word
 DEEPEST = 12  # variables inside variables
 LINES = 20_000
 
-_SETS = re.compile(r"^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
-_HERE = re.compile(r"\b(?:read\b.*?|cat\b.*?)?(?:\b([A-Za-z_]\w*)\s*)?<<-?\s*['\"]?(\w+)['\"]?\s*$")
+_DECLARES = r"^\s*(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)="
+_SETS = re.compile(rf"{_DECLARES}(.*)$", re.S)
+_LIST = re.compile(rf"{_DECLARES}\(")
+_HERE = re.compile(r"(?<!<)<<-?(?!<)\s*['\"]?([A-Za-z_]\w*)")
+_FILLED = re.compile(r"^\s*([A-Za-z_]\w*)=\"?\$\(\s*cat\s*$")
+_REDIRECTED = re.compile(r"^(?:\d*|&)>>?(.*)$", re.S)
 _ARRAY = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
 _PART = re.compile(r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<long>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*)")
 _OPENS = re.compile(r"^\s*(if|case|for|while|until)\b")
-_CLOSES = re.compile(r"^\s*(fi|esac|done)\b")
+_CLOSES = re.compile(r"(?:^|;)\s*(fi|esac|done)\b")
+_BETWEEN = ("&&", "||", "|", "|&", ";", "&")
 
 
 def commands(text: str) -> list[tuple[str, ...]]:
@@ -39,10 +45,10 @@ def commands(text: str) -> list[tuple[str, ...]]:
             name, body = line
             arrays[name] = _words(body)
             continue
-        inside = max(0, inside + bool(_OPENS.match(line)) - bool(_CLOSES.match(line)))
+        inside = max(0, inside + bool(_OPENS.match(line)) - bool(_CLOSES.search(line)))
         sets = _SETS.match(line)
         if sets is None:
-            found.append(tuple(_expanded(_words(line), scalars, arrays)))
+            found += _apart(_expanded(_words(line), scalars, arrays))
             continue
         name, more, value = sets.groups()
         if value.lstrip().startswith("("):
@@ -51,11 +57,34 @@ def commands(text: str) -> list[tuple[str, ...]]:
                 arrays[name] = [*(arrays.get(name, []) if more else []), *inner]
             continue
         words = [value.split("#")[0].strip()] if value.lstrip().startswith("$(") else _words(value)
-        if len(words) > 1:  # A=1 command ...: the setting is the command's own
-            found.append(tuple(_expanded(words[1:], scalars, arrays)))
-        elif inside == 0 or name not in scalars:
-            scalars[name] = expanded(words[0], scalars) if words else ""
-    return [words for words in found if words]
+        found += _apart(_expanded(words[1:], scalars, arrays))
+        if len(words) > 1 and not words[0].endswith(";"):  # A=1 command ...: the setting is the command's own
+            continue
+        if inside == 0 or name not in scalars:
+            scalars[name] = expanded(words[0].removesuffix(";"), scalars) if words else ""
+    return found
+
+
+def _apart(words: list[str]) -> Iterator[tuple[str, ...]]:
+    """The commands of a line, without what is written to where.
+
+    >>> list(_apart(["trl", "sft", "--n", "8", "2>&1", "|", "tee", "log"]))
+    [('trl', 'sft', '--n', '8'), ('tee', 'log')]
+    """
+    command: list[str] = []
+    place = False
+    for word in words:
+        redirected = _REDIRECTED.match(word)
+        if redirected is not None or place:
+            place = redirected is not None and not redirected[1]
+        elif word in _BETWEEN:
+            if command:
+                yield tuple(command)
+            command = []
+        else:
+            command.append(word)
+    if command:
+        yield tuple(command)
 
 
 def _lines(text: str) -> Iterator[str | tuple[str, str]]:
@@ -66,28 +95,41 @@ def _lines(text: str) -> Iterator[str | tuple[str, str]]:
         if line.lstrip().startswith("#"):
             continue
         here = _HERE.search(line)
-        if here is not None:
-            body = []
-            for inner in rest:
-                if inner.strip() == here[2]:
-                    break
-                body.append(inner)
-            if here[1]:
-                yield here[1], "\n".join(body).replace("\\\n", " ")
+        if here is not None and "((" not in line[: here.start()]:
+            body = list(takewhile(lambda inner, end=here[1]: inner.strip() != end, rest))  # type: ignore[misc]
+            name = _filled(line[: here.start()])
+            if name:
+                yield name, "\n".join(body).replace("\\\n", " ")
+            else:
+                yield line[: here.start()]
             continue
-        if re.match(r"^\s*[A-Za-z_]\w*\+?=\(", line):
-            while _open(line) > 0:
+        parts = [line]
+        if _LIST.match(line):
+            brackets = _open(line)
+            while brackets > 0:
                 inner_line = next(rest, None)
                 if inner_line is None:
                     break
-                line += "\n" + inner_line
-        else:
-            while line.rstrip().endswith("\\") and len(line) < 1 << 20:
-                following = next(rest, "")
-                if following.lstrip().startswith("#"):  # a commented-out option among the others
-                    following = "\\"
-                line = line.rstrip()[:-1] + " " + following
-        yield line
+                parts.append(inner_line)
+                brackets += _open(inner_line)
+            yield "\n".join(parts)
+            continue
+        while parts[-1].rstrip().endswith("\\"):
+            following = next(rest, "")
+            if following.lstrip().startswith("#"):  # a commented-out option among the others
+                following = "\\"
+            parts[-1] = parts[-1].rstrip()[:-1]
+            parts.append(following)
+        yield " ".join(parts)
+
+
+def _filled(before: str) -> str:
+    """The variable that a text is read into, from what stands before the text; empty where it goes elsewhere."""
+    filled = _FILLED.match(before)
+    words = before.split()
+    if filled is not None:
+        return filled[1]
+    return words[-1] if "read" in words[:-1] and words[-1].isidentifier() else ""
 
 
 def _open(line: str) -> int:
@@ -109,14 +151,17 @@ def _words(line: str) -> list[str]:
 
 def _expanded(words: list[str], scalars: Mapping[str, str], arrays: Mapping[str, list[str]]) -> list[str]:
     found: list[str] = []
-    for word in words:
+    for written in words:
+        word = written.removesuffix(";") or written
         whole = _ARRAY.match(word)
-        if word in ("$@", "${@}", "$*", "&&", ";"):
+        if word in ("$@", "${@}", "$*"):
+            found += [";"] if word != written else []
             continue
         if whole is not None and whole[1] in arrays:
             found += [expanded(one, scalars) for one in arrays[whole[1]]]
         else:
             found.append(expanded(word, scalars))
+        found += [";"] if word != written else []
         if len(found) > MOST:
             return found[:MOST]
     return found

@@ -105,7 +105,7 @@ def settings(source: Source, method: str | None) -> Settings:
     gone = {key: GONE[key] for key in unknown if key in GONE}
     return Settings(
         str(source.path), "trl", table["version"], found, source.form, said, _plain(said, defaults, found),
-        tuple(key for key in unknown if key not in gone and key != "config"), gone,
+        tuple(key for key in unknown if key not in gone and key not in ("config", "accelerate_config")), gone,
     )  # fmt: skip
 
 
@@ -168,9 +168,8 @@ def _plain(said: Mapping[str, Any], defaults: Mapping[str, Any], method: str) ->
             found["warmup_steps"] = warmup
     if "max_steps" in parts and parts["max_steps"].said:
         found["total_steps"] = parts["max_steps"]
-    for name in ("use_peft", "lora_r", "peft_config"):
-        if name in said and said[name] is not False:
-            found["lora"] = Given(True, name, True)
+    if said.get("use_peft") not in (None, False):  # alone it decides; one that is not read counts as on
+        found["lora"] = Given(True, "use_peft", True)
     return found
 
 

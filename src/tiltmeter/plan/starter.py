@@ -45,6 +45,9 @@ DEFAULTS: Mapping[str, object] = {
     "reference": True,
     "verifier": True,
 }
+#: TRL's names: of the files for accelerate that it ships, and of optimisers.
+SHARDED = {"zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "fsdp2"}
+OPTIMISERS = {"adamw-8bit": "adamw_bnb_8bit", "sgd": "sgd"}
 #: A setting, its value and the reason for it.
 Line = tuple[str, object, str]
 
@@ -71,7 +74,9 @@ class Start:
     precision: str
     share: float
     sleep: bool
-    vllm: bool
+    vllm: str
+    sharding: str
+    optimiser: str
 
     @property
     def nodes(self) -> int:
@@ -104,6 +109,30 @@ def starter(trainer: Trainer, method: str, choices: Mapping[str, object]) -> str
     return {"trl": _trl, "verl": verl, "openrlhf": openrlhf}[trainer](start)
 
 
+def left_out(trainer: Trainer, method: str, choices: Mapping[str, object]) -> list[str]:
+    """Choices that a file of `starter` does not carry, for whoever counted on them.
+
+    >>> left_out("openrlhf", "grpo", {"optimiser": "sgd", "sharding": "zero2", "gpus": 8, "reference": False})
+    ['the optimiser (sgd)', 'no reference: its leash needs one']
+    """
+    chosen = {**DEFAULTS, **{name: value for name, value in choices.items() if value is not None}}
+    trl = trainer == "trl"
+    sharding, optimiser = str(chosen["sharding"]), str(chosen["optimiser"] or "adamw")
+    carried = {"trl": ("none", *SHARDED), "verl": ("fsdp",), "openrlhf": ("zero1", "zero2", "zero3")}[trainer]
+    said = [
+        (sharding not in carried and chosen["gpus"] != 1, f"the sharding ({sharding})"),
+        (optimiser not in ("adamw", *(OPTIMISERS if trl else ())), f"the optimiser ({optimiser})"),
+        (chosen["precision"] not in (("bf16", "mixed", "fp32") if trl else ("bf16",)), "the precision"),
+        (not trl and method in LEAST and chosen["vllm"] != "colocate", "the place of vLLM: it is beside the trainer"),
+        (method in LEAST and chosen["reference"] is False, "no reference: its leash needs one"),
+    ]
+    return [what for is_left, what in said if is_left]
+
+
+def _is_sharded(start: Start) -> bool:
+    return start.gpus > 1 and start.sharding in SHARDED
+
+
 def _start(method: str, chosen: Mapping[str, object]) -> Start:
     whole = {name: _whole(name, chosen[name]) for name in ("batch", "length", "accumulate", "gpus", "group")}
     lora = None if not chosen["lora"] else (16 if chosen["lora"] is True else _whole("lora", chosen["lora"]))
@@ -112,8 +141,12 @@ def _start(method: str, chosen: Mapping[str, object]) -> Start:
         raise AttachError("a group of one teaches nothing: give at least 2 answers to a prompt")
     least = LEAST.get(method, 64 if method in ("dpo", "kto") else 1)
     accumulate = max(whole["accumulate"], math.ceil(least / (whole["batch"] * whole["gpus"])))
-    step = group // math.gcd(group, whole["batch"] * whole["gpus"])
-    accumulate = math.ceil(accumulate / step) * step  # so that a batch is whole groups
+    if method in LEAST:
+        step = group // math.gcd(group, whole["batch"] * whole["gpus"])
+        accumulate = math.ceil(accumulate / step) * step  # so that a batch is whole groups
+    share = chosen["vllm_share"]
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or (method in LEAST and not 0 < share <= 1):
+        raise AttachError(f"vLLM's share of a GPU is above 0 and at most 1, not {log_line(str(share), 40)}")
     reward_model = chosen["reward_model"]
     return Start(
         method=method,
@@ -132,9 +165,11 @@ def _start(method: str, chosen: Mapping[str, object]) -> Start:
         lora=lora,
         checkpointing=chosen["checkpointing"] is not False and chosen["checkpointing"] != "none",
         precision=str(chosen["precision"]),
-        share=float(chosen["vllm_share"]) if isinstance(chosen["vllm_share"], (int, float)) else 0.4,
+        share=float(share),
         sleep=chosen["vllm_sleep"] is True,
-        vllm=chosen["vllm"] not in (None, False, "none"),
+        vllm=str(chosen["vllm"] or "none"),
+        sharding=str(chosen["sharding"]),
+        optimiser=str(chosen["optimiser"] or "adamw"),
     )
 
 
@@ -167,6 +202,7 @@ def _trl(start: Start) -> str:
         ("dataset_name", start.dataset, "a column named prompt" if online else ""),
         ("output_dir", start.output, ""),
         ("num_processes", start.gpus, "devices; read by accelerate"),
+        *([("accelerate_config", SHARDED[start.sharding], "TRL ships it")] if _is_sharded(start) else []),
         ("learning_rate", start.rate, "with LoRA ten times that for all weights" if start.lora else ""),
         ("lr_scheduler_type", "cosine", ""),
         ("warmup_steps", 0.05, "below 1: a share of the run"),
@@ -177,6 +213,8 @@ def _trl(start: Start) -> str:
         ("dtype", "bfloat16" if start.precision == "bf16" else "float32", "of the weights"),
         ("bf16", start.precision != "fp32", ""),
     ]
+    if start.optimiser in OPTIMISERS:
+        lines += [("optim", OPTIMISERS[start.optimiser], "")]
     if online:
         lines += _trl_online(start)
     if start.method in ("dpo", "kto"):
@@ -214,7 +252,10 @@ def _trl_online(start: Start) -> list[Line]:
         ]
     else:
         lines += [("beta", BETA, "the leash, in the reward and summed over an answer: not GRPO's number")]
-    if start.vllm:
+    if start.vllm == "server":
+        serve = f"first, on other GPUs: trl vllm-serve --model {start.model}"
+        lines += [("use_vllm", True, "needs trl[vllm]"), ("vllm_mode", "server", serve)]
+    elif start.vllm != "none":
         lines += [
             ("use_vllm", True, "needs trl[vllm]"),
             ("vllm_mode", "colocate", ""),

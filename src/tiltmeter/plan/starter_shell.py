@@ -105,7 +105,7 @@ def openrlhf(start: Start) -> str:
         ("ckpt.save_steps", 50),
         ("data.max_len", start.prompt + start.response),
         ("data.apply_chat_template", None),
-        ("ds.zero_stage", 3),
+        ("ds.zero_stage", {"zero1": 1, "zero2": 2}.get(start.sharding, 3)),
         ("ds.param_dtype", "bf16"),
         ("train.micro_batch_size", start.batch),
     ]

@@ -175,7 +175,8 @@ def _log_tilted(reference: Floats, reward: Floats, beta: float) -> tuple[Floats,
     logs = np.full(len(reference), -np.inf)
     logs[given] = np.log(reference[given])
     best = reward[given].max()
-    gap = np.where(given, reward - best, 0.0)
+    with np.errstate(over="ignore"):
+        gap = np.where(given, reward - best, 0.0)
     if beta == 0.0:
         logs = np.where(given & (gap == 0.0), logs, -np.inf)
     else:
