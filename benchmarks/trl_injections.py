@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import tiltmeter.adapters.loop
+import tiltmeter.adapters.beside
 import tiltmeter.durable
 from tiltmeter.control import Kind, Request, Who, ask
 from tiltmeter.errors import AttachError
@@ -164,15 +164,15 @@ def monitor_cannot_start(site: Site) -> Iterator[None]:
         site.meet()
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    loop: Any = tiltmeter.adapters.loop
-    real = loop.subprocess.Popen
-    loop.subprocess.Popen = refused
+    beside: Any = tiltmeter.adapters.beside
+    real = beside.subprocess.Popen
+    beside.subprocess.Popen = refused
     site.monitor.kill()
     site.monitor.wait()
     try:
         yield
     finally:
-        loop.subprocess.Popen = real
+        beside.subprocess.Popen = real
 
 
 # -- what others put into the directory -------------------------------------------------------------------------------
