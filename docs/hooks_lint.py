@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shown import table as tabled
+
 from tiltmeter.plan.rules import Rule, every_rule
 from tiltmeter.plan.settings import NAMES, known
 
@@ -25,19 +27,9 @@ def on_page_markdown(text: str, **_: Any) -> str:
 def table(level: str, rules: tuple[Rule, ...]) -> str:
     """The rules of one level, in the order they are tried."""
     chosen = [rule for rule in rules if rule.level == level]
-    lines = [
-        f"### {level.capitalize()}s",
-        "",
-        f"{len(chosen)} rules.",
-        "",
-        "| rule | what it finds | for | source | date |",
-    ]
-    lines += ["|---|---|---|---|---|"]
-    lines += [
-        f"| `{rule.id}` | {cell(rule.about)} | {cell(rule.where)} | {cell(rule.source)} | {rule.date} |"
-        for rule in chosen
-    ]
-    return "\n".join(lines)
+    rows = [(f"`{rule.id}`", cell(rule.about), cell(rule.where), cell(rule.source), rule.date) for rule in chosen]
+    filled = tabled(("rule", "what it finds", "for", "source", "date"), rows)
+    return f"### {level.capitalize()}s\n\n{len(chosen)} rules.\n\n{filled}"
 
 
 def versions() -> str:

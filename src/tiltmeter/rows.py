@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,27 @@ def read_splits(path: str | Path, example: str = "") -> dict[str, list[Row]]:
     if not any(found.values()) or not all(isinstance(row, dict) for rows in found.values() for row in rows):
         raise AttachError(f"{path} has no rows" + (f"; one looks like {example}" if example else ""))
     return found
+
+
+def need_columns(path: str | Path, rows: Sequence[Row], *names: str) -> None:
+    """Raises `AttachError`, with what there is, for a column that no row has."""
+    for name in names:
+        if not any(name in row for row in rows):
+            raise AttachError(f"{path} has no column {name!r}; it has {sorted(rows[0])}: name yours by an option")
+
+
+def number(cell: object) -> float:
+    """A number in a cell, however the table wrote it; NaN where there is none.
+
+    >>> number("0.5"), number(" True "), number(1), number(""), number("high")
+    (0.5, 1.0, 1.0, nan, nan)
+    """
+    if isinstance(cell, str) and cell.strip().lower() in ("true", "false"):
+        return float(cell.strip().lower() == "true")
+    try:
+        return float(cell)  # type: ignore[arg-type]  # whatever a stranger's table holds
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,7 +19,7 @@ from tiltmeter.judge import JudgeError
 from tiltmeter.probe import attacks, html, wording
 from tiltmeter.probe.accuracy import accuracy, calibration
 from tiltmeter.probe.attacks import CONTROLS, SUITE, phrase_attack
-from tiltmeter.probe.bestofn import Samples, chosen_gold, ranking, read_samples
+from tiltmeter.probe.bestofn import Samples, ranking, read_samples
 from tiltmeter.probe.checks import checks, hostile
 from tiltmeter.probe.effects import Interval, judged, over_prompts
 from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped, thinned
@@ -30,6 +30,7 @@ from tiltmeter.probe.telling import as_json, headline, learned
 from tiltmeter.probe.twins import length_twins, phrase_twins, twins
 from tiltmeter.rewards import InfraError
 from tiltmeter.stats.bradley_terry import win_chance
+from tiltmeter.stats.tilting import best_of_n_mean
 
 ITEMS = shipped()
 RIGHT = {item.prompt: item.columns["answer"] for item in ITEMS}
@@ -329,10 +330,10 @@ def test_best_of_n_is_the_mean_over_all_subsets() -> None:
     for _ in range(20):
         score, gold = rng.normal(size=7), rng.integers(0, 2, 7).astype(float)
         for n in (1, 2, 4, 7):
-            assert chosen_gold(score, gold, n) == pytest.approx(brute(score.tolist(), gold.tolist(), n))
+            assert best_of_n_mean(score, gold, n) == pytest.approx(brute(score.tolist(), gold.tolist(), n))
         tied = score.round()
-        assert chosen_gold(tied, gold, 1) == pytest.approx(gold.mean())
-        assert chosen_gold(tied, gold, 7) == pytest.approx(brute(tied.tolist(), gold.tolist(), 7))
+        assert best_of_n_mean(tied, gold, 1) == pytest.approx(gold.mean())
+        assert best_of_n_mean(tied, gold, 7) == pytest.approx(brute(tied.tolist(), gold.tolist(), 7))
 
 
 def test_a_score_that_is_right_in_the_middle_and_wrong_at_the_top_has_a_peak() -> None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tiltmeter.encode import terminal, visible
 from tiltmeter.errors import AttachError
+from tiltmeter.page.words import finite
 from tiltmeter.rows import read_rows
 from tiltmeter.stats.tilting import beta_for, kl, log_normaliser, tilted
 
@@ -90,7 +91,7 @@ class Tilted:
         z = math.exp(self.log_z) if self.log_z < 709.0 else math.nan
         told = {"beta": self.beta, "log_z": self.log_z, "z": z, "kl": self.kl, "reward": self.reward}
         told |= {"entropy": self.entropy, "gold": math.nan if self.gold is None else self.gold}
-        return {name: _finite(value) for name, value in told.items()}
+        return {name: finite(value) for name, value in told.items()}
 
 
 def tilt(
@@ -215,10 +216,6 @@ def _small(chance: float) -> str:
     return f"{chance:.4f}" if chance == 0.0 or chance >= 5e-4 else f"{chance:.1e}"
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _ranked(counted: Counted, found: Tilted, most: int) -> list[int]:
     """The likeliest responses, of either policy, in the table's order where all are shown."""
     if len(found.policy) <= most:
@@ -277,7 +274,7 @@ def _as_json(counted: Counted, found: list[Tilted]) -> dict[str, Any]:
     for at in _ranked(counted, found[-1], LISTED):
         row: dict[str, Any] = {"response": counted.names[at], "reference": float(counted.reference[at])}
         row |= {"reward": float(counted.reward[at]), "policy": [float(each.policy[at]) for each in found]}
-        row["unnormalised"] = [_finite(each.unnormalised(counted, at)) for each in found]
+        row["unnormalised"] = [finite(each.unnormalised(counted, at)) for each in found]
         rows.append(row if counted.gold is None else row | {"gold": float(counted.gold[at])})
     points = [each.as_json() for each in found]
     return {"responses": len(counted.names), "points": points, "rows": rows, "notes": counted.notes}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
-from tiltmeter.rows import read_rows
+from tiltmeter.rows import need_columns, number, read_rows
 from tiltmeter.stats.reweighting import Sheet, label_chances
 
 Floats = NDArray[np.float64]
@@ -25,13 +25,11 @@ def read_sheet(path: str | Path, names: Mapping[str, str]) -> tuple[Sheet, list[
     A score that is no number leaves its row out. Without a column of chances labels count as evenly drawn.
     """
     rows = read_rows(path, '{"prompt": "...", "score": 1.7, "gold": 1}')
-    for name in (names["prompt"], names["score"]):
-        if not any(name in row for row in rows):
-            raise AttachError(f"{path} has no column {name!r}; it has {sorted(rows[0])}: name yours by an option")
-    scores = [_number(row.get(names["score"])) for row in rows]
+    need_columns(path, rows, names["prompt"], names["score"])
+    scores = [number(row.get(names["score"])) for row in rows]
     kept = [row for row, score in zip(rows, scores, strict=True) if math.isfinite(score)]
     notes = [f"{len(rows) - len(kept)} rows without a score are left out"] if len(kept) < len(rows) else []
-    gold = [_number(row.get(names["gold"])) for row in kept]
+    gold = [number(row.get(names["gold"])) for row in kept]
     unread = sum(
         row.get(names["gold"]) not in (None, "")
         for row, worth in zip(kept, gold, strict=True)
@@ -39,7 +37,7 @@ def read_sheet(path: str | Path, names: Mapping[str, str]) -> tuple[Sheet, list[
     )
     if unread:
         notes.append(f"{unread} rows have a {names['gold']} that is no finite number: they count as not labelled")
-    chances = [_number(row.get(names["chance"])) for row in kept]
+    chances = [number(row.get(names["chance"])) for row in kept]
     told = any(math.isfinite(chance) for chance in chances)
     if told and not all(0.0 < c <= 1.0 for c, g in zip(chances, gold, strict=True) if math.isfinite(g)):
         raise AttachError(f"{path}: every labelled row needs a {names['chance']} above 0 and at most 1")
@@ -49,7 +47,7 @@ def read_sheet(path: str | Path, names: Mapping[str, str]) -> tuple[Sheet, list[
     width = max(map(len, groups.values()), default=0)
     score, worth, chance = (np.full((len(groups), width), np.nan) for _ in range(3))
     for line, members in enumerate(groups.values()):
-        score[line, : len(members)] = [_number(kept[at][names["score"]]) for at in members]
+        score[line, : len(members)] = [number(kept[at][names["score"]]) for at in members]
         worth[line, : len(members)] = [gold[at] for at in members]
         chance[line, : len(members)] = [chances[at] for at in members]
     if not told:
@@ -72,12 +70,3 @@ def chosen(sheet: Sheet, labels: int, seed: int) -> tuple[Flags, Floats]:
     # A stream of its own: samples that were drawn with the same seed must not meet the same numbers again.
     rng = np.random.default_rng([seed, zlib.crc32(b"which samples to label")])
     return np.asarray(rng.random(chances.shape) < chances, np.bool_), chances
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return float(value.strip().lower() == "true")
-    try:
-        return math.nan if value is None or value == "" else float(value)
-    except (TypeError, ValueError):
-        return math.nan

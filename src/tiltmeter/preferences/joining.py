@@ -34,11 +34,7 @@ def joined(parts: Mapping[str, Comparisons]) -> Comparisons:
         order_known=all(pairs.order_known for pairs in every),
         quality=_quality(every),
         splits=[_split(name, pairs, item) for name, pairs in parts.items() for item in range(len(pairs))],
-        rows=[
-            start - 1 + parts[name].row(item)
-            for name, start in begins(parts).items()
-            for item in range(len(parts[name]))
-        ],
+        rows=[row for name, start in begins(parts).items() for row in _rows(parts[name], start)],
     )
 
 

@@ -17,7 +17,7 @@ from tiltmeter.preferences.pairs import Comparisons
 from tiltmeter.preferences.ratings import Ratings
 from tiltmeter.preferences.turns import parted
 from tiltmeter.preferences.voting import meaning, plain
-from tiltmeter.rows import Row, read_splits
+from tiltmeter.rows import Row, number, read_splits
 
 Floats = NDArray[np.float64]
 
@@ -280,14 +280,7 @@ def _ends(row: Row, found: Layout) -> tuple[str, str]:
 def _quality(rows: Sequence[Row], found: Layout) -> Floats | None:
     if found.quality is None:
         return None
-    return np.array([[_number(row.get(name)) for name in found.quality] for row in rows], float).reshape(-1, 2)
-
-
-def _number(value: object) -> float:
-    try:
-        return float(str(value))
-    except ValueError:
-        return math.nan
+    return np.array([[number(row.get(name)) for name in found.quality] for row in rows], float).reshape(-1, 2)
 
 
 def _none(value: object) -> bool:

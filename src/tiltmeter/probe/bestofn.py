@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.errors import AttachError
 from tiltmeter.probe.effects import ALPHA, Interval, over_prompts
 from tiltmeter.probe.pairs import Item
-from tiltmeter.rows import read_rows
+from tiltmeter.rows import need_columns, number, read_rows
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.tails import Tail, prompt_tail
+from tiltmeter.stats.tilting import best_of_n_mean
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,8 +47,8 @@ class Samples:
         worth = gold if gold is not None else [None] * len(names)
         return cls(
             tuple(kept[at] for at in starts),
-            np.array([_number(score[at]) for at in order], np.float64),
-            np.array([_number(worth[at]) for at in order], np.float64),
+            np.array([number(score[at]) for at in order], np.float64),
+            np.array([number(worth[at]) for at in order], np.float64),
             np.array([*starts, len(kept)], np.int64),
         )
 
@@ -100,9 +99,7 @@ class Ranking:
 def read_samples(path: str | Path, group: str, score: str, gold: str) -> Samples:
     """Scored samples from a file, by the names of its columns."""
     rows = read_rows(path)
-    for name in (group, score):
-        if not any(name in row for row in rows):
-            raise AttachError(f"{path} has no column {name!r}; it has {sorted(rows[0])}: name yours by an option")
+    need_columns(path, rows, group, score)
     return Samples.of(
         [row.get(group) for row in rows], [row.get(score) for row in rows], [row.get(gold) for row in rows]
     )
@@ -125,7 +122,7 @@ def ranking(samples: Samples) -> Ranking:
     peak = max(curve, key=lambda point: point.chosen.mean).n if curve else 0
     fall = Interval(math.nan, math.nan, math.nan, 0)
     if curve:
-        high, last = (np.array([chosen_gold(s, g, n) for _, s, g in used]) for n in (peak, curve[-1].n))
+        high, last = (np.array([best_of_n_mean(s, g, n) for _, s, g in used]) for n in (peak, curve[-1].n))
         fall = over_prompts([item for item, _, _ in used], high - last, 1.0 - ALPHA)
     finite = int(np.isfinite(samples.score).sum())
     return Ranking(
@@ -140,28 +137,10 @@ def ranking(samples: Samples) -> Ranking:
     )
 
 
-def chosen_gold(score: Floats, gold: Floats, n: int) -> float:
-    """Mean gold of the best of n by score, over all subsets of n of the samples; ties share.
-
-    Σ_i gold_(i) C(i - 1, n - 1) / C(m, n), i the rank by score of m samples: unbiased, unlike taking the first n.
-
-    >>> chosen_gold(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0]), 2)
-    0.3333333333333333
-    """
-    m = len(score)
-    order = np.argsort(score, kind="stable")
-    ranked, worth = score[order], gold[order]
-    weight = np.array([comb(i, n - 1) / comb(m, n) for i in range(m)])
-    # Equal scores are told apart by chance, so each of them is worth their mean.
-    _, place, count = np.unique(ranked, return_inverse=True, return_counts=True)
-    shared = (np.bincount(place, worth) / count)[place]
-    return float(shared @ weight)
-
-
 def _point(used: Sequence[tuple[Item, Floats, Floats]], n: int) -> Point:
     items = [item for item, _, _ in used]
-    by_score = np.array([chosen_gold(score, gold, n) for _, score, gold in used])
-    by_gold = np.array([chosen_gold(gold, gold, n) for _, _, gold in used])
+    by_score = np.array([best_of_n_mean(score, gold, n) for _, score, gold in used])
+    by_gold = np.array([best_of_n_mean(gold, gold, n) for _, _, gold in used])
     plain = np.array([float(gold.mean()) for _, _, gold in used])
     chosen, oracle, random = (_share(items, values) for values in (by_score, by_gold, plain))
     return Point(n, chosen, oracle, random, len(used))
@@ -178,14 +157,3 @@ def _steps(top: int) -> list[int]:
     """1, 2, 3, 4, 6, 8, 12, ... up to the largest."""
     wanted = {1, *(round(2**power) for power in range(1, 12)), *(3 * 2**power for power in range(11)), top}
     return sorted(n for n in wanted if 1 <= n <= top)
-
-
-def _number(value: Any) -> float:
-    if value is None or value == "":
-        return math.nan
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return float(value.strip().lower() == "true")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
