@@ -292,3 +292,10 @@ def test_few_labels_do_not_clear_shallow_features() -> None:
     for seed in range(20):
         pairs = drawn(seed, 40)
         assert shallow.check(labelled(pairs, 0.4 * doublings(pairs), seed), alpha=SHARE, seed=0).state != "clear"
+
+
+def test_answers_without_any_form_are_told_in_words_that_fit() -> None:
+    texts = [f"plain words number {item % 7}" for item in range(400)]
+    pairs = Comparisons([f"q{item}" for item in range(400)], texts, texts[::-1], np.ones((400, 1)))
+    found = form.check(pairs, alpha=ALPHA / 8, seed=0)
+    assert found.state == "clear" and "0 forms" not in found.sentence

@@ -147,6 +147,8 @@ def _verdict(rows: list[dict[str, Any]], found: list[dict[str, Any]], held: str,
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         return "found", f"Form decides at equal {held}: {'; '.join(parts)}{more}."
     count = sum(1 for row in rows if row["p"] is not None)
+    if enough and not count:
+        return "clear", "Answers hardly differ in form: no form tells enough of them apart to decide."
     if enough:
         return "clear", f"None of {count} forms decides, {held} held equal."
     return "cannot tell", f"No form stands out among {count} that could be tested; {TOO_FEW}"
