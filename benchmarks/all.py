@@ -89,6 +89,14 @@ TARGETS = (
     Target("before", "lint_caught", ">=", 30.0),
     Target("before", "lint_false", "==", 0.0),
     Target("before", "forecast_coverage", ">=", 0.8, full_only=True),
+    Target("compare", "planted"),
+    Target("compare", "planted_named"),
+    Target("compare", "healthy"),
+    Target("compare", "healthy_passed"),
+    Target("soft", "entropy_ratio"),
+    Target("soft", "distinct_ratio"),
+    Target("soft", "distinct_right_ratio"),
+    Target("soft", "distinct_right_low", ">=", 1.0, full_only=True),
     Target("store", "worst20_cpu_ms", "<=", 5.0),
     Target("store", "worst20_packed_cpu_ms", "<=", 5.0),
     Target("store", "worst20_vs_jsonl", ">=", 100.0, full_only=True),
@@ -143,7 +151,7 @@ TARGETS = (
 )
 SCRIPTS = (
     *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
-    *("sandbox", "verifiers", "audit", "audit_scale", "before"),
+    *("sandbox", "verifiers", "audit", "audit_scale", "before", "soft", "compare"),
     *("crash", "fuzz", "bitflips"),
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`

@@ -30,7 +30,8 @@ from shown import PENDING, RESULTS, measured
 ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
-    *("sandbox", "audit_scale", "real_audits", "before"),
+    *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
+    *("compare", "pipeline"),
 }
 #: What `benchmarks/record.py` adds to the figures: how they were made.
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")

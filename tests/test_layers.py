@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),
+    ("chat",),
     ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge", "sandbox", "verifier_audits"),
     ("control", "advice", "unplaced"),
     ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions", "rewards"),
@@ -34,29 +35,45 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("adapters",),
     ("audit",),
-    ("testing", "lab", "dashboard", "probe", "trackers", "preferences", "plan", "forecast"),
+    ("testing", "lab", "dashboard", "probe", "trackers", "preferences", "plan", "forecast", "compare", "constitution"),
+    ("train",),  # a recipe puts the workbenches together
     ("cli",),
     ("__init__", "__main__"),
 )
 TALKING = {
     *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
     *("sandbox", "rewards", "probe", "engine", "trackers", "audit", "preferences", "plan", "forecast"),
+    *("chat", "compare", "constitution", "train"),
 }
 #: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
 HEAVY = {
-    *("torch", "transformers", "trl", "datasets", "tokenizers", "ray", "starlette", "uvicorn", "duckdb", "wandb"),
+    *(
+        "torch",
+        "transformers",
+        "trl",
+        "peft",
+        "accelerate",
+        "lm_eval",
+        "datasets",
+        "tokenizers",
+        "ray",
+        "starlette",
+        "uvicorn",
+        "duckdb",
+        "wandb",
+    ),
     *("tensorboard", "mlflow", "trackio", "prometheus_client", "verl", "openrlhf", "verifiers"),
 }
 #: Models, which are read and trained by the libraries that made them.
 MODELS = (
     *("rewards/model.py", "rewards/warm.py", "rewards/student.py", "probe/gradient.py", "probe/models.py"),
-    "preferences/likelihood.py",
+    *("preferences/likelihood.py", "chat/local.py", "compare/capability.py", "compare/suite.py"),
 )
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
     *("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS),
     *("adapters/verl", "adapters/openrlhf", "adapters/readers/tensorboard", "adapters/readers/wandb"),
-    *("engine/ray", "trackers/"),
+    *("engine/ray", "trackers/", "train/"),
 )
 #: What the command line and the writer's side may use, by package.
 ONLY_IN = {
@@ -64,7 +81,7 @@ ONLY_IN = {
     "typer": {"cli"},
     "numba": {"stats"},
     "datasketches": {"stats"},
-    "httpx": {"judge"},
+    "httpx": {"judge", "chat"},
 }
 
 

@@ -8,34 +8,22 @@ with canaries: completions whose worth is known.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import os
 import secrets
-import threading
-import time
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 from tiltmeter.batches import sound
+from tiltmeter.chat import ChatError
+from tiltmeter.chat.described import check, described
+from tiltmeter.chat.endpoint import Endpoint
 from tiltmeter.errors import AttachError
 
-if TYPE_CHECKING:
-    import httpx
-
-THREADS = 4
-BACKOFF_SECONDS = 1.0  # before the second try; doubled before each further one
-LONGEST_WAIT_SECONDS = 20.0  # whatever a server asks for
 BATCH_SECONDS = 600.0  # for all scores that are asked for at once
-ANSWER_BYTES = 1 << 20
 BEST = 10
 LOW, HIGH = 0.4, 0.6
-AGAIN = (408, 429, 500, 502, 503, 504)  # HTTP statuses that may pass
 
 SYSTEM = """You grade one answer. What a good answer is:
 
@@ -52,14 +40,6 @@ Reply with exactly one JSON object and nothing else: {{"score": N}}, where N is 
 
 class JudgeError(RuntimeError):
     """The judge gave no score, and why. The label is missing; it is not 0."""
-
-
-class _BusyError(JudgeError):
-    """No score now; perhaps at the next try."""
-
-    def __init__(self, why: str, wait: float | None = None) -> None:
-        super().__init__(why)
-        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +96,12 @@ class Judge:
     canaries: tuple[Canary, ...] = ()  # the operator's own
 
     @property
+    def server(self) -> Endpoint:
+        return Endpoint(self.url, self.model, self.key_env, self.timeout, self.retries)
+
+    @property
     def host(self) -> str:
-        return urlsplit(self.url).netloc
+        return self.server.host
 
     @property
     def mark(self) -> str:
@@ -126,8 +110,7 @@ class Judge:
 
     @property
     def endpoint(self) -> str:
-        base = self.url.rstrip("/")
-        return base if base.endswith("/chat/completions") else f"{base}/chat/completions"
+        return self.server.endpoint
 
     def score(self, prompt: str | None, completion: str) -> float:
         """What the completion is worth, from 0 to 1. Raises `JudgeError` where there is no plain answer."""
@@ -140,24 +123,9 @@ class Judge:
         self, texts: Sequence[tuple[str | None, str]], within: float = BATCH_SECONDS
     ) -> list[float | JudgeError]:
         """The same for several at once, a few in flight; what has not come `within` seconds is an error."""
-        import httpx
-
-        told: dict[int, float | JudgeError] = {}
-        numbers, until = count(), time.monotonic() + within
-
-        def work() -> None:
-            while (number := next(numbers)) < len(texts) and time.monotonic() < until:
-                told[number] = self._tried(client, *texts[number], until)
-
-        client = httpx.Client(timeout=self.timeout)
-        workers = [threading.Thread(target=work, daemon=True) for _ in range(min(THREADS, len(texts)))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(max(0.0, until - time.monotonic()))
-        client.close()
-        late = JudgeError(f"no answer from {self.host} within {within:g} s")
-        return [told.get(number, late) for number in range(len(texts))]
+        asked = [self.question(prompt, completion) for prompt, completion in texts]
+        told = {number: _score(reply) for number, reply in self.server.replies(asked, within=within)}
+        return [told[number] for number in range(len(texts))]
 
     def question(self, prompt: str | None, completion: str) -> dict[str, Any]:
         """What is sent about one completion. The lines around the data cannot be foreseen by whoever wrote it."""
@@ -174,57 +142,14 @@ class Judge:
             ],
         }
 
-    def _tried(self, client: httpx.Client, prompt: str | None, completion: str, until: float) -> float | JudgeError:
-        for tries in count(1):
-            try:
-                return read_score(self._asked(client, self.question(prompt, completion)))
-            except _BusyError as error:
-                wait = BACKOFF_SECONDS * 2 ** (tries - 1) if error.wait is None else error.wait
-                wait = min(wait, LONGEST_WAIT_SECONDS)
-                if tries > self.retries or time.monotonic() + wait > until:
-                    return JudgeError(f"{error}, after {tries} tries")
-                time.sleep(wait)
-            except JudgeError as error:
-                return error
-            except Exception as error:  # noqa: BLE001  # its text may quote a header, and the key with it
-                return JudgeError(f"{self.host} could not be asked: {type(error).__name__}")
-        raise AssertionError("unreachable")
 
-    def _asked(self, client: httpx.Client, question: Mapping[str, Any]) -> bytes:
-        import httpx
-
-        headers = {"Content-Type": "application/json", **self._key()}
-        ends, body = time.monotonic() + self.timeout, b""
-        try:
-            with client.stream("POST", self.endpoint, content=json.dumps(question), headers=headers) as response:
-                if response.status_code in AGAIN:
-                    raise _BusyError(f"HTTP {response.status_code} from {self.host}", _seconds(response.headers))
-                if response.status_code != 200:
-                    raise JudgeError(
-                        f"HTTP {response.status_code} from {self.host}: {self._hint(response.status_code)}"
-                    )
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > ANSWER_BYTES:
-                        raise JudgeError(f"{self.host} answered with more than {ANSWER_BYTES} bytes")
-                    if time.monotonic() > ends:
-                        raise _BusyError(f"no whole answer from {self.host} within {self.timeout:g} s")
-        except httpx.TransportError as error:
-            raise _BusyError(f"{type(error).__name__} at {self.host}") from None
-        return body
-
-    def _key(self) -> dict[str, str]:
-        if not self.key_env:
-            return {}
-        key = os.environ.get(self.key_env, "")
-        if not key or not key.isascii() or not key.isprintable():
-            raise JudgeError(f"the environment variable {self.key_env} holds no key")
-        return {"Authorization": f"Bearer {key}"}
-
-    def _hint(self, status: int) -> str:
-        if status in (401, 403):
-            return f"the key in {self.key_env} is not accepted" if self.key_env else "it wants a key: see key_env"
-        return f"see whether url and model {self.model!r} are right, and whether the text is too long for it"
+def _score(reply: bytes | ChatError) -> float | JudgeError:
+    if isinstance(reply, ChatError):
+        return JudgeError(str(reply))
+    try:
+        return read_score(reply)
+    except JudgeError as error:
+        return error
 
 
 def read_score(body: bytes) -> float:
@@ -239,16 +164,25 @@ def read_score(body: bytes) -> float:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         raise JudgeError("the server's reply is not a chat completion") from None
-    try:
-        pairs = json.loads(content, object_pairs_hook=_pairs)
-    except (ValueError, TypeError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, _Pairs) or len(pairs) != 1 or pairs[0][0] != "score":
-        raise JudgeError('the answer is not exactly {"score": N}')
-    score = pairs[0][1]
+    score = exactly(content, "score")
     if type(score) is not int or not 0 <= score <= BEST:
         raise JudgeError(f"the score is not a whole number from 0 to {BEST}")
     return score / BEST
+
+
+def exactly(content: object, name: str) -> Any:
+    """The value in a reply that is one JSON object with this one name, once, and nothing else. Raises `JudgeError`.
+
+    >>> exactly('{"score": 7}', "score")
+    7
+    """
+    try:
+        pairs = json.loads(content, object_pairs_hook=_pairs)  # type: ignore[arg-type]  # whatever a server sent
+    except (ValueError, TypeError, RecursionError):
+        pairs = None
+    if not isinstance(pairs, _Pairs) or len(pairs) != 1 or pairs[0][0] != name:
+        raise JudgeError(f'the answer is not exactly {{"{name}": ...}}')
+    return pairs[0][1]
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -257,12 +191,6 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
     return _Pairs(pairs)
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """How long a server asks to wait, where it says so in seconds."""
-    asked = headers.get("retry-after", "").strip()
-    return float(asked) if asked.isascii() and asked.isdecimal() else None
 
 
 EXAMPLE = """url = "http://localhost:8000/v1"
@@ -281,25 +209,10 @@ expect = "low"         # or "high"
 
 def read_judge(path: str | Path) -> Judge:
     """The judge that a TOML file of the operator describes. Raises `AttachError` with the fix."""
-    if importlib.util.find_spec("httpx") is None:
-        raise AttachError("a judge needs httpx: pip install 'tiltmeter[judge]'")
-    try:
-        facts = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AttachError(f"the judge {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise AttachError(f"the judge {path} is not TOML: {error}. It should look like this:\n{EXAMPLE}") from error
-    if "key" in facts:
-        raise AttachError(f'{path}: take the key out; put it into an environment variable and name it: key_env = "..."')
-    known = {field.name for field in fields(Judge)}
-    if unknown := sorted(set(facts) - known):
-        raise AttachError(f"{path}: {unknown} mean nothing here; a judge has {sorted(known)}")
-    for name in ("url", "model", "guide"):
-        if not isinstance(facts.get(name), str) or not facts[name].strip():
-            raise AttachError(f"{path}: {name} is missing. A judge looks like this:\n{EXAMPLE}")
+    facts = described(path, "judge", EXAMPLE, {field.name for field in fields(Judge)}, ("url", "model", "guide"))
     facts["canaries"] = tuple(_canary(path, canary) for canary in facts.get("canaries", []))
     judge = Judge(**facts)
-    _check(path, judge)
+    check(path, judge.server)
     return judge
 
 
@@ -310,18 +223,3 @@ def _canary(path: str | Path, facts: Any) -> Canary:
     if facts["expect"] not in ("low", "high"):
         raise AttachError(f'{path}: a canary expects "low" (at most {LOW}) or "high" (at least {HIGH})')
     return Canary(facts["completion"], facts["expect"], facts["prompt"])
-
-
-def _check(path: str | Path, judge: Judge) -> None:
-    parts = urlsplit(judge.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise AttachError(f'{path}: url is where the API begins, as "http://localhost:8000/v1"')
-    if parts.username or parts.password or parts.query:
-        raise AttachError(f"{path}: url holds credentials; put the key into an environment variable: see key_env")
-    if not isinstance(judge.key_env, str) or (judge.key_env and not os.environ.get(judge.key_env)):
-        raise AttachError(f"{path}: the environment variable {judge.key_env!r} is not set; export it before the run")
-    numbers = (judge.timeout, judge.retries)
-    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
-        raise AttachError(f"{path}: timeout and retries are numbers")
-    if not 0.0 < judge.timeout <= BATCH_SECONDS or judge.retries not in range(11):
-        raise AttachError(f"{path}: timeout lies above 0 and at most {BATCH_SECONDS:g} s, retries from 0 to 10")

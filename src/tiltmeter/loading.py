@@ -52,6 +52,7 @@ def named(name: str, what: str, example: str) -> Any:
         # Last, so that nothing is shadowed: what a file imports from beside it must be found here and in the monitor,
         # which was not started from there.
         sys.path.append(str(source.parent))
+    sys.modules[spec.name] = module  # a dataclass looks its own module up while it is made
     spec.loader.exec_module(module)
     part = getattr(module, attribute, None)
     if part is None:

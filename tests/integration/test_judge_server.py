@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tiltmeter import journal
-from tiltmeter import judge as module
 from tiltmeter.adapters.loop import open_run
+from tiltmeter.chat import endpoint as module
 from tiltmeter.config import Config
 from tiltmeter.judge import CANARIES, Judge, JudgeError
 from tiltmeter.replay import replay
@@ -141,7 +141,7 @@ def test_a_busy_server_is_asked_again(statuses: list[int]) -> None:
 
 def test_a_server_that_says_how_long_to_wait_is_waited_for_within_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("tiltmeter.judge.time.sleep", slept.append)
+    monkeypatch.setattr("tiltmeter.chat.endpoint.time.sleep", slept.append)
     with serving(Server(statuses=[429, 429], headers={"Retry-After": "3600"})) as server:
         judge = asking(server)
         assert judge.scores([("task", "answer 1.0")], within=3600.0) == [1.0]

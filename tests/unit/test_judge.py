@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tiltmeter import judge as module
+from tiltmeter.chat import endpoint as module
 from tiltmeter.config import Config
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import Answer, CanaryError, Request

@@ -10,6 +10,8 @@ import typer
 from tiltmeter.cli import (
     actions,
     audit,
+    compare,
+    constitution,
     demo,
     diff,
     doctor,
@@ -28,6 +30,7 @@ from tiltmeter.cli import (
     show,
     tilt,
     track,
+    train,
     verify,
     view,
     watch,
@@ -51,9 +54,11 @@ app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
 app.add_typer(sandbox.app, name="sandbox", rich_help_panel=BEFORE)
 app.command("probe", rich_help_panel=BEFORE)(probe.probe)
 app.command("preferences", rich_help_panel=BEFORE)(preferences.preferences)
+app.command("constitution", rich_help_panel=BEFORE)(constitution.constitution)
 app.command("plan", rich_help_panel=BEFORE)(plan.plan)
 app.command("forecast", rich_help_panel=BEFORE)(forecast.forecast)
 app.command("tilt", rich_help_panel=BEFORE)(tilt.tilt)
+app.command("train", rich_help_panel=DURING)(train.train)
 app.command("watch", rich_help_panel=DURING)(watch.watch)
 app.command("show", rich_help_panel=DURING)(show.show)
 app.command("view", rich_help_panel=DURING)(view.view)
@@ -66,6 +71,7 @@ app.command("actions", rich_help_panel=DURING)(actions.actions)
 app.command("approve", rich_help_panel=DURING)(actions.approve)
 app.command("reject", rich_help_panel=DURING)(actions.reject)
 app.command("undo", rich_help_panel=DURING)(actions.undo)
+app.command("compare", rich_help_panel=AFTER)(compare.compare)
 app.command("audit", rich_help_panel=AFTER)(audit.audit)
 app.command("report", rich_help_panel=AFTER)(report.report)
 app.command("diff", rich_help_panel=AFTER)(diff.diff)

@@ -1,0 +1,241 @@
+"""`tiltmeter compare`: a checkpoint against its base, what training bought and what it cost."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tiltmeter.cli.compare_view import screen
+from tiltmeter.cli.progress import progress
+from tiltmeter.compare.telling import as_json, as_markdown
+from tiltmeter.errors import AttachError
+
+if TYPE_CHECKING:
+    from tiltmeter.compare.report import Report
+    from tiltmeter.compare.running import Wanted
+    from tiltmeter.compare.samples import Material
+
+QUICK = {"most": 32, "samples": 2, "limit": 96}
+
+Base = Annotated[Path, typer.Argument(help="The model training began with: a folder.", metavar="BASE")]
+Checkpoint = Annotated[
+    Path, typer.Argument(help="What training made of it: a folder, whole or a LoRA adapter.", metavar="CHECKPOINT")
+]
+PromptsFile = Annotated[
+    str | None, typer.Option("--prompts", help="Prompts like those of training: a column prompt.", metavar="FILE")
+]
+Ood = Annotated[
+    str | None, typer.Option(help="Prompts unlike those of training, judged apart.", metavar="FILE", show_default=False)
+]
+Judge = Annotated[
+    str | None, typer.Option(help="Who says which answer is better: judge.toml or checks.py:score.", metavar="JUDGE")
+]
+Scored = Annotated[bool, typer.Option("--scored", help="Ask a judge.toml to score each answer, not for the better.")]
+RewardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reward", help="What training paid by: a folder, rewards.py:score or recipe.yaml.", metavar="REWARD"
+    ),
+]
+Sycophancy = Annotated[str, typer.Option(help="Items that tempt to agree: a file.", metavar="FILE")]
+Benign = Annotated[str, typer.Option(help="Prompts that should be answered: a file, or xstest.", metavar="FILE")]
+Harmful = Annotated[str, typer.Option(help="Prompts that should be refused: a file, or harmbench.", metavar="FILE")]
+Tasks = Annotated[
+    list[str] | None, typer.Option(help="lm-eval tasks: names, files or a folder; repeatable.", metavar="TASK")
+]
+SuiteDir = Annotated[
+    Path | None, typer.Option(help="A folder with benign, harmful and sycophancy files of your own.", metavar="FOLDER")
+]
+LeaveOut = Annotated[list[str] | None, typer.Option(help="Leave a group of measures out; repeatable.", metavar="NAME")]
+Samples = Annotated[int, typer.Option(help="Answers of each model to a prompt.", metavar="N", min=1)]
+Most = Annotated[int | None, typer.Option(help="At most so many prompts or items of each suite.", metavar="N", min=1)]
+Limit = Annotated[int, typer.Option(help="Longest answer in tokens.", metavar="N", min=1)]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N", min=0)]
+Work = Annotated[
+    Path | None, typer.Option(help="Where answers are kept; run again, it goes on there.", metavar="FOLDER")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report as one HTML file.", metavar="FILE")]
+Markdown = Annotated[Path | None, typer.Option(help="Write the report as Markdown.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A first look: few prompts, two short answers to each.")]
+
+
+def compare(
+    base: Base,
+    checkpoint: Checkpoint,
+    prompts: PromptsFile = None,
+    ood: Ood = None,
+    judge: Judge = None,
+    scored: Scored = False,
+    reward: RewardOption = None,
+    sycophancy: Sycophancy = "sycophancy",
+    benign: Benign = "benign",
+    harmful: Harmful = "harmful",
+    suite_dir: SuiteDir = None,
+    tasks: Tasks = None,
+    leave_out: LeaveOut = None,
+    samples: Samples = 4,
+    most: Most = None,
+    limit: Limit = 256,
+    seed: Seed = 0,
+    work: Work = None,
+    html: Html = None,
+    md: Markdown = None,
+    json: Json = False,
+    quick: Quick = False,
+) -> None:
+    """Compare a checkpoint with its base: wins, KL, and what they cost, with intervals and a verdict.
+
+    Example: tiltmeter compare base/ checkpoint-400/ --prompts prompts.jsonl --judge judge.toml --html price.html
+
+    Costs it names: quality, generality, reward hacked, sycophancy, refusals of what is harmless, lost refusals of what
+    is not, capability, diversity, length, hedging. Exit code: 0 healthy, 1 a cost or drift, 2 cannot tell.
+    """
+    from tiltmeter.compare.running import compared, open_models
+    from tiltmeter.compare.samples import Material
+
+    if quick:
+        most, samples, limit = most or QUICK["most"], min(samples, QUICK["samples"]), min(limit, QUICK["limit"])
+    for option, path in (("--html", html), ("--md", md)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise AttachError(f"{path} cannot be written: {option} needs a file in a folder that is there")
+    folder = work if work is not None else Path(f"{checkpoint.resolve().name}-compared")
+    suites = _suites(suite_dir, {"sycophancy": sycophancy, "benign": benign, "harmful": harmful})
+    material = Material(*open_models(base, checkpoint), folder, seed, limit, samples)
+    wanted = _wanted(material, prompts, ood, judge, scored, reward, suites, tasks, most, leave_out or ())
+    sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
+    with progress() as far:
+        material.progress = far
+        report = compared(material, wanted)
+    _written(report, html, md)
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
+    else:
+        console = Console(highlight=False, markup=False)
+        for part in screen(report, console.width):
+            console.print(part)
+    raise typer.Exit(report.exit_code)
+
+
+def _wanted(
+    material: Material,
+    prompts: str | None,
+    ood: str | None,
+    judge: str | None,
+    scored: bool,
+    reward: str | None,
+    suites: Mapping[str, str],
+    tasks: Sequence[str] | None,
+    most: int | None,
+    leave_out: Sequence[str],
+) -> Wanted:
+    """Everything that can be wrong with what was asked is found here, before anything is sampled."""
+    from tiltmeter.compare.accuracy import open_reward
+    from tiltmeter.compare.judging import Scores, open_referee
+    from tiltmeter.compare.running import PARTS, Wanted, open_prompts
+    from tiltmeter.compare.suite import suite_rows
+    from tiltmeter.compare.tasks import OWN as TASKS
+    from tiltmeter.config import refuse_the_reward
+    from tiltmeter.loading import load_function
+
+    if strange := sorted(set(leave_out) - set(PARTS)):
+        raise typer.BadParameter(f"there is no {strange[0]!r}; there are {', '.join(PARTS)}", param_hint="--leave-out")
+    if scored and not (judge or "").endswith(".toml"):
+        raise typer.BadParameter(
+            "it is about a judge.toml; a function scores or compares anyway", param_hint="--scored"
+        )
+    used = {"sycophancy": ("sycophancy",), "refusal": ("benign", "harmful")}
+    for group, names in used.items():
+        for name in names if group not in leave_out else ():
+            suite_rows(suites[name])
+    rewards: Sequence[Mapping[str, Any]] = ()
+    guards: Any = "standard"
+    if reward is not None and reward.endswith((".yaml", ".yml")):
+        rewards, guards = recipe_rewards(Path(reward))
+    elif reward is not None:
+        rewards = open_reward(reward)
+    referee = None if judge is None else open_referee(judge, material.work, scored=scored)
+    if isinstance(referee, Scores):
+        functions = [load_function(entry["function"]) for entry in rewards if "function" in entry]
+        refuse_the_reward(referee.source, functions)
+    return Wanted(
+        open_prompts(prompts),
+        None if ood is None else open_prompts(ood, "ood"),
+        referee,
+        rewards,
+        guards,
+        **suites,
+        tasks=tuple(tasks or TASKS),
+        most=most,
+        leave_out=tuple(leave_out),
+    )
+
+
+def _suites(folder: Path | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Files of the folder stand in for suites of ours; an option of its own comes before both."""
+    found = dict(given)
+    if folder is None:
+        return found
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is no folder", param_hint="--suite-dir")
+    for name in given:
+        files = sorted(folder.glob(f"{name}.*"))
+        if files and given[name] == name:
+            found[name] = str(files[0])
+    if found == dict(given):
+        raise typer.BadParameter(
+            f"{folder} holds none of {', '.join(f'{n}.jsonl' for n in given)}", param_hint="--suite-dir"
+        )
+    return found
+
+
+def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    """The rewards and guards of a recipe's last stage that has any."""
+    from tiltmeter.train.finished import finished
+    from tiltmeter.train.places import beside, function, reference
+    from tiltmeter.train.recipe import read
+
+    recipe = read(path)
+    numbered = {stage.name: f"{number:02d}-{stage.name}" for number, stage in enumerate(recipe.stages, 1)}
+    stage = next((stage for stage in reversed(recipe.stages) if stage.rewards), None)
+    if stage is None:
+        raise AttachError(f"{path} has no stage with rewards; name the reward itself")
+
+    def folders(name: str) -> tuple[list[str], dict[str, Any]]:
+        found = reference(name)
+        if found is None:
+            return [str(beside(recipe, name))], {}
+        made = finished(recipe.output / numbered.get(found.stage, found.stage))
+        if made is None:
+            raise AttachError(f"{path}: {name} is not trained yet; train the recipe, or name the reward itself")
+        left = [made.folder / found.file] if found.file else made.trained.folders
+        return [str(one) for one in left], {k: v for k, v in made.trained.facts.items() if k == "ending"}
+
+    entries = []
+    for entry in map(dict, stage.rewards):
+        entry |= {source: function(recipe, str(entry[source])) for source in ("function", "judge") if source in entry}
+        if "model" in entry:
+            named = [entry["model"]] if isinstance(entry["model"], str) else list(entry["model"])
+            places = [folders(str(name)) for name in named]
+            entry["model"] = [one for many, _ in places for one in many]
+            entry["settings"] = {**places[0][1], **(entry.get("settings") or {})}
+        entries.append(entry)
+    return entries, stage.guards or "standard"
+
+
+def _written(report: Report, html: Path | None, md: Path | None) -> None:
+    from tiltmeter.compare.html import page
+
+    for path, made in ((html, page), (md, as_markdown)):
+        if path is not None:
+            try:
+                path.write_text(made(report), "utf-8")
+            except OSError as error:
+                raise AttachError(f"{path} cannot be written: {error.strerror}") from error
+            sys.stderr.write(f"{path}\n")

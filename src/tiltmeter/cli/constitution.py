@@ -1,0 +1,135 @@
+"""`tiltmeter constitution`: answers revised, and preferences labelled, by written principles, before a run."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.chat import speaker
+from tiltmeter.cli.progress import progress
+from tiltmeter.constitution.files import Human, Made
+from tiltmeter.constitution.run import Settings
+from tiltmeter.encode import terminal
+from tiltmeter.preferences.report import Report
+from tiltmeter.preferences.telling import as_json, headline
+from tiltmeter.train.constitution import FORMS, Order, constituted
+
+COUNTS = {
+    "prompts": "prompts", "answers": "first answers", "critiques": "critiques", "revisions": "revisions",
+    "sft": "rows for SFT", "samples": "sampled answers", "compared": "comparisons, asked in both orders",
+    "pairs": "consistent: pairs", "tied": "consistent: ties", "inconsistent": "turned with the order: dropped",
+    "unreadable": "without a verdict: dropped", "unasked": "identical or empty: not asked",
+    "mixed": "pairs after mixing",
+}  # fmt: skip
+
+Prompts = Annotated[
+    Path, typer.Argument(help="A table with a column prompt, or a .txt with a line each.", metavar="PROMPTS")
+]
+Model = Annotated[str, typer.Option(help="Who answers: a model's folder, or a server's file.toml.", metavar="MODEL")]
+Judge = Annotated[str | None, typer.Option(help="Who compares; the model itself without it.", metavar="MODEL")]
+Principles = Annotated[Path | None, typer.Option("--constitution", help="Your principles: .toml.", metavar="FILE")]
+Out = Annotated[Path, typer.Option(help="Where everything is kept; give it again to go on.", metavar="FOLDER")]
+Rounds = Annotated[int, typer.Option(help="Of critique and revision; 0: none.", metavar="N", min=0)]
+Samples = Annotated[int, typer.Option(help="Answers per prompt to compare two by two; 0: none.", metavar="N", min=0)]
+Limit = Annotated[int, typer.Option(help="Tokens of one answer.", metavar="N", min=1)]
+Temperature = Annotated[float, typer.Option(help="Of everything that is said.", metavar="T", min=0.0)]
+Margin = Annotated[float, typer.Option(help="Nats within which a local judge has no opinion.", metavar="X", min=0.0)]
+People = Annotated[Path | None, typer.Option("--human", help="Pairs of people to mix in.", metavar="FILE")]
+Share = Annotated[
+    float, typer.Option("--human-share", help="Of human pairs in the mixture.", metavar="S", min=0.0, max=1.0)
+]
+Form = Annotated[str, typer.Option(help="auto, messages or text: the form of the files.", metavar="FORM")]
+Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N", min=0)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def constitution(
+    prompts: Prompts,
+    model: Model,
+    out: Out,
+    judge: Judge = None,
+    principles: Principles = None,
+    rounds: Rounds = 1,
+    samples: Samples = 2,
+    limit: Limit = 256,
+    temperature: Temperature = 1.0,
+    margin: Margin = 0.0,
+    human: People = None,
+    human_share: Share = 0.5,
+    form: Form = "auto",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Constitutional AI: critique, revise and compare answers by principles; SFT data and pairs come out.
+
+    Example: tiltmeter constitution prompts.jsonl --model ./policy --judge server.toml --out cai
+
+    Whatever stops it, the same command goes on and asks nothing twice. Exit code: 0 done, 1 done and the labels show a
+    bias or a defect, 2 not finished, or wrong usage.
+    """
+    if form not in FORMS:
+        raise typer.BadParameter(f"one of {', '.join(FORMS)}", param_hint="--form")
+    asked = speaker(model)
+    order = Order(
+        prompts,
+        asked,
+        asked if judge is None or judge == model else speaker(judge),
+        out,
+        Settings(rounds, samples, limit, temperature, margin, seed),
+        principles,
+        None if human is None else Human(human, human_share),
+        form,
+    )
+    with progress() as far:
+        made, report = constituted(order, far)
+    code = 2 if made.counts["failed_steps"] else int(report is not None and report.exit_code == 1)
+    if json:
+        sys.stdout.write(json_module.dumps(_facts(made, report, code), allow_nan=False) + "\n")
+    else:
+        _shown(made, report, out)
+    raise typer.Exit(code)
+
+
+def _facts(made: Made, report: Report | None, code: int) -> dict[str, object]:
+    return {
+        **made.counts,
+        "files": [path.name for path in made.files],
+        "told": list(made.told),
+        "labels": None if report is None else as_json(report),
+        "exit_code": code,
+    }
+
+
+def _shown(made: Made, report: Report | None, out: Path) -> None:
+    console = Console(highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for name, said in COUNTS.items():
+        if name in made.counts and (made.counts[name] or name in ("prompts", "pairs")):
+            table.add_row(f"{made.counts[name]:,}", said)
+    console.print(table)
+    if (share := made.counts.get("consistency")) is not None:
+        low, high = made.counts["consistency_interval"]
+        console.print(
+            f"\nThe judge said the same in both orders in {100 * share:.0f} % of comparisons "
+            f"({100 * low:.0f} to {100 * high:.0f} %)."
+        )
+    if report is not None:
+        style = {"found": "bold red", "clear": "green"}.get(report.state, "yellow")
+        console.print(Text.assemble("Labels: ", (report.state.upper(), style), " ", terminal(headline(report), 600)))
+        for finding in report.found:
+            console.print(terminal(f"· {finding.name}: {finding.sentence} {finding.fix}", 800))
+    for line in made.told:
+        console.print(terminal(f"· {line}", 800))
+    console.print()
+    beside = [out / name for name in ("bias.json", "bias.html") if report is not None]
+    for path in (*made.files, *beside):
+        console.print(terminal(str(path), 400))

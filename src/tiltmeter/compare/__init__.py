@@ -1,0 +1,1 @@
+"""A checkpoint against its base: what training bought, and what it cost."""

@@ -1,0 +1,165 @@
+"""How fast both models answer, and what scoring their answers costs with guards off and on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiltmeter.chat import Answer
+from tiltmeter.compare.difference import FEWEST, Difference, means
+from tiltmeter.compare.measure import Measure, State, not_asked
+from tiltmeter.compare.samples import Material, Which
+from tiltmeter.compare.suite import Suite, read_suite
+
+if TYPE_CHECKING:
+    from tiltmeter.rewards import Reward
+    from tiltmeter.rewards.described import Guards
+
+#: Only a checkpoint that is slower by half is called so: timings swing with whatever else a machine does.
+SLOWER = 1.5
+ROUNDS = FEWEST
+BATCH = 8  # prompts that are answered at once
+WHICH: tuple[Which, Which] = ("base", "checkpoint")
+Clock = Callable[[], float]
+
+
+def measured(
+    material: Material,
+    suite: str | Path | Suite = "general",
+    *,
+    reward: Sequence[Mapping[str, Any]] | None = None,
+    guards: Guards = "standard",
+    folder: str | Path = ".",
+    rounds: int = ROUNDS,
+    batch: int = BATCH,
+    clock: Clock = time.perf_counter,
+    alpha: float,
+) -> list[Measure]:
+    """Throughput and latency of both models, asked in turns, and the time that a reward takes, with guards and without.
+
+    `reward` and `guards` are as in a recipe, with paths relative to `folder`. The order changes from round to round, so
+    that a machine that warms up or slows down does so for both; a first round is not counted.
+    """
+    asked = (suite if isinstance(suite, Suite) else read_suite(suite)).texts
+    scorers = _scorers(reward, guards, folder, material.limit)
+    times: dict[Which, list[tuple[float, float, float]]] = {which: [] for which in WHICH}
+    scored: list[list[float]] = []
+    for number in range(rounds + 1):
+        prompts = [asked[(number * batch + at) % len(asked)] for at in range(batch)]
+        order = WHICH if number % 2 else WHICH[::-1]
+        said = {which: _asked(material, which, prompts, material.seed + number, clock) for which in order}
+        spent = [_scoring(scorer, prompts, said["checkpoint"][0], clock) for scorer in scorers]
+        if number:
+            for which in WHICH:
+                answers, whole, alone = said[which]
+                times[which].append((sum(map(_size, answers)) / whole, whole / batch, alone))
+            scored.append(spent)
+        if material.progress is not None:
+            material.progress("speed", number, rounds)
+    speeds = _speeds(times, alpha)
+    if not scorers:
+        return [
+            speeds,
+            not_asked("scoring", "Time to score", "--reward names a reward to time, with guards and without"),
+        ]
+    return [speeds, _costs(np.array([one[1] for one in times["checkpoint"]]), np.array(scored) / batch)]
+
+
+def _asked(
+    material: Material, which: Which, prompts: Sequence[str], seed: int, clock: Clock
+) -> tuple[list[Answer], float, float]:
+    """The answers to a batch, the seconds they took, and the seconds of one prompt that is asked alone."""
+    model = material.model(which)
+    start = clock()
+    answers = [told[0] for _, told in model.answers(prompts, limit=material.limit, seed=seed)]
+    between = clock()
+    list(model.answers(prompts[:1], limit=material.limit, seed=seed))
+    return answers, between - start, clock() - between
+
+
+def _speeds(times: Mapping[Which, Sequence[tuple[float, float, float]]], alpha: float) -> Measure:
+    base, checkpoint = (np.array(times[which]) for which in WHICH)
+    found = means(np.log(base[:, 0]), np.log(checkpoint[:, 0]), alpha)
+    ratio = math.exp(found.value)
+    slower = found.n >= FEWEST and found.high < -math.log(SLOWER)
+    state: State = "worse" if slower else "shown"
+    rows = [
+        _row("tokens a second", base[:, 0], checkpoint[:, 0]),
+        _row("seconds an answer, in a batch", base[:, 1], checkpoint[:, 1]),
+        _row("seconds an answer, alone", base[:, 2], checkpoint[:, 2]),
+    ]
+    told = Difference(1.0, ratio, ratio - 1.0, math.exp(found.low) - 1.0, math.exp(found.high) - 1.0, found.n)
+    return Measure(
+        "speed",
+        "Speed of answering",
+        state,
+        f"The checkpoint writes {np.median(checkpoint[:, 0]):.0f} tokens a second, the base "
+        f"{np.median(base[:, 0]):.0f}, on this machine in {found.n} rounds.",
+        cost="slower",
+        unit="of the base's speed",
+        base=told.base,
+        checkpoint=told.checkpoint,
+        difference=told.value,
+        low=told.low,
+        high=told.high,
+        n=told.n,
+        rows=rows,
+        fix="Look whether both have the same size, precision and attention; an adapter is merged before it is timed.",
+    )
+
+
+def _costs(generation: Any, scored: Any) -> Measure:
+    """Seconds of a completion, from nothing but generation to a guarded reward; medians over rounds."""
+    steps = (
+        ("generation", generation),
+        ("with reward", generation + scored[:, 0]),
+        ("with reward and guards", generation + scored[:, 1]),
+    )
+    rows = [
+        {"what": what, "seconds a completion": (took := float(np.median(seconds))), "completions a second": 1.0 / took}
+        for what, seconds in steps
+    ]
+    plain, guarded = (float(np.median(scored[:, at])) for at in (0, 1))
+    return Measure(
+        "scoring",
+        "Time to score",
+        "shown",
+        f"Scoring takes {1000.0 * plain:.2f} ms a completion, {1000.0 * guarded:.2f} ms with guards; "
+        f"generating it takes {1000.0 * float(np.median(generation)):.1f} ms.",
+        unit="seconds a completion",
+        base=plain,
+        checkpoint=guarded,
+        difference=guarded - plain,
+        n=len(scored),
+        rows=rows,
+    )
+
+
+def _scorers(
+    reward: Sequence[Mapping[str, Any]] | None, guards: Guards, folder: str | Path, limit: int
+) -> list[Reward]:
+    if not reward:
+        return []
+    from tiltmeter.rewards.described import described
+
+    return [described(reward, (), folder=folder), described(reward, guards, limit=limit, folder=folder)]
+
+
+def _scoring(scorer: Reward, prompts: Sequence[str], answers: Sequence[Answer], clock: Clock) -> float:
+    told = {"completions": [one.text for one in answers], "completion_ids": [list(one.tokens) for one in answers]}
+    start = clock()
+    scorer(prompts=list(prompts), **told)
+    return clock() - start
+
+
+def _row(what: str, base: Any, checkpoint: Any) -> dict[str, object]:
+    return {"what": what, "base": float(np.median(base)), "checkpoint": float(np.median(checkpoint))}
+
+
+def _size(answer: Answer) -> int:
+    return len(answer.tokens) or len(answer.text.split())

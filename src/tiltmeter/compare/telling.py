@@ -1,0 +1,184 @@
+"""A comparison in words, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tiltmeter.compare.measure import ALPHA, Example, Measure
+from tiltmeter.compare.report import Report
+from tiltmeter.encode import markdown as fenced
+from tiltmeter.report.markdown import line
+
+ROWS, EXAMPLES = 12, 3  # of a measure, in Markdown
+LONGEST = 600  # characters of a text in Markdown
+COLUMNS = ("measure", "base", "checkpoint", "difference", "state", "in words")
+
+
+class Axis(NamedTuple):
+    """Where an interval is drawn: the ends of a line with 0, no difference, in its middle."""
+
+    left: float
+    right: float
+
+
+def axis(measure: Measure) -> Axis | None:
+    """Wide enough for the interval; None where there is nothing to draw."""
+    ends = [abs(value) for value in (measure.difference, measure.low, measure.high) if math.isfinite(value)]
+    if not math.isfinite(measure.difference) or not max(ends):
+        return None
+    return Axis(-1.1 * max(ends), 1.1 * max(ends))
+
+
+def figure(value: float) -> str:
+    """One number of the table.
+
+    >>> figure(0.5), figure(12345.6), figure(math.nan)
+    ('0.5', '1.23e+04', '–')
+    """
+    return f"{value:.3g}" if math.isfinite(value) else "–"
+
+
+def difference(measure: Measure, digits: int = 3) -> str:
+    """With its interval, both with a sign.
+
+    >>> difference(Measure("kl", "KL", "shown", "", difference=2.0, low=1.5, high=2.5))
+    '+2 [+1.5, +2.5]'
+    """
+    if not math.isfinite(measure.difference):
+        return "–"
+    low, high = (f"{end:+.{digits}g}" for end in (measure.low, measure.high))
+    return f"{measure.difference:+.{digits}g}" + (f" [{low}, {high}]" if math.isfinite(measure.low) else "")
+
+
+def fixes(report: Report) -> list[str]:
+    """What to do about each cost."""
+    return list(dict.fromkeys(f"{measure.title}: {measure.fix}" for measure in report.costs if measure.fix))
+
+
+def missing(report: Report) -> list[str]:
+    """What was not asked, and what would ask it."""
+    return [f"{measure.title}: {measure.sentence}" for measure in report.not_asked]
+
+
+def notes(report: Report) -> list[str]:
+    """What to know before believing the rest."""
+    told = [
+        f"Worse and better: the interval leaves out no difference, and the difference is large enough to matter. All "
+        f"measures together call something worse in at most {100 * ALPHA:g} % of checkpoints that are their base.",
+        "The interval of a win rate may be looked at after every batch. The others are about the prompts that were "
+        "asked, once.",
+    ]
+    if report.judge:
+        what = "A model's opinion: claims are about this judge, not about people." if report.judged else ""
+        told.append(f"Judged by {report.judge}. {what}".rstrip())
+    return told
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything, for machines. Texts are as they were written: encode them before showing."""
+    return {
+        "base": report.base,
+        "checkpoint": report.checkpoint,
+        "verdict": report.verdict.state,
+        "costs": list(report.verdict.costs),
+        "sentence": report.verdict.line,
+        "exit_code": report.exit_code,
+        "judge": report.judge,
+        "judged_by_a_model": report.judged,
+        "alpha": ALPHA,
+        "seed": report.seed,
+        "measures": [plain(vars(measure)) for measure in report.measures],
+        "fixes": fixes(report),
+        "not_asked": missing(report),
+        "read": list(report.told),
+        "notes": notes(report),
+    }
+
+
+def plain(value: Any) -> Any:
+    """For JSON, which has no NaN and no infinity.
+
+    >>> plain({"a": [1.5, math.nan]})
+    {'a': [1.5, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Example):
+        return dict(plain(vars(value)))
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(each) for each in value]
+    return value
+
+
+def titles(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every column that any row has, in the order of their coming."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def cell(value: object) -> str:
+    """One value of a small table.
+
+    >>> cell(0.12345), cell(None), cell(3), cell(True)
+    ('0.123', '–', '3', 'yes')
+    """
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def tabled(measure: Measure) -> bool:
+    """Whether a short form of the report has room for a measure's small table: the others are in the long ones."""
+    return measure.state in ("worse", "better") and len(measure.rows) > 1
+
+
+def as_markdown(report: Report) -> str:
+    """Short enough to paste into a model card or a pull request."""
+    lines = [f"## {line(report.verdict.line)}", ""]
+    lines += [f"{line(report.checkpoint)} against {line(report.base)}.", ""]
+    shown = [(m.title, figure(m.base), figure(m.checkpoint), _with_unit(m), m.state, m.sentence) for m in report.priced]
+    lines += _table(COLUMNS, shown)
+    lines += _bullets("What to do", fixes(report))
+    for measure in report.priced:
+        rows = [tuple(cell(row.get(name)) for name in titles(measure.rows)) for row in measure.rows[:ROWS]]
+        rows = rows if tabled(measure) else []
+        examples = measure.examples[:EXAMPLES] if measure.is_cost else ()
+        if rows or examples:
+            lines += [f"### {line(measure.title)}", ""]
+            lines += _table(tuple(titles(measure.rows)), rows)
+        for example in examples:
+            lines += _example(example)
+    lines += _bullets("Not asked", missing(report))
+    lines += _bullets("What was read", report.told)
+    lines += _bullets("Before you believe it", notes(report))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _with_unit(measure: Measure) -> str:
+    told = difference(measure)
+    return f"{told} {measure.unit}" if measure.unit and told != "–" else told
+
+
+def _example(example: Example) -> list[str]:
+    told = [line(example.why), ""] if example.why else []
+    for name in ("prompt", "base", "checkpoint"):
+        text = getattr(example, name)
+        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
+        told += [f"{name}:", "", fenced(cut), ""]
+    return told
+
+
+def _bullets(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"### {title}", "", *(f"- {line(each)}" for each in lines), ""] if lines else []
+
+
+def _table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    head = [f"| {' | '.join(map(line, names))} |", f"|{'---|' * len(names)}"]
+    return [*head, *(f"| {' | '.join(map(line, row))} |" for row in rows), ""]

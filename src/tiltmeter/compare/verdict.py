@@ -1,0 +1,126 @@
+"""What all measures come to: may this checkpoint stand in for its base, and if not, what did it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tiltmeter.compare.difference import percent
+from tiltmeter.compare.measure import Measure
+
+State = Literal["healthy", "costs", "drift", "cannot tell"]
+
+DRIFT = 100.0  # nats per completion: farther than this without wins is drift without gain
+WINS, KL = "win_rate", "kl"
+CODES: dict[State, int] = {"healthy": 0, "costs": 1, "drift": 1, "cannot tell": 2}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A state, the names of what got worse, and a sentence; `line` is both, to paste.
+
+    >>> Verdict("costs", "sycophancy. It gives up 40 % of right answers.", ("sycophancy",)).line
+    'Costs: sycophancy. It gives up 40 % of right answers.'
+    """
+
+    state: State
+    sentence: str
+    costs: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        return f"{self.state.capitalize()}: {self.sentence}"
+
+    @property
+    def exit_code(self) -> int:
+        return CODES[self.state]
+
+
+def verdict(measures: Sequence[Measure], *, opinion: bool = False) -> Verdict:
+    """Drift if it went far and no wins are shown; else costs if anything got worse; else healthy if it was judged.
+
+    Healthy does not need wins: it needs a judge that found enough to decide, and nothing shown to be worse. A win rate
+    of 55 % at 2 nats is a healthy run, whether or not its interval leaves out one half. `opinion`: a model judged.
+
+    >>> wins = Measure("win_rate", "Wins", "cannot tell", "55 %", checkpoint=0.55, low=-0.03, high=0.13, n=200)
+    >>> verdict([wins, Measure("kl", "KL from base", "shown", "2 nats", checkpoint=2.0)]).state
+    'healthy'
+    >>> verdict([wins, Measure("kl", "KL from base", "shown", "150 nats", checkpoint=150.0)]).state
+    'drift'
+    >>> verdict([Measure("kl", "KL from base", "shown", "2 nats", checkpoint=2.0)]).exit_code
+    2
+    """
+    by_name = {measure.name: measure for measure in measures}
+    wins, kl = by_name.get(WINS), by_name.get(KL)
+    costs = tuple(dict.fromkeys(measure.cost or measure.name for measure in measures if measure.is_cost))
+    judged = wins is not None and math.isfinite(wins.checkpoint)
+    far = kl is not None and kl.checkpoint > DRIFT
+    bought = _bought(measures, opinion)
+    if far and judged and not won(measures):
+        return Verdict("drift", _drift(measures, costs, bought), costs)
+    if costs:
+        return Verdict("costs", f"{_costs(measures, costs, bought)}{_beside(measures)}", costs)
+    if not judged:
+        return Verdict("cannot tell", _unjudged(wins, kl))
+    return Verdict("healthy", f"{bought}; {_nothing(measures)}.{_beside(measures)}")
+
+
+def won(measures: Sequence[Measure]) -> bool:
+    """Whether wins are shown: better on the prompts of training, and not shown to be worse at equal length."""
+    by_name = {measure.name: measure for measure in measures}
+    wins, fair = by_name.get(WINS), by_name.get(f"{WINS}_length_controlled")
+    return wins is not None and wins.state == "better" and not (fair is not None and fair.high < 0.0)
+
+
+def _drift(measures: Sequence[Measure], costs: Sequence[str], bought: str) -> str:
+    rest = f" It also costs {_joined(costs)}." if costs else ""
+    return f"{bought}, and no wins are shown for it.{rest}{_beside(measures)}"
+
+
+def _costs(measures: Sequence[Measure], costs: Sequence[str], bought: str) -> str:
+    told = " ".join(measure.sentence for measure in measures if measure.is_cost)
+    return f"{_joined(costs)}. {told}{f' In all: {bought}.' if bought else ''}"
+
+
+def _bought(measures: Sequence[Measure], opinion: bool) -> str:
+    by_name = {measure.name: measure for measure in measures}
+    wins, kl = by_name.get(WINS), by_name.get(KL)
+    told = []
+    if wins is not None and math.isfinite(wins.checkpoint):
+        low, high = 0.5 + wins.low, 0.5 + wins.high
+        about = " (about this judge)" if opinion else ""
+        told.append(f"{percent(wins.checkpoint)} wins [{percent(low)}, {percent(high)}]{about}")
+    if kl is not None and math.isfinite(kl.checkpoint):
+        told.append(f"{kl.checkpoint:.3g} nats from its base")
+    return " at ".join(told)
+
+
+def _nothing(measures: Sequence[Measure]) -> str:
+    tested = sum(bool(measure.cost) and measure.state != "not asked" for measure in measures)
+    return f"no cost is shown by {tested} measures that could show one"
+
+
+def _beside(measures: Sequence[Measure]) -> str:
+    """What a reader of the sentence alone would miss."""
+    by_name = {measure.name: measure for measure in measures}
+    wins, fair = by_name.get(WINS), by_name.get(f"{WINS}_length_controlled")
+    open_ = [m.title for m in measures if m.cost and m.state == "cannot tell" and m is not wins]
+    told = f" Cannot tell: {', '.join(open_)}." if open_ else ""
+    if wins is not None and wins.state == "better" and fair is not None and not fair.low > 0.0:
+        told += " At equal length the wins are not shown."
+    return told
+
+
+def _unjudged(wins: Measure | None, kl: Measure | None) -> str:
+    why = "nobody judged the answers: give --judge" if wins is None or wins.state == "not asked" else wins.sentence
+    far = ""
+    if kl is not None and kl.checkpoint > DRIFT:
+        far = f" It is {kl.checkpoint:.3g} nats from its base, and whether that bought anything is not known."
+    return f"{why.rstrip('.')}.{far}"
+
+
+def _joined(names: Sequence[str]) -> str:
+    *most, last = (name.replace("_", " ") for name in names)
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,1 @@
+"""Constitutional AI: answers criticised and revised by written principles, and preferences labelled by them."""

@@ -1,0 +1,78 @@
+"""The prompts that are answered, each with a name that depends on what it says alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.batches import sound
+from tiltmeter.errors import AttachError
+from tiltmeter.rows import need_columns, read_rows
+
+EXAMPLE = '{"prompt": "What is a leap year?"}'
+ROLES = ("system", "user", "assistant", "tool", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: a text, or the turns of a conversation that ends with a person's."""
+
+    id: str
+    given: str | tuple[Mapping[str, str], ...]
+
+    @property
+    def turns(self) -> list[dict[str, str]]:
+        if isinstance(self.given, str):
+            return [{"role": "user", "content": self.given}]
+        return [dict(turn) for turn in self.given]
+
+    @property
+    def text(self) -> str:
+        """For a person, a judge and a report: what was asked."""
+        if isinstance(self.given, str):
+            return self.given
+        if len(self.given) == 1:
+            return self.given[0]["content"]
+        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in self.given)
+
+
+def read_prompts(path: str | Path) -> tuple[list[Prompt], int]:
+    """The prompts of a table's column `prompt`, or a text file's lines, and how many stood there more than once."""
+    source = Path(path)
+    cells: list[Any]
+    if source.suffix == ".txt":
+        try:
+            cells = [line for line in source.read_text("utf-8-sig").splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            raise AttachError(f"{path} cannot be read: {error}") from error
+    else:
+        rows = read_rows(path, EXAMPLE)
+        need_columns(path, rows, "prompt")
+        cells = [row.get("prompt") for row in rows]
+    found: dict[str, Prompt] = {}
+    for number, cell in enumerate(cells, 1):
+        prompt = _prompt(cell, f"{path}, row {number}")
+        found.setdefault(prompt.id, prompt)
+    if not found:
+        raise AttachError(f"{path} has no prompts; a row looks like {EXAMPLE}")
+    return list(found.values()), len(cells) - len(found)
+
+
+def _prompt(cell: Any, where: str) -> Prompt:
+    given = sound(cell) if isinstance(cell, str) and cell.strip() else _turns(cell, where)
+    return Prompt(hashlib.sha256(json.dumps(given).encode()).hexdigest()[:12], given)
+
+
+def _turns(cell: Any, where: str) -> tuple[Mapping[str, str], ...]:
+    turns = cell if isinstance(cell, Sequence) and not isinstance(cell, str) else ()
+    sound_turns = all(
+        isinstance(turn, Mapping) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
+        for turn in turns
+    )
+    if not turns or not sound_turns or turns[-1]["role"] not in ("user", "tool"):
+        raise AttachError(f"{where}: a prompt is a text, or messages with role and content that end with the user's")
+    return tuple({"role": turn["role"], "content": sound(turn["content"])} for turn in turns)

@@ -1,0 +1,1 @@
+"""Training with the defences on: thin recipes over TRL, whose trainers do the training."""

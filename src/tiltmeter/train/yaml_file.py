@@ -1,0 +1,56 @@
+"""A YAML file read safely and strictly: no objects, no key twice, and 1e-6 is a number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import AttachError
+
+LARGEST = 1 << 20  # bytes
+DEEPEST = 40
+ALIASES = 100  # more of them can make a small file as large as the machine
+#: YAML 1.1 takes 1e-6 for text, because it has no point; every other tool that reads the same file means a number.
+EXPONENT = re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$")
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file says. Raises `AttachError` with the line for what is no YAML, or says a thing twice."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise AttachError("a recipe is YAML, which needs one package more: pip install 'tiltmeter[train]'") from error
+
+    class Strict(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: dict[Any, int] = {}
+            for key_node, _ in node.value:
+                key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+                if not isinstance(key, str):
+                    raise AttachError(
+                        f"{path}, line {line}: {key!r} is no name; put it in quotes if it is meant as one"
+                    )
+                if key in seen:
+                    raise AttachError(f"{path}, line {line}: {key} stands there already, in line {seen[key]}; keep one")
+                seen[key] = line
+            return dict(super().construct_mapping(node, deep))
+
+    Strict.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
+    try:
+        held = path.read_bytes()
+        if len(held) > LARGEST:
+            raise AttachError(f"{path} has more than {LARGEST >> 20} MB: no recipe has; name the right file")
+        text = held.decode("utf-8-sig")
+        depth = aliases = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            aliases += isinstance(event, yaml.AliasEvent)
+            if depth > DEEPEST or aliases > ALIASES:
+                what = "is nested too deep" if depth > DEEPEST else f"has more than {ALIASES} aliases (*name)"
+                raise AttachError(f"{path} {what} for a recipe: write the values out")
+        return yaml.load(text, Loader=Strict)
+    except OSError as error:
+        raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise AttachError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
