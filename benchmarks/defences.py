@@ -1,6 +1,6 @@
 """What training with the defences on is worth, and what it costs: the proving ground's scenarios, guarded and not.
 
-    python benchmarks/defences.py --work folder --write --json       # 80 runs of half a minute each
+    python benchmarks/defences.py --work folder --write --json       # 60 runs of half a minute each
     python benchmarks/defences.py --work folder --only healthy       # some scenarios; --seeds and --steps for a look
 
 Real TRL runs of the tiny language model. Guarded is the same for every scenario, and what a recipe of `tiltmeter train`
@@ -45,7 +45,7 @@ SAMPLES = 16  # answers of the final policy to each prompt
 MOST_PROMPTS = 24
 ARMS = ("unguarded", "guarded")
 SCENARIOS = (
-    *("length_hacking", "phrase_gaming", "mode_collapse", "weak_reward_model", "verifier_bug", "coding_assistant"),
+    *("length_hacking", "mode_collapse", "weak_reward_model", "coding_assistant"),
     *("healthy", "longer_is_better"),
 )
 MEASURED = ("gold", "diversity", "kl")

@@ -12,7 +12,7 @@ import pytest
 from tests.compare.scripted import material
 
 from tiltmeter.compare import accuracy
-from tiltmeter.compare.accuracy import Ranked
+from tiltmeter.compare.accuracy import Ranked, told
 from tiltmeter.compare.judging import open_referee
 from tiltmeter.compare.samples import Prompts
 from tiltmeter.errors import AttachError
@@ -50,6 +50,13 @@ def measured(tmp_path: Path, reward: str, checkpoint: Any = gaming) -> Any:
     return found
 
 
+def test_a_reward_that_was_right_on_few_prompts_is_not_called_the_same() -> None:
+    right = [Ranked(1, 1)] * 22
+    found = told(right, right, alpha=0.05 / 11, judged=False)
+    assert found.low < 0.0 < found.high and found.state == "cannot tell"
+    assert told(right * 100, right * 100, alpha=0.05 / 11, judged=False).state == "same"
+
+
 def test_a_reward_that_a_checkpoint_games_is_named(tmp_path: Path) -> None:
     found = measured(tmp_path, "paid")
     assert (found.state, found.cost) == ("worse", "reward_hacked")
@@ -58,9 +65,9 @@ def test_a_reward_that_a_checkpoint_games_is_named(tmp_path: Path) -> None:
     assert found.examples[0].checkpoint == "wrong certainly"
 
 
-def test_a_reward_that_is_still_right_is_the_same(tmp_path: Path) -> None:
+def test_a_reward_that_is_still_right_is_no_cost(tmp_path: Path) -> None:
     found = measured(tmp_path, "paid", plain)
-    assert (found.state, found.base, found.checkpoint) == ("same", 1.0, 1.0)
+    assert (found.state, found.base, found.checkpoint) == ("cannot tell", 1.0, 1.0)  # of 60 prompts
 
 
 def test_a_reward_for_chat_messages_gets_them(tmp_path: Path) -> None:

@@ -74,8 +74,15 @@ def taught(tiny_model: Path, task: Path, tmp_path_factory: pytest.TempPathFactor
 
 @harness
 def test_a_checkpoint_that_lost_what_its_base_knew_is_named(
-    taught: Path, tiny_model: Path, task: Path, tmp_path: Path, their_warnings: None, capfd: pytest.CaptureFixture[str]
+    taught: Path,
+    tiny_model: Path,
+    task: Path,
+    tmp_path: Path,
+    their_warnings: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # under no git, which would say so beside us
     material = Material(LocalModel(taught), LocalModel(tiny_model), tmp_path)
     capfd.readouterr()
     (told,) = measured(material, [task / "words.yaml"], alpha=0.01)

@@ -94,7 +94,7 @@ def test_without_a_judge_it_cannot_tell_and_says_what_would_help(models: Path) -
     ("wrong", "message"),
     [
         (("--prompts", "nowhere.jsonl"), "neither a file nor a suite"),
-        (("--judge", "nobody"), "names no source"),
+        (("--judge", "nobody"), "is no judge"),
         (("--reward", "nothing"), "is no reward"),
         (("--benign", "nowhere.csv"), "neither a file nor a suite"),
         (("--html", "no/folder/price.html"), "cannot be written"),

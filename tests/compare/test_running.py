@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import signal
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 from tests.compare.scripted import Scripted, material
 
+from tiltmeter.chat.local import LocalModel
 from tiltmeter.compare.judging import open_referee
 from tiltmeter.compare.measure import ALPHA
-from tiltmeter.compare.running import SHARE, TESTED, Wanted, compared, open_models, open_prompts
+from tiltmeter.compare.running import PARTS, SHARE, TESTED, Wanted, compared, open_models, open_prompts
 from tiltmeter.compare.samples import CHUNK, Kept, Prompts, read_prompts
 from tiltmeter.errors import AttachError
 
@@ -123,10 +125,12 @@ def test_the_shares_of_the_error_add_up_to_it() -> None:
 
 def test_prompts_are_texts_messages_or_a_suite_by_name(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
-    chat = [{"role": "user", "content": "3 + 3?"}]
-    file.write_text("".join(json.dumps(row) + "\n" for row in [{"prompt": "2 + 2?", "answer": "4"}, {"prompt": chat}]))
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "3 + 3?"}]
+    rows = [{"prompt": "2 + 2?", "answer": "4"}, {"prompt": chat}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_prompts(file)
-    assert (list(found.turns), found.texts) == (["2 + 2?", chat], ["2 + 2?", "3 + 3?"])
+    assert list(found.turns) == ["2 + 2?", chat]
+    assert found.texts[0] == "2 + 2?" and "3 + 3?" in found.texts[1]
     assert found.columns[0] == {"answer": "4"}
     assert len(open_prompts(None)) == len(open_prompts("general")) > 50
     file.write_text('{"prompt": 7}\n')
@@ -135,6 +139,58 @@ def test_prompts_are_texts_messages_or_a_suite_by_name(tmp_path: Path) -> None:
     file.write_text('{"question": "2 + 2?"}\n')
     with pytest.raises(AttachError, match="no column 'prompt'"):
         read_prompts(file)
+
+
+def test_a_prompt_that_stands_twice_is_asked_once_and_a_single_turn_is_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    turn = [{"role": "user", "content": "2 + 2?"}]
+    rows = [{"prompt": turn, "id": 1}, {"prompt": "3 + 3?", "id": 2}, {"prompt": "2 + 2?", "id": 3}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_prompts(file)
+    assert (list(found.turns), list(found.columns), found.repeated) == (["2 + 2?", "3 + 3?"], [{"id": 1}, {"id": 2}], 1)
+    told = compared(material(tmp_path, said, said), Wanted(found, leave_out=PARTS)).told
+    assert "prompts: 1 rows ask what another asks, and are left out" in told
+    file.write_text('{"prompt": ""}\n')
+    with pytest.raises(AttachError, match="every prompt is empty"):
+        read_prompts(file)
+
+
+def test_of_many_reasons_for_no_judgement_the_most_frequent_are_told(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text("def score(prompt, completion):\n    raise ValueError(completion)\n")
+    held = material(tmp_path, said, said, samples=1)
+    referee = open_referee(f"{tmp_path}/checks.py:score", held.work)
+    left = [part for part in PARTS if part != "wins"]
+    told = compared(held, Wanted(Prompts("prompts", ASKED, [{}] * 50), referee=referee, leave_out=left)).told
+    assert [line.startswith("not judged") for line in told].count(True) == 4
+    assert told[-1] == "not judged, 97 times: 97 other reasons"
+
+
+def test_a_task_that_is_not_there_is_named_before_anything_is_sampled(tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install 'tiltmeter[compare]'")
+    model = Counted(tmp_path / "checkpoint", said)
+    with pytest.raises(AttachError, match="'hellaswagg' is no task"):
+        compared(material(tmp_path, said, model), Wanted(Prompts("p", ASKED, [{}] * 50), tasks=("hellaswagg",)))
+    assert model.asked == 0
+
+
+def test_a_real_adapter_is_compared_as_what_it_makes_of_its_base(tiny_model: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="needs PEFT")
+    import torch
+
+    base = LocalModel(tiny_model)
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "gate_proj"], init_lora_weights=False)
+    torch.manual_seed(0)
+    trained = peft.get_peft_model(copy.deepcopy(base.model), settings).eval()
+    trained.save_pretrained(tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    for named in (str(tiny_model), "somebody/model"):  # where it was trained, and on another machine
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": named}))
+        _, checkpoint = open_models(tiny_model, tmp_path / "adapter")
+        tokens = [base.tokenizer("the answer is 3")["input_ids"]]
+        (own,), (ref,) = (model.log_likelihoods(["what is 1 plus 2"], tokens) for model in (checkpoint, base))
+        given = LocalModel(tiny_model, model=trained, tokenizer=base.tokenizer)
+        assert own == pytest.approx(given.log_likelihoods(["what is 1 plus 2"], tokens)[0], abs=1e-4)
+        assert abs(own - ref).max() > 1e-3
 
 
 def test_an_adapter_whose_base_is_elsewhere_is_put_on_the_base_that_is_named(tmp_path: Path) -> None:

@@ -69,6 +69,28 @@ def test_a_machine_that_swings_does_not_make_a_checkpoint_slow(tmp_path: Path) -
     assert set(states) == {"shown"}
 
 
+class Batched(Scripted):
+    """Takes so many seconds for each next token of a batch, which goes on until its longest answer ends."""
+
+    def __init__(self, folder: Path, clock: Clock, longest: Callable[[random.Random], int]) -> None:
+        super().__init__(folder, lambda prompt, rng: " ".join(["word"] * longest(rng)))
+        self.clock = clock
+
+    def answers(self, asked: Sequence[Turns], **settings: Any) -> Iterator[tuple[int, list[Answer]]]:
+        found = list(super().answers(asked, **settings))
+        self.clock.now += 0.01 * max(len(told[0].tokens) for _, told in found)
+        yield from found
+
+
+def test_answers_of_unequal_length_do_not_make_a_checkpoint_slow(tmp_path: Path) -> None:
+    clock = Clock()
+    base = Batched(tmp_path / "base", clock, lambda rng: 20)
+    checkpoint = Batched(tmp_path / "new", clock, lambda rng: rng.choice([3, 3, 3, 20]))
+    told, _ = measured(material(tmp_path, base, checkpoint), clock=clock, alpha=0.01)
+    assert told.rows[0]["checkpoint"] < told.rows[0]["base"] / SLOWER  # tokens a second: the short ones wait
+    assert told.state == "shown" and told.checkpoint == pytest.approx(1.0)
+
+
 def test_without_a_reward_the_option_that_asks_is_named(tmp_path: Path) -> None:
     _, scoring = compared(tmp_path, 1.0)
     assert scoring.state == "not asked" and "--reward" in scoring.sentence

@@ -67,6 +67,13 @@ def test_losses_that_are_shown_are_a_cost_of_quality() -> None:
     assert (found.state, found.costs, found.exit_code) == ("costs", ("quality",), 1)
 
 
+def test_losses_that_may_be_chance_are_not_called_healthy() -> None:
+    found = verdict([wins(0.42, 0.16, 0.74), kl(2.0)])
+    assert (found.state, found.exit_code) == ("cannot tell", 2)
+    assert "42.0 % wins" in found.sentence and "more prompts" in found.sentence
+    assert verdict([wins(0.46, 0.2, 0.7), kl(2.0)]).state == "healthy"
+
+
 def test_every_cost_is_named_once_and_costs_are_known_without_a_judge() -> None:
     found = verdict([wins(0.6, 0.52, 0.68), kl(5.0), cost("sycophancy"), cost("verbosity"), cost("verbosity")])
     assert (found.state, found.costs) == ("costs", ("sycophancy", "verbosity"))

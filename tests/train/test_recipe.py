@@ -51,6 +51,7 @@ def refused(path: Path) -> str:
         ("model: x\nstages: [{method: sft, name: a/b}]\n", ["use letters, digits, - and _ only"]),
         ("model: x\nstages: [{method: sft}, {method: sft}]\n", ["two stages are called sft; give each a name:"]),
         ("model: [\n", ["is not YAML"]),
+        ("model: x\nstages:\n  - method: sft\n   data: y\n", ["recipe.yaml, line 4, is not YAML: expected <block"]),
         ("- 1\n", ["is no recipe"]),
         ("model: !!python/object/apply:os.system [true]\n", ["is not YAML", "could not determine a constructor"]),
         ("1: x\n", ["line 1: 1 is no name"]),
@@ -116,7 +117,15 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path: Path) -> None:
         ([{**RM, "options": {"members": 2}}, {**RM, "name": "more", "model": "@rm"}], "name @rm/member-1"),
         ([{**DPO, "method": "ipo", "trl": {"loss_type": "sigmoid"}}], "sigmoid is not the loss of ipo; leave it out"),
         ([{**DPO, "method": "ipo", "options": {"entropy_weight": 0.1}}], "entropy_weight is for dpo"),
-        ([{**DPO, "options": {"entropy_weight": "much"}}], "entropy_weight is a number from 0, not 'much'"),
+        ([{**DPO, "options": {"entropy_weight": "much"}}], "entropy_weight is a number above 0, not 'much'"),
+        ([{**RL, "options": {"entropy_weight": 0}}], "entropy_weight is a number above 0, not 0"),
+        ([{**RL, "gold": "rewards.py:short", "watch": False}], "gold is asked by the monitor, and watch is false"),
+        ([{**RM, "lora": {"r": 4}, "options": {"merge": False}}, {**RL, "rewards": [{"model": "@rm"}]}],
+         "rm keeps its adapter apart, and a whole model scores; leave options: {merge: false} out there"),
+        ([RM, {**RL, "rewards": [{"model": "@rm"}, {"model": "@rm/trainer"}]}], "number 1 is one of 2 models without"),
+        ([RM, {**RL, "rewards": [{"model": "@rm", "wieght": 2}]}], "stage rl: rewards: wieght means nothing here"),
+        ([RM, {**RL, "rewards": [{"model": "@rm", "weight": "2"}]}], "the weight of number 1 is a number, not '2'"),
+        ([RM, {**RL, "rewards": [{"model": "@rm", "settings": {"max_lenght": 9}}]}], "argument 'max_lenght'"),
         ([{**SFT, "trl": {"learning_rat": 1}}], "trl: SFTConfig has no learning_rat; did you mean learning_rate?"),
         ([{**SFT, "trl": {"beta": 1}}], "trl: SFTConfig has no beta"),
         ([{**RL, "trl": {"max_prompt_length": 9}}], "GRPOConfig has no max_prompt_length: prompts are no longer cut"),
@@ -161,6 +170,15 @@ def test_a_recipe_of_every_kind_of_stage_is_accepted(recipe: Write) -> None:
         ("dpo", {"prompt": "a", "chosen": "b"}, '"rejected": " 5"}'),
         ("ipo", {"prompt": "a", "chosen": "b", "rejected": 3}, "row 1: rejected must be text or a list of messages"),
         ("reward", {"chosen": "b", "rejected": None}, "row 1: rejected must be text"),
+        (
+            "dpo",
+            {
+                "prompt": "a",
+                "chosen": [{"role": "assistant", "content": "b"}],
+                "rejected": [{"role": "assistant", "content": "c"}],
+            },
+            "chosen is a list of messages, prompt is text, rejected is a list of messages; write all",
+        ),
         ("kto", {"prompt": "a", "completion": "b", "label": "good"}, "row 1: label must be true or false"),
         ("grpo", {"question": "a"}, '{"prompt": "2 and 2?"}'),
         ("rloo", {"prompt": [{"content": "a"}]}, "row 1: prompt must be text or a list of messages"),
@@ -174,6 +192,15 @@ def test_rows_that_a_method_cannot_read_are_refused_with_a_row_as_it_should_be(
     with pytest.raises(AttachError) as caught:
         checked(path, method)
     assert said in str(caught.value)
+
+
+def test_a_prompt_stands_in_every_pair_or_in_none(tmp_path: Path) -> None:
+    path, pair = tmp_path / "rows.jsonl", {"chosen": "b", "rejected": "c"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in ({"prompt": "a", **pair}, pair)))
+    with pytest.raises(AttachError, match="row 2: prompt must be text"):
+        checked(path, "dpo")
+    path.write_text(f"{json.dumps(pair)}\n" * 2)
+    assert checked(path, "dpo") == [pair, pair]
 
 
 def test_a_column_of_text_and_of_conversations_is_refused(tmp_path: Path) -> None:

@@ -183,6 +183,47 @@ def test_a_checkpoint_whose_writer_was_killed_is_passed_over(tmp_path: Path) -> 
     assert checkpoint(tmp_path) == tmp_path / "checkpoint-2"
 
 
+def test_a_resume_after_a_rollback_takes_no_checkpoint_of_the_path_that_was_left(
+    recipe: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in mode act: back to step 2 from 6, then killed before another checkpoint is written."""
+    path = recipe({**STAGES[0], "trl": SAVED})
+    folder = trained(path)["sft"].result.folder
+    (folder / "stage.json").unlink()
+    assert checkpoint(folder / "trainer") == folder / "trainer" / "checkpoint-6"
+
+    def killed(what: str, done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tiltmeter.train.settings.checkpoint", lambda trainer: trainer / "checkpoint-2")
+        trained(path, killed)
+    assert checkpoint(folder / "trainer") == folder / "trainer" / "checkpoint-2"
+
+
+def test_a_stage_that_was_stopped_before_its_last_step_says_so(recipe: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: Any, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        control.should_training_stop = state.global_step == 2
+        return control
+
+    monkeypatch.setattr("tiltmeter.train.callbacks.Told.on_step_end", stop)
+    path = recipe(*({**STAGES[0], "name": f"of-{steps}", "trl": {**TRL, "max_steps": steps}} for steps in (2, 3)))
+    whole, short = (one.result.trained for one in trained(path).values())
+    assert not whole.told
+    assert "stopped at step 2 of 3, and this is the model of then" in short.told[0]
+    assert "--fresh of-3 trains it anew" in short.told[0]
+
+
+def test_the_name_of_a_reward_is_no_file_of_that_name(recipe: Write) -> None:
+    stage = {"method": "grpo", "data": "prompts.jsonl", "rewards": [{"function": "rewards.py:long", "name": "helpful"}]}
+    path = recipe(stage)
+    found = read(path)
+    (path.parent / "helpful").mkdir()
+    place = running._Place(found, found.stages[0], path.parent / "out", None)
+    assert place.parts({})["rewards"][0]["name"] == "helpful"
+
+
 def test_the_same_bytes_have_one_identity_and_others_another(tmp_path: Path) -> None:
     for name, tail in (("a", b"x"), ("b", b"x"), ("c", b"y")):
         (tmp_path / name).mkdir()

@@ -122,6 +122,12 @@ def test_a_turn_cannot_speak_a_control_token(local: LocalModel) -> None:
     assert not {end, language.pad_token_id} & set(local.prompt_tokens(turns))
 
 
+def test_half_a_character_is_asked_like_any_other(tiny_model: Path) -> None:
+    for plain in (True, False):
+        model = LocalModel(tiny_model, plain=plain)
+        assert model.prompt_tokens("what \ud800 is") == model.prompt_tokens("what \ufffd is")
+
+
 def test_plain_text_and_empty_text_have_tokens_before_the_answer(tiny_model: Path) -> None:
     plain = LocalModel(tiny_model, plain=True)
     assert not plain.chats

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.batches import sound
 from tiltmeter.chat import Answer, Turns
 from tiltmeter.errors import AttachError
 
@@ -119,10 +120,11 @@ class LocalModel:
     def _encoded(self, text: str) -> list[int]:
         language = self.tokenizer
         first = language.bos_token_id if language.bos_token_id is not None else language.eos_token_id
-        return list(language(text)["input_ids"]) or [first]
+        return list(language(sound(text))["input_ids"]) or [first]
 
     def _spoken(self, text: str) -> str:
         """A turn's text in which a control token's name is only a name: whoever wrote it cannot end the turn."""
+        text = sound(text)
         for name in self.tokenizer.all_special_tokens:
             text = text.replace(name, f"{name[0]} {name[1:]}")
         return text

@@ -95,7 +95,7 @@ def compare(
     Example: tiltmeter compare base/ checkpoint-400/ --prompts prompts.jsonl --judge judge.toml --html price.html
 
     Costs it names: quality, generality, reward hacked, sycophancy, refusals of what is harmless, lost refusals of what
-    is not, capability, diversity, length, hedging. Exit code: 0 healthy, 1 a cost or drift, 2 cannot tell.
+    is not, capability, diversity, length, hedging, speed. Exit code: 0 healthy, 1 a cost or drift, 2 cannot tell.
     """
     from tiltmeter.compare.running import compared, open_models
     from tiltmeter.compare.samples import Material
@@ -197,35 +197,10 @@ def _suites(folder: Path | None, given: Mapping[str, str]) -> dict[str, str]:
 
 def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
     """The rewards and guards of a recipe's last stage that has any."""
-    from tiltmeter.train.finished import finished
-    from tiltmeter.train.places import beside, function, reference
+    from tiltmeter.train.paying import last_paid
     from tiltmeter.train.recipe import read
 
-    recipe = read(path)
-    numbered = {stage.name: f"{number:02d}-{stage.name}" for number, stage in enumerate(recipe.stages, 1)}
-    stage = next((stage for stage in reversed(recipe.stages) if stage.rewards), None)
-    if stage is None:
-        raise AttachError(f"{path} has no stage with rewards; name the reward itself")
-
-    def folders(name: str) -> tuple[list[str], dict[str, Any]]:
-        found = reference(name)
-        if found is None:
-            return [str(beside(recipe, name))], {}
-        made = finished(recipe.output / numbered.get(found.stage, found.stage))
-        if made is None:
-            raise AttachError(f"{path}: {name} is not trained yet; train the recipe, or name the reward itself")
-        left = [made.folder / found.file] if found.file else made.trained.folders
-        return [str(one) for one in left], {k: v for k, v in made.trained.facts.items() if k == "ending"}
-
-    entries = []
-    for entry in map(dict, stage.rewards):
-        entry |= {source: function(recipe, str(entry[source])) for source in ("function", "judge") if source in entry}
-        if "model" in entry:
-            named = [entry["model"]] if isinstance(entry["model"], str) else list(entry["model"])
-            places = [folders(str(name)) for name in named]
-            entry["model"] = [one for many, _ in places for one in many]
-            entry["settings"] = {**places[0][1], **(entry.get("settings") or {})}
-        entries.append(entry)
+    entries, stage = last_paid(read(path))
     return entries, stage.guards or "standard"
 
 

@@ -121,8 +121,10 @@ def told(
     (old, spread_old), (new, spread_new) = _share(base), _share(checkpoint)
     difference = new - old
     each = spread_new - spread_old  # by prompt: what both share falls out
-    # A prompt that told nothing on one side still counts there with 0, so there are as many prompts on both sides.
-    reach = student(len(each) - 1, 1.0 - alpha) * math.sqrt(float(np.square(each).sum()) * len(each) / (len(each) - 1))
+    # Two prompts more, one that changed each way, as for all shares: where the reward is always right it is no point.
+    n = min(counts)
+    spread = (float(np.square(each).sum()) * n**2 + 2.0) / (n + 2) ** 2
+    reach = student(n + 1, 1.0 - alpha) * math.sqrt(spread)
     low, high = difference - reach, difference + reach
     found = Difference(old, new, difference, low, high, counts[1])
     state = found.state(MATTERS, more_is_worse=False)

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
@@ -70,11 +71,31 @@ def measured(
     fell = [name for name in names if states[name] == "worse"]
     if fell:
         state = "worse"
-    sentence = (
-        f"The checkpoint scores {percent(pooled.checkpoint)}, the base {percent(pooled.base)}, on {pooled.n} items of "
-        f"{', '.join(told)}." + (f" It fell in {', '.join(fell)}." if fell else "")
-    )
+    sentence = f"Shown and not judged: {', '.join(names)}."  # no share for each item
+    if told:
+        sentence = (
+            f"The checkpoint scores {percent(pooled.checkpoint)}, the base {percent(pooled.base)}, on {pooled.n} items "
+            f"of {', '.join(told)}." + (f" It fell in {', '.join(fell)}." if fell else "")
+        )
     return [Measure(NAME, TITLE, state, sentence, "capability", "score", *pooled, rows=rows, fix=FIX)]
+
+
+def check(tasks: Sequence[str | Path]) -> None:
+    """Raises `AttachError` for a task that is not there: better known before hours of sampling than after."""
+    if find_spec("lm_eval") is None:
+        return
+    names = [spec for spec in task_specs(tasks) if isinstance(spec, str) and not Path(spec).is_file()]
+    if not names:
+        return
+    with _quiet():
+        from lm_eval.tasks import TaskManager
+
+        known = set(TaskManager().all_tasks)
+    if missing := [name for name in names if name not in known]:
+        raise AttachError(
+            f"{missing[0]!r} is no task: give one of ours ({', '.join(OWN)}), a task or group of "
+            "lm-evaluation-harness by its name, a task file (.yaml) or a folder of them"
+        )
 
 
 def _scored(
@@ -195,9 +216,23 @@ def _quiet() -> Iterator[None]:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
             logger.propagate = False
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), _quiet_children():
             yield
     finally:
         for logger, (level, propagate) in zip(loggers, before, strict=True):
             logger.setLevel(level)
             logger.propagate = propagate
+
+
+@contextmanager
+def _quiet_children() -> Iterator[None]:
+    """The harness asks git for the commit of whatever folder it stands in; outside of one, git complains by itself."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

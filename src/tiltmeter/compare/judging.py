@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tiltmeter.chat import Progress
 from tiltmeter.compare.asking import SYSTEM, Ask, Duel, speaking
 from tiltmeter.compare.samples import Kept
-from tiltmeter.config import load_gold
+from tiltmeter.config import load_gold, names_people
 from tiltmeter.encode import log_line
 from tiltmeter.errors import AttachError
 from tiltmeter.fingerprint import fingerprint
@@ -189,6 +189,10 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
             path, _, attribute = name.rpartition(":")
             identity = f"the function {attribute} in {Path(path).name}, code {fingerprint([function])}, in both orders"
             return Pairs(identity, _calling(function, list(takes)), kept, judged=False)
+    elif not name.endswith(".toml") and not names_people(name):
+        raise AttachError(
+            f"{name!r} is no judge: give judge.toml, or the function score of checks.py as checks.py:score"
+        )
     source = load_gold(name)
     if isinstance(source, PeopleSource):
         raise AttachError("compare cannot wait for people: give a function as checks.py:score or a judge as judge.toml")

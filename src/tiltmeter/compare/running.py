@@ -27,6 +27,7 @@ TESTED = {"wins": 2, "accuracy": 1, "sycophancy": 1, "refusal": 2, "capability":
 SHARE = ALPHA / sum(TESTED.values())
 #: What may be left out by name.
 PARTS = ("wins", "kl", "accuracy", "sycophancy", "refusal", "capability", "texture", "speed")
+REASONS = 3  # why there is no judgement, the most frequent ones
 PROMPTS = "general"  # the suite of our own that is asked where nobody gives prompts
 
 
@@ -78,6 +79,8 @@ def compared(material: Material, wanted: Wanted) -> Report:
     """Every measure on the same two models. One that cannot tell says so; what nobody asked for says what would ask."""
     if strange := sorted(set(wanted.leave_out) - set(PARTS)):
         raise AttachError(f"there is no measure {strange[0]!r} to leave out; there are {', '.join(PARTS)}")
+    if "capability" not in wanted.leave_out:
+        capability.check(wanted.tasks)
     asked = wanted.prompts.drawn(material.seed, wanted.most)
     other = None if wanted.ood is None else wanted.ood.drawn(material.seed, wanted.most)
     reward = None if not wanted.rewards or "accuracy" in wanted.leave_out else _tried(wanted.rewards, asked)
@@ -146,8 +149,8 @@ def _tried(rewards: Sequence[Mapping[str, Any]], asked: Prompts) -> accuracy.Rew
         reward(asked.texts[:1], ["An answer."], **{name: [value] for name, value in asked.columns[0].items()})
     except Exception as error:  # whatever code of the operator's own raises
         raise AttachError(
-            f"the reward cannot be asked: {type(error).__name__}: {error}; columns that it needs must stand in the "
-            "file of --prompts"
+            f"the reward cannot be asked: {type(error).__name__}: {error}; it is called as TRL calls it, with "
+            "lists of prompts and completions, and columns that it needs must stand in the file of --prompts"
         ) from error
     return reward
 
@@ -163,19 +166,32 @@ def _speed(material: Material, suite: Suite, wanted: Wanted) -> list[Measure]:
 
 def _suite(asked: Prompts) -> Suite:
     """The same prompts as a suite: what was sampled of them serves again."""
-    if not all(isinstance(turns, str) for turns in asked.turns):
+    if not _plain(asked):
         return read_suite(PROMPTS)
     return Suite(asked.name, tuple(Prompt(str(at), text) for at, text in enumerate(asked.texts, 1)))
 
 
+def _plain(asked: Prompts) -> bool:
+    return all(isinstance(turns, str) for turns in asked.turns)
+
+
 def _told(material: Material, wanted: Wanted, asked: Prompts, other: Prompts | None) -> list[str]:
     told = [f"{len(asked)} of {len(wanted.prompts)} prompts in a drawn order, {material.samples} answers of each model"]
+    sets = [wanted.prompts] if wanted.ood is None else [wanted.prompts, wanted.ood]
+    told += [
+        f"{each.name}: {each.repeated} rows ask what another asks, and are left out" for each in sets if each.repeated
+    ]
     if wanted.ood is not None and other is not None:
         told.append(f"{len(other)} of {len(wanted.ood)} prompts out of distribution")
     named = (("sycophancy", wanted.sycophancy), ("benign", wanted.benign), ("harmful", wanted.harmful))
     suites = [f"{kind}: {'our own' if name in OWN else name}" for kind, name in named]
     told.append(f"suites: {'; '.join(suites)}")
+    if not _plain(asked):
+        told.append(f"diversity, length, hedging and speed: on the suite {PROMPTS}, because prompts are conversations")
     told.append(f"answers of at most {material.limit} tokens, sampled at temperature 1 without top-k or top-p")
     faults = wanted.referee.faults if wanted.referee is not None else {}
-    told += [f"not judged, {times} times: {reason}" for reason, times in faults.items()]
+    often = sorted(faults.items(), key=lambda fault: -fault[1])
+    told += [f"not judged, {times} times: {reason}" for reason, times in often[:REASONS]]
+    if rest := often[REASONS:]:
+        told.append(f"not judged, {sum(times for _, times in rest)} times: {len(rest)} other reasons")
     return told

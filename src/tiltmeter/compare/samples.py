@@ -16,7 +16,7 @@ import numpy as np
 from tiltmeter.batches import plain_text
 from tiltmeter.chat import Answer, Progress, Turns
 from tiltmeter.errors import AttachError
-from tiltmeter.rows import need_columns, read_rows
+from tiltmeter.rows import Row, need_columns, read_rows
 
 if TYPE_CHECKING:
     from tiltmeter.chat.local import LocalModel
@@ -90,6 +90,7 @@ class Prompts:
     name: str
     turns: Sequence[Turns]
     columns: Sequence[Mapping[str, Any]]
+    repeated: int = 0  # rows of the file that were left out because another asks the same
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -106,7 +107,10 @@ class Prompts:
 
 
 def read_prompts(path: str | Path, name: str = "prompts") -> Prompts:
-    """The prompts of a file: a column `prompt` with texts or chat messages. Raises `AttachError` with the fix."""
+    """The prompts of a file: a column `prompt` with texts or chat messages. Raises `AttachError` with the fix.
+
+    Each prompt counts once: two answers to the same one are not two independent draws.
+    """
     rows = read_rows(path, '{"prompt": "What is 2 + 2?"}')
     need_columns(path, rows, "prompt")
     found = [row for row in rows if row.get("prompt")]
@@ -116,9 +120,21 @@ def read_prompts(path: str | Path, name: str = "prompts") -> Prompts:
         raise AttachError(
             f"{path}: a prompt is a {type(strange[0]).__name__}; give a text, or messages with role and content"
         )
-    return Prompts(
-        name, [row["prompt"] for row in found], [{k: v for k, v in row.items() if k != "prompt"} for row in found]
-    )
+    if not found:
+        raise AttachError(f"{path}: every prompt is empty")
+    first: dict[str, Row] = {}
+    for row in found:
+        first.setdefault(json.dumps(_spoken(row["prompt"])), row)
+    rows = list(first.values())
+    columns = [{k: v for k, v in row.items() if k != "prompt"} for row in rows]
+    return Prompts(name, [_spoken(row["prompt"]) for row in rows], columns, len(found) - len(rows))
+
+
+def _spoken(prompt: Any) -> Any:
+    """A single turn of a user as the text that it is: both are asked in the same tokens."""
+    if isinstance(prompt, list) and len(prompt) == 1 and prompt[0]["role"] == "user":
+        return prompt[0]["content"]
+    return prompt
 
 
 def _is_chat(prompt: object) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SLOWER = 1.5
 ROUNDS = FEWEST
 BATCH = 8  # prompts that are answered at once
+SHORTEST = 8  # tokens of the longest answers; below, a call costs more than the answer and says little of a model
 WHICH: tuple[Which, Which] = ("base", "checkpoint")
 Clock = Callable[[], float]
 
@@ -47,7 +48,8 @@ def measured(
     """
     asked = (suite if isinstance(suite, Suite) else read_suite(suite)).texts
     scorers = _scorers(reward, guards, folder, material.limit)
-    times: dict[Which, list[tuple[float, float, float]]] = {which: [] for which in WHICH}
+    times: dict[Which, list[tuple[float, float, float, float]]] = {which: [] for which in WHICH}
+    longest: dict[Which, list[int]] = {which: [] for which in WHICH}
     scored: list[list[float]] = []
     for number in range(rounds + 1):
         prompts = [asked[(number * batch + at) % len(asked)] for at in range(batch)]
@@ -57,11 +59,13 @@ def measured(
         if number:
             for which in WHICH:
                 answers, whole, alone = said[which]
-                times[which].append((sum(map(_size, answers)) / whole, whole / batch, alone))
+                steps = _steps(answers, material.model(which).batch)
+                times[which].append((sum(map(_size, answers)) / whole, whole / batch, alone, steps / whole))
+                longest[which].append(steps)
             scored.append(spent)
         if material.progress is not None:
             material.progress("speed", number, rounds)
-    speeds = _speeds(times, alpha)
+    speeds = _speeds(times, min(float(np.median(longest[which])) for which in WHICH), alpha)
     if not scorers:
         return [
             speeds,
@@ -82,24 +86,33 @@ def _asked(
     return answers, between - start, clock() - between
 
 
-def _speeds(times: Mapping[Which, Sequence[tuple[float, float, float]]], alpha: float) -> Measure:
+def _steps(answers: Sequence[Answer], batch: int) -> int:
+    """How often a model was asked for its next tokens: a batch goes on until its longest answer ends.
+
+    Tokens would blame a model for answers of unequal length: the short ones of a batch wait for the long one.
+    """
+    return sum(max(map(_size, answers[first : first + batch])) for first in range(0, len(answers), batch))
+
+
+def _speeds(times: Mapping[Which, Sequence[tuple[float, float, float, float]]], steps: float, alpha: float) -> Measure:
     base, checkpoint = (np.array(times[which]) for which in WHICH)
-    found = means(np.log(base[:, 0]), np.log(checkpoint[:, 0]), alpha)
+    found = means(np.log(base[:, 3]), np.log(checkpoint[:, 3]), alpha)
     ratio = math.exp(found.value)
-    slower = found.n >= FEWEST and found.high < -math.log(SLOWER)
+    slower = found.n >= FEWEST and steps >= SHORTEST and found.high < -math.log(SLOWER)
     state: State = "worse" if slower else "shown"
     rows = [
         _row("tokens a second", base[:, 0], checkpoint[:, 0]),
         _row("seconds an answer, in a batch", base[:, 1], checkpoint[:, 1]),
         _row("seconds an answer, alone", base[:, 2], checkpoint[:, 2]),
+        _row("seconds a token, in a batch", 1.0 / base[:, 3], 1.0 / checkpoint[:, 3]),
     ]
     told = Difference(1.0, ratio, ratio - 1.0, math.exp(found.low) - 1.0, math.exp(found.high) - 1.0, found.n)
     return Measure(
         "speed",
         "Speed of answering",
         state,
-        f"The checkpoint writes {np.median(checkpoint[:, 0]):.0f} tokens a second, the base "
-        f"{np.median(base[:, 0]):.0f}, on this machine in {found.n} rounds.",
+        f"The next token of a batch takes the checkpoint {1000.0 / np.median(checkpoint[:, 3]):.1f} ms, the base "
+        f"{1000.0 / np.median(base[:, 3]):.1f} ms, on this machine in {found.n} rounds.",
         cost="slower",
         unit="of the base's speed",
         base=told.base,

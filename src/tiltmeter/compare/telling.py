@@ -67,8 +67,8 @@ def notes(report: Report) -> list[str]:
     told = [
         f"Worse and better: the interval leaves out no difference, and the difference is large enough to matter. All "
         f"measures together call something worse in at most {100 * ALPHA:g} % of checkpoints that are their base.",
-        "The interval of a win rate may be looked at after every batch. The others are about the prompts that were "
-        "asked, once.",
+        "A win rate is worse or better as soon as its interval leaves out one half, and may be looked at "
+        "after every batch. The others are about the prompts that were asked, once.",
     ]
     if report.judge:
         what = "A model's opinion: claims are about this judge, not about people." if report.judged else ""

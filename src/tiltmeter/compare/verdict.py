@@ -12,7 +12,8 @@ from tiltmeter.compare.measure import Measure
 
 State = Literal["healthy", "costs", "drift", "cannot tell"]
 
-DRIFT = 100.0  # nats per completion: farther than this without wins is drift without gain
+DRIFT = 100.0  # nats per completion, in the mean: farther than this without wins is drift without gain
+LOSING = 0.45  # wins: a rate below may be chance, and is not called healthy either
 WINS, KL = "win_rate", "kl"
 CODES: dict[State, int] = {"healthy": 0, "costs": 1, "drift": 1, "cannot tell": 2}
 
@@ -41,8 +42,9 @@ class Verdict:
 def verdict(measures: Sequence[Measure], *, opinion: bool = False) -> Verdict:
     """Drift if it went far and no wins are shown; else costs if anything got worse; else healthy if it was judged.
 
-    Healthy does not need wins: it needs a judge that found enough to decide, and nothing shown to be worse. A win rate
-    of 55 % at 2 nats is a healthy run, whether or not its interval leaves out one half. `opinion`: a model judged.
+    Healthy does not need wins: it needs a judge that found enough to decide, a win rate that is not on the losing side
+    by more than matters, and nothing shown to be worse. A win rate of 55 % at 2 nats is a healthy run, whether or not
+    its interval leaves out one half. `opinion`: a model judged.
 
     >>> wins = Measure("win_rate", "Wins", "cannot tell", "55 %", checkpoint=0.55, low=-0.03, high=0.13, n=200)
     >>> verdict([wins, Measure("kl", "KL from base", "shown", "2 nats", checkpoint=2.0)]).state
@@ -64,6 +66,10 @@ def verdict(measures: Sequence[Measure], *, opinion: bool = False) -> Verdict:
         return Verdict("costs", f"{_costs(measures, costs, bought)}{_beside(measures)}", costs)
     if not judged:
         return Verdict("cannot tell", _unjudged(wins, kl))
+    if wins is not None and wins.checkpoint < LOSING:
+        return Verdict(
+            "cannot tell", f"{bought}: it loses more often, which may be chance.{_beside(measures)} Give more prompts."
+        )
     return Verdict("healthy", f"{bought}; {_nothing(measures)}.{_beside(measures)}")
 
 

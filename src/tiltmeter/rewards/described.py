@@ -19,6 +19,7 @@ STANDARD = ("length_debiased", "repetition", "overlong")
 AROUND = ("clipped", "constrained", "gate", "length_debiased", "shaped")
 BESIDE = ("overlong", "repetition")
 SOURCES = ("function", "judge", "model")
+OF_ENSEMBLE = ("rule", "penalty", "scale")  # settings of several models together; every other is of each
 BUFFER = 0.2  # of the length limit, over which `overlong` falls, as in DAPO (arXiv 2503.14476)
 
 Guards = str | Sequence[str | Mapping[str, Any]]
@@ -154,8 +155,9 @@ def _constrained(settings: dict[str, Any], reward: Part, folder: Path, agree: Ag
     return constrained(reward, floors, agree=agree, **settings)
 
 
-def _source(where: str, entry: object, at: int, folder: Path, agree: Agree | None, amount: str) -> tuple[str, Part]:
-    """A source's name and function; `amount` is the number that may stand beside it."""
+def source_of(where: str, entry: object, at: int, amount: str = "weight") -> tuple[str, dict[str, Any]]:
+    """Which kind of source an entry names, and its settings. Raises `AttachError` for what means nothing there; the
+    source itself need not be there yet, as a reward model that is still to be trained."""
     if not isinstance(entry, Mapping):
         raise AttachError(f"{where}: each is a source with its settings, as - function: rewards.py:helpful")
     known = {"name", amount, "settings", *SOURCES}
@@ -164,7 +166,19 @@ def _source(where: str, entry: object, at: int, folder: Path, agree: Agree | Non
     given = [source for source in SOURCES if source in entry]
     if len(given) != 1:
         raise AttachError(f"{where}: number {at + 1} needs exactly one of {', '.join(SOURCES)}")
-    (source,), settings = given, dict(_settings(given[0], entry.get("settings")))
+    settings = dict(_settings(given[0], entry.get("settings")))
+    if given[0] == "model":
+        from tiltmeter.rewards.model import RewardModel
+
+        if amount in entry:
+            _number(f"{where}: the {amount} of number {at + 1}", entry[amount])
+        _tried("model", lambda: RewardModel("", **{k: v for k, v in settings.items() if k not in OF_ENSEMBLE}))
+    return given[0], settings
+
+
+def _source(where: str, entry: Any, at: int, folder: Path, agree: Agree | None, amount: str) -> tuple[str, Part]:
+    """A source's name and function; `amount` is the number that may stand beside it."""
+    source, settings = source_of(where, entry, at, amount)
     part = _tried(source, _made, source, entry[source], settings, folder, agree)
     return str(entry.get("name") or getattr(part, "__name__", source)), part
 
@@ -198,7 +212,7 @@ def _made(source: str, value: Any, settings: dict[str, Any], folder: Path, agree
     if not isinstance(value, (str, Path, list, tuple)) or not value:
         raise AttachError(f"model: name a folder, or a list of folders for an ensemble, not {value!r}")
     folders = [str(value)] if isinstance(value, (str, Path)) else [str(one) for one in value]
-    of_ensemble = {name: settings.pop(name) for name in ("rule", "penalty", "scale") if name in settings}
+    of_ensemble = {name: settings.pop(name) for name in OF_ENSEMBLE if name in settings}
     models = [model(folder / one, **settings) for one in folders]
     if len(models) == 1:
         if of_ensemble:

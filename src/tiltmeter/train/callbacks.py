@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from tiltmeter.train.method import Context
+from tiltmeter.train.settings import STATE, numbered
 
 
 class Told(TrainerCallback):  # type: ignore[misc]
@@ -36,3 +38,14 @@ class Limit(TrainerCallback):  # type: ignore[misc]
         if state.global_step >= self._steps:
             control.should_training_stop = True
         return control
+
+
+class WentBack(TrainerCallback):  # type: ignore[misc]
+    """After a rollback, marks the checkpoints beyond it: a resume would take the newest, and undo the rollback."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 0 or not state.is_world_process_zero:
+            return
+        for step, folder in numbered(Path(args.output_dir)):
+            if step > state.global_step and (folder / STATE).is_file():
+                (folder / STATE).replace(folder / f"left-{STATE}")

@@ -16,7 +16,6 @@ from tiltmeter.train.settings import OURS
 
 #: Fields of PEFT's LoraConfig that it fills in itself.
 PEFTS = ("peft_type", "peft_version", "base_model_name_or_path", "inference_mode", "auto_mapping", "runtime_config")
-SOURCES = ("function", "judge", "model")
 #: Why a method has no use for a field, where the name of the field does not tell.
 WHY = {
     "rewards": "it learns from its data, not from rewards",
@@ -98,18 +97,27 @@ def _options(recipe: Recipe, stage: Stage) -> None:
 
 
 def _rewards(recipe: Recipe, stage: Stage) -> None:
-    from tiltmeter.rewards.described import described, guarded_by
+    from tiltmeter.rewards.described import described, guarded_by, source_of
 
     plain = []
+    unnamed = sum("model" in entry and "name" not in entry for entry in stage.rewards if isinstance(entry, Mapping))
     for number, entry in enumerate(stage.rewards, 1):
         source = entry.get("model") if isinstance(entry, Mapping) else None
         named = [text for text in places.strings(source) if text.startswith("@")]
         for text in named:
-            places.referred(recipe, stage, f"rewards: number {number}: model", text, ("reward",))
+            _scores(recipe, stage, number, text)
         if not named:
             plain.append(entry)
-        elif sum(name in entry for name in SOURCES) != 1:
-            raise AttachError(f"stage {stage.name}: rewards: number {number} needs exactly one of {', '.join(SOURCES)}")
+            continue
+        try:
+            source_of("rewards", entry, number - 1)
+        except AttachError as error:
+            raise AttachError(f"stage {stage.name}: {error}") from error
+        if "name" not in entry and unnamed > 1:
+            raise AttachError(
+                f"stage {stage.name}: rewards: number {number} is one of {unnamed} models without a name; give each a "
+                "name: of its own"
+            )
     limit = stage.trl.get("max_completion_length")
     try:
         if plain:
@@ -118,6 +126,17 @@ def _rewards(recipe: Recipe, stage: Stage) -> None:
             guarded_by(_nothing, stage.guards, limit=limit or 1024, folder=recipe.path.parent)
     except AttachError as error:
         raise AttachError(f"stage {stage.name}: {error}") from error
+
+
+def _scores(recipe: Recipe, stage: Stage, number: int, text: str) -> None:
+    """What a stage leaves must be whole to score: found out after it was trained, that would be hours too late."""
+    field = f"rewards: number {number}: model"
+    origin = places.referred(recipe, stage, field, text, ("reward",))
+    if origin is not None and origin.lora is not None and origin.options.get("merge", True) is False:
+        raise AttachError(
+            f"stage {stage.name}: {field}: {origin.name} keeps its adapter apart, and a whole model scores; leave "
+            "options: {merge: false} out there"
+        )
 
 
 def _nothing(completions: Any, **columns: Any) -> list[float]:
@@ -131,6 +150,10 @@ def _gold(recipe: Recipe, stage: Stage) -> None:
 
     if stage.gold is None:
         return
+    if stage.watch is False and stage.method != "iterative_dpo":  # which reports gold by itself
+        raise AttachError(
+            f"stage {stage.name}: gold is asked by the monitor, and watch is false; leave one of them out"
+        )
     paid = [entry["function"] for entry in stage.rewards if "function" in entry]
     try:
         source = load_gold(places.function(recipe, stage.gold))

@@ -60,9 +60,15 @@ def checked(path: str | Path, method: Method) -> list[Row]:
         raise AttachError(
             f"{path} cannot be trained on by {method}: it has the columns {has}; a row looks like {example}"
         )
+    columns = fitting[0]
+    if "rejected" in columns and any(row.get("prompt") is not None for row in found):
+        columns |= {"prompt"}  # which pairs may have inside them instead, but all of them then
     for number, row in enumerate(found, 1):
-        _whole(path, number, row, fitting[0], example)
+        _whole(path, number, row, columns, example)
     _alike(path, found)
+    if len({type(found[0][name]) for name in columns - {"label"}}) > 1:
+        forms = ", ".join(f"{name} is {_form(found[0][name])}" for name in sorted(columns - {"label"}))
+        raise AttachError(f"{path}: {forms}; write all of them in one form")
     return found
 
 
@@ -80,6 +86,10 @@ def _alike(path: str | Path, found: Sequence[Row]) -> None:
         kinds = {type(row[name]) for row in found if row.get(name) is not None}
         if len(kinds) > 1:
             raise AttachError(f"{path}: {name} is text in some rows and a list of messages in others; choose one")
+
+
+def _form(value: object) -> str:
+    return "text" if isinstance(value, str) else "a list of messages"
 
 
 def _spoken(value: object) -> bool:

@@ -17,7 +17,7 @@ from tiltmeter.train.method import Context, Trained
 from tiltmeter.train.online import paid
 from tiltmeter.train.recipe import Recipe, Stage
 from tiltmeter.train.sampling import Sampling, drawn, keep, kept, once, replaced, sampled, spoken, whole
-from tiltmeter.train.settings import configured
+from tiltmeter.train.settings import configured, entropy_weight
 
 OPTIONS = {
     "rounds": "how often it is sampled and trained; 3",
@@ -46,6 +46,7 @@ def check(recipe: Recipe, stage: Stage) -> None:
     whole(stage, "samples", 4, least=2)
     whole(stage, "limit", 256)
     whole(stage, "prompts_per_round", 1)
+    entropy_weight(stage)
     temperature = stage.options.get("temperature", 1.0)
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0.0:
         raise AttachError(
@@ -148,7 +149,7 @@ def _round(context: Context, number: int, folder: Path, policy: Path, device: st
             )
         return said
     trained = _dpo(context, folder, policy)
-    return {**said, **{name: trained.facts.get(name) for name in ("steps", "seconds", "last")}}
+    return {**said, **{name: trained.facts.get(name) for name in ("steps", "seconds", "last", "alarms")}}
 
 
 def _dpo(context: Context, folder: Path, policy: Path) -> Trained:
@@ -197,7 +198,7 @@ def _gold(path: Path) -> dict[str, Any]:
 
 
 def _whole_of(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    total = {name: sum(said.get(name) or 0 for said in facts) for name in ("steps", "seconds")}
+    total = {name: sum(said.get(name) or 0 for said in facts) for name in ("steps", "seconds", "alarms")}
     return {**total, "mean_reward": facts[-1]["mean_reward"]}
 
 

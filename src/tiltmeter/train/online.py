@@ -12,7 +12,7 @@ from tiltmeter.rewards.parts import Agree, Made
 from tiltmeter.train import processes
 from tiltmeter.train.method import Context, Trained
 from tiltmeter.train.recipe import Recipe, Stage
-from tiltmeter.train.settings import configured, lora, rows, trained
+from tiltmeter.train.settings import configured, entropy_weight, lora, rows, trained
 
 OPTIONS = {
     "entropy_weight": "weight of the entropy in the KL, beside TRL's beta for the rest; grpo only",
@@ -25,6 +25,7 @@ def check(recipe: Recipe, stage: Stage) -> None:
     """Raises `AttachError` for options that cannot work."""
     if stage.method == "rloo" and "entropy_weight" in stage.options:
         raise AttachError(f"stage {stage.name}: entropy_weight is for dpo and grpo; leave it out of rloo")
+    entropy_weight(stage)
 
 
 def train(context: Context) -> Trained:
@@ -38,7 +39,7 @@ def train(context: Context) -> Trained:
     args = configured(context, getattr(trl, f"{kind}Config"))
     reward = paid(context, limit=args.max_completion_length, device=str(args.device))
     trainer_class, given = getattr(trl, f"{kind}Trainer"), {}
-    if (weight := context.stage.options.get("entropy_weight")) is not None:
+    if (weight := entropy_weight(context.stage)) is not None:
         from tiltmeter.train.soft import SoftGRPOTrainer
 
         trainer_class, given = SoftGRPOTrainer, {"entropy_weight": weight}

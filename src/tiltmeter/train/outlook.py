@@ -69,4 +69,4 @@ def _linted(stage: Stage) -> list[str]:
         file = Path(folder) / f"{method}.json"
         file.write_text(json.dumps(said, default=str), "utf-8")
         found = linted(file, "trl", method)
-    return [f"{one.level}: {one.key}: {one.sentence}; {one.fix}" for one in found.complaints]
+    return [f"{one.level}: {one.key}: {one.sentence.rstrip('.')}; {one.fix}" for one in found.complaints]

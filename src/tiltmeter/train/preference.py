@@ -22,15 +22,10 @@ def check(recipe: Recipe, stage: Stage) -> None:
         raise AttachError(
             f"stage {stage.name}: trl: loss_type: {loss} is not the loss of ipo; leave it out, or use dpo"
         )
-    weight = stage.options.get("entropy_weight")
-    if weight is None:
-        return
-    if stage.method != "dpo":
+    if settings.entropy_weight(stage) is not None and stage.method != "dpo":
         raise AttachError(
             f"stage {stage.name}: options: entropy_weight is for dpo; {stage.method} has no such loss here"
         )
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or weight < 0.0:
-        raise AttachError(f"stage {stage.name}: options: entropy_weight is a number from 0, not {weight!r}")
 
 
 def train(context: Context) -> Trained:
@@ -56,9 +51,9 @@ def _chosen(context: Context) -> tuple[Any, Any, dict[str, Any]]:
         return settings.configured(context, trl.KTOConfig), trl.KTOTrainer, {}
     loss = {"loss_type": "ipo"} if context.stage.method == "ipo" else {}
     config = settings.configured(context, trl.DPOConfig, **loss)
-    weight = context.stage.options.get("entropy_weight")
-    if weight is None or float(weight) == config.beta:
+    weight = settings.entropy_weight(context.stage)
+    if weight is None or weight == config.beta:
         return config, trl.DPOTrainer, {}  # the two parts weigh the same: that is TRL's own loss
     from tiltmeter.train.soft import SoftDPOTrainer
 
-    return config, SoftDPOTrainer, {"entropy_weight": float(weight)}
+    return config, SoftDPOTrainer, {"entropy_weight": weight}

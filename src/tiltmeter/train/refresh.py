@@ -19,6 +19,7 @@ from tiltmeter.train.finished import finished
 from tiltmeter.train.method import Context, Trained
 from tiltmeter.train.recipe import Recipe, Stage
 from tiltmeter.train.sampling import kept, once, replaced, whole
+from tiltmeter.train.settings import entropy_weight
 
 OPTIONS = {
     "cycles": "stretches of GRPO, with a fresh reward model between two of them; 2",
@@ -44,6 +45,7 @@ def check(recipe: Recipe, stage: Stage) -> None:
     where = f"stage {stage.name}:"
     whole(stage, "cycles", 2, least=2)
     whole(stage, "pairs_per_cycle", 64)
+    entropy_weight(stage)
     if not isinstance(stage.options.get("labels"), str):
         raise AttachError(
             f"{where} say who labels present answers: options: {{labels: checks.py:right}}, or judge.toml"
@@ -69,6 +71,7 @@ def train(context: Context) -> Trained:
         here = replace(context, folder=folder, model=policy, rewards=tuple(rewards), stage=_grpo(context.stage))
         said = once(folder / "policy.json", lambda: online.train(here).facts)  # noqa: B023
         policy = folder / "model"
+        told += [f"Cycle {number}: {said['stopped']}"] if said.get("stopped") else []
         if number < cycles:
             fresh = once(folder / "refreshed.json", lambda: _refresh(context, begun, folder, number, said.get("run")))  # noqa: B023
             said = {**said, **fresh}

@@ -20,6 +20,7 @@ from tiltmeter.train.data import checked
 from tiltmeter.train.finished import Parts, Result, begin, begun, changed, finish, finished, identity
 from tiltmeter.train.method import Context, Progress
 from tiltmeter.train.methods import config_of, trainer_of
+from tiltmeter.train.paying import resolved
 from tiltmeter.train.recipe import Recipe, Stage, is_hub
 from tiltmeter.train.settings import configured
 
@@ -132,7 +133,7 @@ class _Place:
     def context(self, results: Mapping[str, Result], progress: Progress) -> Context:
         model = self._model(results)
         data, held = (self._file(field, getattr(self.stage, field), results) for field in ("data", "eval"))
-        rewards = tuple(self._reward(entry, results) for entry in self.stage.rewards)
+        rewards = tuple(resolved(self.recipe, entry, results) for entry in self.stage.rewards)
         return self._context(model, data, held, rewards, progress)
 
     def _context(
@@ -156,7 +157,8 @@ class _Place:
 
     def _identified(self, value: Any, results: Mapping[str, Result]) -> Any:
         if isinstance(value, Mapping):
-            return {name: self._identified(one, results) for name, one in value.items()}
+            # The name of a reward may be that of a folder beside the recipe, as the output of another recipe is.
+            return {key: one if key == "name" else self._identified(one, results) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._identified(one, results) for one in value]
         if not isinstance(value, str):
@@ -194,29 +196,6 @@ class _Place:
             raise AttachError(f"stage {self.stage.name}: {field}: {name} names no file; there are {there or 'none'}")
         checked(files[0], self.stage.method)
         return files[0]
-
-    def _reward(self, entry: Mapping[str, Any], results: Mapping[str, Result]) -> dict[str, Any]:
-        """An entry with its paths resolved; a reward model of a stage's brings how it wants text ended."""
-        made = dict(entry)
-        for source in ("function", "judge"):
-            if source in made:
-                made[source] = places.function(self.recipe, str(made[source]))
-        if "model" not in made:
-            return made
-        names = [made["model"]] if isinstance(made["model"], str) else list(made["model"])
-        folders: list[str] = []
-        for name in names:
-            found = places.reference(name)
-            if found is None:
-                folders.append(str(places.beside(self.recipe, name)))
-                continue
-            result = results[found.stage]
-            left = [result.folder / found.file] if found.file else list(result.trained.folders)
-            folders += [str(folder) for folder in left]
-            if "ending" in result.trained.facts:
-                made["settings"] = {"ending": result.trained.facts["ending"], **(made.get("settings") or {})}
-        made["model"] = folders[0] if len(folders) == 1 else folders
-        return made
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from tiltmeter.errors import AttachError
 from tiltmeter.train.data import rows as rows  # what every method reads its data with
 from tiltmeter.train.method import Context, Trained
+from tiltmeter.train.recipe import Stage
 
 #: Fields of TRL's configurations that a recipe leaves to us, and why.
 OURS = {
@@ -47,6 +49,16 @@ def set_by_us(context: Context) -> dict[str, Any]:
     }
 
 
+def entropy_weight(stage: Stage) -> float | None:
+    """The option of soft preference learning; None without it. Raises `AttachError` for no number."""
+    weight = stage.options.get("entropy_weight")
+    if weight is None:
+        return None
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.0 < weight < math.inf:
+        raise AttachError(f"stage {stage.name}: options: entropy_weight is a number above 0, not {weight!r}")
+    return float(weight)
+
+
 def lora(context: Context, task: str = "CAUSAL_LM") -> Any | None:
     """PEFT's LoraConfig of this stage; None where the whole model is trained.
 
@@ -65,14 +77,19 @@ def lora(context: Context, task: str = "CAUSAL_LM") -> Any | None:
 def checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint in a trainer's folder. One whose writer was killed lacks its state, and is passed
     over."""
-    found = [part for part in folder.glob("checkpoint-*") if part.name.rpartition("-")[2].isdigit()]
-    for part in sorted(found, key=lambda part: int(part.name.rpartition("-")[2]), reverse=True):
+    for _, part in reversed(numbered(folder)):
         try:
             json.loads((part / STATE).read_text("utf-8"))
         except (OSError, ValueError):
             continue
         return part
     return None
+
+
+def numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints in a trainer's folder, whole or not, by their steps."""
+    found = [(part.name.rpartition("-")[2], part) for part in folder.glob("checkpoint-*")]
+    return sorted((int(step), part) for step, part in found if step.isdigit())
 
 
 def attached(trainer: Any, context: Context, directory: Path | None = None) -> Any | None:
@@ -82,10 +99,11 @@ def attached(trainer: Any, context: Context, directory: Path | None = None) -> A
     """
     from transformers import PrinterCallback
 
-    from tiltmeter.train.callbacks import Limit, Told
+    from tiltmeter.train.callbacks import Limit, Told, WentBack
 
     trainer.remove_callback(PrinterCallback)  # it prints to standard output, where the summary goes
     trainer.add_callback(Told(context))
+    trainer.add_callback(WentBack())
     if context.steps is not None:
         trainer.add_callback(Limit(context.steps))
     watch = context.stage.watch
@@ -126,9 +144,11 @@ def trained(
     result = (watched or trainer).train(resume_from_checkpoint=resume)
     target = to or context.folder / "model"
     save(trainer, context, target, base)
+    stopped = _stopped(trainer.state, context)
     told = {
         **facts,
         "steps": int(trainer.state.global_step),
+        "stopped": stopped,
         "resumed": None if came_from is None else came_from.name,
         "seconds": round(time.monotonic() - begun, 3),
         "metrics": _numbers(result.metrics),
@@ -136,7 +156,7 @@ def trained(
         **_judged(trainer, watched),
         "eval": _evaluated(trainer) if evaluate and trainer.eval_dataset is not None else None,
     }
-    return Trained(folders=(target,), facts=told)
+    return Trained(folders=(target,), facts=told, told=() if stopped is None else (stopped,))
 
 
 def save(trainer: Any, context: Context, target: Path, base: Path | None = None) -> None:
@@ -179,6 +199,17 @@ def _merge(trained: Any, base: Path, adapter: Path, target: Path) -> None:
     if target.exists():
         shutil.rmtree(target)
     PeftModel.from_pretrained(plain, str(adapter)).merge_and_unload().save_pretrained(target)
+
+
+def _stopped(state: Any, context: Context) -> str | None:
+    """Of training that was ended before its last step, which is the monitor's doing, or of whoever approved it."""
+    last = state.max_steps if context.steps is None else min(state.max_steps, context.steps)
+    if state.global_step >= last:
+        return None
+    return (
+        f"It was stopped at step {state.global_step} of {last}, and this is the model of then. The stage counts as "
+        f"finished: --fresh {context.stage.name} trains it anew."
+    )
 
 
 def _judged(trainer: Any, watched: Any | None) -> dict[str, Any]:

@@ -52,5 +52,11 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(text, Loader=Strict)
     except OSError as error:
         raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = "" if mark is None else f", line {mark.line + 1},"
+        raise AttachError(
+            f"{path}{line} is not YAML: {error.problem or error.context}; look at its indentation and quotes"
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise AttachError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
