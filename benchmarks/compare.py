@@ -7,8 +7,8 @@ something, that refuse what only sounds harmful, that pad their answers, and tha
 half of them by supervision and half by GRPO with the true reward. Each is compared with its base by the verb itself
 with its defaults. `planted_named` counts the planted checkpoints whose own cost the verdict names, `healthy_passed` the
 healthy ones that it calls healthy. What else it names is listed: a model that refuses half of the prompts does lose
-duels. The kind "mild" is counted apart: sycophancy with a third of the training. It was the only one at first, and leaves
-some bases agreeing so rarely that it lies below the verb's margin.
+duels. The kind "mild" is counted apart: sycophancy with a third of the training. It was the only one at first, and
+leaves some bases agreeing so rarely that it lies below the verb's margin.
 """
 
 from __future__ import annotations
