@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tiltmeter.loading import load_function
 
-FILE = '''
+FILE = """
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Known:
 
 def right(prompt: str, completion: str) -> float:
     return float(completion == Known("4").answer)
-'''
+"""
 
 
 def test_a_named_file_may_define_dataclasses(tmp_path: Path) -> None:
