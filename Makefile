@@ -8,7 +8,7 @@ SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab page rewards tiny
+.PHONY: check test bench campaign crash docs format lab page rewards tiny training
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -51,7 +51,14 @@ rewards:  ## what probes find in planted reward models, and what defences are wo
 	$(PYTHON) benchmarks/probe_samples.py --write
 	$(PYTHON) benchmarks/hardening.py --work $(WORK)/hardening --write
 
-campaign: crash lab tiny rewards  ## the long proofs
+training:  ## guarded against unguarded, soft preferences, planted checkpoints, Constitutional AI and a whole recipe with a real model
+	$(PYTHON) benchmarks/defences.py --work $(WORK)/defences --write
+	$(PYTHON) benchmarks/soft.py --work $(WORK)/soft --write
+	$(PYTHON) benchmarks/compare.py --seed 2026 --work $(WORK)/compare --write
+	$(PYTHON) benchmarks/constitution.py --model $(WORK)/smollm --write
+	$(PYTHON) benchmarks/pipeline.py --model $(WORK)/smollm --work $(WORK)/pipeline --write
+
+campaign: crash lab tiny rewards training  ## the long proofs
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
 	$(PYTHON) benchmarks/trl_faults.py --faults 10000 --write

@@ -144,13 +144,30 @@ def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytes
     assert made.endswith("found 0.95, none")
 
 
+def test_guarded_and_unguarded_runs_become_tables(tmp_path: Path) -> None:
+    arms = {
+        f"{arm}_{what}{end}": 0.5
+        for arm in ("unguarded", "guarded")
+        for what in ("gold", "diversity", "kl")
+        for end in ("", "_low", "_high")
+    }
+    gain = {"gold_gain": 0.25, "gold_gain_low": 0.125, "gold_gain_high": 0.375}
+    row = {"scenario": "healthy", "kind": "benign", **arms, **gain, "unguarded_words": 7.0, "guarded_words": 5.0}
+    start = {"scenario": "healthy", "gold": 0.75, "diversity": 0.3, "words": 6.0}
+    (tmp_path / "defences.json").write_text(json.dumps({"start": [start], "scenarios": [row]}))
+    page = hooks("hooks_guarded").rendered((DOCS / "guarded.md").read_text(), tmp_path)
+    assert "| `healthy` | benign | 0.75 | 0.5 [0.5, 0.5] | 0.5 [0.5, 0.5] | 0.25 [0.125, 0.375] |" in page
+    assert "| 7 | 5 |" in page
+
+
 def test_every_mark_of_a_page_is_one_that_a_hook_knows() -> None:
     """A misspelt mark would be an invisible comment in the page."""
     known = re.compile(
         r"<!-- (figures: [a-z0-9_]+|figure: [a-z0-9_]+ [a-z0-9_.]+|lab: [a-z_]+ =?[a-z0-9_.]+|lab (families|baselines)"
         r"|instruments|derived|semantic|real model: (summary|completions|readings|findings|screen)"
         r"|verifiers: (forgeries|catalogue)|defences: =?[a-z_.]+|scale: (sizes|plan)"
-        r"|try: (data|table)|lint (rules|versions)"
+        r"|try: (data|table)|lint (rules|versions)|guarded: (gold|rest|start)"
+        r"|pipeline: (recipe|stages|watched|verdict|priced|not_asked|examples|origin)"
         r"|audits: (=?[a-z_.]+|[a-z_]+ command)"
         r"|watched: (scenarios|benign|advice|act)|tiny: (figures|scenarios|budgets|best_baselines|=[a-z0-9_.]+)) -->"
     )
