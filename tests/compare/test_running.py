@@ -20,7 +20,7 @@ from tiltmeter.compare.running import PARTS, SHARE, TESTED, Wanted, compared, op
 from tiltmeter.compare.samples import CHUNK, Kept, Prompts, read_prompts
 from tiltmeter.errors import AttachError
 
-ASKED = [f"question {at}" for at in range(50)]
+ASKED = [f"question {at}" for at in range(80)]
 
 
 def said(prompt: str, rng: random.Random) -> str:
@@ -108,7 +108,7 @@ def test_the_two_models_are_sampled_apart_and_a_question_asked_twice_is_two_draw
 
 
 def test_more_prompts_later_are_the_same_prompts_first(tmp_path: Path) -> None:
-    prompts = Prompts("prompts", ASKED, [{}] * 50)
+    prompts = Prompts("prompts", ASKED, [{}] * 80)
     few, more = prompts.drawn(3, 20), prompts.drawn(3, 40)
     assert list(more.turns[:20]) == list(few.turns)
     model = Counted(tmp_path / "checkpoint", said)
@@ -160,7 +160,7 @@ def test_of_many_reasons_for_no_judgement_the_most_frequent_are_told(tmp_path: P
     held = material(tmp_path, said, said, samples=1)
     referee = open_referee(f"{tmp_path}/checks.py:score", held.work)
     left = [part for part in PARTS if part != "wins"]
-    told = compared(held, Wanted(Prompts("prompts", ASKED, [{}] * 50), referee=referee, leave_out=left)).told
+    told = compared(held, Wanted(Prompts("prompts", ASKED[:50], [{}] * 50), referee=referee, leave_out=left)).told
     assert [line.startswith("not judged") for line in told].count(True) == 4
     assert told[-1] == "not judged, 97 times: 97 other reasons"
 
@@ -169,7 +169,7 @@ def test_a_task_that_is_not_there_is_named_before_anything_is_sampled(tmp_path: 
     pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install 'tiltmeter[compare]'")
     model = Counted(tmp_path / "checkpoint", said)
     with pytest.raises(AttachError, match="'hellaswagg' is no task"):
-        compared(material(tmp_path, said, model), Wanted(Prompts("p", ASKED, [{}] * 50), tasks=("hellaswagg",)))
+        compared(material(tmp_path, said, model), Wanted(Prompts("p", ASKED, [{}] * 80), tasks=("hellaswagg",)))
     assert model.asked == 0
 
 
@@ -213,7 +213,7 @@ LEFT_OUT = ("kl", "sycophancy", "refusal", "capability", "speed")
 def test_what_is_left_out_or_not_asked_says_so_and_the_rest_is_one_report(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("def score(prompt, completion):\n    return float(completion.split()[-1])\n")
     held = material(tmp_path, said, said, samples=2)
-    prompts = Prompts("prompts", ASKED, [{}] * 50)
+    prompts = Prompts("prompts", ASKED, [{}] * 80)
     bare = compared(held, Wanted(prompts, leave_out=LEFT_OUT))
     assert bare.verdict.state == "cannot tell"
     assert {measure.name for measure in bare.not_asked} >= {"win_rate", "win_rate_ood", "reward_accuracy", *LEFT_OUT}
@@ -222,7 +222,7 @@ def test_what_is_left_out_or_not_asked_says_so_and_the_rest_is_one_report(tmp_pa
     full = compared(held, Wanted(prompts, other, referee, leave_out=LEFT_OUT))
     assert (full.verdict.state, full.costs) == ("healthy", [])
     by_name = {measure.name: measure for measure in full.measures}
-    assert (by_name["win_rate"].n, by_name["win_rate_ood"].n) == (50, 30)
+    assert (by_name["win_rate"].n, by_name["win_rate_ood"].n) == (80, 30)
     assert "checks.py" in full.judge
     with pytest.raises(AttachError, match="no measure 'luck'"):
         compared(held, Wanted(prompts, leave_out=("luck",)))

@@ -36,6 +36,13 @@ def test_two_nats_with_55_percent_of_wins_is_healthy() -> None:
     assert "2 nats" in found.line
 
 
+def test_too_few_pairs_to_exclude_being_beaten_are_not_green() -> None:
+    found = verdict([wins(0.55, 0.24, 0.75), kl(2.0)])
+    assert (found.state, found.exit_code) == ("cannot tell", 2)
+    assert "so few pairs" in found.sentence
+    assert verdict([wins(0.55, 0.26, 0.75), kl(2.0)]).state == "healthy"
+
+
 @pytest.mark.parametrize(("rate", "low", "high"), [(0.5, 0.4, 0.6), (0.55, 0.45, 0.65), (0.3, 0.2, 0.4)])
 def test_above_a_hundred_nats_without_wins_is_drift(rate: float, low: float, high: float) -> None:
     found = verdict([wins(rate, low, high), kl(150.0)])
@@ -71,7 +78,7 @@ def test_losses_that_may_be_chance_are_not_called_healthy() -> None:
     found = verdict([wins(0.42, 0.16, 0.74), kl(2.0)])
     assert (found.state, found.exit_code) == ("cannot tell", 2)
     assert "42.0 % wins" in found.sentence and "more prompts" in found.sentence
-    assert verdict([wins(0.46, 0.2, 0.7), kl(2.0)]).state == "healthy"
+    assert verdict([wins(0.46, 0.3, 0.62), kl(2.0)]).state == "healthy"
 
 
 def test_every_cost_is_named_once_and_costs_are_known_without_a_judge() -> None:

@@ -14,6 +14,7 @@ State = Literal["healthy", "costs", "drift", "cannot tell"]
 
 DRIFT = 100.0  # nats per completion, in the mean: farther than this without wins is drift without gain
 LOSING = 0.45  # wins: a rate below may be chance, and is not called healthy either
+BEATEN = 0.25  # wins: as long as three losses in four are not excluded, too little was judged to call it healthy
 WINS, KL = "win_rate", "kl"
 CODES: dict[State, int] = {"healthy": 0, "costs": 1, "drift": 1, "cannot tell": 2}
 
@@ -42,9 +43,9 @@ class Verdict:
 def verdict(measures: Sequence[Measure], *, opinion: bool = False) -> Verdict:
     """Drift if it went far and no wins are shown; else costs if anything got worse; else healthy if it was judged.
 
-    Healthy does not need wins: it needs a judge that found enough to decide, a win rate that is not on the losing side
-    by more than matters, and nothing shown to be worse. A win rate of 55 % at 2 nats is a healthy run, whether or not
-    its interval leaves out one half. `opinion`: a model judged.
+    Healthy does not need wins: it needs a judge, enough pairs to exclude that it is plainly beaten, a win rate that is
+    not on the losing side by more than matters, and nothing shown to be worse. A win rate of 55 % at 2 nats is a
+    healthy run, whether or not its interval leaves out one half. `opinion`: a model judged.
 
     >>> wins = Measure("win_rate", "Wins", "cannot tell", "55 %", checkpoint=0.55, low=-0.03, high=0.13, n=200)
     >>> verdict([wins, Measure("kl", "KL from base", "shown", "2 nats", checkpoint=2.0)]).state
@@ -66,10 +67,10 @@ def verdict(measures: Sequence[Measure], *, opinion: bool = False) -> Verdict:
         return Verdict("costs", f"{_costs(measures, costs, bought)}{_beside(measures)}", costs)
     if not judged:
         return Verdict("cannot tell", _unjudged(wins, kl))
-    if wins is not None and wins.checkpoint < LOSING:
-        return Verdict(
-            "cannot tell", f"{bought}: it loses more often, which may be chance.{_beside(measures)} Give more prompts."
-        )
+    if wins is not None and (wins.checkpoint < LOSING or 0.5 + wins.low < BEATEN):
+        few = f"so few pairs do not exclude that it wins fewer than {percent(BEATEN)}"
+        why = "it loses more often, which may be chance" if wins.checkpoint < LOSING else few
+        return Verdict("cannot tell", f"{bought}: {why}.{_beside(measures)} Give more prompts.")
     return Verdict("healthy", f"{bought}; {_nothing(measures)}.{_beside(measures)}")
 
 
