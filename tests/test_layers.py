@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("remembered", "errors"),
     ("records", "stats", "ranks"),
     ("facts",),
-    ("batches", "fingerprint", "durable", "lineage", "encode", "loading", "rows"),
+    ("batches", "fingerprint", "durable", "lineage", "encode", "loading", "rows", "tables"),
     ("seal", "columns", "journal", "baseline"),
     ("parquet", "story"),
     ("store",),

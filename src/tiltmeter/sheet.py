@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from tiltmeter.encode import visible
+from tiltmeter.tables import Rows, cell, is_numeric, titles
 
 SHOWN = 400  # characters of an example
+ROWS, CELL, ANSWER = 25, 120, 700  # rows of a table; characters of its cells, and of an answer
 WIDTH, HEIGHT = 220, 20  # pixels of a bar
+#: The style of a report that is a table of checks with the details of each below it.
+CHECKS = "checks.css"
 
 
 def framed(title: str, body: str, *more: str) -> str:
@@ -54,6 +58,36 @@ def listed(title: str, lines: Sequence[str], tag: str = "ul", limit: int = SHOWN
 def wide(table: str, name: str) -> str:
     """A table that may be wider than a phone: it scrolls by itself, by keys too. `table` is HTML of ours."""
     return f'<div class="wide" role="region" tabindex="0" aria-label="{text(name)}">{table}</div>'
+
+
+def rows_table(name: str, rows: Rows) -> str:
+    """The small table of a check; nothing where it has none."""
+    if not rows:
+        return ""
+    names = titles(rows)
+    kinds = {each: ' class="number"' if is_numeric(rows, each) else "" for each in names}
+    head = "".join(f"<th{kinds[each]}>{text(each.replace('_', ' '))}</th>" for each in names)
+    body = "".join(
+        f"<tr>{''.join(f'<td{kinds[each]}>{text(cell(row.get(each)), CELL)}</td>' for each in names)}</tr>"
+        for row in rows[:ROWS]
+    )
+    more = f'<p class="small">More rows in --json: {len(rows) - ROWS}.</p>' if len(rows) > ROWS else ""
+    size = "narrow" if len(names) < 5 else "full"
+    return wide(f'<table class="{size}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>', name) + more
+
+
+def two_answers(title: str, prompt: str, answers: Mapping[str, str]) -> str:
+    """A prompt with two answers side by side, each under its name."""
+    sides = "".join(f"<div><h4>{name}</h4><p>{text(told, ANSWER)}</p></div>" for name, told in answers.items())
+    return (
+        f'<article><h3>{text(title)}</h3><p class="prompt">{text(prompt, ANSWER)}</p>'
+        f'<div class="sides">{sides}</div></article>'
+    )
+
+
+def anchor(name: str) -> str:
+    """The names of checks are ours; a name with anything else in it gets none of it into the page."""
+    return "".join(char if char.isascii() and char.isalnum() else "-" for char in name)
 
 
 def bar(

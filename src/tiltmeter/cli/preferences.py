@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -17,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.cli.checks_view import CELL, INSIDE, PICTURE, example, interval, lists, rows_table
 from tiltmeter.cli.progress import progress
 from tiltmeter.encode import terminal
 from tiltmeter.errors import AttachError
@@ -33,18 +33,15 @@ from tiltmeter.preferences.telling import (
     as_json,
     as_markdown,
     axis,
-    cell,
     counted,
     fixes,
     headline,
     notes,
     tabled,
-    titles,
 )
 from tiltmeter.rows import write_rows
 
 STYLES = {"found": "bold red", "clear": "green", "cannot tell": "yellow", "known": "cyan", "not asked": "dim"}
-PICTURE, ROWS, COLUMNS, CELL = 17, 6, 6, 24  # characters of a bar; rows, columns and characters of a table
 ENDS = ("low", "high")  # columns that a terminal has no room for
 
 Data = Annotated[
@@ -251,17 +248,14 @@ def screen(report: Report) -> Iterator[RenderableType]:
     for finding in report.ordered:
         if tabled(report, finding):
             yield Text(f"\n{terminal(finding.name, CELL).plain}", style="bold")
-            yield Padding(_rows(finding.rows), (0, 0, 0, 2))
+            yield Padding(rows_table(finding.rows, ENDS), INSIDE)
     for finding in report.found[:2]:
-        yield from _example(finding)
-    for title, lines in (
-        ("What to do", fixes(report)),
-        ("What was read", report.told),
-        ("Before you believe it", notes(report)),
-    ):
-        if lines:
-            yield Text(f"\n{title}", style="bold")
-            yield from (Padding(terminal(f"· {line}", 800), (0, 0, 0, 2)) for line in lines)
+        for shown in finding.examples[:1]:
+            texts = {"prompt": shown.prompt, "chosen": shown.chosen, "rejected": shown.rejected}
+            yield from example(f"{finding.name}, row {shown.row}", shown.why, texts)
+    yield from lists(
+        {"What to do": fixes(report), "What was read": report.told, "Before you believe it": notes(report)}
+    )
 
 
 def _checks(report: Report) -> Table:
@@ -279,47 +273,11 @@ def _checks(report: Report) -> Table:
 
 
 def picture(finding: Finding) -> Text:
-    """The interval on a line, with the point that means nothing in it: a dot clear of the stroke is a bias."""
+    """The finding's interval; blank where there is nothing to draw."""
     drawn = axis(finding)
     if drawn is None:
         return Text(" " * PICTURE)
-
-    def at(value: float) -> int:
-        share = (value - drawn.left) / (drawn.right - drawn.left)
-        return round((PICTURE - 1) * min(1.0, max(0.0, share)))
-
-    low, high = (end if math.isfinite(end) else finding.estimate for end in (finding.low, finding.high))
-    line = [" "] * PICTURE
-    line[at(drawn.zero)] = "│"
-    line[at(low) : at(high) + 1] = "━" * (at(high) + 1 - at(low))
-    if at(low) <= at(drawn.zero) <= at(high):
-        line[at(drawn.zero)] = "┿"
-    line[at(finding.estimate)] = "●"
-    return Text("".join(line), style=STYLES[finding.state])
-
-
-def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    names = [name for name in titles(rows) if name not in ENDS][:COLUMNS]
-    for name in names:
-        number = all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
-        title = terminal(name.replace("_", " "), CELL)
-        words = Text("\n".join(title.plain.split()))  # below each other: a wide heading would push others out
-        table.add_column(words, justify="right" if number else "left", no_wrap=True)
-    for row in rows[:ROWS]:
-        table.add_row(*(terminal(cell(row.get(name)), CELL) for name in names))
-    if len(rows) > ROWS:
-        table.add_row(Text(f"… {len(rows) - ROWS} more", style="dim"))
-    return table
-
-
-def _example(finding: Finding) -> Iterator[RenderableType]:
-    if not finding.examples:
-        return
-    shown = finding.examples[0]
-    why = f": {shown.why}" if shown.why else ""
-    yield Text.assemble("\n", terminal(f"{finding.name}, row {shown.row}{why}", 200), style="bold")
-    grid = Table.grid(padding=(0, 2))
-    for name, text in (("prompt", shown.prompt), ("chosen", shown.chosen), ("rejected", shown.rejected)):
-        grid.add_row(Text(name, style="dim"), terminal(text, 240))
-    yield Padding(grid, (0, 0, 0, 2))
+    return interval(
+        finding.estimate, finding.low, finding.high, left=drawn.left, zero=drawn.zero, right=drawn.right,
+        style=STYLES[finding.state],
+    )  # fmt: skip

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tiltmeter.compare.measure import Example, Measure
 from tiltmeter.compare.report import Report
-from tiltmeter.compare.telling import axis, cell, difference, figure, fixes, missing, notes, titles
-from tiltmeter.sheet import bar, framed, listed, text, wide
+from tiltmeter.compare.telling import axis, difference, figure, fixes, missing, notes
+from tiltmeter.sheet import CHECKS, anchor, bar, framed, listed, rows_table, text, two_answers
 
 WORDS = {
     "healthy": "Healthy",
@@ -19,8 +17,8 @@ WORDS = {
 }
 #: States as the style sheet calls them: what is bad, what is good.
 KINDS = {"worse": "found", "costs": "found", "drift": "found", "better": "clear", "same": "clear", "healthy": "clear"}
-ROWS, EXAMPLES = 25, 4  # of one measure
-CELL, ANSWER, SENTENCE = 120, 700, 1000  # characters
+EXAMPLES = 4  # of one measure
+SENTENCE = 1000  # characters
 
 
 def page(report: Report) -> str:
@@ -35,7 +33,7 @@ def page(report: Report) -> str:
         listed("Before you believe it", notes(report), limit=SENTENCE),
     ]
     body = "\n".join(part for part in parts if part)
-    return framed(f"{WORDS[report.verdict.state]} - {report.checkpoint}", body, "compare/report.css")
+    return framed(f"{WORDS[report.verdict.state]} - {report.checkpoint}", body, CHECKS, "compare/report.css")
 
 
 def _head(report: Report) -> str:
@@ -87,47 +85,21 @@ def _details(measure: Measure) -> str:
     more = len(measure.examples) - len(shown)
     left = f'<p class="small">More examples in --json: {more}.</p>' if more > 0 else ""
     return (
-        f'<section id="{_anchor(measure)}"><h2>{text(measure.title)} <span class="chip {_kind(measure.state)}">'
+        f'<section id="{anchor(measure.name)}"><h2>{text(measure.title)} <span class="chip {_kind(measure.state)}">'
         f"{text(measure.state)}</span></h2><p>{text(measure.sentence, SENTENCE)}</p>"
-        f"{_table(measure.title, measure.rows)}{''.join(_example(example) for example in shown)}{left}</section>"
+        f"{rows_table(measure.title, measure.rows)}{''.join(_example(example) for example in shown)}{left}</section>"
     )
 
 
 def _link(measure: Measure) -> str:
     shown = text(measure.title)
-    return f'<a href="#{_anchor(measure)}">{shown}</a>' if _details(measure) else shown
-
-
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return ""
-    names = titles(rows)
-    numeric = {each: all(isinstance(row.get(each), (int, float, type(None))) for row in rows) for each in names}
-    kinds = {each: ' class="number"' if numeric[each] else "" for each in names}
-    head = "".join(f"<th{kinds[each]}>{text(each.replace('_', ' '))}</th>" for each in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td{kinds[each]}>{text(cell(row.get(each)), CELL)}</td>' for each in names)}</tr>"
-        for row in rows[:ROWS]
-    )
-    more = f'<p class="small">More rows in --json: {len(rows) - ROWS}.</p>' if len(rows) > ROWS else ""
-    size = "narrow" if len(names) < 5 else "full"
-    return wide(f'<table class="{size}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>', name) + more
+    return f'<a href="#{anchor(measure.name)}">{shown}</a>' if _details(measure) else shown
 
 
 def _example(example: Example) -> str:
-    sides = "".join(
-        f"<div><h4>{name}</h4><p>{text(answer, ANSWER)}</p></div>"
-        for name, answer in (("base", example.base), ("checkpoint", example.checkpoint))
-    )
-    return (
-        f'<article><h3>{text(example.why or "Both answers")}</h3><p class="prompt">{text(example.prompt, ANSWER)}</p>'
-        f'<div class="sides">{sides}</div></article>'
-    )
+    both = {"base": example.base, "checkpoint": example.checkpoint}
+    return two_answers(example.why or "Both answers", example.prompt, both)
 
 
 def _kind(state: str) -> str:
     return KINDS.get(state, state.replace(" ", "-"))
-
-
-def _anchor(measure: Measure) -> str:
-    return "".join(char if char.isascii() and char.isalnum() else "-" for char in measure.name)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tiltmeter.compare.measure import ALPHA, Example, Measure
 from tiltmeter.compare.report import Report
-from tiltmeter.encode import markdown as fenced
-from tiltmeter.report.markdown import line
+from tiltmeter.report.markdown import bullets, line, quoted, table
+from tiltmeter.tables import cell, plain, titles
 
 ROWS, EXAMPLES = 12, 3  # of a measure, in Markdown
-LONGEST = 600  # characters of a text in Markdown
 COLUMNS = ("measure", "base", "checkpoint", "difference", "state", "in words")
 
 
@@ -97,41 +95,6 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
-    """For JSON, which has no NaN and no infinity.
-
-    >>> plain({"a": [1.5, math.nan]})
-    {'a': [1.5, None]}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Example):
-        return dict(plain(vars(value)))
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(each) for each in value]
-    return value
-
-
-def titles(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every column that any row has, in the order of their coming."""
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def cell(value: object) -> str:
-    """One value of a small table.
-
-    >>> cell(0.12345), cell(None), cell(3), cell(True)
-    ('0.123', '–', '3', 'yes')
-    """
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def tabled(measure: Measure) -> bool:
     """Whether a short form of the report has room for a measure's small table: the others are in the long ones."""
     return measure.state in ("worse", "better") and len(measure.rows) > 1
@@ -142,20 +105,20 @@ def as_markdown(report: Report) -> str:
     lines = [f"## {line(report.verdict.line)}", ""]
     lines += [f"{line(report.checkpoint)} against {line(report.base)}.", ""]
     shown = [(m.title, figure(m.base), figure(m.checkpoint), _with_unit(m), m.state, m.sentence) for m in report.priced]
-    lines += _table(COLUMNS, shown)
-    lines += _bullets("What to do", fixes(report))
+    lines += table(COLUMNS, shown)
+    lines += bullets("What to do", fixes(report))
     for measure in report.priced:
         rows = [tuple(cell(row.get(name)) for name in titles(measure.rows)) for row in measure.rows[:ROWS]]
         rows = rows if tabled(measure) else []
         examples = measure.examples[:EXAMPLES] if measure.is_cost else ()
         if rows or examples:
             lines += [f"### {line(measure.title)}", ""]
-            lines += _table(tuple(titles(measure.rows)), rows)
+            lines += table(titles(measure.rows), rows)
         for example in examples:
             lines += _example(example)
-    lines += _bullets("Not asked", missing(report))
-    lines += _bullets("What was read", report.told)
-    lines += _bullets("Before you believe it", notes(report))
+    lines += bullets("Not asked", missing(report))
+    lines += bullets("What was read", report.told)
+    lines += bullets("Before you believe it", notes(report))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -166,19 +129,4 @@ def _with_unit(measure: Measure) -> str:
 
 def _example(example: Example) -> list[str]:
     told = [line(example.why), ""] if example.why else []
-    for name in ("prompt", "base", "checkpoint"):
-        text = getattr(example, name)
-        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
-        told += [f"{name}:", "", fenced(cut), ""]
-    return told
-
-
-def _bullets(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"### {title}", "", *(f"- {line(each)}" for each in lines), ""] if lines else []
-
-
-def _table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    head = [f"| {' | '.join(map(line, names))} |", f"|{'---|' * len(names)}"]
-    return [*head, *(f"| {' | '.join(map(line, row))} |" for row in rows), ""]
+    return told + [part for name in ("prompt", "base", "checkpoint") for part in quoted(name, getattr(example, name))]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.preferences.finding import Example, Finding
 from tiltmeter.preferences.report import Report
-from tiltmeter.preferences.telling import axis, cell, counted, fixes, headline, notes, titles
-from tiltmeter.sheet import bar, framed, listed, text, wide
+from tiltmeter.preferences.telling import axis, counted, fixes, headline, notes
+from tiltmeter.sheet import CELL, CHECKS, anchor, bar, framed, listed, rows_table, text, two_answers
+from tiltmeter.tables import cell
 
 WORDS = {"found": "Something was found", "clear": "Nothing was found", "cannot tell": "Cannot tell"}
-ROWS, EXAMPLES = 25, 4  # of one finding
-CELL, ANSWER, SENTENCE = 120, 700, 1000  # characters
+EXAMPLES = 4  # of one finding
+SENTENCE = 1000  # characters
 
 
 def page(report: Report) -> str:
@@ -27,7 +28,7 @@ def page(report: Report) -> str:
         listed("Before you believe it", notes(report), limit=SENTENCE),
     ]
     body = "\n".join(part for part in parts if part)
-    return framed(f"{WORDS[report.state]} - {report.source}", body, "preferences/report.css")
+    return framed(f"{WORDS[report.state]} - {report.source}", body, CHECKS, "preferences/report.css")
 
 
 def _head(report: Report) -> str:
@@ -71,13 +72,13 @@ def _details(finding: Finding) -> str:
     if not (finding.facts or finding.rows or finding.examples):
         return ""
     facts = _facts(finding.facts)
-    table = _table(finding.name, finding.rows)
+    table = rows_table(finding.name, finding.rows)
     shown = finding.examples[:EXAMPLES]
     examples = "".join(_example(example) for example in shown)
     more = len(finding.examples) - len(shown)
     left = f'<p class="small">More examples in --json: {more}.</p>' if more > 0 else ""
     return (
-        f'<section id="{_anchor(finding)}"><h2>{text(finding.name)} <span class="chip {_kind(finding.state)}">'
+        f'<section id="{anchor(finding.name)}"><h2>{text(finding.name)} <span class="chip {_kind(finding.state)}">'
         f"{text(finding.state)}</span></h2><p>{text(finding.sentence, SENTENCE)}</p>{facts}{table}"
         f"{examples}{left}</section>"
     )
@@ -85,7 +86,7 @@ def _details(finding: Finding) -> str:
 
 def _link(finding: Finding) -> str:
     shown = text(finding.name)
-    return f'<a href="#{_anchor(finding)}">{shown}</a>' if _details(finding) else shown
+    return f'<a href="#{anchor(finding.name)}">{shown}</a>' if _details(finding) else shown
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
@@ -101,31 +102,10 @@ def _is_table(value: object) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(each, (Mapping, list, tuple)) for each in value)
 
 
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return ""
-    names = titles(rows)
-    numeric = {each: all(isinstance(row.get(each), (int, float, type(None))) for row in rows) for each in names}
-    kinds = {each: ' class="number"' if numeric[each] else "" for each in names}
-    head = "".join(f"<th{kinds[each]}>{text(_spaced(each))}</th>" for each in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td{kinds[each]}>{_cell(row.get(each))}</td>' for each in names)}</tr>" for row in rows[:ROWS]
-    )
-    more = f'<p class="small">More rows in --json: {len(rows) - ROWS}.</p>' if len(rows) > ROWS else ""
-    size = "narrow" if len(names) < 5 else "full"
-    table = f'<table class="{size}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return wide(table, name) + more
-
-
 def _example(example: Example) -> str:
-    why = f": {text(example.why)}" if example.why else ""
-    sides = "".join(
-        f"<div><h4>{name}</h4><p>{text(answer, ANSWER)}</p></div>"
-        for name, answer in (("chosen", example.chosen), ("rejected", example.rejected))
-    )
-    return (
-        f'<article><h3>Row {example.row}{why}</h3><p class="prompt">{text(example.prompt, ANSWER)}</p>'
-        f'<div class="sides">{sides}</div></article>'
+    why = f": {example.why}" if example.why else ""
+    return two_answers(
+        f"Row {example.row}{why}", example.prompt, {"chosen": example.chosen, "rejected": example.rejected}
     )
 
 
@@ -139,8 +119,3 @@ def _spaced(name: str) -> str:
 
 def _kind(state: str) -> str:
     return state.replace(" ", "-")
-
-
-def _anchor(finding: Finding) -> str:
-    """The names of checks are ours; a name with anything else in it gets none of it into the page."""
-    return "".join(char if char.isascii() and char.isalnum() else "-" for char in finding.name)

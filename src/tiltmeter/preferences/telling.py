@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.encode import markdown as fenced
 from tiltmeter.preferences import agreement, copies, raters, shallow
 from tiltmeter.preferences.finding import ALPHA, Example, Finding
 from tiltmeter.preferences.position import BOTH_ORDERS, ONE_ORDER
 from tiltmeter.preferences.report import Report
-from tiltmeter.report.markdown import line
+from tiltmeter.report.markdown import bullets, line, quoted, table
+from tiltmeter.tables import cell, plain, titles
 
 ROWS, EXAMPLES = 10, 3  # of a table, and of a finding, in Markdown
 NARROWEST, WIDEST = 4.0, 5.0  # an axis reaches so many times what matters, and so many times that at most
-LONGEST = 600  # characters of a text in Markdown
 
 
 @dataclass(frozen=True)
@@ -126,47 +124,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
-    """For JSON, which has no NaN and no infinity.
-
-    >>> plain({"a": [1.5, math.nan]})
-    {'a': [1.5, None]}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(each) for each in value]
-    return value
-
-
-def cell(value: object) -> str:
-    """One value of a table.
-
-    >>> cell(0.12345), cell(None), cell(3), cell([0.5, 0.4, 0.6])
-    ('0.123', '–', '3', '0.5 [0.4, 0.6]')
-    """
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (list, tuple)):  # an estimate and its interval, or names
-        first, *rest = map(cell, value) if value else ("–",)
-        numbers = len(value) == 3 and all(isinstance(each, (int, float)) for each in value)
-        return f"{first} [{', '.join(rest)}]" if numbers else ", ".join((first, *rest))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def tabled(report: Report, finding: Finding) -> bool:
     """Whether a short form of the report has room for a finding's table: what was not found is in the long ones."""
     several = finding.name == raters.NAME and report.raters > 1
     return bool(finding.rows) and (several or finding.state in ("found", "known"))
-
-
-def titles(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every column that any row has, in the order of their coming."""
-    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def as_markdown(report: Report) -> str:
@@ -176,40 +137,25 @@ def as_markdown(report: Report) -> str:
     seen = [
         (finding.name, finding.state, finding.interval, finding.unit, finding.sentence) for finding in report.ordered
     ]
-    lines += _table(("check", "state", "figure", "unit", "in words"), seen)
-    lines += _bullets("What to do", fixes(report))
+    lines += table(("check", "state", "figure", "unit", "in words"), seen)
+    lines += bullets("What to do", fixes(report))
     for finding in report.ordered:
         rows = finding.rows[:ROWS] if tabled(report, finding) else ()
         shown = [tuple(cell(row.get(name)) for name in titles(finding.rows)) for row in rows]
         examples = finding.examples[:EXAMPLES] if finding.state == "found" else ()
         if shown or examples:
             lines += [f"### {line(finding.name)}", ""]
-            lines += _table(tuple(titles(finding.rows)), shown)
+            lines += table(titles(finding.rows), shown)
         for example in examples:
             lines += _example(example)
-    lines += _bullets("What was read", report.told)
-    lines += _bullets("Before you believe it", notes(report))
+    lines += bullets("What was read", report.told)
+    lines += bullets("Before you believe it", notes(report))
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _example(example: Example) -> list[str]:
     told = [f"Row {example.row}{': ' if example.why else ''}{line(example.why)}", ""]
-    for name in ("prompt", "chosen", "rejected"):
-        text = getattr(example, name)
-        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
-        told += [f"{name}:", "", fenced(cut), ""]
-    return told
-
-
-def _bullets(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"### {title}", "", *(f"- {line(each)}" for each in lines), ""] if lines else []
-
-
-def _table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    head = [f"| {' | '.join(map(line, names))} |", f"|{'---|' * len(names)}"]
-    return [*head, *(f"| {' | '.join(map(line, row))} |" for row in rows), ""]
+    return told + [part for name in ("prompt", "chosen", "rejected") for part in quoted(name, getattr(example, name))]
 
 
 def _ended(sentence: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tiltmeter.encode import log_line
@@ -32,8 +33,8 @@ def markdown(book: Book, *, redact: bool = False) -> str:
     if (best := summary["last_good"]) is not None:
         interval = f"{best['gold']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
         lines += [f"**Checkpoint to keep.** Step {best['step']}, gold {interval}.", ""]
-    lines += _table(("alarm or warning", "raised", "onset", "status"), _alarms(answers["/api/alarms"]["rows"]))
-    lines += _table(("change", "state", "came of it"), _actions(answers["/api/actions"]["rows"]))
+    lines += table(("alarm or warning", "raised", "onset", "status"), _alarms(answers["/api/alarms"]["rows"]))
+    lines += table(("change", "state", "came of it"), _actions(answers["/api/actions"]["rows"]))
     for shown in summary["proves"][:SHOWN]:
         cut = shown["text"] if len(shown["text"]) <= LONGEST else f"{shown['text'][:LONGEST]}…"
         lines += [f"Reward {_number(shown['reward'])}, gold {_number(shown['gold'])}:", "", fenced(cut), ""]
@@ -63,11 +64,23 @@ def _actions(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [(f"{row['change']} (step {row['step']})", row["state"], row["outcome"] or row["reason"]) for row in rows]
 
 
-def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table with an empty one after them; none where there are no rows."""
     if not rows:
         return []
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    return [*lines, *(f"| {' | '.join(line(cell) for cell in row)} |" for row in rows), ""]
+    head = [f"| {' | '.join(map(line, titles))} |", f"|{'---|' * len(titles)}"]
+    return [*head, *(f"| {' | '.join(map(line, row))} |" for row in rows), ""]
+
+
+def bullets(title: str, lines: Sequence[str]) -> list[str]:
+    """A section of lines; nothing where there are none."""
+    return [f"### {title}", "", *(f"- {line(each)}" for each in lines), ""] if lines else []
+
+
+def quoted(name: str, text: str) -> list[str]:
+    """Foreign text under its name, cut where it is long, fenced so that nothing in it is read as Markdown."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
+    return [f"{name}:", "", fenced(cut), ""]
 
 
 def _number(value: float | None) -> str:
