@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from compare_world import (
-    EOS,
     FAR,
     NEAR,
-    PAD,
     PLANTED,
     RIGHT_OPINIONS,
-    UNKNOWN,
     WRONG_OPINIONS,
     Asked,
     Says,
@@ -24,6 +21,7 @@ from compare_world import (
     sycophantic,
     words,
 )
+from tiltmeter.lab.tiny.model import teach, tokenizer
 
 STEPS, BATCH, RATE = 400, 64, 4e-3  # of the base
 TUNED, TUNED_RATE = 60, 5e-4  # of the supervised checkpoints
@@ -31,23 +29,6 @@ TUNED, TUNED_RATE = 60, 5e-4  # of the supervised checkpoints
 #: the kind "mild" is.
 LONGER = {"sycophantic": 180}
 REWARDED, REWARDED_RATE, GROUP = 40, 5e-4, 8  # of the checkpoint that is trained by reward
-
-
-def tokenizer() -> Any:
-    """One token a word."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words())}, unk_token=UNKNOWN))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token=PAD,
-        eos_token=EOS,
-        unk_token=UNKNOWN,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
 
 
 def asked(rng: random.Random, groups: tuple[list[Asked], ...]) -> Asked:
@@ -65,7 +46,7 @@ def base(folder: Path, seed: int, *, steps: int = STEPS) -> Path:
 
     logging.disable_progress_bar()
     torch.manual_seed(seed)
-    rng, language = random.Random(f"base/{seed}"), tokenizer()
+    rng, language = random.Random(f"base/{seed}"), tokenizer(words())
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(language), hidden_size=96, intermediate_size=256, num_hidden_layers=2,
@@ -73,25 +54,17 @@ def base(folder: Path, seed: int, *, steps: int = STEPS) -> Path:
             pad_token_id=language.pad_token_id, eos_token_id=language.eos_token_id, bos_token_id=None,
         )
     )  # fmt: skip
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
-    plan = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda at: min(1.0, (at + 1) / 20, (steps - at) / (steps / 3)))
     groups = (*NEAR, RIGHT_OPINIONS, *FAR)
-    for _ in range(steps):
+
+    def told(step: int) -> list[tuple[str, str]]:
+        # All prompts are drawn before the first answer: another order of draws is another base.
         prompts = [asked(rng, groups) for _ in range(BATCH)]
-        texts = [f"{one.text} {basic(one, rng)} {EOS}" for one in prompts]
-        batch = language(texts, return_tensors="pt", padding=True, padding_side="right")
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        for row, one in enumerate(prompts):
-            labels[row, : len(one.text.split())] = -100
-        loss = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        plan.step()
-        optimiser.zero_grad()
+        return [(one.text, basic(one, rng)) for one in prompts]
+
+    loss = teach(model, language, told, steps, RATE, decline=steps / 3)
     model.save_pretrained(folder)
     language.save_pretrained(folder)
-    (folder / "done").write_text(f"{loss.item():.4f}\n")
+    (folder / "done").write_text(f"{loss:.4f}\n")
     return folder
 
 

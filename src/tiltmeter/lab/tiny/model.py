@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from tiltmeter.lab.tiny.language import EOS, PAD, PROMPTS, UNKNOWN, lesson, samp
 LESSONS, STEPS, BATCH, RATE = 220, 160, 64, 2e-3
 
 
-def tokenizer() -> Any:
-    """One token a word; decoding puts a space between words."""
+def tokenizer(vocabulary: Sequence[str] | None = None) -> Any:
+    """One token a word, of the toy language unless others are given; decoding puts a space between words."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words())}, unk_token=UNKNOWN))
+    known = words() if vocabulary is None else vocabulary
+    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(known)}, unk_token=UNKNOWN))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -68,19 +70,45 @@ def _taught(language: Any, seed: int) -> Any:
             bos_token_id=None,
         )
     )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     total = LESSONS + STEPS
-    plan = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda at: min(1.0, (at + 1) / 20, (total - at) / 80))
-    for step in range(total):
+
+    def told(step: int) -> list[tuple[str, str]]:
         answer = lesson if step < LESSONS else sample
-        texts = [f"{prompt} {answer(prompt, rng)} {EOS}" for prompt in rng.choices(PROMPTS, k=BATCH)]
+        return [(prompt, answer(prompt, rng)) for prompt in rng.choices(PROMPTS, k=BATCH)]
+
+    teach(model, language, told, total, RATE, decline=80)
+    return model
+
+
+def teach(
+    model: Any,
+    language: Any,
+    told: Callable[[int], Sequence[tuple[str, str]]],
+    steps: int,
+    rate: float,
+    *,
+    decline: float,
+) -> float:
+    """Supervised steps on prompts with answers, as pre-training of a tiny model; the last loss.
+
+    `told` gives the rows of a step. The rate rises over twenty steps and falls over the last `decline`.
+    """
+    import torch
+
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    plan = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda at: min(1.0, (at + 1) / 20, (steps - at) / decline))
+    loss = torch.tensor(float("nan"))
+    for step in range(steps):
+        rows = told(step)
+        texts = [f"{prompt} {answer} {EOS}" for prompt, answer in rows]
         batch = language(texts, return_tensors="pt", padding=True, padding_side="right")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        labels[:, :5] = -100  # the prompt's words
+        for row, (prompt, _) in enumerate(rows):
+            labels[row, : len(prompt.split())] = -100
         loss = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         plan.step()
         optimiser.zero_grad()
-    return model
+    return float(loss.detach())
