@@ -99,7 +99,7 @@ def tuned(kind: str, start: Path, folder: Path, seed: int) -> Any:
             **common(folder, seed),
         ),
         train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer(),
+        processing_class=tokenizer(words()),
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def rewarded(start: Path, folder: Path, seed: int) -> Any:
         ),
         reward_funcs=[true_reward],
         train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer(),
+        processing_class=tokenizer(words()),
     )  # fmt: skip
 
 
