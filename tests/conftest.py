@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+pytest_plugins = ["tests.budget"]
 
 
 def long(completions: list[str], **_: Any) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import size
 
 from tiltmeter.page.series import MOST_GAPS, WHOLE, at, gaps, plain, sampled
 from tiltmeter.records import Floats, Ints
@@ -34,7 +35,7 @@ def lines(draw: st.DrawFn) -> list[Line]:
     return made
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(50, 150), deadline=None)
 @given(lines(), st.lists(st.integers(0, 4000), max_size=10), st.integers(10, 300))
 def test_extremes_ends_forced_steps_gaps_and_broken_values_survive(
     given_lines: list[Line], wanted: list[int], points: int
@@ -77,7 +78,7 @@ def _gaps_are_open(known: Ints, shown: Ints, told: Floats) -> None:
         assert not np.isfinite(inside).any()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(30, 100), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 2000))
 def test_of_more_gaps_than_can_be_shown_the_widest_are(seed: int, length: int) -> None:
     steps = np.cumsum(np.random.default_rng(seed).geometric(0.3, length))
@@ -88,7 +89,7 @@ def test_of_more_gaps_than_can_be_shown_the_widest_are(seed: int, length: int) -
         assert int(steps[int(np.argmax(apart))]) in marks.tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(100, 300), deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20), st.integers(3, 8))
 def test_numbers_for_json_are_short_and_right(values: list[float], digits: int) -> None:
     for value, short in zip(values, plain(np.array(values, np.float64), digits), strict=True):

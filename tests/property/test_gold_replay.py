@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sizes import size
 
 from tiltmeter import durable, journal
 from tiltmeter.batches import from_columns
@@ -176,7 +177,7 @@ def live(path: Path, plan: list[Attempt], seed: int, kill_every: int, late: floa
     return run
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(8, 30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
@@ -199,7 +200,7 @@ def test_bought_gold_live_equals_replay(plan: list[Attempt], seed: int, kill_eve
             assert None not in labels(run, asked)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(3, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=2),
     seed=st.integers(0, 2**20),

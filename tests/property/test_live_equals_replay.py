@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sizes import size
 
 from tiltmeter import journal
 from tiltmeter.batches import from_columns
@@ -110,7 +111,7 @@ class Session:
         return watch
 
 
-@settings(max_examples=220, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(25, 220), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
@@ -152,7 +153,7 @@ def test_live_equals_replay(plan: list[Attempt], seed: int, kill_every: int, gap
         assert not [problem for problem in verify(run) if "torn" not in problem]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(10, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rewinds=st.lists(st.integers(0, 30), min_size=1, max_size=4), seed=st.integers(0, 2**20))
 def test_a_rewind_gives_the_readings_and_warnings_of_a_straight_run(rewinds: list[int], seed: int) -> None:
     """The final lineage reads as if nothing had happened; alarms are compared with replay, above."""
