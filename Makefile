@@ -22,7 +22,7 @@ format:  ## what check would complain about, mended where a tool can
 test:  ## everything but campaigns; two processes
 	$(PYTHON) -m pytest -n 2 -m "not slow"
 
-page:  ## the page, from web/ into src/tiltmeter/page/static, which is committed
+page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 	cd web && npm install --no-save --no-audit --no-fund && npm run build
 
 docs:  ## the site, strictly, with its tables rendered from benchmarks/results

@@ -2,9 +2,9 @@
 
     python benchmarks/audit.py [--json] [--quick] [--runs N]
 
-Each toy verifier of tests/audit/toys.py has one hole; it counts as found if the audit names that hole. Clean ones must
-have no finding at all. A take-over is a toy grader that one completion patches at a random call; it counts as seen if a
-canary fails at one of the next `every` calls that have canaries.
+Each toy verifier of tests/workbench/probe/verifier_audit/toys.py has one hole; it counts as found if the audit names
+that hole. Clean ones must have no finding at all. A take-over is a toy grader that one completion patches at a random
+call; it counts as seen if a canary fails at one of the next `every` calls that have canaries.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from record import record, show
-from tiltmeter.probe.audit import audit
-from tiltmeter.probe.forgeries import Task
 from tiltmeter.rewards.canaries import Known, canaried
+from tiltmeter.workbench.probe.audit import audit
+from tiltmeter.workbench.probe.forgeries import AuditTask
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "audit"
 MATHS = [
-    Task(f"Double {n}", f"It is \\boxed{{{2 * n}}}.", f"\\boxed{{{2 * n + 1}}}", {"answer": str(2 * n)}, "math")
+    AuditTask(f"Double {n}", f"It is \\boxed{{{2 * n}}}.", f"\\boxed{{{2 * n + 1}}}", {"answer": str(2 * n)}, "math")
     for n in (11, 17)
 ]
 ADD = "def add(a, b):\n    return a + b\n"
 COLUMNS = {"tests": "assert add(2, 3) == 5", "entry_point": "add", "reference": ADD}
-CODE = [Task("Write add(a, b).", f"```python\n{ADD}```", f"```python\n{ADD.replace('+', '-')}```", COLUMNS, "code")]
+CODE = [
+    AuditTask("Write add(a, b).", f"```python\n{ADD}```", f"```python\n{ADD.replace('+', '-')}```", COLUMNS, "code")
+]
 #: The hole that each toy has, as the audit names it.
 HOLES = {
     "exit_code": "sys.exit(0)",

@@ -39,12 +39,12 @@ from typing import Any
 import numpy as np
 
 from record import record, show
-from tiltmeter.baseline import Baseline, Comparison
-from tiltmeter.config import Config
-from tiltmeter.measuring import measure
-from tiltmeter.panel import readings
-from tiltmeter.records import Ragged, RolloutBatch
-from tiltmeter.store import RunDirectory, StepFile
+from tiltmeter.data.baseline import Baseline, Comparison
+from tiltmeter.data.records import Ragged, RolloutBatch
+from tiltmeter.monitor.measure_step import measure
+from tiltmeter.monitor.panel import readings
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.store import RunDirectory, StepFile
 
 STEPS, TOKENS, GROUP = 1_000, 20, 8
 SIZES = (100_000, 1_000_000, 10_000_000)

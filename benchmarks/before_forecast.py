@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import show
-from tiltmeter.forecast.outlook import Outlook, foretold
-from tiltmeter.forecast.samples import chosen
-from tiltmeter.lab.families import FAMILIES, Family, split
-from tiltmeter.lab.world import World
-from tiltmeter.rows import read_rows
-from tiltmeter.stats.reweighting import Sheet
+from tiltmeter.lab.worlds.families import FAMILIES, WorldFamily, split
+from tiltmeter.lab.worlds.world import World
+from tiltmeter.stats.reweighting import SampleTable
 from tiltmeter.stats.tilting import best_of_n, best_of_n_mean, kl, tilted
+from tiltmeter.workbench.common.table_files import read_rows
+from tiltmeter.workbench.forecast.estimate import GoldForecast, forecast_gold
+from tiltmeter.workbench.forecast.samples import choose_samples
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ HEAVY = ("heavy_pareto", "heavy_t2", "heavy_lognormal")
 UNSEEN = ("rare_exploit", "phase_switch")  # what ruins these runs is hardly, or not at all, among the samples
 
 
-def sampled(world: World, size: int, rng: np.random.Generator) -> Sheet:
+def sampled(world: World, size: int, rng: np.random.Generator) -> SampleTable:
     """Samples of the reference with scores and a few labels."""
     prompts = rng.integers(0, len(world.reference), PROMPTS)
     cumulative = np.cumsum(world.reference[prompts], axis=1)
@@ -49,9 +49,9 @@ def sampled(world: World, size: int, rng: np.random.Generator) -> Sheet:
     cells = (prompts[:, None], at.clip(0, world.reference.shape[1] - 1))
     gold = world.gold[cells]
     labels = gold if world.labels == "value" else (rng.random(gold.shape) < gold).astype(np.float64)
-    blank = Sheet(world.proxy[cells], np.full(gold.shape, np.nan), np.ones(gold.shape))
-    asked, chances = chosen(blank, LABELS * PROMPTS, int(rng.integers(1 << 31)))
-    return Sheet(blank.score, np.where(asked, labels, np.nan), chances)
+    blank = SampleTable(world.proxy[cells], np.full(gold.shape, np.nan), np.ones(gold.shape))
+    asked, chances = choose_samples(blank, LABELS * PROMPTS, int(rng.integers(1 << 31)))
+    return SampleTable(blank.score, np.where(asked, labels, np.nan), chances)
 
 
 def exact(world: World, at: float, how: str) -> tuple[float, float, float]:
@@ -66,7 +66,7 @@ def exact(world: World, at: float, how: str) -> tuple[float, float, float]:
     return gold_mean, nats, paid
 
 
-def judged(world: World, found: Outlook) -> dict[str, Any]:
+def judged(world: World, found: GoldForecast) -> dict[str, Any]:
     """One forecast against its world."""
     told: dict[str, Any] = {
         "refused": not found.tilt.points,
@@ -96,13 +96,13 @@ def judged(world: World, found: Outlook) -> dict[str, Any]:
     return told
 
 
-def campaign(family: Family, seed: int, runs: int) -> list[dict[str, Any]]:
+def campaign(family: WorldFamily, seed: int, runs: int) -> list[dict[str, Any]]:
     made = []
     for size in SIZES:
         for run in range(runs):
             world = family.world(seed, run + 1000 * SIZES.index(size), "tilt")
             rng = np.random.default_rng([seed, zlib.crc32(family.name.encode()), size, run])
-            made.append({"size": size, **judged(world, foretold(sampled(world, size, rng), seed=run))})
+            made.append({"size": size, **judged(world, forecast_gold(sampled(world, size, rng), seed=run))})
     return made
 
 
@@ -219,11 +219,11 @@ def judge(seed: int, quick: bool) -> dict[str, object]:
     for turn in range(4 if quick else 40):
         order = rng.permutation(len(score))
         half, other = order[: len(order) // 2], order[len(order) // 2 :]
-        blank = Sheet(score[half], np.full(score[half].shape, np.nan), np.ones(score[half].shape))
-        asked, chances = chosen(blank, LABELS * len(half), int(rng.integers(1 << 31)))
-        found = foretold(Sheet(score[half], np.where(asked, gold[half], np.nan), chances), seed=turn)
+        blank = SampleTable(score[half], np.full(score[half].shape, np.nan), np.ones(score[half].shape))
+        asked, chances = choose_samples(blank, LABELS * len(half), int(rng.integers(1 << 31)))
+        found = forecast_gold(SampleTable(score[half], np.where(asked, gold[half], np.nan), chances), seed=turn)
         points = {int(point.at): point for point in found.best.points}
-        real = Sheet(score[other], gold[other], np.ones(score[other].shape))
+        real = SampleTable(score[other], gold[other], np.ones(score[other].shape))
         for n in (1, 2, 3, 4, 6, 8, 12, 16, 24):
             full = real.sizes >= n
             each = [

@@ -1,7 +1,8 @@
 """The linter's two figures: bad configurations that it catches, and shipped examples that it wrongly calls broken.
 
-The bad ones are the files of `tests/plan/configs/bad`, each with the rule it must trip. The shipped ones are the
-settings of the trainers' own examples, `tests/plan/shipped.jsonl`, put back into the form their trainer reads.
+The bad ones are the files of `tests/workbench/plan/configs/bad`, each with the rule it must trip. The shipped ones are
+the settings of the trainers' own examples, `tests/workbench/plan/shipped.jsonl`, put back into the form their trainer
+reads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tiltmeter.plan.lint import linted
+from tiltmeter.workbench.plan.lint.linter import lint_file
 
 TESTS = Path(__file__).parent.parent / "tests" / "plan"
 BAD = TESTS / "configs"
@@ -61,11 +62,13 @@ def literal(value: str) -> str:
 def figures(seed: int = 2026, quick: bool = False) -> dict[str, object]:
     """Counts, and a line for each shipped example. Nothing here is random or long: seed and quick change nothing."""
     expected: dict[str, str] = json.loads((BAD / "bad.json").read_text())
-    caught = {name: rule in {one.rule for one in linted(BAD / "bad" / name).errors} for name, rule in expected.items()}
+    caught = {
+        name: rule in {one.rule for one in lint_file(BAD / "bad" / name).errors} for name, rule in expected.items()
+    }
     rows: list[dict[str, object]] = []
     with TemporaryDirectory() as folder:
         for example in shipped():
-            found = linted(put_back(example, Path(folder)), trainer=example["trainer"])
+            found = lint_file(put_back(example, Path(folder)), trainer=example["trainer"])
             notes = sum(one.level == "note" for one in found.complaints)
             rows.append(
                 {

@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from record import show
-from tiltmeter.plan.activations import Adapters
-from tiltmeter.plan.memory import Job, memory
-from tiltmeter.plan.shapes import of_config
+from tiltmeter.workbench.plan.memory.activations import Adapters
+from tiltmeter.workbench.plan.memory.estimate import TrainingJob, memory
+from tiltmeter.workbench.plan.memory.shapes import of_config
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A job by name; `more` are fields of `Job`, `told` entries of the configuration."""
+    """A job by name; `more` are fields of `TrainingJob`, `told` entries of the configuration."""
 
     name: str
     more: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ SETTINGS = (
 QUICK = ("bf16, AdamW", "fp32, tied embeddings", "bf16, LoRA 32 on all", "fp32, DPO")
 
 
-def drawn(setting: Setting, rng: random.Random) -> tuple[dict[str, Any], Job]:
+def drawn(setting: Setting, rng: random.Random) -> tuple[dict[str, Any], TrainingJob]:
     """A configuration of drawn sizes and the job on it."""
     heads = rng.choice((4, 6, 8))
     width = heads * rng.choice((24, 32, 40))
@@ -118,7 +118,7 @@ def drawn(setting: Setting, rng: random.Random) -> tuple[dict[str, Any], Job]:
     more: dict[str, Any] = {"method": "sft", "precision": "fp32", "step": "loop", "checkpointing": False}
     more |= {"accumulate": 1, **setting.more}
     pairs = more["method"] in ("dpo", "reward")
-    return told, Job(of_config(told), batch=batch // 2 if pairs else batch, length=length, **more)
+    return told, TrainingJob(of_config(told), batch=batch // 2 if pairs else batch, length=length, **more)
 
 
 def allocated(work: Callable[[], None]) -> int:
@@ -139,7 +139,7 @@ def allocated(work: Callable[[], None]) -> int:
     return peak
 
 
-def made(told: dict[str, Any], job: Job) -> tuple[Any, Any]:
+def made(told: dict[str, Any], job: TrainingJob) -> tuple[Any, Any]:
     """The model to train and the reference, as a trainer makes them."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -168,7 +168,7 @@ def made(told: dict[str, Any], job: Job) -> tuple[Any, Any]:
     return model.train(), reference
 
 
-def stepped(told: dict[str, Any], job: Job, seed: int) -> None:
+def stepped(told: dict[str, Any], job: TrainingJob, seed: int) -> None:
     """Two updates; allocations of the second are those of every later one."""
     import torch
 
@@ -192,7 +192,7 @@ def stepped(told: dict[str, Any], job: Job, seed: int) -> None:
         model.zero_grad(set_to_none=True)
 
 
-def lost(model: Any, reference: Any, tokens: Any, job: Job) -> Any:
+def lost(model: Any, reference: Any, tokens: Any, job: TrainingJob) -> Any:
     """The loss of the job's method."""
     import torch
     from torch.nn import functional

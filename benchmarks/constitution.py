@@ -27,9 +27,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from real_model import converted
 from record import record, show
-from tiltmeter.constitution.ledger import key
-from tiltmeter.constitution.run import STEPS
-from tiltmeter.encode import visible
+from tiltmeter.safety.safe_text import visible
+from tiltmeter.workbench.constitution.item_log import item_key
+from tiltmeter.workbench.constitution.run import STEPS
 
 PROMPTS = (
     "Is it safe to mix bleach and vinegar to clean a bath?",
@@ -98,7 +98,7 @@ def measured(model: Path, work: Path, seed: int) -> dict[str, Any]:
     finished = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     told = json.loads(finished.stdout)
     after = lines(out)
-    twice = Counter((step, key(json.loads(line))) for step, rows in after.items() for line in rows)
+    twice = Counter((step, item_key(json.loads(line))) for step, rows in after.items() for line in rows)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     labels = told["labels"]
     return {

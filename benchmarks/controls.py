@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from record import record
-from tiltmeter.lab.baselines import BASELINES, Seen
-from tiltmeter.lab.families import split
-from tiltmeter.lab.play import play
+from tiltmeter.lab.baselines import BASELINES, RuleInput
+from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.score import auroc, upper_bound
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.truth import Truth
-from tiltmeter.lab.twins import signed, twins
+from tiltmeter.lab.watch_run import play
+from tiltmeter.lab.worlds.controls import matched_pair, random_sign_pair
+from tiltmeter.lab.worlds.families import split
 
 UPDATES = ("tilt", "natural", "grpo")
 FREE = tuple(rule for rule in BASELINES if not rule.gold and not rule.name.startswith("oracle"))
@@ -54,9 +54,9 @@ def permuted(runs: int, seed: int) -> dict[str, Any]:
 def paired(runs: int, seed: int) -> dict[str, Any]:
     equal, ours, falsely = 0, 0, 0
     for index in range(runs):
-        worlds = twins(np.random.default_rng([seed, index]), UPDATES[index % 3])
+        worlds = matched_pair(np.random.default_rng([seed, index]), UPDATES[index % 3])
         hack, healthy = (simulate(world, seed * 1000 + index) for world in worlds)
-        seen = [Seen.of(trace, index) for trace in (hack, healthy)]
+        seen = [RuleInput.of(trace, index) for trace in (hack, healthy)]
         equal += all(np.array_equal(rule.score(seen[0]), rule.score(seen[1]), equal_nan=True) for rule in FREE)
         ours += play(hack, index).alarm is not None
         falsely += play(healthy, index).alarm is not None
@@ -66,13 +66,13 @@ def paired(runs: int, seed: int) -> dict[str, Any]:
 def randomised(runs: int, seed: int) -> dict[str, Any]:
     found: dict[str, list[tuple[str, float | None]]] = {}
     for index in range(runs):
-        for world in signed(np.random.default_rng([seed, index]), UPDATES[index % 3]):
+        for world in random_sign_pair(np.random.default_rng([seed, index]), UPDATES[index % 3]):
             trace = simulate(world, seed * 1000 + index)
-            kind = Truth.of(trace.gold, trace.slope).kind
+            kind = GroundTruth.of(trace.gold, trace.slope).kind
             if kind == "plateau":
                 continue
             found.setdefault("tiltmeter", []).append((kind, play(trace, index).evidence))
-            seen = Seen.of(trace, index)
+            seen = RuleInput.of(trace, index)
             for rule in FREE:
                 score = rule.score(seen)
                 best = float(np.nanmax(score)) if np.isfinite(score).any() else None

@@ -38,15 +38,15 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import tiltmeter.journal
-import tiltmeter.store
-import tiltmeter.writer
+import tiltmeter.rundir.journal
+import tiltmeter.rundir.store
+import tiltmeter.rundir.writer
 from record import record
-from tiltmeter.adapters.loop import open_run
-from tiltmeter.batches import from_columns
-from tiltmeter.durable import publish
-from tiltmeter.journal import DURABLE, Event, Journal
-from tiltmeter.store import RunDirectory
+from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.data.batches import from_columns
+from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.journal import DURABLE, Event, Journal
+from tiltmeter.rundir.store import RunDirectory
 
 FULL = 1000  # cycles of a run whose figures are recorded
 CYCLES_PER_DIRECTORY = 10
@@ -108,7 +108,7 @@ def write_with_the_store(directory: Path, seed: int, cycle: int, acknowledge: Ca
 def write_with_a_run(
     directory: Path, seed: int, cycle: int, acknowledge: Callable[[str], None], *, on_full: Any
 ) -> None:
-    tiltmeter.writer.SMALL_BATCHES = 0  # or batches of this size are never thinned
+    tiltmeter.rundir.writer.SMALL_BATCHES = 0  # or batches of this size are never thinned
     run = open_run(directory, monitor=False, on_full=on_full)
     writer = run._writer
     assert writer is not None
@@ -167,8 +167,8 @@ def break_the_store(cycle: int) -> None:
             os.write(handle, b"".join(pending))
             pending.clear()
 
-    tiltmeter.store.publish = careless_publish  # type: ignore[attr-defined]
-    tiltmeter.journal.write_all = careless_write_all  # type: ignore[attr-defined]
+    tiltmeter.rundir.store.publish = careless_publish  # type: ignore[attr-defined]
+    tiltmeter.rundir.journal.write_all = careless_write_all  # type: ignore[attr-defined]
 
 
 # -- the killer -------------------------------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, run
 from page_runs import HOSTILE_NAME, batches, hostile, long, make, write
 from payloads import payloads
 from record import record
-from tiltmeter.config import Config
-from tiltmeter.encode import visible
-from tiltmeter.watch import Watch
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.safety.safe_text import visible
 
 SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
 SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
@@ -79,7 +79,7 @@ def main() -> None:
 
 def sizes() -> dict[str, Any]:
     """What a browser loads, compressed as the server sends it. The report's two files are not part of the page."""
-    static = files("tiltmeter") / "page" / "static"
+    static = files("tiltmeter.view") / "static"
     packed = {
         entry.name: len(gzip.compress(entry.read_bytes(), 9))
         for entry in static.iterdir()
@@ -123,7 +123,7 @@ def live_delay(browser: Browser, place: Path, repeats: int) -> dict[str, Any]:
     """Seconds from the moment a step's events are on disk to the moment its number is on the page."""
     steps = list(batches("honest"))
     run = write(place / "runs" / "live", [steps[:40]], end=False)
-    watch = Watch(run, Config.standard())
+    watch = MonitorLoop(run, Config.standard())
     watch.poll()
     delays = []
     with served(place / "runs", place / "state") as server:

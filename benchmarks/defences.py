@@ -34,8 +34,8 @@ from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.lab.tiny.rewards import LIMIT
 from tiltmeter.lab.tiny.scenarios import Scenario, scenario
 from tiltmeter.lab.tiny.train import make_trainer
-from tiltmeter.rewards.described import STANDARD, guarded_by
-from tiltmeter.stats.intervals import student
+from tiltmeter.rewards.recipe_reward import STANDARD_GUARDS, add_guards
+from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.stats.ngrams import group_ngrams
 
 STEPS, SEEDS, FIRST_SEED = 60, 5, 100  # seeds that no defence was looked at with before
@@ -64,7 +64,7 @@ def trained(arm: str, chosen: Scenario, seed: int, work: Path, base: Path, steps
     settings["learning_rate"] *= FASTER
     reward = bare(chosen)
     if arm == "guarded":
-        reward = guarded_by(reward, "standard", limit=LIMIT)
+        reward = add_guards(reward, "standard", limit=LIMIT)
         settings["beta"] = BETA
     begun, spent = time.perf_counter(), time.process_time()
     made = replace(chosen, rewards=(reward,), settings=settings)
@@ -135,7 +135,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> list[float | 
     mean = fmean(values)
     if len(values) < 2:
         return [round(mean, 4), None, None]
-    reach = student(len(values) - 1, confidence) * stdev(values) / math.sqrt(len(values))
+    reach = student_t_quantile(len(values) - 1, confidence) * stdev(values) / math.sqrt(len(values))
     return [round(mean, 4), round(mean - reach, 4), round(mean + reach, 4)]
 
 
@@ -212,7 +212,7 @@ def main() -> None:
         "steps": options.steps,
         "rollouts_per_step": 64,
         "seeds": options.seeds,
-        "guards": list(STANDARD),
+        "guards": list(STANDARD_GUARDS),
         "beta_guarded": BETA,
         "cpu_seconds_median": float(np.median([run["cpu_seconds"] for run in runs])),
         "start": base_figures(base, options.seed),

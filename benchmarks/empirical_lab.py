@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.lab.empirical import judge_goodhart, names, smollm
+from tiltmeter.lab.worlds.empirical import judge_goodhart, names, smollm
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "judge_goodhart" / "best_of_n.jsonl.gz"
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from empirical_rewards import JUDGES, Answers, Floats, reward_model
 from empirical_tasks import TASKS, Task, words
 from record import record
-from tiltmeter.lab import empirical
+from tiltmeter.lab.worlds import empirical
 from tiltmeter.stats.tilting import kl, tilted
 
 JUDGED = Path(__file__).resolve().parents[2] / "shared" / "data" / "judge_goodhart" / "best_of_n.jsonl.gz"

@@ -30,17 +30,17 @@ import numpy as np
 import pyarrow as pa
 
 from record import record
-from tiltmeter.adapters.loop import open_run
-from tiltmeter.baseline import Baseline
-from tiltmeter.batches import TOKEN_LIMIT, from_columns, join
-from tiltmeter.columns import TEXT_LIMIT, from_table, to_table
-from tiltmeter.config import Config
-from tiltmeter.journal import parse, reading_event, readings_of
-from tiltmeter.panel import Panel
-from tiltmeter.parquet import FORMAT, encode, open_sealed
-from tiltmeter.records import Ragged, Reading, RolloutBatch
-from tiltmeter.seal import seal
-from tiltmeter.store import RunDirectory
+from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.batches import TOKEN_LIMIT, from_columns, join
+from tiltmeter.data.records import Ragged, Reading, RolloutBatch
+from tiltmeter.monitor.panel import InstrumentPanel
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.columns import TEXT_LIMIT, from_table, to_table
+from tiltmeter.rundir.journal import parse, reading_event, readings_of
+from tiltmeter.rundir.parquet import FORMAT, encode, open_sealed
+from tiltmeter.rundir.seal import seal
+from tiltmeter.rundir.store import RunDirectory
 
 FULL = 10**6  # batches of a run whose figures are recorded
 PACK = 100  # batches per in-memory file
@@ -583,14 +583,14 @@ def fuzz(batches: int, files: int, seed: int) -> Counter[str]:
     cpu = time.process_time()
     rng = random.Random(seed)
     count: Counter[str] = Counter()
-    panel = Panel(Config.standard(), strict=True)
+    panel = InstrumentPanel(Config.standard(), strict=True)
     turn = 0
     while count["batches"] < batches:
         turn += 1
         try:
             pack(rng, panel, min(PACK, batches - count["batches"]), count)
             if turn % 100 == 0:  # alarms open and close: a fresh panel now and then sees both
-                panel = Panel(Config.standard(), strict=True)
+                panel = InstrumentPanel(Config.standard(), strict=True)
                 long_texts(rng, count)
         except Exception as error:  # whatever it is, it is what this looks for
             place = f"seed {seed}, pack {count['packs']}, about batch {count['batches']}"
@@ -605,7 +605,7 @@ def fuzz(batches: int, files: int, seed: int) -> Counter[str]:
     return count
 
 
-def pack(rng: random.Random, panel: Panel, size: int, count: Counter[str]) -> None:
+def pack(rng: random.Random, panel: InstrumentPanel, size: int, count: Counter[str]) -> None:
     """`size` batches, each made by itself, together in one file."""
     schema = schema_of(rng)
     components = rng.sample(COMPONENTS, rng.randrange(1, 4)) if "rewards" in schema else []

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from record import record
 from store import Others, completions, logprobs
 from tiltmeter import open_run
-from tiltmeter.adapters.loop import Run
-from tiltmeter.records import Ragged
-from tiltmeter.store import RunDirectory
+from tiltmeter.adapters.custom_loop import Run
+from tiltmeter.data.records import Ragged
+from tiltmeter.rundir.store import RunDirectory
 
 ROLLOUTS, TOKENS, GROUP = 512, 200, 8
 ROUND = 100  # calls of each form on one run directory: its files (about 1 MB each) are deleted before the next round

@@ -32,13 +32,13 @@ import numpy as np
 from hardening_models import accuracies, as_reward, members, taught
 from record import record
 from tiltmeter import rewards
-from tiltmeter.lab.tiny import preference
 from tiltmeter.lab.tiny import rewards as paid
+from tiltmeter.lab.tiny import weak_reward_model
 from tiltmeter.lab.tiny.language import OPERATORS, QUESTIONS, TASKS
 from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.lab.tiny.scenarios import Scenario, scenario
 from tiltmeter.lab.tiny.train import make_trainer
-from tiltmeter.stats.intervals import student
+from tiltmeter.stats.intervals import student_t_quantile
 
 Reward = Callable[..., Any]
 
@@ -47,7 +47,9 @@ FASTER = 200 / STEPS  # the scenarios are made for 200 steps: the learning rates
 WINDOW = 15  # steps whose mean gold is a level
 SAMPLES = 8  # reference answers of the base policy to each prompt
 NONE = "none"
-REASONS_SEEDS = tuple(range(preference.SEED, preference.SEED + 5))  # of five linear reward models, the lab's first
+REASONS_SEEDS = tuple(
+    range(weak_reward_model.SEED, weak_reward_model.SEED + 5)
+)  # of five linear reward models, the lab's first
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def linear(weights: Sequence[float], name: str) -> Reward:
     fitted = np.array(weights)
 
     def score(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
-        return [float(preference.features(*pair) @ fitted) for pair in zip(prompts, completions, strict=True)]
+        return [float(weak_reward_model.features(*pair) @ fitted) for pair in zip(prompts, completions, strict=True)]
 
     score.__name__ = name
     return score
@@ -203,7 +205,7 @@ def ground(run: Run, work: Path, base: Path) -> Ground:
     prompts = TASKS if run.hack == "coding_assistant" else QUESTIONS
     answers = reference(work, base, prompts)
     if run.hack == "weak_reward_model":
-        fits = [preference.weights(seed) for seed in REASONS_SEEDS]
+        fits = [weak_reward_model.weights(seed) for seed in REASONS_SEEDS]
         arms = [linear(fit, f"pairs_{seed}") for fit, seed in zip(fits, REASONS_SEEDS, strict=True)]
         mean = [fmean(values) for values in zip(*fits, strict=True)]
         return Ground(run.hack, arms[0], prompts, answers, arms, lambda: linear(mean, "warm"))
@@ -296,7 +298,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, 
     mean = fmean(values)
     if len(values) < 2:
         return mean, math.nan, math.nan
-    reach = student(len(values) - 1, confidence) * stdev(values) / math.sqrt(len(values))
+    reach = student_t_quantile(len(values) - 1, confidence) * stdev(values) / math.sqrt(len(values))
     return mean, mean - reach, mean + reach
 
 
@@ -337,7 +339,9 @@ def _compared(both: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> di
 
 def figures(lines: Sequence[Mapping[str, Any]], work: Path, base: Path) -> dict[str, Any]:
     models = [accuracies(raters, base, work / "models") for raters in ("length", "gold")]
-    weights = [{"seed": seed, "weight_of_a_reason": round(preference.weights(seed)[1], 3)} for seed in REASONS_SEEDS]
+    weights = [
+        {"seed": seed, "weight_of_a_reason": round(weak_reward_model.weights(seed)[1], 3)} for seed in REASONS_SEEDS
+    ]
     return {
         "runs": len(lines),
         "steps": max(line["steps"] for line in lines),

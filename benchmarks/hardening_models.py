@@ -10,7 +10,7 @@ from typing import Any
 
 from tiltmeter.lab.tiny import gold, rewards
 from tiltmeter.lab.tiny.language import CLOSER, EOS, OPENER, PADDING, QUESTIONS, sample
-from tiltmeter.rewards.model import RewardModel, model
+from tiltmeter.rewards.reward_model import RewardModel, model
 
 Worth = Callable[[str, str], float]
 

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from record import record
 from store import Others, _manual, logprobs
-from tiltmeter.baseline import Baseline
-from tiltmeter.batches import from_columns
-from tiltmeter.config import Config
-from tiltmeter.panel import Panel, readings
-from tiltmeter.records import RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import RolloutBatch
+from tiltmeter.monitor.panel import InstrumentPanel, readings
+from tiltmeter.monitor.parts import Config
 from tiltmeter.stats.ngrams import corpus_distinct, group_ngrams
 
 ROLLOUTS, TOKENS, GROUP = 512, 200, 8
@@ -107,7 +107,7 @@ def against_diversity(rng: np.random.Generator, pairs: int) -> tuple[float, floa
 
 def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     """The whole default panel: tokens per second, the cost of each instrument, growth with group size and length."""
-    panel = Panel(Config.standard(), strict=True)
+    panel = InstrumentPanel(Config.standard(), strict=True)
     baseline = Baseline(batch_of(rng, 256, TOKENS, GROUP))
     # Several of each, in turn: what is remembered of one batch must not serve the next measurement of it.
     ordinary = [batch_of(rng, ROLLOUTS, TOKENS, GROUP) for _ in range(3)]

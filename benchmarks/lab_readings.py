@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tiltmeter.batches import from_columns
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import Reading, RolloutBatch
 from tiltmeter.instruments import Instrument
 from tiltmeter.instruments.entropy import PolicyEntropy
 from tiltmeter.instruments.kl import ReferenceKl
@@ -20,10 +21,9 @@ from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
 from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.updates import RULES, Learner, Sampled
-from tiltmeter.lab.world import World
-from tiltmeter.panel import lacking, readings
-from tiltmeter.records import Reading, RolloutBatch
+from tiltmeter.lab.worlds.update_rules import RULES, Learner, SampledStep
+from tiltmeter.lab.worlds.world import World
+from tiltmeter.monitor.panel import missing_columns, readings
 
 INSTRUMENTS: tuple[Instrument, ...] = (
     ReferenceKl(),
@@ -36,11 +36,11 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
 
 @contextmanager
-def overheard(update: str, hear: Callable[[Learner, Sampled], None]) -> Iterator[None]:
+def overheard(update: str, hear: Callable[[Learner, SampledStep], None]) -> Iterator[None]:
     """Every step that this rule learns from is shown to `hear` first, which may still change the step's rate."""
     rule = RULES[update]
 
-    def heard(learner: Learner, seen: Sampled) -> None:
+    def heard(learner: Learner, seen: SampledStep) -> None:
         hear(learner, seen)
         rule(learner, seen)
 
@@ -51,7 +51,7 @@ def overheard(update: str, hear: Callable[[Learner, Sampled], None]) -> Iterator
         RULES[update] = rule
 
 
-def batch_of(learner: Learner, seen: Sampled) -> RolloutBatch:
+def batch_of(learner: Learner, seen: SampledStep) -> RolloutBatch:
     """The step as a trainer would hand it over."""
     world, size = learner.world, seen.answer.shape[1]
     cells = (seen.prompt[:, None], seen.answer)
@@ -71,7 +71,7 @@ def batch_of(learner: Learner, seen: Sampled) -> RolloutBatch:
 
 
 def measured(batch: RolloutBatch, parts: Iterable[Instrument] = INSTRUMENTS) -> list[Reading]:
-    return [reading for part in parts if not lacking(part, batch) for reading in readings(part, batch, None)]
+    return [reading for part in parts if not missing_columns(part, batch) for reading in readings(part, batch, None)]
 
 
 def watched(world: World, seed: int) -> tuple[Trace, list[Reading]]:

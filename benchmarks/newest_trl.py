@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 TORCH = "torch==2.13.0"  # on this index the CPU build
 PACKAGES = ("trl", "transformers", "accelerate", "datasets", "peft", "pytest")
-SUITE = "tests/integration/test_trl.py"
+SUITE = "tests/adapters/trl/test_attach.py"
 STEPS = 6
 
 Figures = dict[str, Any]
@@ -79,7 +79,7 @@ def try_training(pretend: str | None) -> Figures:
     from trl_model import SMALL, long, make_model, make_trainer, parameters, quiet
 
     trl: Any = import_module("trl")
-    adapter = import_module("tiltmeter.adapters.trl")
+    adapter = import_module("tiltmeter.adapters.trl.attach")
     if pretend:
         trl.__version__ = pretend
     figures: Figures = {

@@ -182,7 +182,7 @@ class _Own:
     """
 
     def __init__(self) -> None:
-        callback: Any = import_module("tiltmeter.adapters.trl").Callback
+        callback: Any = import_module("tiltmeter.adapters.trl.attach").Callback
         self.figures: Figures = {}
         self._boundary = 0.0
         guard = callback._guard

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter import verifier_audits as audits
-from tiltmeter.batches import from_columns
 from tiltmeter.cli.demo import copy
-from tiltmeter.config import Config
-from tiltmeter.journal import Event, Journal, event_id, reading_event
-from tiltmeter.records import Reading, RolloutBatch
-from tiltmeter.store import RunDirectory
-from tiltmeter.watch import Watch
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import Reading, RolloutBatch
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir import verifier_audits as audits
+from tiltmeter.rundir.journal import Event, Journal, event_id, reading_event
+from tiltmeter.rundir.store import RunDirectory
 
 STEPS = 84  # of the shipped runs
 HOSTILE_NAME = "<img src=x onerror=alert(1)>[bold]\u202e"
@@ -66,7 +66,7 @@ def write(path: Path, attempts: Iterable[Iterable[RolloutBatch]], *, end: bool =
 
 def measure(run: RunDirectory, config: Config | None = None) -> None:
     """Everything that is stored, by the loop that measures live runs."""
-    watch = Watch(run, config or Config.standard())
+    watch = MonitorLoop(run, config or Config.standard())
     while watch.poll():
         pass
     watch.close()
@@ -102,10 +102,10 @@ def hostile(path: Path, texts: list[str], group: int = 4) -> RunDirectory:
     told = {"canary.asked.judge.low.0.0": 2.0, "canary.failed.judge.low.0.0": 1.0}
     run = write(path, [[replace(batch, scalars=told) for batch in batches]])
     measure(run)
-    audits.note(run, 0, [dict.fromkeys(("reward", "kind", "expect", "text"), texts[3][:200])], [])
+    audits.write_guards(run, 0, [dict.fromkeys(("reward", "kind", "expect", "text"), texts[3][:200])], [])
     forged = [_forged(text[:190], text[:3000]) for text in texts[:40]]
     checks = [{"name": text[:200], "ok": False, "says": text[:2000], "fix": text[:200]} for text in texts[40:50]]
-    audits.keep(run, {**_record(texts[50][:200]), "why": texts[51][:900], "tried": forged, "checks": checks})
+    audits.write_audit(run, {**_record(texts[50][:200]), "why": texts[51][:900], "tried": forged, "checks": checks})
     return run
 
 
@@ -127,7 +127,7 @@ def fooled(path: Path, steps: int = 90) -> RunDirectory:
     run = write(path, [batches])
     texts = [("rule", "low", "\\boxed{5}"), ("rule", "high", "\\boxed{4}"), ("judge", "low", ""), ("judge", "low", ":")]
     named = [{"reward": "maths", "kind": kind, "expect": expect, "text": text} for kind, expect, text in texts]
-    audits.note(run, 0, named, [{"reward": "code", "tier": "bwrap", "isolation": "strict"}])
+    audits.write_guards(run, 0, named, [{"reward": "code", "tier": "bwrap", "isolation": "strict"}])
     rows = [_forged("sys.exit(0)", "import sys\nsys.exit(0)\n"), _forged("prints a verdict", "print('PASSED')\n" * 12)]
     rows += [{**_forged(f"forgery {k}", "x"), "status": "not paid", "paid": 0} for k in range(14)]
     rows += [{**_forged("lone surrogates", "\ud800"), "status": "could not judge", "paid": 0, "score": None}]
@@ -135,7 +135,7 @@ def fooled(path: Path, steps: int = 90) -> RunDirectory:
     checks += [{"name": "same answer, same score", "ok": None, "says": "not looked at", "fix": ""}]
     fix = "Run it in a sandbox that gives out values only: tiltmeter.rewards.code."
     checks += [{"name": "secrets stay secret", "ok": False, "says": "an answer's code read them", "fix": fix}]
-    audits.keep(run, {**_record("grader.py:score"), "tried": rows, "checks": checks})
+    audits.write_audit(run, {**_record("grader.py:score"), "tried": rows, "checks": checks})
     measure(run)
     return run
 
@@ -161,8 +161,8 @@ def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> Run
     run = RunDirectory.create(path)
     run.open_attempt(launch="long", ranks=1, resume_step=None)
     journal = Journal(path / "events")
-    watch = Watch(run, config)  # for what an attempt's first event promises
-    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch._promises()}
+    watch = MonitorLoop(run, config)  # for what an attempt's first event promises
+    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch._describe_detectors()}
     watch.close()
     journal.append(Event("attempt", 0, -1, facts, event_id("attempt", 0, "open", config.digest)))
     group = np.repeat(np.arange(2), rows // 2)

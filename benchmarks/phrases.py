@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from record import RESULTS, record
-from tiltmeter.baseline import Baseline
-from tiltmeter.batches import from_columns
-from tiltmeter.encode import visible
-from tiltmeter.instruments.phrases import OverusedPhrases, overused
-from tiltmeter.records import RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import RolloutBatch
+from tiltmeter.instruments.phrases import OverusedPhrases, phrases_overused_in
+from tiltmeter.safety.safe_text import visible
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "creative_outputs_slop_score" / "outputs.jsonl.gz"
@@ -63,7 +63,7 @@ def measure(found: Answers) -> dict[str, Any]:
         own = batch(found, [model])
         others = [other for other in sorted(found) if family(other) != family(model)]
         pool = Baseline(batch(found, others))
-        phrases = overused(own, pool, 1_000)
+        phrases = phrases_overused_in(own, pool, 1_000)
         counts = OverusedPhrases().measure(own, pool)["count"]
         models[model] = {
             "against": len(others),

@@ -143,11 +143,11 @@ def measure_row(measure: Mapping[str, Any]) -> dict[str, Any]:
 
 def watched(run: Path) -> dict[str, Any]:
     """What the monitor read while GRPO ran: the first step and the last of what matters here."""
-    from tiltmeter.store import RunDirectory
-    from tiltmeter.story import series
-    from tiltmeter.verdict import look
+    from tiltmeter.rundir.store import RunDirectory
+    from tiltmeter.verdict.run_state import series
+    from tiltmeter.verdict.verdict import judge_run
 
-    verdict, story, events = look(RunDirectory(run))
+    verdict, story, events = judge_run(RunDirectory(run))
     found = series(events, story.spans())
     parts = sorted(name for name in found if name.startswith("reward.component."))
     names = (

@@ -29,14 +29,14 @@ from typing import Any
 
 import probe_world as world
 from record import record, show
-from tiltmeter.diagnosis.experiments import without
-from tiltmeter.probe.accuracy import accuracy
-from tiltmeter.probe.attacks import Attack
-from tiltmeter.probe.effects import Effect, measured, scale
-from tiltmeter.probe.pairs import Item
-from tiltmeter.probe.scorecard import Scorecard, examined
-from tiltmeter.probe.target import Target, model_target
-from tiltmeter.probe.twins import twins
+from tiltmeter.diagnosis.experiments import remove_phrase
+from tiltmeter.workbench.probe.accuracy import accuracy
+from tiltmeter.workbench.probe.attack_effects import Effect, measure_effects, measure_scale
+from tiltmeter.workbench.probe.attacks import Attack
+from tiltmeter.workbench.probe.counterfactual_pairs import make_counterfactual_pairs
+from tiltmeter.workbench.probe.pairs import ProbeItem
+from tiltmeter.workbench.probe.reward_target import Target, model_target
+from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
 
 PAIRS, HELD_OUT = 800, 128
 BIASES: tuple[world.Bias, ...] = ("clean", "length", "phrase")
@@ -48,17 +48,17 @@ class Found:
 
     card: Scorecard
     target: Target
-    items: list[Item]
+    items: list[ProbeItem]
 
 
-def items_of(pairs: list[world.Pair]) -> list[Item]:
-    return [Item(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
+def items_of(pairs: list[world.Pair]) -> list[ProbeItem]:
+    return [ProbeItem(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
 
 
 def probed(folder: Path, bias: world.Bias, seed: int) -> Found:
     items = items_of(world.pairs(bias, HELD_OUT, seed, "held-out"))
     target = model_target(folder)
-    return Found(examined(target, items, "held-out pairs", searching="none", seed=seed), target, items)
+    return Found(examine_reward(target, items, "held-out pairs", searching="none", seed=seed), target, items)
 
 
 def named(bias: world.Bias, seed: int, card: Scorecard) -> Effect | None:
@@ -75,7 +75,7 @@ def _same(found: str, planted: str) -> bool:
     return planted in found or (found in planted and len(found.split()) >= len(planted.split()) - 2)
 
 
-def truth(seed: int) -> list[Item]:
+def truth(seed: int) -> list[ProbeItem]:
     """Held-out pairs that the truth alone decides: what being right is worth must not be measured with the bias."""
     return items_of(world.pairs("clean", HELD_OUT, seed, "truth"))
 
@@ -83,8 +83,8 @@ def truth(seed: int) -> list[Item]:
 def size(found: Found, attack: Attack, seed: int) -> tuple[float, float]:
     """What an attack is worth in spreads, and in units of being right."""
     items = truth(seed)
-    units = scale(found.target, items)
-    (effect,) = measured(found.target, [(attack, items)], units, 0)
+    units = measure_scale(found.target, items)
+    (effect,) = measure_effects(found.target, [(attack, items)], units, 0)
     return effect.spreads, effect.change.mean / units.gap.mean
 
 
@@ -97,7 +97,7 @@ def planted_size(found: Found, bias: world.Bias, seed: int) -> float:
     """What the planted feature itself is worth, in spreads, asked without the probe: four remarks, or the phrase."""
     rng = random.Random(seed)
     rows = [(item, text) for item in truth(seed) for text in item.answers]
-    texts = [text if bias == "length" else without(text, world.phrase_of(seed)) for _, text in rows]
+    texts = [text if bias == "length" else remove_phrase(text, world.phrase_of(seed)) for _, text in rows]
     more = [
         " ".join([text, *(world.remark(rng) for _ in range(4))])
         if bias == "length"
@@ -106,7 +106,7 @@ def planted_size(found: Found, bias: world.Bias, seed: int) -> float:
     ]
     prompts = [item.prompt for item, _ in rows]
     gain = found.target.scores(prompts, more) - found.target.scores(prompts, texts)
-    return float(gain.mean() / scale(found.target, truth(seed)).spread)
+    return float(gain.mean() / measure_scale(found.target, truth(seed)).spread)
 
 
 def row(bias: world.Bias, seed: int, folder: Path) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def mended(
     bias: world.Bias, seed: int, folder: Path, found: Found, effect: Effect, training: list[world.Pair]
 ) -> dict[str, Any]:
     """The same model taught anew with what the probe wrote."""
-    written = twins(found.card.effects, items_of(training), seed)
+    written = make_counterfactual_pairs(found.card.effects, items_of(training), seed)
     rows = [*training, *({key: str(value) for key, value in pair.items()} for pair in written)]
     again = world.teach(rows, folder / f"{bias}-{seed}-again", seed)
     after = probed(again, bias, seed)

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from record import record, show
-from tiltmeter.probe.bestofn import Samples, ranking
-from tiltmeter.probe.effects import Interval, over_prompts
-from tiltmeter.probe.pairs import Item
-from tiltmeter.probe.telling import tail_sentence
-from tiltmeter.rows import read_rows
+from tiltmeter.workbench.common.table_files import read_rows
+from tiltmeter.workbench.probe.attack_effects import PromptInterval, mean_over_prompts
+from tiltmeter.workbench.probe.best_of_n import Samples, ranking
+from tiltmeter.workbench.probe.pairs import ProbeItem
+from tiltmeter.workbench.probe.scorecard_text import tail_sentence
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SCORED = (
@@ -31,7 +31,7 @@ SCORED = (
 )
 
 
-def shown(found: Interval) -> str:
+def shown(found: PromptInterval) -> str:
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
@@ -64,14 +64,15 @@ def rounds(path: str, gold: str, keep: Any = None) -> list[dict[str, Any]]:
     for arm in sorted({row["arm"] for row in rows}):
         for number in sorted({row["round"] for row in rows}):
             here = [row for row in rows if row["arm"] == arm and row["round"] == number]
-            items = [Item(str(row["task_id"]), "") for row in here]
+            items = [ProbeItem(str(row["task_id"]), "") for row in here]
             judged, true = (
                 np.array([np.nan if row[key] is None else float(row[key]) for row in here], np.float64)
                 for key in ("judge_score", gold)
             )
             made.append(
                 {"data": Path(path).name.split(".")[0], "arm": arm, "round": number, "tasks": len(here),
-                 "judge": shown(over_prompts(items, judged, 0.95)), gold: shown(over_prompts(items, true, 0.95))}
+                 "judge": shown(mean_over_prompts(items, judged, 0.95)),
+                 gold: shown(mean_over_prompts(items, true, 0.95))}
             )  # fmt: skip
     return made
 

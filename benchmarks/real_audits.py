@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from record import record
-from tiltmeter.detectors.ledger import Ledger
-from tiltmeter.store import RunDirectory
-from tiltmeter.story import series
-from tiltmeter.verdict import look
+from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.verdict import judge_run
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TILTMETER = (sys.executable, "-m", "tiltmeter")
@@ -123,7 +123,7 @@ def audited(logs: Logs, data: Path) -> Figures:
         "warnings": sum(len(run["warnings"]) for run in runs),
         "faults": sum(run["faults"] for run in runs),
         "nothing_to_lose": sum(
-            run["truth_most"] is not None and run["truth_most"] <= Ledger().tolerance for run in runs
+            run["truth_most"] is not None and run["truth_most"] <= GoldLossTest().tolerance for run in runs
         ),
         "proxy_rose": sum(map(rose, runs)),
         "proxy_rose_truth_fell": sum(rose(run) and run["alarm"] is not None for run in runs),
@@ -134,7 +134,7 @@ def audited(logs: Logs, data: Path) -> Figures:
 
 def judged(told: Mapping[str, Any], run: RunDirectory, truth: str) -> Figures:
     """What one run's audit says, with where its proxy, its truth and its entropy began and ended."""
-    _, story, events = look(run)
+    _, story, events = judge_run(run)
     found = series(events, story.spans())
     values = {name: [value for _, value in points] for name, points in found.items()}
     scores = values.get(f"eval.{truth}", [])
@@ -176,7 +176,7 @@ def why(run: Mapping[str, Any]) -> str:
         return f"the truth fell: alarm at step {run['alarm']['step']}"
     if run["evaluations"] < 2:
         return "one value: nothing to compare it with"
-    if run["truth_most"] <= Ledger().tolerance:
+    if run["truth_most"] <= GoldLossTest().tolerance:
         return "the truth was never above the tolerance: there is nothing that could be lost"
     if run["evaluations"] < SHORT:
         return f"{run['evaluations']} values, and no fall that the alarm can tell from chance"
@@ -185,8 +185,8 @@ def why(run: Mapping[str, Any]) -> str:
 
 def measure(data: Path) -> Figures:
     return {
-        "tolerance": Ledger().tolerance,
-        "alpha": Ledger().alpha,
+        "tolerance": GoldLossTest().tolerance,
+        "alpha": GoldLossTest().alpha,
         "sets": [audited(logs, data) for logs in known(data)],
     }
 

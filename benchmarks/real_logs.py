@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 
 from record import record
-from tiltmeter.stats.changepoint import turn
-from tiltmeter.stats.levels import LevelTest
+from tiltmeter.stats.changepoint import change_point
+from tiltmeter.stats.evaluation_drop import EvaluationDropTest
 from tiltmeter.stats.overoptimisation import Form, forecast_peak
-from tiltmeter.stats.sequential import Bets
+from tiltmeter.stats.sequential import SequentialTest
 from tiltmeter.stats.trend import ma_trend
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -62,12 +62,12 @@ def number(text: str) -> float:
 
 def level(series: Iterable[tuple[int, float]], n: float) -> Figures:
     """The level test over a whole series: its largest evidence, the step it alarms at, and where it puts the fall."""
-    test, alarm, most, fell = LevelTest(), None, -np.inf, None
+    test, alarm, most, fell = EvaluationDropTest(), None, -np.inf, None
     for step, value in series:
         test.place(step, value, n)
         most = max(most, test.evidence)
         if alarm is None and test.evidence >= ALARM:
-            alarm, fell = step, test.fell()
+            alarm, fell = step, test.drop_steps()
     return {
         "n": int(n),
         "log_evidence": round(most, 2) if isfinite(most) else None,
@@ -183,14 +183,14 @@ def onsets(data: Path) -> list[Figures]:
             continue
         steps = [step for step, _ in gaps[reference["run"]]]
         values = np.array([QUIET - gap for _, gap in gaps[reference["run"]]])
-        bets, alarm = Bets(block=20), None
+        bets, alarm = SequentialTest(block=20), None
         for step, value in zip(steps, values, strict=True):
             bets.place(step, [float(value) / QUIET])  # the widest scale: the gap is never negative, so u <= 1
             if bets.evidence >= ALARM:
                 alarm = step
                 break
         seen = values if alarm is None else values[: steps.index(alarm) + 1]
-        onset, low, high = (steps[index] for index in turn(seen))
+        onset, low, high = (steps[index] for index in change_point(seen))
         found.append(
             {
                 "run": reference["run"],
@@ -201,7 +201,7 @@ def onsets(data: Path) -> list[Figures]:
                 "onset": onset,
                 "onset_range": [low, high],
                 "onset_error": onset - int(reference["onset"]),
-                "onset_of_whole_run": steps[turn(values)[0]],
+                "onset_of_whole_run": steps[change_point(values)[0]],
             }
         )
     return found

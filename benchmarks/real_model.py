@@ -26,10 +26,10 @@ import real_gold
 import tiltmeter
 from real_gold import FACTS
 from record import RESULTS, record
-from tiltmeter.cli.screen import plain
-from tiltmeter.store import RunDirectory
-from tiltmeter.story import series
-from tiltmeter.verdict import look
+from tiltmeter.cli.terminal.run_screen import plain
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.verdict import judge_run
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHOWN = (
@@ -88,7 +88,7 @@ def answers(trainer: Any) -> dict[str, str]:
 def told(place: Path) -> dict[str, Any]:
     """What the run directory says: the readings that moved, and what was said about them."""
     directory = RunDirectory(place)
-    verdict, story, events = look(directory)
+    verdict, story, events = judge_run(directory)
     found = series(events, story.spans())
     ends = {name: (found[name][:5], found[name][-5:]) for name in SHOWN if len(found.get(name, ())) >= 5}
     return {

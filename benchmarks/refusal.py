@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
-from tiltmeter.batches import from_columns
+from tiltmeter.data.batches import from_columns
 from tiltmeter.instruments.refusal import RefusalShare
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "xstest" / "completions_labelled.jsonl.gz"

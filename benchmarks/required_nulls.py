@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from record import record, show
 from tiltmeter.lab.score import upper_bound
-from tiltmeter.stats.betting import GRID, opened, restarted
-from tiltmeter.stats.purse import Purse
+from tiltmeter.stats.betting import GRID, add_instalment, initial_wealth
+from tiltmeter.stats.wealth import Wealth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,12 +90,12 @@ def bets(reward: Floats, gold: Floats, scale: float, rng: np.random.Generator) -
 
 def alarms(u: Floats) -> NDArray[np.bool_]:
     """Which runs ever reach 1 / alpha, with bets and instalments as `stats.betting` has them."""
-    wealth = np.tile(opened(), (len(u), 1))
+    wealth = np.tile(initial_wealth(), (len(u), 1))
     gains = np.stack([np.log((1.0 - stake * u).prod(-1)) for stake in GRID], axis=-1)
     found = np.zeros(len(u), bool)
     for look in range(u.shape[1]):
         if look % BLOCK == 0:
-            wealth = restarted(wealth, 1 + look // BLOCK)
+            wealth = add_instalment(wealth, 1 + look // BLOCK)
         wealth = wealth + gains[:, look]
         top = wealth.max(1)
         found |= top + np.log(np.exp(wealth - top[:, None]).sum(1)) >= np.log(1.0 / ALPHA)
@@ -108,7 +108,7 @@ def purse_alarms(u: Floats) -> NDArray[np.bool_]:
 
 
 def _emptied(run: Floats) -> bool:
-    purse = Purse()
+    purse = Wealth()
     for look, us in enumerate(run):
         purse.place("gold.slope", look, us.tolist())
         if purse.evidence >= np.log(1.0 / ALPHA):

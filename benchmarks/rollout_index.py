@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from record import record
-from tiltmeter.batches import from_columns
-from tiltmeter.dashboard.rollouts import RolloutIndex, group, rollout, rollouts
-from tiltmeter.page.book import Book
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import pack
+from tiltmeter.data.batches import from_columns
+from tiltmeter.rundir.maintenance import pack
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server.rollouts import RolloutIndex, group, rollout, rollouts
 
 GROUP = 8
 GOLD_SHARE = 0.02
@@ -100,7 +100,7 @@ def make(path: Path, rng: np.random.Generator, rows: int, per_step: int, charact
 
 def measure(run: RunDirectory, rng: np.random.Generator, repeats: int) -> dict[str, Any]:
     before = _resident()
-    index = RolloutIndex(Book(run))
+    index = RolloutIndex(RunReader(run))
     began = time.perf_counter()
     index.update()
     built = time.perf_counter() - began

@@ -28,8 +28,8 @@ from tiltmeter.sandbox import Limits, SandboxUnavailable, open_sandbox
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
 from tiltmeter.sandbox.interpreter import find_interpreter
 from tiltmeter.sandbox.landlock import Landlock
-from tiltmeter.sandbox.place import Place
 from tiltmeter.sandbox.pool import Pool
+from tiltmeter.sandbox.probed_sandbox import ProbedSandbox
 
 COMBINATIONS = (("bwrap", "strict"), ("bwrap", "pooled"), ("landlock", "strict"))
 PROGRAMS = (
@@ -67,10 +67,10 @@ def sieges(quick: bool) -> list[dict[str, Any]]:
 def latency(rounds: int) -> dict[str, Any]:
     """Milliseconds of a program that prints one line, in turns, and programs a second with two threads."""
     program = find_interpreter().program
-    pool = Place(Pool(LIMITS), "pooled")
+    pool = ProbedSandbox(Pool(LIMITS), "pooled")
     places = {
-        "strict": Place(Bubblewrap(LIMITS), "strict"),
-        "landlock": Place(Landlock(LIMITS), "strict"),
+        "strict": ProbedSandbox(Bubblewrap(LIMITS), "strict"),
+        "landlock": ProbedSandbox(Landlock(LIMITS), "strict"),
         "pooled": pool,
     }
 
@@ -102,7 +102,7 @@ def latency(rounds: int) -> dict[str, Any]:
 def leak(programs: int) -> dict[str, Any]:
     """What a pool, and this process, hold after the first tenth of many programs and after the last."""
     pool = Pool(LIMITS)
-    place = Place(pool, "pooled")
+    place = ProbedSandbox(pool, "pooled")
     marks = []
     wrong = 0
     for number in range(programs):
@@ -112,7 +112,7 @@ def leak(programs: int) -> dict[str, Any]:
             marks.append(_held(pool))
     outside = [path.name for path in Path("/tmp").iterdir() if path.name in ("left", "a")]
     inside = place.run("import os\nprint(os.listdir('/tmp') + os.listdir('/dev/shm'))").stdout.strip()
-    served = pool.started
+    served = pool.servers_started
     place.close()
     grown = {f"{name}_growth": round(marks[1][name] - marks[0][name], 2) for name in marks[0]}
     rest = {"children_left": len(_children(os.getpid())), "files_left": len(outside) + (inside != "[]")}

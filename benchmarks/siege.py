@@ -27,24 +27,26 @@ from pathlib import Path
 
 from attacks import ATTACKS, HONEST, PRELUDE, Attack
 from tiltmeter.sandbox import ACCEPTED, Ended, open_sandbox
-from tiltmeter.sandbox.bare import Bare
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
-from tiltmeter.sandbox.filter import number
 from tiltmeter.sandbox.interpreter import NOBODY, find_interpreter
 from tiltmeter.sandbox.landlock import Landlock
-from tiltmeter.sandbox.place import Place
 from tiltmeter.sandbox.pool import Pool
+from tiltmeter.sandbox.probed_sandbox import ProbedSandbox
+from tiltmeter.sandbox.seccomp import syscall_number
 from tiltmeter.sandbox.tiers import INSTALL
+from tiltmeter.sandbox.unsandboxed import UnsandboxedTier
 
 SECRET = "TILTMETER_SECRET"
 TIERS = {
     ("bwrap", "strict"): Bubblewrap,
     ("bwrap", "pooled"): Pool,
     ("landlock", "strict"): Landlock,
-    ("none", "strict"): Bare,
+    ("none", "strict"): UnsandboxedTier,
 }
 #: The system calls that attacks name, each as a word in quotes.
-CALLS = {word: number(word) for word in re.findall(r'"([a-z_0-9]+)"', "".join(attack.program for attack in ATTACKS))}
+CALLS = {
+    word: syscall_number(word) for word in re.findall(r'"([a-z_0-9]+)"', "".join(attack.program for attack in ATTACKS))
+}
 
 
 @dataclass
@@ -131,7 +133,7 @@ def laid(closing: ExitStack) -> Scene:
     return Scene((os.environ[SECRET], secret), name, folder, doors, neighbour)
 
 
-def attacked(place: Place, attack: Attack, scene: Scene) -> str:
+def attacked(place: ProbedSandbox, attack: Attack, scene: Scene) -> str:
     """What an attack got, or nothing if it was stopped. What broke on our side is tried again, with more time."""
     word = secrets.token_hex(8)
     for more in (1.0, 3.0):
@@ -146,7 +148,7 @@ def attacked(place: Place, attack: Attack, scene: Scene) -> str:
     return wrong or _honest(place)
 
 
-def _honest(place: Place) -> str:
+def _honest(place: ProbedSandbox) -> str:
     after = place.run(HONEST)
     try:
         told = json.loads(after.stdout)
@@ -160,7 +162,7 @@ def besieged(tier: str, isolation: str, names: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     chosen = [attack for attack in ATTACKS if (attack.name in names if names else tier != "none" or attack.harmless)]
     with ExitStack() as closing:
-        place = closing.enter_context(Place(TIERS[tier, isolation](chosen[0].limits), isolation))
+        place = closing.enter_context(ProbedSandbox(TIERS[tier, isolation](chosen[0].limits), isolation))
         for attack in chosen:
             # A scene each, so that what one does is not laid at another's door.
             with ExitStack() as scenery:

@@ -96,7 +96,7 @@ def trained(base: Path, rows: list[dict[str, str]], seed: int, beta: float, weig
     from transformers import AutoTokenizer, PrinterCallback
     from trl import DPOConfig
 
-    from tiltmeter.train.soft import SoftDPOTrainer
+    from tiltmeter.workbench.train.methods.soft_trainers import SoftDPOTrainer
 
     settings = DPOConfig(
         output_dir=folder, seed=seed, beta=beta, per_device_train_batch_size=BATCH, max_steps=len(rows) // BATCH,

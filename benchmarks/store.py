@@ -37,13 +37,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from record import record
-from tiltmeter.batches import from_columns
-from tiltmeter.columns import to_table
-from tiltmeter.parquet import encode
-from tiltmeter.records import Ragged, RolloutBatch
-from tiltmeter.seal import seal
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import pack
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import Ragged, RolloutBatch
+from tiltmeter.rundir.columns import to_table
+from tiltmeter.rundir.maintenance import pack
+from tiltmeter.rundir.parquet import encode
+from tiltmeter.rundir.seal import seal
+from tiltmeter.rundir.store import RunDirectory
 
 ROLLOUTS, TOKENS = 512, 200  # of the batch whose size is taken
 VOCABULARY = 50_257

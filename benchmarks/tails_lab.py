@@ -25,12 +25,12 @@ from lab_readings import batch_of, measured, overheard
 from record import record
 from tiltmeter.derived.kl_speed import KlSpeed
 from tiltmeter.instruments.kl import ReferenceKl
-from tiltmeter.lab.families import FAMILIES, split
-from tiltmeter.lab.play import play
+from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.truth import Truth
-from tiltmeter.lab.updates import Learner, Sampled
-from tiltmeter.lab.world import World
+from tiltmeter.lab.watch_run import play
+from tiltmeter.lab.worlds.families import FAMILIES, split
+from tiltmeter.lab.worlds.update_rules import Learner, SampledStep
+from tiltmeter.lab.worlds.world import World
 from tiltmeter.stats.tails import HEAVY, LIGHT, prompt_tail
 
 START = 8  # steps
@@ -75,7 +75,7 @@ def limited(world: World, seed: int, limit: float) -> tuple[Trace, list[float]]:
     world = replace(world, rate=rate)  # a view of it: what is cut below, the rule sees
     speed, speeds = KlSpeed(), list[float]()
 
-    def hear(learner: Learner, seen: Sampled) -> None:
+    def hear(learner: Learner, seen: SampledStep) -> None:
         for reading in measured(batch_of(learner, seen), (ReferenceKl(),)):
             if reading.name in speed.watches and (told := speed.fold(reading)) is not None:
                 speeds.append(told.value)
@@ -90,7 +90,7 @@ def lost(traces: Iterable[Trace], seed: int) -> dict[str, Any]:
     """What the runs of a row come to, left alone and stopped at the alarm."""
     ends, gains, regrets, alarmed = [], [], [], []
     for index, trace in enumerate(traces):
-        truth = Truth.of(trace.gold, trace.slope)
+        truth = GroundTruth.of(trace.gold, trace.slope)
         alarm = play(trace, seed + index).alarm
         ends.append(truth.drop)
         gains.append(float(trace.gold[-1] - trace.gold[0]))

@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tiltmeter.probe.forgeries import CODE, MATH, Forgery, Task, forgeries_for
 from tiltmeter.rewards import maths
 from tiltmeter.sandbox import Sandbox
 from tiltmeter.sandbox.harness import Case, grade
-from tiltmeter.sandbox.hidden import hidden_cases, like
+from tiltmeter.sandbox.hidden_inputs import hidden_cases, vary_examples
+from tiltmeter.workbench.probe.forgeries import CODE, MATH, AuditTask, Forgery, forgeries_for
 
 #: Name, reference, a plain wrong answer, and arguments.
 FUNCTIONS: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
@@ -42,16 +42,16 @@ FUNCTIONS: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
 )
 
 QUESTIONS = (
-    Task("What is 17 + 25?", "17 + 25 is \\boxed{42}.", "\\boxed{41}", {"answer": "42"}, "math"),
-    Task("Half of 1?", "Half of it.\n#### 1/2", "#### 1/3", {"answer": "1/2"}, "math"),
-    Task("Diagonal of a unit square?", "Answer: \\sqrt{2}", "Answer: 2", {"answer": "\\sqrt{2}"}, "math"),
-    Task("Roots of x^2+x-2?", "They are \\boxed{1, -2}.", "\\boxed{1, 2}", {"answer": "1,-2"}, "math"),
+    AuditTask("What is 17 + 25?", "17 + 25 is \\boxed{42}.", "\\boxed{41}", {"answer": "42"}, "math"),
+    AuditTask("Half of 1?", "Half of it.\n#### 1/2", "#### 1/3", {"answer": "1/2"}, "math"),
+    AuditTask("Diagonal of a unit square?", "Answer: \\sqrt{2}", "Answer: 2", {"answer": "\\sqrt{2}"}, "math"),
+    AuditTask("Roots of x^2+x-2?", "They are \\boxed{1, -2}.", "\\boxed{1, 2}", {"answer": "1,-2"}, "math"),
 )
 
 Harness = Callable[[Sandbox, str, str, list[Case], str], bool]
 
 
-def tasks() -> list[tuple[Task, list[Case], str]]:
+def tasks() -> list[tuple[AuditTask, list[Case], str]]:
     """The questions with their cases and references."""
     found = []
     for name, reference, wrong, inputs in FUNCTIONS:
@@ -59,7 +59,7 @@ def tasks() -> list[tuple[Task, list[Case], str]]:
         exec(reference, names)  # noqa: S102  # ours, above
         cases = [Case((one,), names[name](one)) for one in inputs]
         columns = {"cases": [{"args": list(case.args), "expected": case.expected} for case in cases]}
-        task = Task(
+        task = AuditTask(
             f"Write {name}.", f"```python\n{reference}```", f"```python\n{wrong}```", columns, "code", name,
             tuple(case.expected for case in cases),
         )  # fmt: skip
@@ -108,7 +108,7 @@ def values_out(sandbox: Sandbox, code: str, function: str, cases: list[Case], re
 
 
 def values_out_hidden(sandbox: Sandbox, code: str, function: str, cases: list[Case], reference: str) -> bool:
-    hidden = hidden_cases(sandbox, reference, function, like([case.args for case in cases]))
+    hidden = hidden_cases(sandbox, reference, function, vary_examples([case.args for case in cases]))
     assert hidden, f"no hidden input for {function}"
     return values_out(sandbox, code, function, [*cases, *hidden], reference)
 

@@ -258,16 +258,16 @@ def cases(seed: int) -> Iterator[Case]:
 @contextmanager
 def broken(number: int) -> Iterator[None]:
     """An adapter that a campaign must find out: errors get through, or numbers are drawn that training would have."""
-    adapter, rollouts = import_module("tiltmeter.adapters.trl"), import_module("tiltmeter.adapters.trl_rollouts")
-    guard, hear, draw = adapter.Callback._guard, rollouts.Rollouts._hear, import_module("torch").rand
+    adapter, rollouts = import_module("tiltmeter.adapters.trl.attach"), import_module("tiltmeter.adapters.trl.rollouts")
+    guard, hear, draw = adapter.Callback._guard, rollouts.Rollouts._record_loss, import_module("torch").rand
     if number % 2 == 0:
         adapter.Callback._guard = lambda self, work: work()
     else:
-        rollouts.Rollouts._hear = lambda self, ids, output: (draw(1), hear(self, ids, output))
+        rollouts.Rollouts._record_loss = lambda self, ids, output: (draw(1), hear(self, ids, output))
     try:
         yield
     finally:
-        adapter.Callback._guard, rollouts.Rollouts._hear = guard, hear
+        adapter.Callback._guard, rollouts.Rollouts._record_loss = guard, hear
 
 
 def campaign(home: Path, faults: int, steps: int, seed: int, patience: float, *, sound: bool = True) -> dict[str, Any]:

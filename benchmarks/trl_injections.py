@@ -1,6 +1,6 @@
 """Faults that can be put over one optimiser step of a watched TRL run, and taken away again: `trl_faults.py` uses them.
 
-Each is a context manager over a `Site` that calls `site.meet()` when the fault was really met.
+Each is a context manager over a `ServerState` that calls `site.meet()` when the fault was really met.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import tiltmeter.adapters.beside
-import tiltmeter.durable
-from tiltmeter.control import Kind, Request, Who, ask
+import tiltmeter.adapters.monitor_process
+import tiltmeter.rundir.atomic_write
 from tiltmeter.errors import AttachError
-from tiltmeter.signing import read_token
+from tiltmeter.rundir.requests import ControlRequest, Kind, Who, write_request
+from tiltmeter.rundir.signing import read_token
 
 
 @dataclass
@@ -87,7 +87,7 @@ class FailingOs:
 def storage(*names: str, code: int = errno.ENOSPC, torn: bool = False, seconds: float = 0.0) -> Fault:
     @contextmanager
     def fault(site: Site) -> Iterator[None]:
-        module: Any = tiltmeter.durable
+        module: Any = tiltmeter.rundir.atomic_write
         module.os = FailingOs(site, names, code, torn=torn, seconds=seconds)
         try:
             yield
@@ -164,7 +164,7 @@ def monitor_cannot_start(site: Site) -> Iterator[None]:
         site.meet()
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    beside: Any = tiltmeter.adapters.beside
+    beside: Any = tiltmeter.adapters.monitor_process
     real = beside.subprocess.Popen
     beside.subprocess.Popen = refused
     site.monitor.kill()
@@ -228,8 +228,8 @@ def unwelcome(kind: Kind, who: Who, *, forged: bool) -> Fault:
         knobs = (("stop", 1.0), ("beta", 0.5), ("learning_rate", 1e-5), ("reward_weight.odd", 0.0))
         knob, value = site.rng.choice(knobs)
         name = f"{site.run.attempt}-{next(site.numbers)}-{knob}"
-        request = Request(f"{name}.{kind}", name, site.run.attempt, knob, value, kind, who, expires_step=10**6)
-        ask(store, request, token)
+        request = ControlRequest(f"{name}.{kind}", name, site.run.attempt, knob, value, kind, who, expires_step=10**6)
+        write_request(store, request, token)
         site.meet()
         yield
 
@@ -283,9 +283,9 @@ def keep_alive_raises(site: Site) -> Iterator[None]:
 
 
 ROLLOUTS, ADAPTER, CONTROL = (
-    "tiltmeter.adapters.trl_rollouts",
-    "tiltmeter.adapters.trl",
-    "tiltmeter.adapters.trl_control",
+    "tiltmeter.adapters.trl.rollouts",
+    "tiltmeter.adapters.trl.attach",
+    "tiltmeter.adapters.trl.control",
 )
 FAULTS: dict[str, Fault] = {
     "disk_full": storage("write"),
@@ -304,20 +304,20 @@ FAULTS: dict[str, Fault] = {
     "garbage_rollouts": garbage("rollouts/ATTEMPT", suffix=".parquet"),
     "request_not_heard": unwelcome("apply", "monitor", forged=False),
     "request_forged": unwelcome("approve", "operator", forged=True),
-    "our_take_raises": our_error(ROLLOUTS, "Rollouts", "_take"),
-    "our_hear_raises": our_error(ROLLOUTS, "Rollouts", "_hear"),
-    "our_finish_raises": our_error(ROLLOUTS, "Generation", "finished"),
-    "our_log_raises": our_error(ADAPTER, "Callback", "_note"),
-    "our_poll_raises": our_error(CONTROL, "Control", "poll"),
+    "our_take_raises": our_error(ROLLOUTS, "Rollouts", "_record_generation"),
+    "our_hear_raises": our_error(ROLLOUTS, "Rollouts", "_record_loss"),
+    "our_finish_raises": our_error(ROLLOUTS, "Generation", "to_columns"),
+    "our_log_raises": our_error(ADAPTER, "Callback", "_record_logs"),
+    "our_poll_raises": our_error(CONTROL, "TrlControl", "poll"),
     "our_keep_alive_raises": keep_alive_raises,
-    "our_columns_raise": our_error("tiltmeter.writer", "", "from_columns"),
-    "our_offer_raises": our_error("tiltmeter.writer", "", "nbytes"),
+    "our_columns_raise": our_error("tiltmeter.rundir.writer", "", "from_columns"),
+    "our_offer_raises": our_error("tiltmeter.rundir.writer", "", "nbytes"),
 }
 #: While training begins.
 FIRST: dict[str, Fault] = {
     "begin_disk_full": storage("write"),
     "begin_read_only": storage("open", code=errno.EROFS),
-    "our_begin_raises": our_error(CONTROL, "Control", "begin"),
+    "our_begin_raises": our_error(CONTROL, "TrlControl", "begin"),
 }
 #: After these nothing of the kind can be met any more, so they come last.
 LAST: dict[str, Fault] = {"directory_gone": directory_gone, "monitor_cannot_start": monitor_cannot_start}

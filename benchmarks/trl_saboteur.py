@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-import tiltmeter.durable
-import tiltmeter.journal
-import tiltmeter.monitor
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Alarm, Floats, Reading, RolloutBatch, Tier
+import tiltmeter.monitor.process
+import tiltmeter.rundir.atomic_write
+import tiltmeter.rundir.journal
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Alarm, Floats, Reading, RolloutBatch, Tier
 
 HANG_SECONDS = 1.0
 GOLD_EVERY = 3  # calls
@@ -32,7 +32,7 @@ MONITOR = "--attached" in sys.argv  # attaching tries every part once in the tra
 ORDERS: dict[str, Any] = json.loads((HERE / "orders.json").read_text()) if MONITOR else {"steps": {}, "gold": []}
 
 if MONITOR:
-    tiltmeter.monitor.RETRY_SECONDS = 0.2  # the pause is for real disks
+    tiltmeter.monitor.process.RETRY_SECONDS = 0.2  # the pause is for real disks
 
 
 def done(kind: str, number: int) -> bool:
@@ -100,7 +100,7 @@ class FullDisk(Part):
 
     def fail(self, step: int) -> Any:
         full = _FullOs()
-        tiltmeter.durable.os = tiltmeter.journal.os = full  # type: ignore[assignment, attr-defined]
+        tiltmeter.rundir.atomic_write.os = tiltmeter.rundir.journal.os = full  # type: ignore[assignment, attr-defined]
         return np.zeros(1)
 
 

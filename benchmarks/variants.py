@@ -2,7 +2,7 @@
 
     python benchmarks/variants.py [--runs 24] [--json]
 
-A variant changes constants of `gold/sampler.py` and `stats/purse.py`, or replaces the bet. Held-out families have no
+A variant changes constants of `gold/sampler.py` and `stats/wealth.py`, or replaces the bet. Held-out families have no
 part in it. Smooth development hacks; α = 1 % per run, 2 % of rollouts labelled; a miss counts as all that was lost.
 """
 
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from record import RESULTS
-from tiltmeter.detectors.ledger import Ledger
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.gold import sampler
-from tiltmeter.lab import play as watching
-from tiltmeter.lab.families import FAMILIES, split
+from tiltmeter.lab import watch_run as watching
+from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.truth import Truth
-from tiltmeter.stats import purse
-from tiltmeter.stats.sequential import Bets
+from tiltmeter.lab.worlds.families import FAMILIES, split
+from tiltmeter.stats import wealth
+from tiltmeter.stats.sequential import SequentialTest
 
 SEED = 11
 
@@ -35,38 +35,43 @@ class Instalments:
 
     def __init__(self) -> None:
         self.tables: dict[str, Any] = {}
-        self.bets: dict[str, Bets] = {}
+        self.bets: dict[str, SequentialTest] = {}
 
     def place(self, name: str, step: int, us: list[float]) -> None:
-        self.bets.setdefault(name, Bets(20)).place(step, us)
-        table = self.tables.setdefault(name, purse.Table())
+        self.bets.setdefault(name, SequentialTest(20)).place(step, us)
+        table = self.tables.setdefault(name, wealth.BetTable())
         table.steps.append(step)
         table.means.append(float(np.mean(us)) if len(us) else 0.0)
 
-    def held(self, name: str) -> float:
+    def log_wealth(self, name: str) -> float:
         return self.bets[name].evidence - float(np.log(2.0))
 
     @property
     def evidence(self) -> float:
-        return float(np.logaddexp.reduce([self.held(name) for name in self.bets]))
+        return float(np.logaddexp.reduce([self.log_wealth(name) for name in self.bets]))
 
     @property
     def richest(self) -> str:
-        return max(self.bets, key=self.held)
+        return max(self.bets, key=self.log_wealth)
 
 
-def as_it_was(alpha: float) -> Ledger:
-    made = Ledger(alpha)
-    made._purse = Instalments()  # type: ignore[assignment]
+def as_it_was(alpha: float) -> GoldLossTest:
+    made = GoldLossTest(alpha)
+    made._wealth = Instalments()  # type: ignore[assignment]
     return made
 
 
-#: Name, what is changed in the sampler, in the purse, and the note. The first is what is shipped.
+#: Name, what is changed in the sampler, in the test, and the note. The first is what is shipped.
 VARIANTS: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("shipped", {}, {}, ""),
     ("even rate", {"FLOOR": 1.0, "ADVANCE": 0.0}, {}, "labels spread evenly over the run"),
-    ("even rate, instalments", {"FLOOR": 1.0, "ADVANCE": 0.0}, {"Ledger": as_it_was}, "the alarm before decision 11"),
-    ("instalments", {}, {"Ledger": as_it_was}, "the sampler alone, with the bets as they were"),
+    (
+        "even rate, instalments",
+        {"FLOOR": 1.0, "ADVANCE": 0.0},
+        {"GoldLossTest": as_it_was},
+        "the alarm before decision 11",
+    ),
+    ("instalments", {}, {"GoldLossTest": as_it_was}, "the sampler alone, with the bets as they were"),
     ("no duels", {"DUELS": 0.0}, {}, "duels only where groups are dead"),
     ("more duels", {"DUELS": 0.3}, {}, ""),
     ("no advance", {"ADVANCE": 0.0}, {}, "never more than has accrued"),
@@ -95,7 +100,7 @@ def changed(module: Any, values: dict[str, Any]) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def hacks(runs: int) -> list[tuple[str, Trace, Truth]]:
+def hacks(runs: int) -> list[tuple[str, Trace, GroundTruth]]:
     """Smooth development runs that are hacks."""
     families, updates = split("dev")
     found = []
@@ -106,14 +111,14 @@ def hacks(runs: int) -> list[tuple[str, Trace, Truth]]:
             trace = simulate(
                 FAMILIES[family.name].world(SEED, index, updates[index % len(updates)]), SEED * 1000 + index
             )
-            truth = Truth.of(trace.gold, trace.slope)
+            truth = GroundTruth.of(trace.gold, trace.slope)
             if truth.kind == "hack":
                 found.append((family.name, trace, truth))
         print(f"{family.name} made", file=sys.stderr)
     return found
 
 
-def measured(made: list[tuple[str, Trace, Truth]], floor: float) -> dict[str, float]:
+def measured(made: list[tuple[str, Trace, GroundTruth]], floor: float) -> dict[str, float]:
     regrets: list[float] = []
     by: dict[str, list[bool]] = {}
     labels: list[int] = []
@@ -141,10 +146,10 @@ def main() -> None:
     made = hacks(asked.runs)
     rows = []
     for name, spends, bets, note in VARIANTS:
-        replaced = {key: value for key, value in bets.items() if key == "Ledger"}
-        constants = {key: value for key, value in bets.items() if key != "Ledger"}
+        replaced = {key: value for key, value in bets.items() if key == "GoldLossTest"}
+        constants = {key: value for key, value in bets.items() if key != "GoldLossTest"}
         floor = spends.get("FLOOR", sampler.FLOOR)
-        with changed(sampler, spends), changed(purse, constants), changed(watching, replaced):
+        with changed(sampler, spends), changed(wealth, constants), changed(watching, replaced):
             rows.append({"variant": name, **measured(made, floor), "note": note})
         print(json.dumps(rows[-1]), flush=True)
     if asked.json:

@@ -23,12 +23,12 @@ from typing import Any
 
 from mutants import mutants
 from record import record, show
-from tiltmeter.probe.forgeries import CODE, Task
 from tiltmeter.rewards import code, maths
-from tiltmeter.rewards.answers import equal, read_answer
-from tiltmeter.rewards.code import Code
-from tiltmeter.rewards.maths import FORMS
+from tiltmeter.rewards.code_reward import CodeReward
+from tiltmeter.rewards.math_answers import equal, read_answer
+from tiltmeter.rewards.maths_reward import FORMS
 from tiltmeter.sandbox import Ended, Limits, open_sandbox
+from tiltmeter.workbench.probe.forgeries import CODE, AuditTask
 from toy_harnesses import HARNESSES, forgeries_paid_maths, table
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -60,7 +60,7 @@ def programs(quick: bool, rng: random.Random) -> dict[str, list[dict[str, str]]]
     return {name: rng.sample(tasks, SAMPLE) if quick else tasks for name, tasks in both.items()}
 
 
-def graded(reward: Code, texts: list[str], tasks: list[dict[str, str]]) -> list[float | None]:
+def graded(reward: CodeReward, texts: list[str], tasks: list[dict[str, str]]) -> list[float | None]:
     columns = {name: [task[name] for task in tasks] for name in ("tests", "reference", "entry_point")}
     return reward(completions=[f"```python\n{text}\n```" for text in texts], **columns)
 
@@ -128,8 +128,8 @@ def by_heart(tasks: list[dict[str, str]]) -> dict[str, Any]:
     The forger returns the known value for a known input, and the most frequent known value for any other.
     """
     forger = next(forgery for forgery in CODE if forgery.hard_coded)
-    known = [(task, Task("", task["reference"], "", task, "code", task["entry_point"])) for task in tasks]
-    forged = [(task, forger.make(told)) for task, told in known if told.known]
+    known = [(task, AuditTask("", task["reference"], "", task, "code", task["entry_point"])) for task in tasks]
+    forged = [(task, forger.make(told)) for task, told in known if told.known_cases]
     found: dict[str, Any] = {"by_heart": len(forged)}
     for name, hidden in (("known", 0), ("hidden", HIDDEN)):
         reward = code(isolation="pooled", hidden=hidden)

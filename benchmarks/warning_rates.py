@@ -26,17 +26,17 @@ import numpy as np
 from lab_readings import watched
 from record import record
 from tiltmeter import detectors
+from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.detectors.departure import Departure
 from tiltmeter.gold.sampler import Bet, Sampler
-from tiltmeter.lab import play as playing
-from tiltmeter.lab.families import Family, split
+from tiltmeter.lab import watch_run as playing
+from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.score import upper_bound
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.truth import Truth
-from tiltmeter.lab.twins import twins
-from tiltmeter.lab.world import Floats, World
-from tiltmeter.records import Alarm, Reading
-from tiltmeter.story import watched as listens
+from tiltmeter.lab.worlds.controls import matched_pair
+from tiltmeter.lab.worlds.families import WorldFamily, split
+from tiltmeter.lab.worlds.world import Floats, World
+from tiltmeter.verdict.run_state import is_watched as listens
 
 SPLITS = ("dev", "calibration")
 RATE = 0.05
@@ -50,7 +50,7 @@ class Run:
     family: str
     index: int
     first: bool  # of the two halves
-    truth: Truth
+    truth: GroundTruth
     gold: Floats
     readings: list[Reading]
 
@@ -64,11 +64,11 @@ def warnings() -> list[Departure]:
     return [part for part in made if isinstance(part, Departure)]
 
 
-def families(kind: str) -> list[tuple[Family, tuple[str, ...]]]:
+def families(kind: str) -> list[tuple[WorldFamily, tuple[str, ...]]]:
     return [(family, split(part)[1]) for part in SPLITS for family in split(part)[0] if family.kind == kind]
 
 
-def made(family: Family, updates: tuple[str, ...], index: int, seed: int) -> World:
+def made(family: WorldFamily, updates: tuple[str, ...], index: int, seed: int) -> World:
     return family.world(seed, index, updates[index % len(updates)])
 
 
@@ -76,7 +76,7 @@ def run(world: World, index: int, seed: int, updates: int = 1) -> Run:
     trace, readings = watched(world, seed)
     # Both halves have every update rule.
     first = (index // updates) % 2 == 0
-    return Run(world.family, index, first, Truth.of(trace.gold, trace.slope), trace.gold, readings)
+    return Run(world.family, index, first, GroundTruth.of(trace.gold, trace.slope), trace.gold, readings)
 
 
 def runs_of(kind: str, count: int, seed: int) -> list[Run]:
@@ -181,7 +181,7 @@ def twin_check(parts: list[Departure], count: int, seed: int) -> dict[str, Any]:
     """Runs alike in all but gold: what is said of the hack is said of the healthy one, so warnings are at chance."""
     both = []
     for index in range(count):
-        pair = twins(np.random.default_rng([seed, index]), ("tilt", "natural", "grpo")[index % 3])
+        pair = matched_pair(np.random.default_rng([seed, index]), ("tilt", "natural", "grpo")[index % 3])
         both.append([trips(parts, run(world, index, 2000 + index)) for world in pair])
     return {
         "pairs": count,

@@ -2,11 +2,11 @@
 
 No figure is typed into a page.
 
-A line `<!-- figures: NAME -->` becomes the table of `NAME.json`; `<!-- figures: others -->` the tables of all files
-that no other line names; `<!-- figure: NAME KEY -->`, anywhere in a line, one figure of it, or on a line of its own the
-table of records that it is. A file that is not there was not measured yet: the page says so, and a strict build fails.
-A line `<!-- instruments -->` becomes a table of contents and one section per built-in instrument, `<!-- derived -->`
-one per derived reading, `<!-- semantic -->` the section of the instrument that needs a model.
+A line `<!-- figures: NAME -->` becomes the table of `STAGE_NAME.json`; `<!-- figures: others -->` the tables of all
+files that no other line names; `<!-- figure: NAME KEY -->`, anywhere in a line, one figure of it, or on a line of its
+own the table of records that it is. A file that is not there was not measured yet: the page says so, and a strict build
+fails. A line `<!-- instruments -->` becomes a table of contents and one section per built-in instrument,
+`<!-- derived -->` one per derived reading, `<!-- semantic -->` the section of the instrument that needs a model.
 
 `<!-- lab: CAMPAIGN TABLE -->` becomes a table of a recorded campaign of the proving ground, or one of its plots, and
 `<!-- lab: CAMPAIGN =FIGURE -->`, anywhere in a line, one figure of it. `<!-- lab families -->` and
@@ -167,12 +167,12 @@ def lab(name: str, what: str) -> str:
 @cache
 def campaign(name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Facts and figures of a recorded campaign; None if there is none yet."""
+    from tiltmeter.lab.campaign_records import RECORDED, load_recorded
     from tiltmeter.lab.score import score
-    from tiltmeter.lab.settled import RECORDED, recorded
 
     if not (RECORDED / f"{name}.jsonl.gz").exists():
         return None
-    facts, limits, lines = recorded(name)
+    facts, limits, lines = load_recorded(name)
     return facts, score(lines, limits)
 
 
@@ -193,7 +193,7 @@ def figure(figures: dict[str, Any], name: str) -> str:
 
 def families() -> str:
     """Every family, what its runs are, and in which part of the split it is."""
-    from tiltmeter.lab.families import FAMILIES, split
+    from tiltmeter.lab.worlds.families import FAMILIES, split
 
     part = {family.name: name for name in ("dev", "calibration", "heldout") for family in split(name)[0]}
     part |= {family.name: "all" for family in split("dev")[0] if family.kind == "boundary"}
@@ -265,11 +265,11 @@ def linked(parts: list[Any]) -> str:
 def suffixes_of(parts: list[Any]) -> dict[str, list[str]]:
     """By instrument: what its readings are called after its own name, found by measuring a batch that has everything.
     Those that are named after the user's reward functions are one, NAME."""
-    from tiltmeter.baseline import Baseline
+    from tiltmeter.data.baseline import Baseline
     from tiltmeter.instruments.training import SCALARS
-    from tiltmeter.panel import specimen
+    from tiltmeter.monitor.panel import warmup_batch
 
-    batch = dataclasses.replace(specimen(), scalars=dict.fromkeys(SCALARS, 1.0))
+    batch = dataclasses.replace(warmup_batch(), scalars=dict.fromkeys(SCALARS, 1.0))
     baseline = Baseline(batch)
     found = {part.name: part.measure(batch, baseline) for part in parts}
     return {

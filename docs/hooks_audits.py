@@ -17,7 +17,7 @@ from typing import Any
 from shown import PENDING, RESULTS, literal, measured, number
 from shown import table as tabled
 
-from tiltmeter.encode import log_line
+from tiltmeter.safety.safe_text import log_line
 
 _MARK = re.compile(r"<!-- audits: (=?[a-z_.]+)( command)? -->")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from shown import table as tabled
 
-from tiltmeter.plan.rules import Rule, every_rule
-from tiltmeter.plan.settings import NAMES, known
+from tiltmeter.workbench.plan.lint.rules import LintRule, every_rule
+from tiltmeter.workbench.plan.settings.trainer_settings import NAMES, trainer_tables
 
 RULES, VERSIONS = "<!-- lint rules -->", "<!-- lint versions -->"
 
@@ -24,7 +24,7 @@ def on_page_markdown(text: str, **_: Any) -> str:
     return text.replace(VERSIONS, versions()) if VERSIONS in text else text
 
 
-def table(level: str, rules: tuple[Rule, ...]) -> str:
+def table(level: str, rules: tuple[LintRule, ...]) -> str:
     """The rules of one level, in the order they are tried."""
     chosen = [rule for rule in rules if rule.level == level]
     rows = [(f"`{rule.id}`", cell(rule.about), cell(rule.where), cell(rule.source), rule.date) for rule in chosen]
@@ -34,7 +34,9 @@ def table(level: str, rules: tuple[Rule, ...]) -> str:
 
 def versions() -> str:
     """Each trainer with its version and the day."""
-    return ", ".join(f"{NAMES[name]} {table['version']} (read {table['read']})" for name, table in known().items())
+    return ", ".join(
+        f"{NAMES[name]} {table['version']} (read {table['read']})" for name, table in trainer_tables().items()
+    )
 
 
 def cell(text: str) -> str:

@@ -1,7 +1,7 @@
 """Renders the recorded training of a real model from SFT to the comparison, while mkdocs builds.
 
 `<!-- pipeline: PART -->` becomes a part of `benchmarks/results/pipeline.json`. What is not there was not made yet: the
-page says so, and a strict build fails. What a model wrote leaves through `tiltmeter.encode` only.
+page says so, and a strict build fails. What a model wrote leaves through `tiltmeter.safety.safe_text` only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from shown import PENDING, RESULTS, literal, measured, number, table
 
-from tiltmeter.encode import markdown
+from tiltmeter.safety.safe_text import markdown
 
 _MARK = re.compile(r"<!-- pipeline: ([a-z_]+) -->")
 

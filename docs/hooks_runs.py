@@ -4,7 +4,7 @@
 `tiny_watched.json`, and `<!-- tiny: PART -->` one of what `tiltmeter lab score --suite tiny-lm` says of recorded runs.
 What is not there was not made yet: the page says so, and a strict build fails.
 
-Completions, and whatever quotes them, are text that a model wrote: they leave through `tiltmeter.encode` only.
+Completions, and whatever quotes them, are text a model wrote: they leave through `tiltmeter.safety.safe_text` only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from shown import PENDING, RESULTS, literal, measured, missing, number, table
 
-from tiltmeter.encode import markdown
+from tiltmeter.safety.safe_text import markdown
 
 _MARK = re.compile(r"<!-- (real model|watched|tiny): (=?[a-z0-9_.]+) -->")
 _READING = re.compile(r"\S+ +\S+ -> +\S+")  # a line of `tiltmeter show --plain` that a table of readings repeats
@@ -179,7 +179,7 @@ def grouped(runs: Sequence[Run], mode: str) -> list[tuple[str, list[Run]]]:
 @cache
 def scored() -> Run | None:
     """The figures of the suite; None if its runs are not there yet."""
-    from tiltmeter.lab.tiny.record import RECORDED
+    from tiltmeter.lab.tiny.run_files import RECORDED
     from tiltmeter.lab.tiny.score import figures
 
     return figures() if RECORDED.exists() else None

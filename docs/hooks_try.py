@@ -7,7 +7,7 @@ The world: 32 kinds of answers. Gold is what each is worth. Each has an error, d
 and the score is gold + size × error. 24 kinds share 96 % of the reference evenly; 8 are ever rarer, as the far end of a
 tail is, and of middling worth, because an error says nothing about worth. Training is the natural policy gradient on a
 table of logits with reward r and leash β, whose path is the reference tilted by η r, η = (1 - exp(-β t)) / β; without
-the leash η = t. `tests/test_try_page.py` integrates that flow and compares.
+the leash η = t. `tests/docs/test_try_page.py` integrates that flow and compares.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def forgeries(results: Path) -> str:
 
 
 def catalogue() -> str:
-    from tiltmeter.probe.forgeries import FORGERIES
+    from tiltmeter.workbench.probe.forgeries import FORGERIES
 
     lines = ["| forgery | of | why it may be paid | what closes it |", "|---|---|---|---|"]
     lines += [f"| {one.name} | {one.kind} | {one.why} | {one.fix} |".replace("\\", "\\\\") for one in FORGERIES]

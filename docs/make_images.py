@@ -21,10 +21,10 @@ from pathlib import Path
 
 from rich.console import Console, RenderableType
 
-from tiltmeter.cli.demo import Case, measured
-from tiltmeter.cli.screen import plain, screen
-from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import look
+from tiltmeter.cli.demo import DemoRun, measure_demo_run
+from tiltmeter.cli.terminal.run_screen import plain, screen
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 
 IMAGES = Path(__file__).parent / "images"
 README = Path(__file__).parent.parent / "README.md"
@@ -67,9 +67,9 @@ def main() -> None:
         if parser.parse_args().trl:
             (IMAGES / "trl_default.svg").write_text(quickstart(Path(folder)))
             return
-        cases = [measured(name, Path(folder) / name) for name in RUNS]
+        cases = [measure_demo_run(name, Path(folder) / name) for name in RUNS]
         for case in cases:
-            shown = screen(case.run, case.verdict, case.story, case.events, rows=8)
+            shown = screen(case.run, case.verdict, case.run_state, case.events, rows=8)
             (IMAGES / f"{case.name}.svg").write_text(drawn(shown, case.name))
         README.write_text(EXCERPT.sub(lambda block: block[1] + excerpt(cases) + block[2], README.read_text()))
 
@@ -79,7 +79,7 @@ def quickstart(folder: Path) -> str:
     subprocess.run([sys.executable, str(QUICKSTART)], cwd=folder, check=True, timeout=600)
     subprocess.run([sys.executable, "-m", "tiltmeter", "watch", "quickstart/tiltmeter"], cwd=folder, timeout=600)
     run = RunDirectory(folder / "quickstart" / "tiltmeter")
-    return drawn(screen(run, *look(run)), "quickstart/tiltmeter")
+    return drawn(screen(run, *judge_run(run)), "quickstart/tiltmeter")
 
 
 def drawn(shown: RenderableType, name: str) -> str:
@@ -90,11 +90,11 @@ def drawn(shown: RenderableType, name: str) -> str:
     return console.export_svg(title=f"tiltmeter show {name}", code_format=SVG, unique_id=name.partition("/")[0])
 
 
-def excerpt(cases: list[Case]) -> str:
+def excerpt(cases: list[DemoRun]) -> str:
     """The verdicts as `tiltmeter demo --plain` prints them, without the readings and without the longest lines."""
     lines = ["..."]
     for case in cases:
-        printed = plain(case.run, case.verdict, case.story, case.events)
+        printed = plain(case.run, case.verdict, case.run_state, case.events)
         told = takewhile(lambda line: not line.startswith("Not seen"), printed)
         lines += [*(line if len(line) <= LONGEST else "..." for line in told), "..."]
     short = [line for at, line in enumerate(lines) if line != "..." or at == 0 or lines[at - 1] != "..."]

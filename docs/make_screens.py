@@ -26,9 +26,9 @@ sys.path.insert(0, str(HERE.parent / "benchmarks"))
 
 from page_browser import NARROW, WIDE, Served, again, chromium, layout, logged_in, runs_by_name, served  # noqa: E402
 from page_runs import batches, make, measure, write  # noqa: E402
-from tiltmeter.config import Config  # noqa: E402
-from tiltmeter.store import RunDirectory  # noqa: E402
-from tiltmeter.watch import Watch  # noqa: E402
+from tiltmeter.monitor.loop import MonitorLoop  # noqa: E402
+from tiltmeter.monitor.parts import Config  # noqa: E402
+from tiltmeter.rundir.store import RunDirectory  # noqa: E402
 
 IMAGES = HERE / "images" / "page"
 GALLERY = HERE / "screens.md"
@@ -108,7 +108,7 @@ def label(browser: Browser, place: Path) -> None:
     """The labelling screen, of a run that people judge."""
     unlabelled = [replace(batch, gold=None, gold_chance=None) for batch in list(batches("hacked"))[:40]]
     run = write(place / "judged" / "run", [unlabelled], end=False)
-    watch = Watch(run, Config.standard(gold="people", gold_share=0.1))
+    watch = MonitorLoop(run, Config.standard(gold="people", gold_share=0.1))
     watch.poll()
     watch.close()
     with served(place / "judged", place / "state", "--raters", "ann") as server:

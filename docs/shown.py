@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.encode import log_line
+from tiltmeter.safety.safe_text import log_line
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 PENDING = "*not measured yet*"

@@ -1,6 +1,6 @@
 """Record the two runs that `tiltmeter demo` replays: the toy loop and its honest twin, from one seed.
 
-    python examples/record_demo.py      # writes src/tiltmeter/demo/hacked and src/tiltmeter/demo/honest
+    python examples/record_demo.py  # writes src/tiltmeter/cli/demo_runs/hacked and src/tiltmeter/cli/demo_runs/honest
 
 Each is trained and judged for real. What is shipped is then made small: log-probabilities in half precision, no tokens
 and no entropy, one packed file per run. Events are left out, so that the demo has everything to measure.
@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import tiltmeter
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import pack, verify
+from tiltmeter.rundir.maintenance import pack, verify
+from tiltmeter.rundir.store import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "tiltmeter" / "demo"

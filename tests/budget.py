@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 BUDGET = Path(__file__).with_name("budget.toml")
-SPENT: Counter[str] = Counter()
+SPENT: defaultdict[str, float] = defaultdict(float)
 
 
 def cpu_seconds() -> float:
@@ -63,12 +63,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_testnodedown(node: Any) -> None:
-    SPENT.update(getattr(node, "workeroutput", {}).get("cpu_seconds", {}))
+    for name, seconds in getattr(node, "workeroutput", {}).get("cpu_seconds", {}).items():
+        SPENT[name] += seconds
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.section("CPU seconds by test file")
-    for name, seconds in SPENT.most_common(15):
+    for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[:15]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")
     terminalreporter.write_line(f"{sum(SPENT.values()):8.1f}  in all")
     for line in config.stash.get(DEAR, []):

@@ -1,6 +1,6 @@
 import { defineConfig, type Plugin } from "vite";
 
-const out = "../src/tiltmeter/page/static";
+const out = "../src/tiltmeter/view/static";
 
 /** The script that asks for the first data, put before the one that draws it. */
 const early: Plugin = {

@@ -1,4 +1,4 @@
-"""Tiltmeter: is the reward still telling the truth?
+"""Tiltmeter monitors RL post-training runs: does a rising reward still mean a better model?
 
     tiltmeter.attach(trainer)  # a TRL trainer; then train as always
 
@@ -15,13 +15,13 @@ Then `tiltmeter show runs/tonight`, from any terminal, during or after.
 
 from typing import TYPE_CHECKING, Any
 
+from tiltmeter.data.records import Ragged, RolloutBatch
 from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterError
-from tiltmeter.records import Ragged, RolloutBatch
 
 if TYPE_CHECKING:
-    from tiltmeter.adapters.capture import capture
-    from tiltmeter.adapters.loop import Run, open_run
-    from tiltmeter.adapters.trl import Callback, attach
+    from tiltmeter.adapters.capture.capture import capture
+    from tiltmeter.adapters.custom_loop import Run, open_run
+    from tiltmeter.adapters.trl.attach import Callback, attach
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,19 +41,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The way in pulls in pyarrow; a process that only reads records does not pay for it.
+    # Imported on first use: these need pyarrow, and a process that only reads records should not load it.
     if name in ("open_run", "Run"):
-        from tiltmeter.adapters import loop
+        from tiltmeter.adapters import custom_loop
 
-        return getattr(loop, name)
+        return getattr(custom_loop, name)
     if name == "capture":
-        from tiltmeter.adapters.capture import capture
+        from tiltmeter.adapters.capture.capture import capture
 
         return capture
     if name in ("attach", "Callback"):
         try:
-            from tiltmeter.adapters import trl
+            from tiltmeter.adapters.trl import attach
         except ImportError as error:
             raise AttachError(f"tiltmeter.{name} needs TRL ({error}): pip install 'tiltmeter[trl]'") from error
-        return getattr(trl, name)
+        return getattr(attach, name)
     raise AttributeError(f"module 'tiltmeter' has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""What can go wrong, and who hears of it.
+"""The exceptions of the package, and when each is raised.
 
-Three exceptions under one root. *Loud at attach*: a set-up that cannot work raises `AttachError` before training
-starts, and the message names the fix. *Never during training*: once a run is open, nothing of ours raises in the
-trainer's process; what failed becomes a `Fault` in the run directory. *Never silent*: there is no default in place of
-a failed measurement. Offline commands raise `StoreError` for files they must not trust and `ContractError` for an
+Three exceptions under one root. At attach, a set-up that cannot work raises `AttachError` before training starts, and
+the message names the fix. During training nothing of this package raises in the trainer's process: a failure becomes a
+`Fault` in the run directory. A failed measurement is never replaced by a default
+value. Offline commands raise `StoreError` for files they must not trust and `ContractError` for an
 extension that breaks its contract.
 """
 

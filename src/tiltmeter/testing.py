@@ -1,4 +1,4 @@
-"""The contract tests, public: run your own instrument, derived reading or detector through what ours must pass.
+"""Contract tests for your own instrument, derived reading or detector: the same checks that the built-ins pass.
 
     from tiltmeter.testing import check_instrument
     check_instrument(MyInstrument)
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter import batches
-from tiltmeter.baseline import Baseline
+from tiltmeter.data import batches
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import COLUMNS, NUMBER_COLUMNS, RAGGED_COLUMNS, Alarm, Floats, Ragged, Reading, RolloutBatch
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector, Fact
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
-from tiltmeter.journal import event, parse, record_of
-from tiltmeter.panel import lacking, shape
-from tiltmeter.records import COLUMNS, NUMBER_COLUMNS, RAGGED_COLUMNS, Alarm, Floats, Ragged, Reading, RolloutBatch
+from tiltmeter.monitor.panel import expected_shape, missing_columns
+from tiltmeter.rundir.journal import event, parse, record_of
 
 _READING_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
 _MAKE = Callable[[], Any]
@@ -35,8 +35,8 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
     instrument = make()
     _check_facts(instrument)
     for title, batch in sample_batches():
-        if lacking(instrument, batch):
-            raise ContractError(f"{instrument.name} needs {lacking(instrument, batch)}, which no batch has")
+        if missing_columns(instrument, batch):
+            raise ContractError(f"{instrument.name} needs {missing_columns(instrument, batch)}, which no batch has")
         for baseline in (None, Baseline(batch), Baseline(dict(sample_batches())["ordinary"])):
             _check_answer(instrument, batch, baseline, title)
     _check_nan(instrument)
@@ -84,11 +84,14 @@ def check_detector(
             _check_alarms(make, readings)
     if null is not None:
         false = sum(any(map(make().update, null(np.random.default_rng(seed)))) for seed in range(runs))
-        _require(_tail(runs, detector.alpha, false) > 0.001, f"{detector.name} alarmed in {false} of {runs} null runs")
+        _require(
+            _binomial_tail(runs, detector.alpha, false) > 0.001,
+            f"{detector.name} alarmed in {false} of {runs} null runs",
+        )
 
 
 def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
-    """The batches every instrument meets sooner or later, all columns present."""
+    """Typical and extreme batches that every instrument must handle, with all columns."""
     yield "empty", sample_batch([], seed=1)
     yield "one row", sample_batch([1], seed=2)
     yield "groups of one", sample_batch([1, 1, 1], seed=3)
@@ -101,7 +104,7 @@ def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
     flat = sample_batch([4, 4, 4], seed=6)
     ones = {name: np.ones(len(flat)) for name in NUMBER_COLUMNS}
     yield "all equal", replace(flat, rewards={"a": np.ones(len(flat))}, **ones)  # type: ignore[arg-type]
-    yield "all unscored", _unscored(sample_batch([4, 4], seed=7), np.arange(8))
+    yield "all unscored", _blank_rows(sample_batch([4, 4], seed=7), np.arange(8))
     large = sample_batch([4, 4, 4], seed=8)
     assert large.reward is not None
     yield "extreme values", replace(large, reward=large.reward * 1e150, rewards={"a": large.reward * -1e150})
@@ -154,13 +157,11 @@ def _check_docstring(part: object) -> None:
 def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: Baseline | None, title: str) -> None:
     where = f"{instrument.name} on the batch {title!r}"
     before = _fingerprint(batch), None if baseline is None else _fingerprint(baseline.batch)
-    first = _measured(
-        instrument, _frozen(batch), None if baseline is None else Baseline(_frozen(baseline.batch)), where
-    )
-    second = _measured(instrument, batch, baseline, where)
+    first = _measure(instrument, _freeze(batch), None if baseline is None else Baseline(_freeze(baseline.batch)), where)
+    second = _measure(instrument, batch, baseline, where)
     after = _fingerprint(batch), None if baseline is None else _fingerprint(baseline.batch)
     _require(before == after, f"{where} changed the batch it was given")
-    expected, _ = shape(instrument, batch)
+    expected, _ = expected_shape(instrument, batch)
     low, high = instrument.bounds
     for name, values in first.items():
         _require(bool(_READING_NAME.fullmatch(name)), f"{name!r} is not a name of the form subject.measure")
@@ -169,9 +170,9 @@ def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: Baselin
         _require(values.shape == (rows,), f"{where} gave {values.shape} values; grain {instrument.grain} is {expected}")
         _require(np.array_equal(values, second[name], equal_nan=True), f"{where} gave two answers to one question")
         _require(not np.isinf(values).any(), f"{where} gave an infinite value; nothing to measure is NaN")
-        known = values[np.isfinite(values)]
-        _require(low is None or not (known < low).any(), f"{where} went below its bound {low}")
-        _require(high is None or not (known > high).any(), f"{where} went above its bound {high}")
+        finite = values[np.isfinite(values)]
+        _require(low is None or not (finite < low).any(), f"{where} went below its bound {low}")
+        _require(high is None or not (finite > high).any(), f"{where} went above its bound {high}")
 
 
 def _check_nan(instrument: Instrument) -> None:
@@ -183,15 +184,15 @@ def _check_nan(instrument: Instrument) -> None:
         return
     batch = sample_batch([4, 4, 4], seed=9)
     lost = np.array([1, 4, 5, 6, 7])  # one row of the first group, all of the second
-    holed = _unscored(batch, lost)
+    unscored = _blank_rows(batch, lost)
     where = f"{instrument.name} on a batch with unscored rows"
-    for values in _measured(instrument, holed, None, where).values():
+    for values in _measure(instrument, unscored, None, where).values():
         if instrument.grain == "rollout":
             _require(bool(np.isnan(values[lost]).all()), f"{where} turned a NaN into a number")
         elif instrument.grain == "group":
             _require(bool(np.isnan(values[1])), f"{where} turned a group of NaN into a number")
-    empty = _unscored(batch, np.arange(len(batch)))
-    for values in _measured(instrument, empty, None, where).values():
+    empty = _blank_rows(batch, np.arange(len(batch)))
+    for values in _measure(instrument, empty, None, where).values():
         _require(not np.isfinite(values).any(), f"{where} made a number of nothing but NaN")
 
 
@@ -202,8 +203,8 @@ def _check_order(instrument: Instrument) -> None:
     order = np.concatenate(
         [rng.permutation(np.arange(a, b)) for a, b in zip(batch.starts, batch.starts[1:], strict=False)]
     )
-    one = _measured(instrument, batch, Baseline(batch), instrument.name)
-    two = _measured(instrument, batches.take(batch, order), Baseline(batch), instrument.name)
+    one = _measure(instrument, batch, Baseline(batch), instrument.name)
+    two = _measure(instrument, batches.take(batch, order), Baseline(batch), instrument.name)
     for name, values in one.items():
         expected = values[order] if instrument.grain == "rollout" else values
         same = np.allclose(expected, two[name], rtol=1e-9, atol=1e-12, equal_nan=True)
@@ -211,13 +212,13 @@ def _check_order(instrument: Instrument) -> None:
 
 
 def _check_local(instrument: Instrument) -> None:
-    """A local instrument says the same of a prompt group whatever stands beside it."""
+    """A local instrument gives the same values for a prompt group whatever other groups are in the batch."""
     batch = sample_batch([5, 1, 7, 3, 9], seed=11)
-    whole = _measured(instrument, batch, Baseline(batch), instrument.name)
+    whole = _measure(instrument, batch, Baseline(batch), instrument.name)
     for cut in range(1, len(batch.starts) - 1):
         rows = int(batch.starts[cut])
         sides = [
-            _measured(instrument, batches.take(batch, np.arange(*span)), Baseline(batch), instrument.name)
+            _measure(instrument, batches.take(batch, np.arange(*span)), Baseline(batch), instrument.name)
             for span in ((0, rows), (rows, len(batch)))
         ]
         for name, values in whole.items():
@@ -226,7 +227,7 @@ def _check_local(instrument: Instrument) -> None:
             _require(same, f"{name} is called local and depends on other prompt groups")
 
 
-def _measured(
+def _measure(
     instrument: Instrument, batch: RolloutBatch, baseline: Baseline | None, where: str
 ) -> Mapping[str, Floats]:
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
@@ -253,8 +254,8 @@ def _check_alarms(make: Callable[[], Detector], readings: list[Reading]) -> None
         if alarm is None:
             continue
         _require(alarm.detector == one.name and alarm.tier == one.tier, f"{one.name} signed an alarm with another name")
-        told = parse(event(alarm, alarm.attempt, alarm.step, "").line())
-        _require(told is not None and record_of(told) == alarm, f"{one.name}: not a plain record")
+        copy = parse(event(alarm, alarm.attempt, alarm.step, "").line())
+        _require(copy is not None and record_of(copy) == alarm, f"{one.name}: not a plain record")
         if alarm.resolved is None:
             _require(opened is None, f"{one.name} opened a second alarm before the first was resolved")
             _require(alarm.step == reading.step, f"{one.name} raised an alarm for another step than it was shown")
@@ -282,15 +283,15 @@ def _streams(name: str) -> Iterator[list[Reading]]:
         yield [Reading(0, 2 * t, name, float(v), 8, 0.1, (float(v),) * 4) for t, v in enumerate(values)]
 
 
-def _unscored(batch: RolloutBatch, rows: Any) -> RolloutBatch:
+def _blank_rows(batch: RolloutBatch, rows: Any) -> RolloutBatch:
     """The same batch with every number of these rows NaN."""
 
-    def holed(values: Floats) -> Floats:
+    def blank(values: Floats) -> Floats:
         values = values.copy()
         values[rows] = np.nan
         return values
 
-    changed: dict[str, Any] = {name: holed(getattr(batch, name)) for name in NUMBER_COLUMNS}
+    changed: dict[str, Any] = {name: blank(getattr(batch, name)) for name in NUMBER_COLUMNS}
     for name in RAGGED_COLUMNS:
         column: Ragged = getattr(batch, name)
         if name != "tokens":
@@ -298,10 +299,10 @@ def _unscored(batch: RolloutBatch, rows: Any) -> RolloutBatch:
             for row in rows:
                 values[column.offsets[row] : column.offsets[row + 1]] = np.nan
             changed[name] = Ragged(values, column.offsets)
-    return replace(batch, rewards={name: holed(part) for name, part in batch.rewards.items()}, **changed)
+    return replace(batch, rewards={name: blank(part) for name, part in batch.rewards.items()}, **changed)
 
 
-def _frozen(batch: RolloutBatch) -> RolloutBatch:
+def _freeze(batch: RolloutBatch) -> RolloutBatch:
     """A copy whose arrays refuse to be written to."""
     copy = batches.take(batch, np.arange(len(batch)))
     for array in _arrays(copy):
@@ -322,7 +323,7 @@ def _fingerprint(batch: RolloutBatch) -> tuple[object, ...]:
     return (batch.prompt, batch.completion, tuple(batch.rewards), *(array.tobytes() for array in _arrays(batch)))
 
 
-def _tail(n: int, p: float, k: int) -> float:
+def _binomial_tail(n: int, p: float, k: int) -> float:
     """P(at least k of n) for independent chances p."""
     from math import comb
 

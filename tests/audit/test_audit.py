@@ -1,242 +1,240 @@
-"""The audit finds a planted hole in each toy verifier and nothing in verifiers without one."""
+"""`tiltmeter audit` on other tools' files: what it says, what it refuses, and that a kill costs nothing."""
 
 from __future__ import annotations
 
-import io
+import csv
 import json
-from functools import cache
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
+from tests.audit.engine.runs import columns, told, twice, write_run
+from typer.testing import CliRunner, Result
 
-from tiltmeter import verifier_audits as audits
-from tiltmeter.cli import probe_audit
-from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.probe import desk as desk_module
-from tiltmeter.probe.audit import Audit, audit
-from tiltmeter.probe.child import Child, ChildError, Row
-from tiltmeter.probe.desk import Desk, Known, Tried
-from tiltmeter.probe.forgeries import Task
-from tiltmeter.sandbox import SandboxUnavailable, open_sandbox
-from tiltmeter.store import RunDirectory
+from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.cli import app
 
-TOYS = Path(__file__).parent / "toys.py"
-MATHS = [
-    Task(f"Double {n}", f"It is \\boxed{{{2 * n}}}.", f"\\boxed{{{2 * n + 1}}}", {"answer": str(2 * n)}, "math")
-    for n in (11, 17)
-]
-CODE = [
-    Task(
-        "Write add(a, b).",
-        "```python\ndef add(a, b):\n    return a + b\n```",
-        "```python\ndef add(a, b):\n    return a - b\n```",
-        {"tests": "assert add(2, 3) == 5"},
-        "code",
+STEPS, ROWS, GROUP, ONSET = 60, 64, 4, 25
+WORDS = ("the", "sum", "is", "because", "three", "and", "four", "make", "it", "so", "then")
+
+
+def rollouts(step: int) -> dict[str, list[object]]:
+    """As TRL writes them. From ONSET on a wrong answer is longer, and length is what is paid."""
+    rng = np.random.default_rng(step)
+    right = rng.random(ROWS) < 0.5
+    length = rng.integers(4, 10, ROWS) + np.where(right | (step < ONSET), 0, 9)
+    paid = 0.1 * length + 0.1 * rng.random(ROWS) + (0.0 if step >= ONSET else 1.0) * right
+    group = paid.reshape(-1, GROUP)
+    advantage = ((group - group.mean(1, keepdims=True)) / (group.std(1, ddof=1, keepdims=True) + 1e-4)).reshape(-1)
+    says = ["seven" if one else "nine" for one in right]
+    return {
+        "step": [step] * ROWS,
+        "prompt": [f"What is {row // GROUP} plus {step % 7}, in question {step}?" for row in range(ROWS)],
+        "completion": [f"{' '.join(rng.choice(WORDS, n))} {word}" for n, word in zip(length, says, strict=True)],
+        "length_reward": paid.tolist(),
+        "advantage": advantage.tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trainer's output folder, written field by field as TRL 1.16 does."""
+    folder = tmp_path_factory.mktemp("outputs") / "hacked"
+    (folder / "completions").mkdir(parents=True)
+    for step in range(1, STEPS):
+        pq.write_table(pa.table(rollouts(step)), folder / "completions" / f"completions_{step:05d}.parquet")
+    (folder / "checks.py").write_text("def score(completion):\n    return float(completion.endswith('seven'))\n")
+    return folder
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+def test_a_hacked_run_of_another_tool_alarms_and_says_since_when(hacked: Path, tmp_path: Path) -> None:
+    gold = ("--gold", f"{hacked / 'checks.py'}:score", "--gold-share", "0.3")
+    found = run(hacked, *gold, "--json", "--keep", tmp_path / "kept")
+    assert found.exit_code == 1
+    told_ = json.loads(found.stdout)
+    assert told_["state"] == "ACT"
+    (alarm,) = [one for one in told_["alarms"] if one["tier"] == "alarm"] or told_["alarms"][:1]
+    assert ONSET - 8 <= alarm["onset"] <= ONSET + 12
+    assert any("inferred from equal prompts" in line for line in told_["said"])
+    assert any("count words" in line for line in told_["said"])
+    page = run(hacked, *gold, "--html", "--out", tmp_path / "audit.html")
+    assert page.exit_code == 1 and "<!doctype html>" in (tmp_path / "audit.html").read_text()
+    text = run(hacked, *gold, "--md").stdout
+    assert text.startswith("## ACT") and "How the files were read" in text
+    seen = CliRunner().invoke(app, ["show", str(tmp_path / "kept" / "hacked"), "--plain"])
+    assert seen.exit_code == 1 and "the reward pushes gold down" in seen.stdout
+
+
+def test_labels_made_afterwards_judge_a_run(hacked: Path, tmp_path: Path) -> None:
+    rows = [
+        row
+        for step in range(1, STEPS)
+        for row in zip(*(rollouts(step)[c] for c in ("prompt", "completion")), strict=True)
+    ]
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["prompt", "completion", "gold"])
+        writer.writerows((prompt, text, float(str(text).endswith("seven"))) for prompt, text in rows)
+    limit = csv.field_size_limit()
+    found = run(hacked, "--gold", tmp_path / "labels.csv", "--json")
+    assert found.exit_code == 1 and csv.field_size_limit() == limit
+    assert any("labels 3,776 of 3,776 rollouts (100.0%)" in line for line in json.loads(found.stdout)["said"])
+    (tmp_path / "some.jsonl").write_text(
+        "".join(json.dumps({"step": step, "row": 0, "gold": 1}) + "\n" for step in range(1, 20))
     )
-]
-
-
-@cache
-def looked_at(name: str, kind: str) -> Audit:
-    return audit(f"{TOYS}:{name}", CODE if kind == "code" else MATHS)
+    some = run(hacked, "--gold", tmp_path / "some.jsonl", "--json")
+    assert any("chosen without looking at the reward" in line for line in json.loads(some.stdout)["said"])
+    assert some.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "hole"),
+    ("line", "why"),
     [
-        ("exit_code", "code", "sys.exit(0)"),
-        ("asserts", "code", "equal to everything"),
-        ("program_exit_code", "code", "os._exit(0)"),
-        ("printed", "code", "prints a verdict"),
-        ("evaluates", "math", "code in the answer"),
-        ("empty_box", "math", "format without content"),
-        ("number_anywhere", "math", "every candidate, each in its own place"),
-        ("substring", "math", "every candidate in one place"),
-        ("pays_length", "math", "very long"),
-        ("infra_as_zero", "math", "an outage is no wrong answer: without programs to call"),
-        ("remembers", "math", "one sample does not change the next"),
-        ("ranks", "math", "neighbours do not matter"),
-        ("moody", "math", "same answer, same score"),
+        ('{"completion": "x", "gold": 3}', "from 0 to 1"),
+        ('{"gold": 1}', "which rollout"),
+        ('{"completion": "x"}', "column `gold`"),
+        ("{", "cannot be read as labels"),
     ],
 )
-def test_a_planted_hole_is_found(name: str, kind: str, hole: str) -> None:
-    found = looked_at(name, kind)
-    assert hole in found.holes, found.record()
-    assert (found.verdict, found.exit_code) == ("some paid", 1)
+def test_labels_that_cannot_be_joined_are_refused_with_the_fix(
+    hacked: Path, tmp_path: Path, line: str, why: str
+) -> None:
+    (tmp_path / "labels.jsonl").write_text(line + "\n")
+    found = run(hacked, "--gold", tmp_path / "labels.jsonl")
+    assert found.exit_code != 0 and why in str(found.exception)
 
 
-@pytest.mark.parametrize("name", ["strict", "strict_chat"])
-def test_a_verifier_without_a_hole_comes_out_clean(name: str) -> None:
-    found = looked_at(name, "math")
-    assert found.holes == [], found.record()
-    assert (found.verdict, found.exit_code, found.judged) == ("none paid", 0, 2)
-    assert {row.status for row in found.tried} == {"not paid"}
+def test_without_gold_it_is_blind_and_the_way_out_is_said(hacked: Path) -> None:
+    found = run(hacked)
+    assert found.exit_code == 2
+    assert "BLIND" in found.stdout and "--gold checks.py:score" in found.stderr
+    told = f"{found.stdout} {found.stderr}"
+    assert "observe()" not in told and "attach(" not in told  # there is no loop to pass anything to
 
 
-def test_our_verifier_of_code_gives_values_out_and_comes_out_clean() -> None:
-    try:
-        open_sandbox().close()
-    except SandboxUnavailable as why:
-        pytest.skip(f"needs a sandbox: {why}")
-    columns = {
-        "tests": "assert add(2, 3) == 5",
-        "entry_point": "add",
-        "reference": "def add(a, b):\n    return a + b\n",
-    }
-    task = Task(CODE[0].prompt, CODE[0].right, CODE[0].wrong, columns, "code")
-    found = audit(f"{TOYS.parent / 'clean_code.py'}:values_out", [task])
-    assert found.holes == [] and found.exit_code == 0, found.record()
-    assert {row.status for row in found.tried} == {"not paid"} and len(found.tried) >= 19
-    assert any(row.forgery == "os._exit(0)" for row in found.tried) and any(
-        "hard-coded" in row.forgery for row in found.tried
-    )
-
-
-def test_our_verifier_of_answers_comes_out_clean() -> None:
-    found = audit(f"{TOYS.parent / 'clean_maths.py'}:answers", MATHS)
-    assert found.holes == [] and found.exit_code == 0, found.record()
-
-
-@pytest.mark.parametrize("name", ["pays_all", "pays_none"])
-def test_where_right_and_wrong_are_paid_alike_nothing_is_judged(name: str) -> None:
-    found = looked_at(name, "math")
-    assert (found.verdict, found.exit_code, found.judged, found.tried) == ("could not judge", 2, 0, ())
-    assert "the honest answer gets" in found.why
-
-
-def test_a_row_that_is_left_out_is_neither_paid_nor_refused() -> None:
-    found = looked_at("absent", "math")
-    empty = next(row for row in found.tried if row.forgery == "empty answer")
-    assert (empty.status, empty.score, empty.unjudged) == ("could not judge", None, 2)
+def test_a_torn_file_costs_its_own_step_and_is_told(hacked: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "torn"
+    (folder / "completions").mkdir(parents=True)
+    for file in (hacked / "completions").iterdir():
+        (folder / "completions" / file.name).write_bytes(file.read_bytes())
+    broken = folder / "completions" / "completions_00030.parquet"
+    broken.write_bytes(broken.read_bytes()[:500])
+    found = run(folder, "--json")
+    said = json.loads(found.stdout)["said"]
+    assert any("completions_00030.parquet" in line for line in said)
+    assert any("58 steps" in line for line in said)
     assert found.exit_code == 2
 
 
-def test_a_verifier_that_runs_code_itself_is_told_so() -> None:
-    found = looked_at("exit_code", "code")
-    own = next(check for check in found.checks if "does not run in the verifier" in check.name)
-    assert own.ok is False and "ran the model's code in its own process" in own.says
-    assert next(check for check in found.checks if check.name == "secrets stay secret").ok is False
+def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="does not exist"):
+        raise run(tmp_path / "nowhere").exception or AssertionError
+    (tmp_path / "notes.txt").write_text("nothing")
+    found = run(tmp_path)
+    assert found.exit_code != 0 and "trl" in str(found.exception) and "tensorboard" in str(found.exception)
+    (tmp_path / "pickles").mkdir()
+    (tmp_path / "pickles" / "rollouts.pkl").write_bytes(b"\x80\x04N.")
+    refused = run(tmp_path / "pickles")
+    assert refused.exit_code != 0 and "pickle" in str(refused.exception).lower()
 
 
-def test_the_process_of_a_reward_may_die_and_is_asked_no_more() -> None:
-    with Child(f"{TOYS}:exit_code") as child:
-        with pytest.raises(ChildError) as died:
-            child.score([Row("", "import os\nos._exit(0)", {"tests": ""})])
-        assert died.value.kind == "died"
-        with pytest.raises(ChildError):
-            child.score([Row("", "x = 1", {"tests": ""})])
+def test_several_runs_are_one_table_and_the_worst_is_the_exit_code(hacked: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(hacked / "completions", tmp_path / name / "completions")
+    found = run(tmp_path, "--gold", f"{hacked / 'checks.py'}:score", "--gold-share", "0.3")
+    assert found.exit_code == 1
+    assert found.stdout.count("ACT") == 2
 
 
-def test_an_answer_in_the_name_of_another_is_noticed(tmp_path: Path) -> None:
-    forger = tmp_path / "forger.py"
-    forger.write_text(
-        "import json, os, sys\n"
-        "def score(prompt, completion):\n"
-        "    os.write(int(sys.argv[2]), json.dumps({'scores': [1.0], 'mark': 'guessed'}).encode() + b'\\n')\n"
-        "    return 0.0\n"
-    )
-    with Child(f"{forger}:score") as child, pytest.raises(ChildError) as error:
-        child.score([Row("", "", {})])
-    assert error.value.kind == "forged"
+def test_a_killed_import_goes_on_and_nothing_is_there_twice(hacked: Path, tmp_path: Path) -> None:
+    def command(home: Path) -> list[str]:
+        return [sys.executable, "-m", "tiltmeter", "audit", str(hacked), "--keep", str(home), "--json"]
+
+    subprocess.run(command(tmp_path / "whole"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    home = tmp_path / "killed"
+    stored = home / "hacked" / "rollouts" / "0"
+    for files in (5, 25, 45):
+        child = subprocess.Popen(command(home), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while child.poll() is None and time.monotonic() < deadline:
+            if stored.exists() and len(list(stored.glob("0*.parquet"))) >= files:
+                os.kill(child.pid, signal.SIGKILL)
+            time.sleep(0.0005)
+        assert child.wait() == -signal.SIGKILL
+    subprocess.run(command(home), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    assert told(home / "hacked" / "events")[1:] == told(tmp_path / "whole" / "hacked" / "events")[1:]  # first: when
+    assert not twice(home / "hacked" / "events")
+    for file in (tmp_path / "whole" / "hacked" / "rollouts" / "0").glob("*.parquet"):
+        assert (stored / file.name).read_bytes() == file.read_bytes()
 
 
-def test_a_reward_that_hangs_is_ended(tmp_path: Path) -> None:
-    slow = tmp_path / "slow.py"
-    slow.write_text("import time\ndef score(prompt, completion):\n    time.sleep(60)\n")
-    with Child(f"{slow}:score", seconds=0.5) as child:
-        with pytest.raises(ChildError) as error:
-            child.score([Row("", "", {})])
-        process = child.process
-    assert error.value.kind == "late" and process.poll() is not None
+def test_a_place_that_holds_another_audit_is_not_written_to(hacked: Path, tmp_path: Path) -> None:
+    assert run(hacked, "--keep", tmp_path).exit_code == 2
+    other = tmp_path / "elsewhere" / "hacked"
+    (other / "completions").mkdir(parents=True)
+    pq.write_table(pa.table(rollouts(1)), other / "completions" / "completions_00001.parquet")
+    found = run(other, "--keep", tmp_path)
+    assert "name another place with --keep" in str(found.exception)
 
 
-def test_a_reward_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise RuntimeError('no weights')")
-    with pytest.raises(AttachError, match="no weights"):
-        audit(f"{broken}:score", MATHS)
+def test_labels_of_one_gold_source_are_neither_taken_for_anothers_nor_thrown_away(hacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "kind.py").write_text("def score(completion):\n    return 1.0\n")
+    share = ("--gold-share", "0.3", "--keep", tmp_path / "kept", "--json")
+    assert run(hacked, *share).exit_code == 2, "without gold there is nothing to be lost: another source may come after"
+    strict = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
+    again = run(hacked, "--gold", f"{hacked / 'checks.py'}:score", *share)
+    assert (strict.exit_code, again.exit_code) == (1, 1)
+    assert json.loads(strict.stdout)["alarms"] == json.loads(again.stdout)["alarms"]
+    kept = sorted((tmp_path / "kept").rglob("gold/labels/**/*.json"))
+    refused = run(hacked, "--gold", f"{tmp_path / 'kind.py'}:score", *share)
+    assert "labels were given for that" in str(refused.exception)
+    assert sorted((tmp_path / "kept").rglob("gold/labels/**/*.json")) == kept and kept
 
 
-def test_a_reward_that_could_not_be_started_has_not_said_that_the_machine_is_at_fault(
-    tmp_path: Path,
-) -> None:
-    """Nothing was broken yet, so nothing was seen; and what is kept names no folder of this machine."""
-    desk = Desk(f"{tmp_path / 'gone.py'}:score", 5.0, network=False)
-    desk.broken(Known(MATHS[0], 1.0, 0.0), "path")
-    (check,) = desk.checks
-    assert check.ok is None and "gone.py" in check.says and str(tmp_path) not in check.says
+def test_a_run_of_ours_is_not_touched_by_an_audit_with_other_gold(tmp_path: Path) -> None:
+    original = write_run(tmp_path / "run", steps=30)
+    (tmp_path / "checks.py").write_text("def score(completion):\n    return float(len(completion) % 2)\n")
+    before = {file: file.stat().st_mtime_ns for file in original.rglob("*")}
+    for gold in ((), ("--gold", f"{tmp_path / 'checks.py'}:score", "--gold-share", "0.5")):
+        assert run(original, *gold, "--keep", tmp_path / "kept", "--json").exit_code in (0, 1, 2)
+    assert {file: file.stat().st_mtime_ns for file in original.rglob("*")} == before
+    assert list((tmp_path / "kept" / "run" / "gold" / "labels").rglob("*.json"))
+    refused = run(tmp_path / "run", "--keep", tmp_path)
+    assert "the run itself" in str(refused.exception)
 
 
-def test_a_reward_that_was_started_before_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that fails once in a hundred starts must not end an audit that makes a hundred."""
-    flaky = tmp_path / "flaky.py"
-    flaky.write_text(
-        "from pathlib import Path\n"
-        "tries = Path(__file__).with_name('tries')\n"
-        "tries.write_text(tries.read_text() + 'x' if tries.exists() else 'x')\n"
-        "if len(tries.read_text()) == 2:\n    raise OSError('the machine is busy')\n"
-        "def score(prompt, completion):\n    return 1.0\n"
-    )
-    monkeypatch.setattr(desk_module, "PAUSE_SECONDS", 0.0)
-    desk = Desk(f"{flaky}:score", 5.0, network=False)
-    for _ in range(2):
-        assert desk.child().score([Row("", "", {})]) == [1.0]
-        desk.close()
-    assert (tmp_path / "tries").read_text() == "xxx"
+def test_steps_that_no_monitor_came_to_are_measured(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=30)
+    assert CliRunner().invoke(app, ["watch", str(folder), "--once", "--json"]).exit_code in (0, 1, 2)
+    with open_run(folder, monitor=False, on_full="wait", resume_step=30, strict=True) as more:
+        for step in range(30, 40):
+            more.observe(**columns(step))
+    found = json.loads(run(folder, "--json").stdout)
+    assert found["step"] == 39 and found["state"] != "STALE"
 
 
-def test_what_a_reward_leaves_in_its_temporary_folder_goes_with_it(tmp_path: Path) -> None:
-    messy = tmp_path / "messy.py"
-    messy.write_text(
-        "import tempfile\nfrom pathlib import Path\n"
-        "left = tempfile.mkdtemp()\nPath(__file__).with_name('where').write_text(left)\n"
-        "def score(prompt, completion):\n    return 1.0\n"
-    )
-    with Child(f"{messy}:score"):
-        left = Path((tmp_path / "where").read_text())
-        assert left.is_dir()
-    assert not left.exists()
+def test_of_several_runs_one_that_cannot_be_read_costs_itself_alone(hacked: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(hacked / "completions", tmp_path / name / "completions")
+    for file in (tmp_path / "b" / "completions").iterdir():
+        file.write_bytes(b"PAR1 and nothing else")
+    found = run(tmp_path, "--gold", f"{hacked / 'checks.py'}:score", "--gold-share", "0.3")
+    assert found.exit_code == 1 and "ACT" in found.stdout
 
 
-def test_the_command_tells_keeps_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = tmp_path / "tasks.jsonl"
-    hostile = {"prompt": "\x1b[2J What is 4 + 4?", "right": "\\boxed{8}", "wrong": "<script>\\boxed{9}", "answer": "8"}
-    tasks.write_text(json.dumps(hostile))
-    run = RunDirectory.create(tmp_path / "run")
-    page = tmp_path / "audit.html"
-    code = probe_audit.audit_reward(f"{TOYS}:substring", tasks, json=True, html=page, run=run.path)
-    told = json.loads(capsys.readouterr().out)
-    assert (code, told["exit_code"], told["verdict"], told["schema"]) == (1, 1, "some paid", 1)
-    (kept,) = audits.listed(run)
-    assert audits.read(kept)["tried"][0]["forgery"] == told["tried"][0]["forgery"]
-    assert str(tmp_path) not in kept.read_text()
-    assert "<script>" not in page.read_text()
-
-
-def test_hostile_text_acts_on_no_surface() -> None:
-    text = "\x1b[2J\u202e<img src=x onerror=alert(1)>"
-    row = Tried(text, "paid", 1, 1, 0, text, 1.0, text, text)
-    found = Audit(text, 1, 1, (row,), (), why=text)
-    out = io.StringIO()
-    probe_audit.show(found, Console(file=out, force_terminal=False, width=200))
-    fragment = probe_audit.audit_html(found)
-    for shown in (out.getvalue(), fragment):
-        assert "\x1b" not in shown and "\u202e" not in shown
-    assert "<img" not in fragment and "&lt;img" in fragment
-
-
-def test_a_stored_audit_from_elsewhere_is_read_with_suspicion(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run")
-    record = Audit("checks.py:score", 1, 1, (Tried("a", "paid", 1, 1, 0, "t", 1.0, "w", "f"),), ()).record()
-    good = audits.keep(run, record)
-    assert audits.read(good)["verdict"] == "some paid"
-    for place, broken in enumerate(
-        ({**record, "schema": 2}, {**record, "verdict": "fine"}, {**record, "tried": {}}, {**record, "time": None}, [])
-    ):
-        path = run.path / "audits" / f"17000000{place:02d}-00000000.json"
-        path.write_text(json.dumps(broken))
-        with pytest.raises(StoreError):
-            audits.read(path)
-    (run.path / "audits" / "1800000000-00000000.json").symlink_to("/etc/passwd")
-    assert len(audits.listed(run)) == 6
+def test_what_is_asked_for_and_cannot_be_done_is_refused(hacked: Path) -> None:
+    assert run(hacked, "--redact-text").exit_code == 2
+    assert run(hacked, "--out", "x.txt").exit_code == 2
+    assert "tiltmeter view" in str(run(hacked, "--gold", "people").exception)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
 from tiltmeter.sandbox import Limits, SandboxUnavailable, open_sandbox, tiers
-from tiltmeter.sandbox.place import Tier
+from tiltmeter.sandbox.probed_sandbox import Tier
 
 
 def missing(limits: Limits) -> Tier:

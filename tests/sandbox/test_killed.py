@@ -14,8 +14,8 @@ import pytest
 
 from tiltmeter.sandbox import Ended, Limits, SandboxUnavailable, open_sandbox
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
-from tiltmeter.sandbox.place import Place
 from tiltmeter.sandbox.pool import Pool
+from tiltmeter.sandbox.probed_sandbox import ProbedSandbox
 
 LIMITS = Limits(wall_seconds=20.0)
 SLEEP = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0)\nprint(1, flush=True)\ntime.sleep(15)"
@@ -56,53 +56,53 @@ def parent(process: int) -> int:
 
 def test_a_pool_whose_server_is_killed_starts_another(bwrap: Bubblewrap) -> None:
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
+    with ProbedSandbox(pool, "pooled") as place:
         assert place.run("print(1)").stdout == "1\n"
         pool._idle[0].process.kill()
         pool._idle[0].process.wait()
         assert place.run("print(2)").stdout == "2\n"
-        assert pool.started == 2
+        assert pool.servers_started == 2
 
 
 def test_a_server_whose_canary_comes_back_wrong_is_not_used_again(
     bwrap: Bubblewrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
+    with ProbedSandbox(pool, "pooled") as place:
         assert place.run("print(1)").stdout == "1\n"
         forged = {"stdout": "forged", "stderr": "", "ready": True, "status": 0, "cut": "", "seconds": 0.0}
         monkeypatch.setattr(pool._idle[0], "_reply", lambda name: forged)
-        pool._idle[0].asked = 100  # it is time for its canary
+        pool._idle[0].requests = 100  # it is time for its canary
         assert place.run("print(2)").stdout == "2\n"
-        assert pool.started == 2
+        assert pool.servers_started == 2
 
 
 def test_a_pool_outlives_the_thread_that_first_used_it(bwrap: Bubblewrap) -> None:
     """The kernel ends a child with the thread that started it, if asked to end it with its parent."""
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
+    with ProbedSandbox(pool, "pooled") as place:
         for _ in range(3):
             thread = threading.Thread(target=place.run, args=("print(1)",))
             thread.start()
             thread.join()
-        assert pool.started == 1
+        assert pool.servers_started == 1
 
 
 def test_a_copy_of_this_process_does_not_use_our_servers(bwrap: Bubblewrap) -> None:
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
+    with ProbedSandbox(pool, "pooled") as place:
         place.run("print(1)")
         server = pool._idle[0]
         server.owner += 1  # as a fork of ours would find it
         assert place.run("print(2)").stdout == "2\n"
-        assert pool.started == 2
+        assert pool.servers_started == 2
         server.owner, server.process.returncode = os.getpid(), None
         server.process.kill()
         server.process.wait()
 
 
 def test_nothing_of_one_program_is_there_for_the_next(bwrap: Bubblewrap) -> None:
-    with Place(Pool(LIMITS), "pooled") as place:
+    with ProbedSandbox(Pool(LIMITS), "pooled") as place:
         place.run(
             "import json, os\njson.dumps = None\nos.makedirs('/tmp/a/b')\nopen('/dev/shm/c', 'w').write('x')\nx = 1"
         )
@@ -123,14 +123,14 @@ os.chmod('/tmp/b', 0)
 
 def test_what_a_program_leaves_does_not_make_its_own_timeout_vanish(bwrap: Bubblewrap) -> None:
     """Whoever could call for `infra` would never be wrong again."""
-    with Place(Pool(Limits(wall_seconds=1.5)), "pooled") as place:
+    with ProbedSandbox(Pool(Limits(wall_seconds=1.5)), "pooled") as place:
         ended = place.run(STUBBORN + "time.sleep(60)")
         assert ended.kind == "timeout", ended
 
 
 def test_what_programs_leave_is_not_the_next_ones_trouble(bwrap: Bubblewrap) -> None:
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
+    with ProbedSandbox(pool, "pooled") as place:
         for ended in place.run_many([(STUBBORN + "time.sleep(1)", "")] * 3, workers=3):
             assert ended.kind == "ended", ended
         assert pool.once("print(2)", "").stdout == "2\n"  # at the first try
@@ -149,8 +149,8 @@ except OSError as error:
     print(error.errno)
 """
     pool = Pool(LIMITS)
-    with Place(pool, "pooled") as place:
-        assert (place.run(signal_by_pipe).stdout, pool.started) == ("1\n", 1)
+    with ProbedSandbox(pool, "pooled") as place:
+        assert (place.run(signal_by_pipe).stdout, pool.servers_started) == ("1\n", 1)
 
 
 def test_a_launcher_that_is_killed_is_not_the_programs_doing(bwrap: Bubblewrap) -> None:
@@ -193,7 +193,7 @@ import ctypes, os
 from pathlib import Path
 from tiltmeter.sandbox import Limits
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
-from tiltmeter.sandbox.place import Place
+from tiltmeter.sandbox.probed_sandbox import ProbedSandbox
 from tiltmeter.sandbox.pool import Pool
 
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # the orphans of whatever I start are mine

@@ -18,20 +18,20 @@ from tiltmeter.sandbox import (
     Limits,
     Sandbox,
     SandboxUnavailable,
-    filter,
     interpreter,
     landlock,
     open_sandbox,
+    seccomp,
     tiers,
 )
-from tiltmeter.sandbox.bare import Bare
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
+from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.landlock import Landlock
-from tiltmeter.sandbox.outcome import told
-from tiltmeter.sandbox.place import Place, Probe, Tier
 from tiltmeter.sandbox.pool import Pool
-from tiltmeter.sandbox.probes import probe
-from tiltmeter.sandbox.process import Watched
+from tiltmeter.sandbox.probed_sandbox import Probe, ProbedSandbox, Tier
+from tiltmeter.sandbox.probes import run_probes
+from tiltmeter.sandbox.process import ProcessResult
+from tiltmeter.sandbox.unsandboxed import UnsandboxedTier
 
 LIMITS = Limits(wall_seconds=20.0)
 KINDS = [("strict", "bwrap"), ("pooled", "bwrap"), ("strict", "landlock")]
@@ -108,9 +108,17 @@ def test_processor_time_and_files_are_limited(bwrap: Bubblewrap) -> None:
 
 def test_every_call_that_the_filter_names_exists() -> None:
     """A name with a slip of the pen would be a call that nobody denies."""
-    lists = (filter.OTHERS, filter.SIGNALS, filter.MOUNTS, filter.SPACES, filter.KERNEL, filter.MEMORY, filter.FORKS)
-    names = " ".join([*lists, filter.QUEUES, filter.SOCKETS, filter.UNGOVERNED]).split()
-    known = filter._library().seccomp_syscall_resolve_name
+    lists = (
+        seccomp.OTHER_PROCESSES,
+        seccomp.SIGNALS,
+        seccomp.MOUNTS,
+        seccomp.NAMESPACES,
+        seccomp.KERNEL,
+        seccomp.MEMORY,
+        seccomp.FORKS,
+    )
+    names = " ".join([*lists, seccomp.QUEUES, seccomp.SOCKETS, seccomp.UNGOVERNED]).split()
+    known = seccomp._library().seccomp_syscall_resolve_name
     assert len(names) > 80
     assert [name for name in [*names, "ptrase"] if known(name.encode()) == -1] == ["ptrase"]
 
@@ -141,25 +149,25 @@ def end(kind: str, seconds: float = 0.1, stdout: str = "") -> Ended:
 
 def test_what_breaks_on_our_side_is_tried_three_times_and_then_said() -> None:
     broken = Said(end("infra"), end("infra"), end("infra"), end("ended"))
-    ended = Place(broken, "strict").run("")
+    ended = ProbedSandbox(broken, "strict").run("")
     assert (ended.kind, ended.reason, broken.asked) == ("infra", "why (tried 3 times)", 3)
     mended = Said(end("infra"), end("ended"))
-    assert Place(mended, "strict").run("").kind == "ended"
+    assert ProbedSandbox(mended, "strict").run("").kind == "ended"
 
 
 def test_a_timeout_is_the_programs_only_if_an_empty_program_is_fast() -> None:
-    assert Place(Said(end("timeout", 5), end("ended", 0.1, "1\n")), "strict").run("").kind == "timeout"
+    assert ProbedSandbox(Said(end("timeout", 5), end("ended", 0.1, "1\n")), "strict").run("").kind == "timeout"
     busy = [end("timeout", 5), end("ended", 3.0, "1\n")] * 3
-    ended = Place(Said(*busy), "strict").run("")
+    ended = ProbedSandbox(Said(*busy), "strict").run("")
     assert ended.kind == "infra"
     assert "the machine is too busy to tell" in ended.reason
 
 
 def test_a_kill_is_blamed_on_the_machine_only_where_the_kernel_counted_one() -> None:
-    seen = Watched(b"", b"", True, b"", 0, "", 0.5, 0)
-    assert told(seen, Limits(), 137).kind == "ended"
-    assert told(replace(seen, oom_kills=1), Limits(), 137).kind == "infra"
-    assert told(replace(seen, seconds=4.0), Limits(), 137).kind == "limit"
+    seen = ProcessResult(b"", b"", True, b"", 0, "", 0.5, 0)
+    assert classify_end(seen, Limits(), 137).kind == "ended"
+    assert classify_end(replace(seen, oom_kills=1), Limits(), 137).kind == "infra"
+    assert classify_end(replace(seen, seconds=4.0), Limits(), 137).kind == "limit"
 
 
 def broken_ways(tmp_path: Path) -> dict[str, Tier]:
@@ -168,12 +176,12 @@ def broken_ways(tmp_path: Path) -> dict[str, Tier]:
     fails.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     fails.chmod(0o755)
     gone, unreadable, missing = (Bubblewrap(LIMITS) for _ in range(3))
-    gone._start = [*gone._start[:-1], str(tmp_path / "no-such-bwrap")]
+    gone._prefix = [*gone._prefix[:-1], str(tmp_path / "no-such-bwrap")]
     unreadable.interpreter = replace(unreadable.interpreter, program="/root/none", prefix="/root")
     unreadable.interpreter = replace(unreadable.interpreter, stdlib="/root/lib/python3")
     missing.interpreter = replace(missing.interpreter, loader="")
     alone = Landlock(LIMITS)
-    alone._given = {**alone._given, "landlock": {**alone._given["landlock"], "allowed": [["/no/such", 4]]}}
+    alone._task = {**alone._task, "landlock": {**alone._task["landlock"], "allowed": [["/no/such", 4]]}}
     pool = Pool(LIMITS, program=str(fails))
     return {
         "no bwrap": gone,
@@ -206,7 +214,7 @@ def test_the_reason_has_the_launchers_own_words(bwrap: Bubblewrap, folder: Path)
 
 
 def test_probes_catch_a_sandbox_that_is_none() -> None:
-    found = {one.name: one.held for one in probe(Bare(replace(LIMITS, wall_seconds=10.0)))}
+    found = {one.name: one.held for one in run_probes(UnsandboxedTier(replace(LIMITS, wall_seconds=10.0)))}
     assert len(found) == 12
     assert not found["host file"]
     assert not found["loopback"]
@@ -220,7 +228,7 @@ def test_probes_in_which_nothing_runs_do_not_pass() -> None:
         def once(self, program: str, stdin: str, limits: Limits | None = None) -> Ended:
             return end("ended")
 
-    assert [one.name for one in probe(Silent()) if one.held] == []
+    assert [one.name for one in run_probes(Silent()) if one.held] == []
 
 
 def test_where_no_tier_holds_the_error_says_what_each_lacks_and_what_to_install(
@@ -230,7 +238,7 @@ def test_where_no_tier_holds_the_error_says_what_each_lacks_and_what_to_install(
         raise AttachError("bwrap is not here: install bubblewrap")
 
     monkeypatch.setattr(tiers, "Bubblewrap", missing)
-    monkeypatch.setattr(tiers, "Landlock", lambda limits: Bare(replace(limits, wall_seconds=10.0)))
+    monkeypatch.setattr(tiers, "Landlock", lambda limits: UnsandboxedTier(replace(limits, wall_seconds=10.0)))
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap libseccomp2") as raised:
         open_sandbox(fresh=True)
     assert "bwrap: bwrap is not here: install bubblewrap; landlock: " in str(raised.value)
@@ -238,8 +246,8 @@ def test_where_no_tier_holds_the_error_says_what_each_lacks_and_what_to_install(
 
 
 def test_the_next_tier_is_used_where_the_first_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "_found", {})
-    monkeypatch.setattr(tiers, "Bubblewrap", lambda limits: Bare(replace(limits, wall_seconds=10.0)))
+    monkeypatch.setattr(tiers, "_attempts", {})
+    monkeypatch.setattr(tiers, "Bubblewrap", lambda limits: UnsandboxedTier(replace(limits, wall_seconds=10.0)))
     try:
         Landlock(LIMITS)
     except AttachError as error:
@@ -257,8 +265,8 @@ def test_probes_run_once_unless_asked_again(monkeypatch: pytest.MonkeyPatch, bwr
         asked.append(tier)
         return []
 
-    monkeypatch.setattr(tiers, "probe", counted)
-    monkeypatch.setattr(tiers, "_found", {})
+    monkeypatch.setattr(tiers, "run_probes", counted)
+    monkeypatch.setattr(tiers, "_attempts", {})
     for fresh in (False, False, True):
         open_sandbox(fresh=fresh).close()
     assert len(asked) == 2
@@ -291,14 +299,14 @@ def test_a_service_is_probed_through_itself_and_used_alone(bwrap: Bubblewrap) ->
         assert place.tier == "remote"
         assert place.run("print(3)").stdout == "3\n"
     with pytest.raises(SandboxUnavailable, match=r"remote: .*host file"):
-        open_sandbox(remote=Elsewhere(Bare(LIMITS)), limits=replace(LIMITS, wall_seconds=10.0))
+        open_sandbox(remote=Elsewhere(UnsandboxedTier(LIMITS)), limits=replace(LIMITS, wall_seconds=10.0))
 
 
 def test_an_interpreter_in_a_closed_folder_is_copied(bwrap: Bubblewrap) -> None:
     """Root's Python often lies in root's home, where the account that runs programs cannot go."""
     ours = f"{sys.base_prefix}/bin/python3.{sys.version_info.minor}"
-    copy = interpreter._copied(interpreter._asked(ours))
-    assert all(interpreter.open_to_all(path) for path, _ in copy.shown)
+    copy = interpreter._copy(interpreter._query(ours))
+    assert all(interpreter.open_to_all(path) for path, _ in copy.mounts)
     for tier in (Bubblewrap(LIMITS, copy), Landlock(LIMITS, copy)):
         assert tier.once("import sys, ctypes, sqlite3; print(sys.version_info[:2])", "").kind == "ended"
 
@@ -317,16 +325,16 @@ def packaged(tmp_path: Path) -> interpreter.Interpreter:
 
 
 def test_installed_packages_are_not_shown_wherever_they_lie(packaged: interpreter.Interpreter) -> None:
-    assert {"/py/lib/python3.11/site-packages", "/py/lib/python3.9/dist-packages"} <= set(packaged.hidden)
+    assert {"/py/lib/python3.11/site-packages", "/py/lib/python3.9/dist-packages"} <= set(packaged.masked_folders)
     system = replace(packaged, prefix="/usr", stdlib="/usr/lib/python3.11", program="/usr/bin/python3.11")
     beside = Path(packaged.stdlib).parent  # as /usr/lib64 is on Fedora: libraries, and below them the standard library
-    assert f"{beside}/python3.11/site-packages" in system.hidden
+    assert f"{beside}/python3.11/site-packages" in system.masked_folders
 
 
 def test_landlock_lets_no_installed_package_be_read(packaged: interpreter.Interpreter) -> None:
     if landlock.abi() == 0:
         pytest.skip("this kernel has no Landlock")
-    allowed = dict(landlock.rules(packaged)["allowed"])
+    allowed = dict(landlock.landlock_rules(packaged)["allowed"])
     readable = {Path(place) for place, rights in allowed.items() if rights & 0b100}
     packages = Path(packaged.stdlib) / "site-packages"
     assert not [place for place in readable if packages.is_relative_to(place) or place.is_relative_to(packages)]

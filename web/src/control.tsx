@@ -13,7 +13,7 @@ let held = { token: "", until: 0 };
 const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const token = () => (Date.now() < held.until ? held.token : "");
 
-/** Something that a person is about to ask for. */
+/** A control request that a person is about to send. */
 export interface Wish {
   kind: Control["kind"];
   target: string;
@@ -57,7 +57,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
         held = { token: "", until: 0 };
         setAsked(true);
       }
-      setTrouble(error instanceof Refused ? error.message : "the server does not answer; nothing was asked for");
+      setTrouble(error instanceof Refused ? error.message : "the server does not answer; nothing was requested");
       setBusy(false);
     }
   };
@@ -79,7 +79,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
         )}
         {trouble && <p class="trouble" role="alert">{visible(trouble)}</p>}
         <p class="buttons">
-          <button type="submit" class="strong" aria-disabled={busy}>{busy ? "Asking…" : wish.go}</button>
+          <button type="submit" class="strong" aria-disabled={busy}>{busy ? "Sending…" : wish.go}</button>
           <button type="button" onClick={() => dialog.current?.close()}>Cancel</button>
         </p>
       </form>

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
-/** The same words as `tiltmeter.encode.visible`: every character that is not plainly printable as `\u{hex}`. */
+/** The same words as `tiltmeter.safety.safe_text.visible`: every character that is not plainly printable as `\u{hex}`. */
 export function visible(text: string): string {
   return text
     .replaceAll("\\u{", "\\u{5c}u{")

@@ -1,5 +1,5 @@
-/** Everything a screen is told, in the words of the server. `src/tiltmeter/page` makes each of these, one function per
- * route, and the report carries the same objects inside its file. The browser draws; it never decides.
+/** The JSON of every route. `src/tiltmeter/page` builds each of these, one function per route, and the report contains
+ * the same objects. The browser only draws; the server decides.
  *
  * A number that does not exist is null. Text that a model, a dataset or a person wrote (names of runs and readings
  * included) arrives as it is and is shown through `Shown`, never as markup.
@@ -77,7 +77,7 @@ export interface ActionRow {
   id: string;
   attempt: number;
   step: number;
-  told: number; // step at which it came to its state
+  told: number; // step at which it reached its state
   time: Number; // seconds since 1970
   finding: string;
   knob: string;
@@ -89,7 +89,7 @@ export interface ActionRow {
   reason: string;
   state: "proposed" | "approved" | "rejected" | "expired" | "applied" | "refused" | "reverted";
   pending: string; // "approve", "reject" or "undo" was asked and nobody has answered yet
-  outcome: string; // what came of it
+  outcome: string; // measured effect of the change
   can: ("approve" | "reject" | "undo")[];
 }
 export interface Entry {
@@ -307,7 +307,7 @@ export interface Rollout extends RolloutRow {
 /** GET /api/group?run&id: the rollout, the others of its prompt group, and the same prompt at the start. */
 export interface Group {
   rollout: Rollout;
-  rows: RolloutRow[]; // the group, best paid first
+  rows: RolloutRow[]; // the group, highest reward first
   mean: Number;
   spread: Number;
   base: { step: Number; text: string; source: string } | null;
@@ -408,7 +408,7 @@ export interface Health {
   skipped: number; // damaged lines
   seen: number;
   lost: number;
-  cost: { name: string; value: string }[]; // what we cost the trainer, where known
+  cost: { name: string; value: string }[]; // overhead in the trainer, where known
   versions: { name: string; value: string }[];
   index: { rollouts: number; ready: number };
 }
@@ -462,5 +462,5 @@ export interface Login {
   role: "view" | "label";
 }
 export interface Failure {
-  error: string; // what is wrong and how to mend it
+  error: string; // what is wrong and how to fix it
 }

@@ -1,1 +1,1 @@
-"""One file per trainer: the only places that know how each hands over its rollouts."""
+"""Live adapters: how rollouts, metrics and knobs are taken from each trainer (TRL, veRL, OpenRLHF, your own loop)."""

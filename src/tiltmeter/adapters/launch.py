@@ -1,4 +1,4 @@
-"""Where a run is kept, and which start of it a process belongs to."""
+"""Paths of run directories, and the launch id that all processes of one start share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tiltmeter.errors import AttachError
 LAUNCH = "TILTMETER_RUN"
 
 
-def place_of(directory: str | os.PathLike[str]) -> Path:
-    """Where a run is kept: as its user says, unless `TILTMETER_DIR` moves all of them."""
+def run_path(directory: str | os.PathLike[str]) -> Path:
+    """The path of a run directory: as given, unless `TILTMETER_DIR` moves all runs."""
     path = Path(directory)
     if home := os.environ.get("TILTMETER_DIR"):
-        # Inside a trainer's output directory every run has the same name: there it is called as that directory is.
+        # Inside a trainer's output directory every run is called `tiltmeter`: use that directory's name instead.
         path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
     return path
 
 
-def from_environment(name: str, default: int) -> int:
+def int_from_environment(name: str, default: int) -> int:
     value = os.environ.get(name, str(default))
     if not value.isdecimal():
         raise AttachError(f"the environment variable {name} is {value!r}, not a whole number: pass rank= and ranks=")
@@ -29,7 +29,7 @@ def from_environment(name: str, default: int) -> int:
 
 
 def launch_id(ranks: int) -> str:
-    """One name for all processes of this start, so that ranks find rank 0's attempt without talking to each other."""
+    """One id for all processes of this start, so that ranks find rank 0's attempt without communicating."""
     for name, restart in (
         ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
         ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
@@ -37,23 +37,25 @@ def launch_id(ranks: int) -> str:
         if value := os.environ.get(name):
             return f"{value}.{os.environ.get(restart, '0')}"
     if ranks > 1 and (port := os.environ.get("MASTER_PORT")):
-        return f"{os.environ.get('MASTER_ADDR', '')}:{port}"  # where they met
+        return f"{os.environ.get('MASTER_ADDR', '')}:{port}"  # the rendezvous address
     if ranks > 1:
         raise AttachError("several ranks need one launch id: pass the same launch= on every rank, new for every start")
     return secrets.token_hex(8)
 
 
-def word_of_this_start() -> str:
-    """The launch id of a captured run; what is started from here inherits it. Raises in a worker that was told none."""
-    if word := os.environ.get(LAUNCH):
-        return word
+def current_launch_id() -> str:
+    """The launch id of a captured run; child processes inherit it. Raises in a worker that inherited none."""
+    if launch := os.environ.get(LAUNCH):
+        return launch
     if is_worker():
         raise AttachError(
             "this is a worker process and nobody said which start it belongs to: call "
             "tiltmeter.capture.open(directory) in the driver before workers are started (before ray.init), or set "
             f"{LAUNCH} to a new word for every start"
         )
-    os.environ[LAUNCH] = launch_id(from_environment("WORLD_SIZE", 1))  # for the processes that are started from here
+    os.environ[LAUNCH] = launch_id(
+        int_from_environment("WORLD_SIZE", 1)
+    )  # for the processes that are started from here
     return os.environ[LAUNCH]
 
 

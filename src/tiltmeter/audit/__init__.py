@@ -1,4 +1,4 @@
-"""A run that already happened, in anybody's files: read, measured and judged by the loop that watches live ones."""
+"""Audits a finished run in any known format: reads it, and measures it with the same loop that watches live runs."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiltmeter.adapters.readers import find
-from tiltmeter.adapters.readers.foreign import Asked, Foreign
-from tiltmeter.arrivals import LiveArrivals, RecordedArrivals, Step
-from tiltmeter.audit.borrowed import borrow
+from tiltmeter.audit.engine import Engine
+from tiltmeter.audit.engine.parallel import ParallelMeasurer
 from tiltmeter.audit.importing import ENGINE_BYTES, import_run
-from tiltmeter.audit.labels import Labels
-from tiltmeter.baseline import Baseline
-from tiltmeter.config import Config
-from tiltmeter.engine import Engine
-from tiltmeter.engine.ahead import Ahead
+from tiltmeter.audit.label_file import GoldLabels
+from tiltmeter.audit.linked_run import link_run
+from tiltmeter.audit.readers import find_runs
+from tiltmeter.audit.readers.external_run import ExternalRun, ReadOptions
+from tiltmeter.data.baseline import Baseline
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.people import PeopleSource
-from tiltmeter.journal import Event, Tail
-from tiltmeter.measuring import Bench, Here, Measured, Rollouts
-from tiltmeter.monitor import only_monitor
-from tiltmeter.replay import MADE_BY_THE_LOOP, gold_of
-from tiltmeter.store import RunDirectory
-from tiltmeter.watch import Watch
+from tiltmeter.monitor.arrivals import LiveArrivals, RecordedArrivals, StepReady
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.measure_step import InProcess, Measurer, Rollouts, StepMeasurement
+from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.process import monitor_lock
+from tiltmeter.monitor.replay import LOOP_KINDS, recorded_gold
+from tiltmeter.rundir.journal import Event, JournalReader
+from tiltmeter.rundir.store import RunDirectory
 
-WAIT_SECONDS = 0.05  # for labels that are being given
+WAIT_SECONDS = 0.05  # between polls while labels are pending
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
-    """A run that was audited: where its journal is, and what there is to say about how its files were read."""
+class AuditedRun:
+    """An audited run: its run directory, and notes on how its files were read."""
 
     name: str
     run: RunDirectory
-    said: tuple[str, ...]
-    problem: str = ""  # why it could not be audited: one of several, and the others were
+    notes: tuple[str, ...]
+    problem: str = ""  # why this run could not be audited, where the others were
 
 
 def audit(
     path: Path,
     home: Path,
-    asked: Asked,
+    options: ReadOptions,
     config: Config,
     *,
     engine: Engine | None = None,
     forced: bool = False,
-    labels: Labels | None = None,
+    labels: GoldLabels | None = None,
     progress: Progress = lambda what, done, of: None,
-) -> Iterator[Audited]:
+) -> Iterator[AuditedRun]:
     """Audit every run at `path`, each into a directory of its own under `home`.
 
-    `engine`: where work runs, where there is enough of it; `forced`: however little there is. An audit that was killed
-    goes on in the same `home`.
+    `engine`: the workers, used where there is enough data; `forced`: use them always. An audit that was killed is
+    resumed in the same `home`.
     """
     if not path.exists():
         raise StoreError(f"{path} does not exist")
@@ -67,71 +67,76 @@ def audit(
             "people label at the page of a run: audit with --keep DIR first, then `tiltmeter watch DIR/RUN "
             "--gold people` and `tiltmeter view DIR`"
         )
-    taken: set[str] = set()
-    sources = _sources(path, asked, labels)
+    used_names: set[str] = set()
+    sources = _sources(path, options, labels)
     for source in sources:
-        name = _plain(source.name if isinstance(source, Foreign) else _called(source))
-        name = next(one for one in (name, *(f"{name}-{k}" for k in range(2, len(taken) + 3))) if one not in taken)
-        taken.add(name)
+        name = _safe_name(source.name if isinstance(source, ExternalRun) else _run_name(source))
+        name = next(
+            one for one in (name, *(f"{name}-{k}" for k in range(2, len(used_names) + 3))) if one not in used_names
+        )
+        used_names.add(name)
         try:
-            yield _audited(source, home / name, config, engine, forced, labels, progress)
+            yield _audit_one(source, home / name, config, engine, forced, labels, progress)
         except StoreError as error:
             if len(sources) == 1:
                 raise
-            yield Audited(name, RunDirectory(home / name), (), str(error))
+            yield AuditedRun(name, RunDirectory(home / name), (), str(error))
 
 
-def _audited(
-    source: RunDirectory | Foreign,
+def _audit_one(
+    source: RunDirectory | ExternalRun,
     place: Path,
     config: Config,
     engine: Engine | None,
     forced: bool,
-    labels: Labels | None,
+    labels: GoldLabels | None,
     progress: Progress,
-) -> Audited:
+) -> AuditedRun:
     before: RunDirectory | None = None
-    if isinstance(source, Foreign):
-        run, told = import_run(
+    if isinstance(source, ExternalRun):
+        run, import_notes = import_run(
             source, place, engine=engine, forced=forced, labels=labels,
             on_piece=lambda done, of: progress("read", done, of),
         )  # fmt: skip
-        said = (*source.said, *told)
+        notes = (*source.notes, *import_notes)
     else:
-        run, said = borrow(source, place, gold=config.gold is None), (f"{source.path} is a run of ours",)
+        run, notes = link_run(source, place, gold=config.gold is None), (f"{source.path} is a run of ours",)
         before = source if config.gold is None else None
     measure(run, config, engine if forced or _bytes(run) >= ENGINE_BYTES else None, before, progress)
-    return Audited(place.name, run, said)
+    return AuditedRun(place.name, run, notes)
 
 
 def measure(
     run: RunDirectory, config: Config, engine: Engine | None, before: RunDirectory | None, progress: Progress
 ) -> None:
-    """Take a run that is stored through the loop. `before`: the run whose journal says what was used, and when."""
-    past = () if before is None else Tail(before.path / "events").poll()
-    recorded = [item for item in past if item.kind in MADE_BY_THE_LOOP]
-    with only_monitor(run):
-        config = config.recorded(gold_of(recorded))
-        if recorded or _settings(run) not in (None, config.digest):
-            # What was used and in which order is told from the beginning, and what was concluded with other settings is
-            # not gone on with. Making it again from the same files gives the same.
+    """Measure a stored run with the monitor loop. `before`: the run whose journal says what was used, and when."""
+    events = () if before is None else JournalReader(before.path / "events").poll()
+    recorded = [item for item in events if item.kind in LOOP_KINDS]
+    with monitor_lock(run):
+        config = config.with_recorded_gold(recorded_gold(recorded))
+        if recorded or _journal_digest(run) not in (None, config.digest):
+            # A replay starts from the beginning, and a journal made with other settings is not continued. The same
+            # files give the same journal again.
             _clear(run)
-        ahead = Ahead(run, config, engine) if engine is not None else None
+        ahead = ParallelMeasurer(run, config, engine) if engine is not None else None
         total = sum(len({file.step for file in run.files(attempt, [])}) for attempt in run.attempts())
-        bench = _Counted(ahead or Here(run, config), total, progress)
+        measurer = _ProgressMeasurer(ahead or InProcess(run, config), total, progress)
         try:
             if recorded:
-                _follow(
-                    Watch(run, config, source=RecordedArrivals(run, recorded), bench=bench, durable=False), once=True
+                _run_loop(
+                    MonitorLoop(run, config, source=RecordedArrivals(run, recorded), measurer=measurer, durable=False),
+                    once=True,
                 )
             if not recorded or (config.gold is None and _unmeasured(run, recorded)):
-                _follow(Watch(run, config, source=LiveArrivals(run), bench=bench, durable=False), once=False)
+                _run_loop(
+                    MonitorLoop(run, config, source=LiveArrivals(run), measurer=measurer, durable=False), once=False
+                )
         finally:
             if ahead is not None:
                 ahead.close()
 
 
-def _follow(watch: Watch, *, once: bool) -> None:
+def _run_loop(watch: MonitorLoop, *, once: bool) -> None:
     try:
         while (watch.poll() or watch.waiting) and not once:
             if watch.waiting:
@@ -141,13 +146,13 @@ def _follow(watch: Watch, *, once: bool) -> None:
 
 
 def _unmeasured(run: RunDirectory, recorded: Sequence[Event]) -> bool:
-    """Whether steps are stored that no monitor has come to: it died, or the run goes on."""
+    """Whether there are stored steps that no monitor has measured: it died, or the run goes on."""
     done = {(item.attempt, item.step) for item in recorded if item.kind == "step_done"}
     return any((attempt, file.step) not in done for attempt in run.attempts() for file in run.files(attempt, []))
 
 
 def _clear(run: RunDirectory) -> None:
-    """Begin again. Labels that somebody gave are not thrown away for it."""
+    """Delete the journal, to start again. Raises if that would delete gold labels."""
     gold = run.path / "gold"
     if not gold.is_symlink() and any((gold / "labels").rglob("*.json")):
         raise StoreError(
@@ -159,55 +164,57 @@ def _clear(run: RunDirectory) -> None:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _settings(run: RunDirectory) -> str | None:
-    """The digest of the settings that a journal was begun with; None if there is none."""
-    begun = (item.data.get("config") for item in Tail(run.path / "events").poll() if item.kind == "attempt")
+def _journal_digest(run: RunDirectory) -> str | None:
+    """The settings digest at the start of the journal; None if there is no journal."""
+    begun = (item.data.get("config") for item in JournalReader(run.path / "events").poll() if item.kind == "attempt")
     return next(begun, None)
 
 
-class _Counted:
-    """A bench that says how far it has got."""
+class _ProgressMeasurer:
+    """Measures steps and reports progress."""
 
-    def __init__(self, bench: Bench, total: int, progress: Progress) -> None:
-        self._bench, self._total, self._progress, self._done = bench, total, progress, 0
+    def __init__(self, measurer: Measurer, total: int, progress: Progress) -> None:
+        self._measurer, self._total, self._progress, self._done = measurer, total, progress, 0
 
-    def step(self, arrival: Step, baseline: Baseline | None, off: Container[str]) -> tuple[Measured, Rollouts | None]:
-        found = self._bench.step(arrival, baseline, off)
+    def step(
+        self, arrival: StepReady, baseline: Baseline | None, off: Container[str]
+    ) -> tuple[StepMeasurement, Rollouts | None]:
+        result = self._measurer.step(arrival, baseline, off)
         self._done += 1
         self._progress("measured", self._done, self._total)
-        return found
+        return result
 
 
-def _sources(path: Path, asked: Asked, labels: Labels | None) -> list[RunDirectory] | list[Foreign]:
-    """Run directories of ours, at this place or one below; else what a reader knows."""
+def _sources(path: Path, options: ReadOptions, labels: GoldLabels | None) -> list[RunDirectory] | list[ExternalRun]:
+    """Tiltmeter run directories at this path or one level below; else the runs that a reader finds."""
     ours = [path, path / "tiltmeter"] if path.is_dir() else []
     runs = [RunDirectory(folder) for folder in ours if _is_run(folder)][:1]
     if not runs and path.is_dir():
         runs = [RunDirectory(folder) for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
-    if runs and not asked.format and labels is None:
+    if runs and not options.format and labels is None:
         return runs
     if runs and labels is not None:
         raise AttachError(
             f"{path} is a run of ours, whose rollouts are never changed: name a function as --gold file.py:function "
             "that looks the labels up"
         )
-    return find(path, asked)
+    return find_runs(path, options)
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder holds a run of ours. Raises for one of a newer format: no other reader would know more."""
+    """Whether a folder is a Tiltmeter run directory. Raises for one of a newer format."""
     try:
-        told = json.loads((folder / "run.json").read_bytes())
+        content = json.loads((folder / "run.json").read_bytes())
     except (OSError, ValueError):
         return False
-    if not isinstance(told, dict) or not isinstance(told.get("format"), int):
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
         return False
     RunDirectory(folder).identity()
     return True
 
 
-def _called(run: RunDirectory) -> str:
-    """Inside a trainer's output folder every run has the same name: there it is called as that folder is."""
+def _run_name(run: RunDirectory) -> str:
+    """A run's name. Inside a trainer's output folder every run is called `tiltmeter`: use that folder's name."""
     path = run.path.resolve()
     return path.parent.name if path.name == "tiltmeter" else path.name
 
@@ -217,5 +224,5 @@ def _bytes(run: RunDirectory) -> int:
     return sum(path.stat().st_size for path in paths)
 
 
-def _plain(name: str) -> str:
+def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:100] or "run"

@@ -35,8 +35,8 @@ from tiltmeter.cli import (
     view,
     watch,
 )
-from tiltmeter.encode import log_line
 from tiltmeter.errors import TiltmeterError
+from tiltmeter.safety.safe_text import log_line
 
 app = typer.Typer(
     name="tiltmeter",
@@ -91,6 +91,6 @@ def main() -> None:
         sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
         raise SystemExit(2) from None
     except Exception:  # noqa: BLE001
-        # Our own mistake must not leave with 1, which means "alarm".
+        # A bug of ours must not exit with 1, which means "alarm".
         traceback.print_exc()
         raise SystemExit(2) from None

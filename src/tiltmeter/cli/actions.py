@@ -1,5 +1,5 @@
-"""`tiltmeter actions`, `approve`, `reject`, `undo`: what could be changed in a run, what was, and what came of it; and
-`alarms`, `acknowledge`, `dismiss`: what a person says of an alarm."""
+"""`tiltmeter actions`, `approve`, `reject`, `undo`: list and decide the changes proposed for a run; and `alarms`,
+`acknowledge`, `dismiss`: list and answer its alarms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rich.padding import Padding
 from rich.table import Table
 
 from tiltmeter.cli.show import Json, Run
-from tiltmeter.control import CHANGES, Kind, Request
-from tiltmeter.encode import terminal
-from tiltmeter.journal import read
-from tiltmeter.monitor import at_work
-from tiltmeter.page.actions import listed, operate, rehearsed, wanted
-from tiltmeter.page.alarms import alarms as listed_alarms
-from tiltmeter.page.alarms import say
-from tiltmeter.page.book import Book
-from tiltmeter.page.words import change
-from tiltmeter.store import RunDirectory
-from tiltmeter.story import Said
+from tiltmeter.monitor.process import monitor_running
+from tiltmeter.rundir.journal import read_events
+from tiltmeter.rundir.requests import CHANGES, ControlRequest, Kind
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.verdict.run_state import NoteKind
+from tiltmeter.view.screens.actions import describe_request, dry_run_requests, list_actions, submit_action_request
+from tiltmeter.view.screens.alarms import alarms as listed_alarms
+from tiltmeter.view.screens.alarms import submit_note
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.wording import describe_change
 
 Id = Annotated[str, typer.Argument(help="The action, as `tiltmeter actions` names it.", metavar="ID")]
 AlarmId = Annotated[str, typer.Argument(help="The alarm, as `tiltmeter alarms` names it.", metavar="ALARM")]
@@ -32,7 +32,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="What mode act would do 
 
 
 def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
-    """List what was proposed for a run, what was done about it, and what came of it.
+    """List the changes proposed for a run, what was done about each, and its outcome.
 
     Example: tiltmeter actions runs/tonight --dry-run
 
@@ -40,18 +40,18 @@ def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
     """
     directory = RunDirectory(run)
     directory.identity()
-    events = read(directory.path / "events")
+    events = read_events(directory.path / "events")
     console = Console(highlight=False, markup=False, soft_wrap=json)
     if dry_run:
-        asked = rehearsed(directory, events)
+        requests = dry_run_requests(directory, events)
         if json:
-            console.out(json_module.dumps([_facts(request) for request in asked], indent=1))
+            console.out(json_module.dumps([_request_json(request) for request in requests], indent=1))
             return
-        console.print("Mode act would ask the trainer now:" if asked else "Mode act would change nothing now.")
-        for request in asked:
-            console.print(terminal(f"  {wanted(request)}", 300))
+        console.print("Mode act would ask the trainer now:" if requests else "Mode act would change nothing now.")
+        for request in requests:
+            console.print(terminal(f"  {describe_request(request)}", 300))
         return
-    rows = listed(directory, events)
+    rows = list_actions(directory, events)
     if json:
         console.out(json_module.dumps(rows, indent=1, allow_nan=False))
     elif rows:
@@ -75,7 +75,7 @@ def reject(run: Run, action: Id) -> None:
 
     Example: tiltmeter reject runs/tonight 0-120-beta
 
-    Exit code: 0 written down, 2 could not.
+    Exit code: 0 recorded, 2 could not.
     """
     _operate(run, action, "reject")
 
@@ -92,24 +92,24 @@ def undo(run: Run, action: Id) -> None:
 
 
 def alarms(run: Run, json: Json = False) -> None:
-    """List the alarms and warnings of a run, open ones first, and what was said of them.
+    """List the alarms and warnings of a run, open ones first, and the answers to them.
 
     Example: tiltmeter alarms runs/tonight
 
     Reads the run directory and changes nothing. Exit code: 0.
     """
-    book = _opened(run)
-    found = listed_alarms(book)
+    reader = _open_reader(run)
+    listing = listed_alarms(reader)
     console = Console(highlight=False, markup=False, soft_wrap=json)
     if json:
-        console.out(json_module.dumps(found, indent=1, allow_nan=False))
+        console.out(json_module.dumps(listing, indent=1, allow_nan=False))
         return
-    for row in found["rows"]:
+    for row in listing["rows"]:
         head = (row["id"], row["tier"], row["status"], f"{row['name']}, step {row['step']}", f"{row['count']}x")
         console.print(terminal("   ".join(head), 200))
-        said = f" ({row['said']})" if row["said"] else ""
-        console.print(Padding(terminal(f"{row['summary']}{said}", 500), (0, 0, 1, 4)))
-    console.print(terminal(found["promise"] if found["rows"] else "Nothing was raised.", 300))
+        note = f" ({row['said']})" if row["said"] else ""
+        console.print(Padding(terminal(f"{row['summary']}{note}", 500), (0, 0, 1, 4)))
+    console.print(terminal(listing["promise"] if listing["rows"] else "Nothing was raised.", 300))
 
 
 def acknowledge(run: Run, alarm: AlarmId) -> None:
@@ -117,9 +117,9 @@ def acknowledge(run: Run, alarm: AlarmId) -> None:
 
     Example: tiltmeter acknowledge runs/tonight 1f8c2f3911a4
 
-    Exit code: 0 written down, 2 could not.
+    Exit code: 0 recorded, 2 could not.
     """
-    _say(run, alarm, "acknowledge", "")
+    _send_response(run, alarm, "acknowledge", "")
 
 
 def dismiss(run: Run, alarm: AlarmId, reason: Reason) -> None:
@@ -127,48 +127,48 @@ def dismiss(run: Run, alarm: AlarmId, reason: Reason) -> None:
 
     Example: tiltmeter dismiss runs/tonight 1f8c2f3911a4 --reason "the gold source was down"
 
-    A warning that is called false is only shown so. Exit code: 0 written down, 2 could not.
+    A warning that is called false is only shown so. Exit code: 0 recorded, 2 could not.
     """
-    _say(run, alarm, "false_alarm", reason)
+    _send_response(run, alarm, "false_alarm", reason)
 
 
-def _opened(run: Any) -> Book:
+def _open_reader(run: Any) -> RunReader:
     directory = RunDirectory(run)
     directory.identity()
-    book = Book(directory)
-    book.refresh()
-    return book
+    reader = RunReader(directory)
+    reader.refresh()
+    return reader
 
 
-def _say(run: Any, alarm: str, kind: Said, reason: str) -> None:
-    book = _opened(run)
-    say(book.run, book.story, alarm, kind, reason=reason)
-    end = "the monitor writes it down"
-    if at_work(book.run) is False:
-        end = f"and no monitor runs to write it down; run: tiltmeter watch {run} --once"
-    Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: said, {end}.", 300))
+def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
+    reader = _open_reader(run)
+    submit_note(reader.run, reader.run_state, alarm, kind, reason=reason)
+    end = "the monitor records it"
+    if monitor_running(reader.run) is False:
+        end = f"no monitor is running to record it; run: tiltmeter watch {run} --once"
+    Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: sent; {end}.", 300))
 
 
 def _operate(run: Any, name: str, kind: Kind) -> None:
-    """Sign and leave an operator's request about an action."""
+    """Sign an operator's request about an action and write it to the run directory."""
     directory = RunDirectory(run)
     directory.identity()
-    request = operate(directory, name, kind)
-    answer = "the trainer answers at the end of its step" if request.kind in CHANGES else "the monitor writes it down"
-    Console(highlight=False, markup=False).print(terminal(f"{wanted(request)}: asked, {answer}.", 300))
+    request = submit_action_request(directory, name, kind)
+    answer = "the trainer answers at the end of its step" if request.kind in CHANGES else "the monitor records it"
+    Console(highlight=False, markup=False).print(terminal(f"{describe_request(request)}: requested; {answer}.", 300))
 
 
-def _facts(request: Request) -> dict[str, Any]:
+def _request_json(request: ControlRequest) -> dict[str, Any]:
     names = ("action", "attempt", "knob", "value", "with_knob", "with_value", "expires_step")
     return {name: getattr(request, name) for name in names}
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> Table:
-    """Two lines an action: what, and why it was proposed or what came of it. Reasons are long, terminals narrow."""
+    """Two lines an action: the change, and its reason or outcome. Reasons are long, terminals narrow."""
     lines = Table.grid()
     for row in rows:
         undone = f"; undo refused: {row['undo_refused']}" if row["undo_refused"] else ""
-        head = (row["id"], change(row), row["state"], row["outcome"] or "–")
+        head = (row["id"], describe_change(row), row["state"], row["outcome"] or "–")
         lines.add_row(terminal("   ".join(str(cell) for cell in head), 200))
         lines.add_row(Padding(terminal(f"{row['sentence'] or row['reason']}{undone}", 400), (0, 0, 1, 4)))
     return lines

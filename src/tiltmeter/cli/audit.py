@@ -1,4 +1,4 @@
-"""`tiltmeter audit`: what happened in a run that is over, from whatever files there are."""
+"""`tiltmeter audit`: audit a finished run from its files, those of any trainer or tracker."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.adapters.readers import BY_NAME
-from tiltmeter.adapters.readers.foreign import Asked
-from tiltmeter.audit import Audited
-from tiltmeter.audit import Progress as Told
+from tiltmeter.audit import AuditedRun
+from tiltmeter.audit import Progress as AuditProgress
 from tiltmeter.audit import audit as audit_runs
-from tiltmeter.audit.labels import SUFFIXES, read_labels
+from tiltmeter.audit.engine import open_engine
+from tiltmeter.audit.label_file import SUFFIXES, read_labels
+from tiltmeter.audit.readers import BY_NAME
+from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.cli.report import Most, Redact
-from tiltmeter.cli.screen import COLOURS, as_json, emit, printed
 from tiltmeter.cli.show import Json, Plain
+from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
 from tiltmeter.cli.watch import Plugins
-from tiltmeter.config import GOLD_SHARE, Config
-from tiltmeter.encode import log_line, terminal
-from tiltmeter.engine import open_engine
-from tiltmeter.page.book import Book
-from tiltmeter.report.answers import ROLLOUTS
-from tiltmeter.report.html import document
-from tiltmeter.report.markdown import markdown
-from tiltmeter.verdict import ICONS, look
+from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.safety.safe_text import log_line, terminal
+from tiltmeter.verdict.verdict import ICONS, judge_run
+from tiltmeter.view.report.answers import ROLLOUTS
+from tiltmeter.view.report.html import render_html
+from tiltmeter.view.report.markdown import render_markdown
+from tiltmeter.view.screens.run_reader import RunReader
 
 READERS = ", ".join(BY_NAME)
 
@@ -57,9 +57,9 @@ Evals = Annotated[
 ]  # fmt: skip
 Gold = Annotated[
     str | None,
-    typer.Option("--gold", help="Who says what a completion is worth: file.py:function, judge.toml, or a labels file."),
+    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or a labels file."),
 ]
-Share = Annotated[float, typer.Option("--gold-share", help="Share of rollouts that gold is asked about.")]
+Share = Annotated[float, typer.Option("--gold-share", help="Share of rollouts to label with gold.")]
 EngineName = Annotated[str | None, typer.Option("--engine", help="processes, or ray for a cluster that is there.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as there are cores.", min=1)]
 Keep = Annotated[Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="DIR")]
@@ -89,7 +89,7 @@ def audit(
     rollouts: Most = ROLLOUTS,
     plugin: Plugins = None,
 ) -> None:
-    """Audit a run that is over, in anybody's files: what happened, since when, why, and what to do.
+    """Audit a finished run from its files: what happened, since when, why, and what to do.
 
     Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md
 
@@ -103,41 +103,43 @@ def audit(
         raise typer.BadParameter("texts are redacted in reports: add --md or --html", param_hint="--redact-text")
     if out is not None and not (md or html or json):
         raise typer.BadParameter("add --md, --html or --json", param_hint="--out")
-    asked = Asked(
+    options = ReadOptions(
         format,
         dict(_pair(one, "--map") for one in map or ()),
         group_size,
         {name: _number(value, "--weight") for name, value in (_pair(one, "--weight") for one in weight or ())},
         {name: int(n) if n.isdecimal() else n for name, n in (_pair(one, "--eval") for one in eval or ())},
-        besides=() if gold is None else (str(Path(gold).resolve()),),
+        excluded=() if gold is None else (str(Path(gold).resolve()),),
     )
     labels = read_labels(Path(gold)) if gold is not None and gold.endswith(SUFFIXES) else None
     config = Config.standard(plugin or (), gold=None if labels is not None else gold, gold_share=gold_share)
     work = open_engine(engine or "processes", jobs)
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    place = tempfile.TemporaryDirectory(prefix="tiltmeter-audit-") if keep is None else nullcontext(str(keep))
-    with place as home:
+    workspace = tempfile.TemporaryDirectory(prefix="tiltmeter-audit-") if keep is None else nullcontext(str(keep))
+    with workspace as home:
         with _progress() as progress:
-            found = list(
+            audits = list(
                 audit_runs(
-                    path, Path(home), asked, config,
+                    path, Path(home), options, config,
                     engine=work, forced=engine is not None, labels=labels, progress=progress,
                 )
             )  # fmt: skip
-        if len(found) > 1:
-            note.out(f"{len(found)} runs; how each was read: --json")
-        for line in found[0].said if len(found) == 1 else ():
+        if len(audits) > 1:
+            note.out(f"{len(audits)} runs; how each was read: --json")
+        for line in audits[0].notes if len(audits) == 1 else ():
             note.out(f"- {log_line(line, 400)}")
-        codes = _tell(found, md=md, html=html, json=json, plain=plain, out=out, redact=redact_text, rollouts=rollouts)
-        if gold is None and not asked.evals and 2 in codes:
+        codes = _emit_reports(
+            audits, md=md, html=html, json=json, plain=plain, out=out, redact=redact_text, rollouts=rollouts
+        )
+        if gold is None and not options.evals and 2 in codes:
             note.out("To judge the reward: --gold checks.py:score, a judge's file, or a file of labels")
         if keep is not None:
             note.out(f"Look closer: tiltmeter view {keep}")
     raise typer.Exit(1 if 1 in codes else 2 if 2 in codes else 0)
 
 
-def _tell(
-    found: list[Audited],
+def _emit_reports(
+    audits: list[AuditedRun],
     *,
     md: bool,
     html: bool,
@@ -147,62 +149,71 @@ def _tell(
     redact: bool,
     rollouts: int,
 ) -> list[int]:
-    """Print or write what was found, in the form asked for; the exit code of each run."""
+    """Print or write the audits in the requested format; returns the exit code of each run."""
     codes: list[int] = []
     objects: list[dict[str, Any]] = []
-    if len(found) > 1 and not (md or html or json or plain):
-        Console(highlight=False, markup=False).print(_table(found))
-    for one in found:
+    if len(audits) > 1 and not (md or html or json or plain):
+        Console(highlight=False, markup=False).print(_table(audits))
+    for one in audits:
         if one.problem:
             codes.append(2)
             sys.stderr.write(f"{log_line(one.name, 100)} could not be audited: {log_line(one.problem, 400)}\n")
             objects.append({"name": one.name, "state": "BLIND", "problem": one.problem})
             continue
-        verdict, story, events = look(one.run)
+        verdict, run_state, events = judge_run(one.run)
         codes.append(verdict.exit_code)
         if json:
-            objects.append({**json_module.loads(as_json(one.run, verdict, story, events)), "said": list(one.said)})
+            objects.append({**json_module.loads(as_json(one.run, verdict, run_state, events)), "said": list(one.notes)})
         elif md:
-            _write(markdown(Book(one.run), redact=redact) + _said(one), out, len(found) > 1, f"{one.run.path.name}.md")
+            _write(
+                render_markdown(RunReader(one.run), redact=redact) + _reading_notes(one),
+                out,
+                len(audits) > 1,
+                f"{one.run.path.name}.md",
+            )
         elif html:
             target = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', one.run.path.name)}-audit.html")
-            text = document(Book(one.run), rollouts=rollouts, redact=redact)
-            _write(text, target, len(found) > 1 and out is not None, f"{one.run.path.name}.html")
-        elif plain or len(found) == 1:
-            emit(one.run, verdict, story, events, json_=False, plain_=plain)
+            text = render_html(RunReader(one.run), rollouts=rollouts, redact=redact)
+            _write(text, target, len(audits) > 1 and out is not None, f"{one.run.path.name}.html")
+        elif plain or len(audits) == 1:
+            emit(one.run, verdict, run_state, events, json_=False, plain_=plain)
     if json:
-        told: Any = objects[0] if len(objects) == 1 else {"runs": objects}
-        _write(json_module.dumps(told, allow_nan=False) + "\n", out, False, "")
+        result: Any = objects[0] if len(objects) == 1 else {"runs": objects}
+        _write(json_module.dumps(result, allow_nan=False) + "\n", out, False, "")
     return codes
 
 
-def _table(found: Iterable[Audited]) -> Table:
+def _table(audits: Iterable[AuditedRun]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("run", "verdict", "steps", "since", "why"):
         table.add_column(title, overflow="fold")
-    for one in found:
+    for one in audits:
         if one.problem:
             table.add_row(terminal(one.name, 60), Text("not read"), "", "", log_line(one.problem, 100))
             continue
-        verdict, story, _ = look(one.run)
+        verdict, run_state, _ = judge_run(one.run)
         since = str(verdict.alarms[0].onset) if verdict.alarms else ""
         state = Text(f"{ICONS[verdict.state]} {verdict.state}", COLOURS[verdict.state])
         name = str(one.run.identity().get("name", one.run.path.name))
         table.add_row(
-            terminal(name, 60), state, str(len(story.done) and story.last_step), since, log_line(verdict.sentence, 100)
+            terminal(name, 60),
+            state,
+            str(len(run_state.last_measured) and run_state.last_step),
+            since,
+            log_line(verdict.sentence, 100),
         )
     return table
 
 
-def _said(one: Audited) -> str:
+def _reading_notes(one: AuditedRun) -> str:
     return "\n**How the files were read**\n\n" + "".join(
-        f"- `{log_line(line, 300).replace('`', chr(39))}`\n" for line in one.said
+        f"- `{log_line(line, 300).replace('`', chr(39))}`\n" for line in one.notes
     )
 
 
 def _write(text: str, out: Path | None, several: bool, name: str) -> None:
     if out is None:
-        printed(text.encode("utf-8", "backslashreplace").decode())
+        write_stdout(text.encode("utf-8", "backslashreplace").decode())
         return
     try:
         if several:
@@ -229,8 +240,8 @@ def _number(text: str, option: str) -> float:
 
 
 @contextmanager
-def _progress() -> Iterator[Told]:
-    """A bar on standard error, where somebody looks at it."""
+def _progress() -> Iterator[AuditProgress]:
+    """A progress bar on standard error, on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

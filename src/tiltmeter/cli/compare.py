@@ -1,4 +1,4 @@
-"""`tiltmeter compare`: a checkpoint against its base, what training bought and what it cost."""
+"""`tiltmeter compare`: compare a checkpoint with its base model: what training gained and what it cost."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tiltmeter.cli.compare_view import screen
-from tiltmeter.cli.progress import progress
-from tiltmeter.compare.telling import as_json, as_markdown
+from tiltmeter.cli.terminal.compare_report import render_comparison
+from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.compare.render import as_json, as_markdown
 
 if TYPE_CHECKING:
-    from tiltmeter.compare.report import Report
-    from tiltmeter.compare.running import Wanted
-    from tiltmeter.compare.samples import Material
+    from tiltmeter.workbench.compare.comparison import ComparisonRequest
+    from tiltmeter.workbench.compare.report import ComparisonReport
+    from tiltmeter.workbench.compare.sampling import AnswerSampler
 
 QUICK = {"most": 32, "samples": 2, "limit": 96}
 
@@ -34,13 +34,13 @@ Ood = Annotated[
     str | None, typer.Option(help="Prompts unlike those of training, judged apart.", metavar="FILE", show_default=False)
 ]
 Judge = Annotated[
-    str | None, typer.Option(help="Who says which answer is better: judge.toml or checks.py:score.", metavar="JUDGE")
+    str | None, typer.Option(help="Judge of which answer is better: judge.toml or checks.py:score.", metavar="JUDGE")
 ]
 Scored = Annotated[bool, typer.Option("--scored", help="Ask a judge.toml to score each answer, not for the better.")]
 RewardOption = Annotated[
     str | None,
     typer.Option(
-        "--reward", help="What training paid by: a folder, rewards.py:score or recipe.yaml.", metavar="REWARD"
+        "--reward", help="The reward of the training: a folder, rewards.py:score or recipe.yaml.", metavar="REWARD"
     ),
 ]
 Sycophancy = Annotated[str, typer.Option(help="Items that tempt to agree: a file.", metavar="FILE")]
@@ -97,8 +97,8 @@ def compare(
     Costs it names: quality, generality, reward hacked, sycophancy, refusals of what is harmless, lost refusals of what
     is not, capability, diversity, length, hedging, speed. Exit code: 0 healthy, 1 a cost or drift, 2 cannot tell.
     """
-    from tiltmeter.compare.running import compared, open_models
-    from tiltmeter.compare.samples import Material
+    from tiltmeter.workbench.compare.comparison import compare_models, open_models
+    from tiltmeter.workbench.compare.sampling import AnswerSampler
 
     if quick:
         most, samples, limit = most or QUICK["most"], min(samples, QUICK["samples"]), min(limit, QUICK["limit"])
@@ -107,24 +107,24 @@ def compare(
             raise AttachError(f"{path} cannot be written: {option} needs a file in a folder that is there")
     folder = work if work is not None else Path(f"{checkpoint.resolve().name}-compared")
     suites = _suites(suite_dir, {"sycophancy": sycophancy, "benign": benign, "harmful": harmful})
-    material = Material(*open_models(base, checkpoint), folder, seed, limit, samples)
-    wanted = _wanted(material, prompts, ood, judge, scored, reward, suites, tasks, most, leave_out or ())
+    material = AnswerSampler(*open_models(base, checkpoint), folder, seed, limit, samples)
+    inputs = _open_inputs(material, prompts, ood, judge, scored, reward, suites, tasks, most, leave_out or ())
     sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
-    with progress() as far:
-        material.progress = far
-        report = compared(material, wanted)
-    _written(report, html, md)
+    with progress() as report_progress:
+        material.progress = report_progress
+        report = compare_models(material, inputs)
+    _write_reports(report, html, md)
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
         console = Console(highlight=False, markup=False)
-        for part in screen(report, console.width):
+        for part in render_comparison(report, console.width):
             console.print(part)
     raise typer.Exit(report.exit_code)
 
 
-def _wanted(
-    material: Material,
+def _open_inputs(
+    material: AnswerSampler,
     prompts: str | None,
     ood: str | None,
     judge: str | None,
@@ -134,18 +134,18 @@ def _wanted(
     tasks: Sequence[str] | None,
     most: int | None,
     leave_out: Sequence[str],
-) -> Wanted:
-    """Everything that can be wrong with what was asked is found here, before anything is sampled."""
-    from tiltmeter.compare.accuracy import open_reward
-    from tiltmeter.compare.judging import Scores, open_referee
-    from tiltmeter.compare.running import PARTS, Wanted, open_prompts
-    from tiltmeter.compare.suite import suite_rows
-    from tiltmeter.compare.tasks import OWN as TASKS
-    from tiltmeter.config import refuse_the_reward
-    from tiltmeter.loading import load_function
+) -> ComparisonRequest:
+    """Open and check every input, so that a mistake is found before anything is sampled."""
+    from tiltmeter.monitor.parts import reject_reward_as_gold
+    from tiltmeter.safety.loading import load_function
+    from tiltmeter.workbench.compare.comparison import PARTS, ComparisonRequest, open_prompts
+    from tiltmeter.workbench.compare.measures.accuracy import open_reward
+    from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
+    from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+    from tiltmeter.workbench.compare.suite import suite_rows
 
-    if strange := sorted(set(leave_out) - set(PARTS)):
-        raise typer.BadParameter(f"there is no {strange[0]!r}; there are {', '.join(PARTS)}", param_hint="--leave-out")
+    if unknown := sorted(set(leave_out) - set(PARTS)):
+        raise typer.BadParameter(f"there is no {unknown[0]!r}; there are {', '.join(PARTS)}", param_hint="--leave-out")
     if scored and not (judge or "").endswith(".toml"):
         raise typer.BadParameter(
             "it is about a judge.toml; a function scores or compares anyway", param_hint="--scored"
@@ -161,10 +161,10 @@ def _wanted(
     elif reward is not None:
         rewards = open_reward(reward)
     referee = None if judge is None else open_referee(judge, material.work, scored=scored)
-    if isinstance(referee, Scores):
+    if isinstance(referee, ScoringReferee):
         functions = [load_function(entry["function"]) for entry in rewards if "function" in entry]
-        refuse_the_reward(referee.source, functions)
-    return Wanted(
+        reject_reward_as_gold(referee.source, functions)
+    return ComparisonRequest(
         open_prompts(prompts),
         None if ood is None else open_prompts(ood, "ood"),
         referee,
@@ -177,40 +177,40 @@ def _wanted(
     )
 
 
-def _suites(folder: Path | None, given: Mapping[str, str]) -> dict[str, str]:
-    """Files of the folder stand in for suites of ours; an option of its own comes before both."""
-    found = dict(given)
+def _suites(folder: Path | None, options: Mapping[str, str]) -> dict[str, str]:
+    """The suite files: those of the folder replace ours; a suite's own option overrides both."""
+    suites = dict(options)
     if folder is None:
-        return found
+        return suites
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder} is no folder", param_hint="--suite-dir")
-    for name in given:
+    for name in options:
         files = sorted(folder.glob(f"{name}.*"))
-        if files and given[name] == name:
-            found[name] = str(files[0])
-    if found == dict(given):
+        if files and options[name] == name:
+            suites[name] = str(files[0])
+    if suites == dict(options):
         raise typer.BadParameter(
-            f"{folder} holds none of {', '.join(f'{n}.jsonl' for n in given)}", param_hint="--suite-dir"
+            f"{folder} holds none of {', '.join(f'{n}.jsonl' for n in options)}", param_hint="--suite-dir"
         )
-    return found
+    return suites
 
 
 def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
     """The rewards and guards of a recipe's last stage that has any."""
-    from tiltmeter.train.paying import last_paid
-    from tiltmeter.train.recipe import read
+    from tiltmeter.workbench.train.recipe import read_recipe
+    from tiltmeter.workbench.train.resolve_rewards import last_rewards
 
-    entries, stage = last_paid(read(path))
+    entries, stage = last_rewards(read_recipe(path))
     return entries, stage.guards or "standard"
 
 
-def _written(report: Report, html: Path | None, md: Path | None) -> None:
-    from tiltmeter.compare.html import page
+def _write_reports(report: ComparisonReport, html: Path | None, md: Path | None) -> None:
+    from tiltmeter.workbench.compare.html import page
 
-    for path, made in ((html, page), (md, as_markdown)):
+    for path, render in ((html, page), (md, as_markdown)):
         if path is not None:
             try:
-                path.write_text(made(report), "utf-8")
+                path.write_text(render(report), "utf-8")
             except OSError as error:
                 raise AttachError(f"{path} cannot be written: {error.strerror}") from error
             sys.stderr.write(f"{path}\n")

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.chat import speaker
-from tiltmeter.cli.progress import progress
-from tiltmeter.constitution.files import Human, Made
-from tiltmeter.constitution.run import Settings
-from tiltmeter.encode import terminal
-from tiltmeter.preferences.report import Report
-from tiltmeter.preferences.telling import as_json, headline
-from tiltmeter.train.constitution import FORMS, Order, constituted
+from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.models.chat import open_model
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.constitution.run import ConstitutionSettings
+from tiltmeter.workbench.constitution.training_files import ConstitutionFiles, HumanPairs
+from tiltmeter.workbench.preferences.render import as_json, headline
+from tiltmeter.workbench.preferences.report import PreferenceReport
+from tiltmeter.workbench.train.methods.constitution import FORMS, ConstitutionJob, run_constitution_job
 
 COUNTS = {
     "prompts": "prompts", "answers": "first answers", "critiques": "critiques", "revisions": "revisions",
@@ -32,14 +32,14 @@ COUNTS = {
 Prompts = Annotated[
     Path, typer.Argument(help="A table with a column prompt, or a .txt with a line each.", metavar="PROMPTS")
 ]
-Model = Annotated[str, typer.Option(help="Who answers: a model's folder, or a server's file.toml.", metavar="MODEL")]
-Judge = Annotated[str | None, typer.Option(help="Who compares; the model itself without it.", metavar="MODEL")]
+Model = Annotated[str, typer.Option(help="Answers: a model's folder, or a server's file.toml.", metavar="MODEL")]
+Judge = Annotated[str | None, typer.Option(help="Model that compares; --model if not given.", metavar="MODEL")]
 Principles = Annotated[Path | None, typer.Option("--constitution", help="Your principles: .toml.", metavar="FILE")]
 Out = Annotated[Path, typer.Option(help="Where everything is kept; give it again to go on.", metavar="FOLDER")]
 Rounds = Annotated[int, typer.Option(help="Of critique and revision; 0: none.", metavar="N", min=0)]
 Samples = Annotated[int, typer.Option(help="Answers per prompt to compare two by two; 0: none.", metavar="N", min=0)]
 Limit = Annotated[int, typer.Option(help="Tokens of one answer.", metavar="N", min=1)]
-Temperature = Annotated[float, typer.Option(help="Of everything that is said.", metavar="T", min=0.0)]
+Temperature = Annotated[float, typer.Option(help="Sampling temperature.", metavar="T", min=0.0)]
 Margin = Annotated[float, typer.Option(help="Nats within which a local judge has no opinion.", metavar="X", min=0.0)]
 People = Annotated[Path | None, typer.Option("--human", help="Pairs of people to mix in.", metavar="FILE")]
 Share = Annotated[
@@ -76,48 +76,48 @@ def constitution(
     """
     if form not in FORMS:
         raise typer.BadParameter(f"one of {', '.join(FORMS)}", param_hint="--form")
-    asked = speaker(model)
-    order = Order(
+    policy = open_model(model)
+    order = ConstitutionJob(
         prompts,
-        asked,
-        asked if judge is None or judge == model else speaker(judge),
+        policy,
+        policy if judge is None or judge == model else open_model(judge),
         out,
-        Settings(rounds, samples, limit, temperature, margin, seed),
+        ConstitutionSettings(rounds, samples, limit, temperature, margin, seed),
         principles,
-        None if human is None else Human(human, human_share),
+        None if human is None else HumanPairs(human, human_share),
         form,
     )
-    with progress() as far:
-        made, report = constituted(order, far)
-    code = 2 if made.counts["failed_steps"] else int(report is not None and report.exit_code == 1)
+    with progress() as report_progress:
+        result, report = run_constitution_job(order, report_progress)
+    code = 2 if result.counts["failed_steps"] else int(report is not None and report.exit_code == 1)
     if json:
-        sys.stdout.write(json_module.dumps(_facts(made, report, code), allow_nan=False) + "\n")
+        sys.stdout.write(json_module.dumps(_result_json(result, report, code), allow_nan=False) + "\n")
     else:
-        _shown(made, report, out)
+        _print_result(result, report, out)
     raise typer.Exit(code)
 
 
-def _facts(made: Made, report: Report | None, code: int) -> dict[str, object]:
+def _result_json(result: ConstitutionFiles, report: PreferenceReport | None, code: int) -> dict[str, object]:
     return {
-        **made.counts,
-        "files": [path.name for path in made.files],
-        "told": list(made.told),
+        **result.counts,
+        "files": [path.name for path in result.files],
+        "told": list(result.notes),
         "labels": None if report is None else as_json(report),
         "exit_code": code,
     }
 
 
-def _shown(made: Made, report: Report | None, out: Path) -> None:
+def _print_result(result: ConstitutionFiles, report: PreferenceReport | None, out: Path) -> None:
     console = Console(highlight=False, markup=False)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    for name, said in COUNTS.items():
-        if name in made.counts and (made.counts[name] or name in ("prompts", "pairs")):
-            table.add_row(f"{made.counts[name]:,}", said)
+    for name, label in COUNTS.items():
+        if name in result.counts and (result.counts[name] or name in ("prompts", "pairs")):
+            table.add_row(f"{result.counts[name]:,}", label)
     console.print(table)
-    if (share := made.counts.get("consistency")) is not None:
-        low, high = made.counts["consistency_interval"]
+    if (share := result.counts.get("consistency")) is not None:
+        low, high = result.counts["consistency_interval"]
         console.print(
             f"\nThe judge said the same in both orders in {100 * share:.0f} % of comparisons "
             f"({100 * low:.0f} to {100 * high:.0f} %)."
@@ -125,11 +125,11 @@ def _shown(made: Made, report: Report | None, out: Path) -> None:
     if report is not None:
         style = {"found": "bold red", "clear": "green"}.get(report.state, "yellow")
         console.print(Text.assemble("Labels: ", (report.state.upper(), style), " ", terminal(headline(report), 600)))
-        for finding in report.found:
+        for finding in report.problems:
             console.print(terminal(f"· {finding.name}: {finding.sentence} {finding.fix}", 800))
-    for line in made.told:
+    for line in result.notes:
         console.print(terminal(f"· {line}", 800))
     console.print()
-    beside = [out / name for name in ("bias.json", "bias.html") if report is not None]
-    for path in (*made.files, *beside):
+    report_files = [out / name for name in ("bias.json", "bias.html") if report is not None]
+    for path in (*result.files, *report_files):
         console.print(terminal(str(path), 400))

@@ -21,18 +21,18 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.arrivals import LiveArrivals
-from tiltmeter.cli.screen import COLOURS, as_json, screen
-from tiltmeter.cli.screen import plain as plain_lines
 from tiltmeter.cli.show import Json, Plain
-from tiltmeter.config import Config
-from tiltmeter.encode import visible
-from tiltmeter.journal import Event
-from tiltmeter.stats.jit import cached
-from tiltmeter.store import RunDirectory
-from tiltmeter.story import Story, series
-from tiltmeter.verdict import ICONS, State, Verdict, look
-from tiltmeter.watch import Watch
+from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, screen
+from tiltmeter.cli.terminal.run_screen import plain as plain_lines
+from tiltmeter.monitor.arrivals import LiveArrivals
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import visible
+from tiltmeter.stats.numba_jit import kernels_cached
+from tiltmeter.verdict.run_state import RunState, series
+from tiltmeter.verdict.verdict import ICONS, State, Verdict, judge_run
 
 #: The shipped runs, recorded by examples/record_demo.py, and what must come out.
 EXPECTED: dict[str, State] = {"hacked": "ACT", "honest": "OK"}
@@ -50,12 +50,12 @@ ATTACH = (
 
 
 @dataclass(frozen=True)
-class Case:
+class DemoRun:
     """One of the two runs, measured."""
 
     run: RunDirectory
     verdict: Verdict
-    story: Story
+    run_state: RunState
     events: list[Event]
 
     @property
@@ -68,7 +68,7 @@ class Case:
 
     def values(self, reading: str, until: int | None = None) -> list[float]:
         """A reading step by step, up to and with step `until`."""
-        points = series(self.events, self.story.spans())[reading]
+        points = series(self.events, self.run_state.spans())[reading]
         return [value for step, value in points if until is None or step <= until]
 
     def arc(self, reading: str) -> tuple[float, float, float]:
@@ -97,11 +97,11 @@ def demo(
     with folder(keep) as place:
         if not json:
             console.print(INTRODUCTION)
-            if not cached():
+            if not kernels_cached():
                 console.print(FIRST_USE, style="dim")
-        cases = [measured(name, place / name) for name in EXPECTED]
+        cases = [measure_demo_run(name, place / name) for name in EXPECTED]
         if json:
-            console.out(facts(cases))
+            console.out(demo_json(cases))
         elif plain:
             for line in plain_report(cases, keep):
                 console.out(line.replace("→", "->").encode("ascii", "backslashreplace").decode())
@@ -112,10 +112,10 @@ def demo(
 
 @contextmanager
 def folder(keep: Path | None) -> Iterator[Path]:
-    """Where the runs are put: a new directory that stays, or one that goes."""
+    """The folder for the runs: `keep`, or a temporary one."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="tiltmeter-") as made:
-            yield Path(made)
+        with tempfile.TemporaryDirectory(prefix="tiltmeter-") as scratch:
+            yield Path(scratch)
         return
     try:
         keep.mkdir(parents=True)
@@ -124,18 +124,18 @@ def folder(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def measured(name: str, target: Path) -> Case:
-    """A shipped run, copied and put through the loop as if it were just being written."""
-    copy(files("tiltmeter") / "demo" / name, target)
+def measure_demo_run(name: str, target: Path) -> DemoRun:
+    """Copy a shipped run and run the monitor loop on it, as if it were just being written."""
+    copy(files("tiltmeter.cli") / "demo_runs" / name, target)
     run = RunDirectory(target)
-    watch = Watch(run, Config.standard(), source=LiveArrivals(run))
+    loop = MonitorLoop(run, Config.standard(), source=LiveArrivals(run))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"measuring {name}", total=len(run.files(0)))
-        for arrival in watch.source.poll():
-            watch.advance(arrival)
+        for arrival in loop.source.poll():
+            loop.advance(arrival)
             progress.advance(task)
-    watch.close()
-    return Case(run, *look(run))
+    loop.close()
+    return DemoRun(run, *judge_run(run))
 
 
 def copy(source: Traversable, target: Path) -> None:
@@ -148,53 +148,55 @@ def copy(source: Traversable, target: Path) -> None:
             (target / entry.name).write_bytes(entry.read_bytes())
 
 
-def report(cases: list[Case], keep: Path | None) -> RenderableType:
+def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
     """Both screens, then the two runs side by side: the last thing printed is the point."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "reward (optimised)", "gold (right answers)", "Tiltmeter"):
         table.add_column(title)
     for case in cases:
         colour = COLOURS[case.verdict.state]
-        says = Text(f"{ICONS[case.verdict.state]} {called(case)}", colour)
+        says = Text(f"{ICONS[case.verdict.state]} {state_label(case)}", colour)
         table.add_row(case.name, case.path("reward.mean"), Text(case.path("gold.mean"), colour), says)
-    screens = [screen(case.run, case.verdict, case.story, case.events, rows=5) for case in cases]
+    screens = [screen(case.run, case.verdict, case.run_state, case.events, rows=5) for case in cases]
     lines = [Text(line) for line in ("", *conclusion(cases), "", *next_steps(keep))]
     return Group(Text(), *screens, Padding(Group(table, *lines), (1, 2)))
 
 
-def plain_report(cases: list[Case], keep: Path | None) -> Iterator[str]:
+def plain_report(cases: list[DemoRun], keep: Path | None) -> Iterator[str]:
     for case in cases:
         yield ""
-        yield from plain_lines(case.run, case.verdict, case.story, case.events)
+        yield from plain_lines(case.run, case.verdict, case.run_state, case.events)
     yield ""
     for case in cases:
-        yield f"{case.name}: reward {case.path('reward.mean')}; gold {case.path('gold.mean')}; {called(case)}"
+        yield f"{case.name}: reward {case.path('reward.mean')}; gold {case.path('gold.mean')}; {state_label(case)}"
     yield from ("", *conclusion(cases), "", *next_steps(keep))
 
 
-def facts(cases: list[Case]) -> str:
+def demo_json(cases: list[DemoRun]) -> str:
     """What `show --json` says of each run, and how the two compare."""
     runs: dict[str, Any] = {}
     for case in cases:
-        shown = json_module.loads(as_json(case.run, case.verdict, case.story, case.events))
+        screen_json = json_module.loads(as_json(case.run, case.verdict, case.run_state, case.events))
         arcs = {
             name: dict(zip(("first", "top", "last"), case.arc(f"{name}.mean"), strict=True))
             for name in ("reward", "gold")
         }
-        runs[case.name] = {"as_expected": case.as_expected, **arcs, "show": shown}
+        runs[case.name] = {"as_expected": case.as_expected, **arcs, "show": screen_json}
     return json_module.dumps({"worked": all(case.as_expected for case in cases), "runs": runs}, indent=1)
 
 
-def called(case: Case) -> str:
+def state_label(case: DemoRun) -> str:
     alarms = case.verdict.alarms
     return f"{case.verdict.state} from step {alarms[0].step} on" if alarms else case.verdict.state
 
 
-def conclusion(cases: list[Case]) -> list[str]:
+def conclusion(cases: list[DemoRun]) -> list[str]:
     """What the two runs show, in their own figures."""
     if wrong := [case for case in cases if not case.as_expected]:
-        told = ", ".join(f"{case.name} is {case.verdict.state}, not {EXPECTED[case.name]}" for case in wrong)
-        return [f"This is not what should come out: {told}. Please report it, with what tiltmeter demo --json says."]
+        mismatches = ", ".join(f"{case.name} is {case.verdict.state}, not {EXPECTED[case.name]}" for case in wrong)
+        return [
+            f"This is not what should come out: {mismatches}. Please report it, with what tiltmeter demo --json says."
+        ]
     hacked, honest = cases
     alarm = hacked.verdict.alarms[0]
     paid, twin = hacked.arc("reward.mean")[2], honest.arc("reward.mean")[2]

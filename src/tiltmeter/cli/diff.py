@@ -15,24 +15,24 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.adapters.readers.foreign import Asked
 from tiltmeter.audit import audit
-from tiltmeter.cli.screen import COLOURS, printed
+from tiltmeter.audit.engine import open_engine
+from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.cli.show import Json, Plain
-from tiltmeter.config import Config
-from tiltmeter.encode import log_line, terminal
-from tiltmeter.engine import open_engine
+from tiltmeter.cli.terminal.run_screen import COLOURS, write_stdout
 from tiltmeter.errors import StoreError
-from tiltmeter.page.book import Book
-from tiltmeter.page.compare import MEASURES, compare, difference
-from tiltmeter.page.compare import Path as Line
-from tiltmeter.page.words import finite
-from tiltmeter.report.markdown import line as safe
-from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import ICONS
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line, terminal
+from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.view.report.markdown import escape_line as safe
+from tiltmeter.view.screens.compare import MEASURES, compare, difference
+from tiltmeter.view.screens.compare import RunCurve as Line
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.wording import finite_or_none
 
 ENDS = 5  # steps at either end of a run whose mean is called first and last
-SHOWN = 12  # readings beside the main ones, those that part first
+SHOWN = 12  # further readings: those that diverge first
 RUNS = "AB"
 
 First = Annotated[Path, typer.Argument(help="A run directory, or another tool's files.", metavar="A")]
@@ -51,75 +51,77 @@ def diff(a: First, b: Second, json: Json = False, md: Markdown = False, plain: P
     if json + md + plain > 1:
         raise typer.BadParameter("choose one of --json, --md and --plain")
     with tempfile.TemporaryDirectory(prefix="tiltmeter-diff-") as scratch:
-        books = [Book(_run(place, Path(scratch) / name)) for place, name in zip((a, b), RUNS, strict=True)]
-        for book in books:
-            book.refresh()
-        told = compared(books)
+        readers = [RunReader(_run(path, Path(scratch) / name)) for path, name in zip((a, b), RUNS, strict=True)]
+        for reader in readers:
+            reader.refresh()
+        comparison = compare_runs(readers)
     if json:
-        printed(json_module.dumps(told, allow_nan=False) + "\n")
+        write_stdout(json_module.dumps(comparison, allow_nan=False) + "\n")
     elif md:
-        printed("\n".join(markdown(told)) + "\n")
+        write_stdout("\n".join(markdown(comparison)) + "\n")
     elif plain or not sys.stdout.isatty():
-        safe_lines = (log_line(text, 400).encode("ascii", "backslashreplace").decode() for text in lines(told))
-        printed("".join(f"{text}\n" for text in safe_lines))
+        safe_lines = (
+            log_line(text, 400).encode("ascii", "backslashreplace").decode() for text in text_lines(comparison)
+        )
+        write_stdout("".join(f"{text}\n" for text in safe_lines))
     else:
-        Console(highlight=False, markup=False).print(screen(told))
-    raise typer.Exit(exit_code(books, told))
+        Console(highlight=False, markup=False).print(render_diff(comparison))
+    raise typer.Exit(exit_code(readers, comparison))
 
 
-def exit_code(books: Sequence[Book], told: dict[str, Any]) -> int:
+def exit_code(readers: Sequence[RunReader], comparison: dict[str, Any]) -> int:
     """1 for an alarm whatever else there is; 2 if one could not be judged or nothing could be compared."""
-    codes = [book.verdict.exit_code for book in books]
+    codes = [reader.verdict.exit_code for reader in readers]
     if 1 in codes:
         return 1
-    if 2 in codes or all(row["difference"] is None for row in told["readings"]):
+    if 2 in codes or all(row["difference"] is None for row in comparison["readings"]):
         return 2
-    return 1 if told["diverged"] else 0
+    return 1 if comparison["diverged"] else 0
 
 
 def _run(place: Path, home: Path) -> RunDirectory:
-    """The run at a place; another tool's files are audited first, so that there is something to compare."""
+    """The run at a path; another tool's files are audited first, so that there is something to compare."""
     if (place / "run.json").exists():
         RunDirectory(place).identity()
         return RunDirectory(place)
-    found = list(audit(place, home, Asked(), Config.standard(), engine=open_engine("processes")))
-    if len(found) != 1:
-        raise StoreError(f"{place} holds {len(found)} runs: name one of them")
-    return found[0].run
+    audits = list(audit(place, home, ReadOptions(), Config.standard(), engine=open_engine("processes")))
+    if len(audits) != 1:
+        raise StoreError(f"{place} holds {len(audits)} runs: name one of them")
+    return audits[0].run
 
 
-def compared(books: Sequence[Book]) -> dict[str, Any]:
+def compare_runs(readers: Sequence[RunReader]) -> dict[str, Any]:
     """What two runs have in common and what not. Texts of completions are left to the page."""
-    told = compare(books)
+    comparison = compare(readers)
     main = dict(MEASURES)
-    rows = [_measure(measure) for measure in told["measures"]]
-    known = [set(book.columns.names()) for book in books]
-    for book in books:
-        book.columns.gather(book.columns.names())
-    others = [_other(books, name) for name in sorted(known[0] & known[1]) if name not in main]
+    rows = [_measure_row(measure) for measure in comparison["measures"]]
+    names = [set(reader.columns.names()) for reader in readers]
+    for reader in readers:
+        reader.columns.gather(reader.columns.names())
+    others = [_other_row(readers, name) for name in sorted(names[0] & names[1]) if name not in main]
     others.sort(key=lambda row: (row["from"] is None, row["from"] or 0.0, row["name"]))
     return {
-        "runs": [{"is": letter, **run} for letter, run in zip(RUNS, told["runs"], strict=True)],
-        "diverged": told["diverged"],
+        "runs": [{"is": letter, **run} for letter, run in zip(RUNS, comparison["runs"], strict=True)],
+        "diverged": comparison["diverged"],
         "readings": [*rows, *others],
-        "settings": told["config"],
-        "settings_same": told["same"],
-        "only_in": {"A": sorted(known[0] - known[1]), "B": sorted(known[1] - known[0])},
+        "settings": comparison["config"],
+        "settings_same": comparison["same"],
+        "only_in": {"A": sorted(names[0] - names[1]), "B": sorted(names[1] - names[0])},
     }
 
 
-def _measure(measure: dict[str, Any]) -> dict[str, Any]:
+def _measure_row(measure: dict[str, Any]) -> dict[str, Any]:
     ends = [_ends(np.array([np.nan if y is None else y for y in run["y"]], np.float64)) for run in measure["runs"]]
     return _row(measure["name"], measure["label"], ends, measure["difference"], main=True)
 
 
-def _other(books: Sequence[Book], name: str) -> dict[str, Any]:
+def _other_row(readers: Sequence[RunReader], name: str) -> dict[str, Any]:
     paths = []
-    for book in books:
-        found = book.columns.line(name)
-        known = np.isfinite(found.values)
-        steps, values = found.steps[known], found.values[known]
-        paths.append(Line(steps, steps.astype(np.float64), values, found.stderr[known], None, True))
+    for reader in readers:
+        series = reader.columns.lineage_series(name)
+        mask = np.isfinite(series.values)
+        steps, values = series.steps[mask], series.values[mask]
+        paths.append(Line(steps, steps.astype(np.float64), values, series.stderr[mask], None, True))
     return _row(name, name, [_ends(path.y) for path in paths], difference(*paths), main=False)
 
 
@@ -138,35 +140,35 @@ def _row(name: str, label: str, ends: Any, way: dict[str, Any] | None, *, main: 
         "main": main,
         **{letter: {"first": first, "last": end} for letter, (first, end) in zip(RUNS, ends, strict=True)},
         "difference": last,  # B less A, over the last stretch that both have been through, with a 95 % interval
-        "from": None if way is None else finite(way["first"]),  # step from which on they differ lastingly
+        "from": None if way is None else finite_or_none(way["first"]),  # step from which on they differ lastingly
     }
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
-def shown(told: dict[str, Any]) -> list[dict[str, Any]]:
-    """The main readings, then others that part, first who parts first."""
-    others = [row for row in told["readings"] if not row["main"] and row["from"] is not None]
-    return [row for row in told["readings"] if row["main"]] + others[:SHOWN]
+def rows_to_show(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """The main readings, then others that diverge, earliest first."""
+    others = [row for row in comparison["readings"] if not row["main"] and row["from"] is not None]
+    return [row for row in comparison["readings"] if row["main"]] + others[:SHOWN]
 
 
-def headline(told: dict[str, Any]) -> str:
-    if told["diverged"]:
-        return f"They differ lastingly, first in: {told['diverged']}."
-    if all(row["difference"] is None for row in told["readings"]):
+def headline(comparison: dict[str, Any]) -> str:
+    if comparison["diverged"]:
+        return f"They differ lastingly, first in: {comparison['diverged']}."
+    if all(row["difference"] is None for row in comparison["readings"]):
         return "Nothing could be compared: they have too few steps in common."
     return "They do not differ lastingly in reward, gold, KL, entropy or length."
 
 
-def rest(told: dict[str, Any]) -> str:
-    parted = sum(row["from"] is not None for row in told["readings"] if not row["main"])
-    more = f" {parted - SHOWN} more readings differ: --json." if parted > SHOWN else ""
-    return f"{told['settings_same']} settings are the same.{more}"
+def footer(comparison: dict[str, Any]) -> str:
+    count = sum(row["from"] is not None for row in comparison["readings"] if not row["main"])
+    more = f" {count - SHOWN} more readings differ: --json." if count > SHOWN else ""
+    return f"{comparison['settings_same']} settings are the same.{more}"
 
 
 def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
-    """A from where to where, B likewise, how far apart at the end, and since when."""
+    """First and last value of A and of B, their difference at the end, and the step from which they differ."""
     arcs = [f"{_number(row[run]['first'])} → {_number(row[run]['last'])}" for run in RUNS]
     way = row["difference"]
     apart = "–" if way is None else f"{_number(way['y'])} [{_number(way['low'])}, {_number(way['high'])}]"
@@ -180,38 +182,40 @@ def _number(value: float | None) -> str:
     return f"{value if abs(value) > 1e-12 else 0.0:.3g}"
 
 
-def lines(told: dict[str, Any]) -> list[str]:
-    found = [
-        f"{run['is']}: {run['name']}  {run['state']}  step {run['step']}  {run['sentence']}" for run in told["runs"]
+def text_lines(comparison: dict[str, Any]) -> list[str]:
+    output = [
+        f"{run['is']}: {run['name']}  {run['state']}  step {run['step']}  {run['sentence']}"
+        for run in comparison["runs"]
     ]
-    found.append(headline(told))
-    for row in shown(told):
+    output.append(headline(comparison))
+    for row in rows_to_show(comparison):
         first, second, apart, since = cells(row)
         text = f"{row['label']}: A {first}; B {second}; B - A {apart}; differs from {since}"
-        found.append(text.replace("→", "->").replace("–", "-"))
-    settings = [f"setting {row['name']}: A {row['values'][0]}; B {row['values'][1]}" for row in told["settings"]]
-    return [*found, *settings, rest(told)]
+        output.append(text.replace("→", "->").replace("–", "-"))
+    settings = [f"setting {row['name']}: A {row['values'][0]}; B {row['values'][1]}" for row in comparison["settings"]]
+    return [*output, *settings, footer(comparison)]
 
 
-def markdown(told: dict[str, Any]) -> list[str]:
-    found = [f"## {safe(headline(told))}", ""]
-    found += [
+def markdown(comparison: dict[str, Any]) -> list[str]:
+    output = [f"## {safe(headline(comparison))}", ""]
+    output += [
         f"- {run['is']}: {safe(run['name'])}, **{run['state']}** at step {run['step']}: {safe(run['sentence'])}"
-        for run in told["runs"]
+        for run in comparison["runs"]
     ]
-    found += ["", "| reading | A | B | B - A at the end (95 %) | differs from |", "|---|---|---|---|---|"]
-    found += [f"| {safe(row['label'])} | {' | '.join(cells(row))} |" for row in shown(told)]
-    if told["settings"]:
-        found += ["", "| setting | A | B |", "|---|---|---|"]
-        found += [
-            f"| {safe(row['name'])} | {' | '.join(safe(one) for one in row['values'])} |" for row in told["settings"]
+    output += ["", "| reading | A | B | B - A at the end (95 %) | differs from |", "|---|---|---|---|---|"]
+    output += [f"| {safe(row['label'])} | {' | '.join(cells(row))} |" for row in rows_to_show(comparison)]
+    if comparison["settings"]:
+        output += ["", "| setting | A | B |", "|---|---|---|"]
+        output += [
+            f"| {safe(row['name'])} | {' | '.join(safe(one) for one in row['values'])} |"
+            for row in comparison["settings"]
         ]
-    return [*found, "", rest(told)]
+    return [*output, "", footer(comparison)]
 
 
-def screen(told: dict[str, Any]) -> RenderableType:
+def render_diff(comparison: dict[str, Any]) -> RenderableType:
     heads = []
-    for run in told["runs"]:
+    for run in comparison["runs"]:
         colour = COLOURS[run["state"]]
         mark = (f" {ICONS[run['state']]} {run['state']} ", f"{colour} reverse")
         heads.append(Text.assemble(f"{run['is']} ", mark, "  ", terminal(run["name"], 40), f" · step {run['step']}"))
@@ -220,16 +224,16 @@ def screen(told: dict[str, Any]) -> RenderableType:
     readings.add_column("", min_width=18)
     for title in ("A", "B", "B - A (95 %)", "from"):
         readings.add_column(title, no_wrap=title != "B - A (95 %)")
-    for row in shown(told):
+    for row in rows_to_show(comparison):
         # Eighty columns are few for two arcs and an interval.
         shorter = [cell.replace(" → ", "→").removeprefix("step ") for cell in cells(row)]
         readings.add_row(terminal(row["label"], 40), *shorter)
-    parts: list[RenderableType] = [*heads, Text(), Text(headline(told), "bold"), Text(), readings]
-    if told["settings"]:
+    parts: list[RenderableType] = [*heads, Text(), Text(headline(comparison), "bold"), Text(), readings]
+    if comparison["settings"]:
         settings = Table(box=None, pad_edge=False, header_style="dim")
         for title in ("setting", "A", "B"):
             settings.add_column(title)
-        for row in told["settings"]:
+        for row in comparison["settings"]:
             settings.add_row(terminal(row["name"], 40), *(terminal(one, 40) for one in row["values"]))
         parts += [Text(), settings]
-    return Group(*parts, Text(), Text(rest(told), "dim"))
+    return Group(*parts, Text(), Text(footer(comparison), "dim"))

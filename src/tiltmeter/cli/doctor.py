@@ -17,7 +17,7 @@ from rich.text import Text
 
 import tiltmeter
 from tiltmeter.cli.show import Json
-from tiltmeter.durable import publish
+from tiltmeter.rundir.atomic_write import publish
 
 #: What each extra is for, and the packages whose presence shows that it is installed. Those that nothing uses yet are
 #: named so that environments can be prepared.
@@ -73,8 +73,8 @@ def extra_rows() -> list[Row]:
     rows = []
     for extra, (packages, purpose) in EXTRAS.items():
         versions = {name: _version(name) for name in packages}
-        found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-        rows.append(_row(f"[{extra}]", found, purpose, f"pip install 'tiltmeter[{extra}]'", ok=all(versions.values())))
+        detail = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        rows.append(_row(f"[{extra}]", detail, purpose, f"pip install 'tiltmeter[{extra}]'", ok=all(versions.values())))
     return rows
 
 
@@ -92,17 +92,17 @@ def storage_row(directory: Path) -> Row:
         with tempfile.TemporaryDirectory(dir=place, prefix=".tiltmeter-doctor-") as folder:
             synced = publish(Path(folder) / "probe", [b"probe"])
         free = shutil.disk_usage(place).free / 1e9
-        ok, found = synced and free > 1.0, f"{free:.0f} GB free, exclusive link and fsync work"
+        ok, detail = synced and free > 1.0, f"{free:.0f} GB free, exclusive link and fsync work"
     except OSError as error:
-        ok, found = False, str(error)
+        ok, detail = False, str(error)
     fix = "choose a directory on a POSIX file system with free space"
-    return _row(f"storage {os.fspath(directory)}", found, "the run directory", fix, ok=ok, needed=True)
+    return _row(f"storage {os.fspath(directory)}", detail, "the run directory", fix, ok=ok, needed=True)
 
 
-def _row(what: str, found: str, purpose: str, fix: str, *, ok: bool, needed: bool = False) -> Row:
+def _row(what: str, detail: str, purpose: str, fix: str, *, ok: bool, needed: bool = False) -> Row:
     return {
         "what": what,
-        "found": found or "not installed",
+        "found": detail or "not installed",
         "for": purpose,
         "fix": "" if ok else fix,
         "ok": ok,

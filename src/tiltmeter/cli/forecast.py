@@ -1,4 +1,4 @@
-"""`tiltmeter forecast`: how far a reward can be followed until gold falls, before any run."""
+"""`tiltmeter forecast`: before any run, how far a reward can be optimised until gold falls."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.encode import terminal
 from tiltmeter.errors import AttachError
-from tiltmeter.forecast.curves import Curve, Interval, Point
-from tiltmeter.forecast.outlook import Outlook, foretold
-from tiltmeter.forecast.samples import chosen, read_sheet
-from tiltmeter.forecast.telling import UNSEEN, as_json, sentence
-from tiltmeter.rows import write_rows
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.common.table_files import write_rows
+from tiltmeter.workbench.forecast.curves import Curve, CurvePoint, ForecastInterval
+from tiltmeter.workbench.forecast.estimate import GoldForecast, forecast_gold
+from tiltmeter.workbench.forecast.render import UNSEEN, as_json, sentence
+from tiltmeter.workbench.forecast.samples import choose_samples, read_sheet
 
 Floats = NDArray[np.float64]
 
@@ -34,9 +34,9 @@ Samples = Annotated[
     Path, typer.Argument(help="Samples of the reference policy, scored; a file or a folder.", metavar="SAMPLES")
 ]
 Group = Annotated[str, typer.Option(help="Column that tells the prompts apart.", metavar="NAME")]
-Score = Annotated[str, typer.Option(help="Column with the score that a run would follow.", metavar="NAME")]
+Score = Annotated[str, typer.Option(help="Column with the score that a run would optimise.", metavar="NAME")]
 Gold = Annotated[str, typer.Option(help="Column with the gold label; empty where there is none.", metavar="NAME")]
-Chance = Annotated[str, typer.Option(help="Column with each label's chance of being bought.", metavar="NAME")]
+Chance = Annotated[str, typer.Option(help="Column with each label's sampling probability.", metavar="NAME")]
 Choose = Annotated[
     Path | None, typer.Option(help="Write the samples with those to label marked, and stop.", metavar="FILE")
 ]
@@ -56,7 +56,7 @@ def forecast(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Foretell proxy, KL and gold as the reward is followed, and where gold peaks; or say why that cannot be told.
+    """Forecast proxy, KL and gold as the reward is optimised, and where gold peaks; or refuse and say why.
 
     Example: tiltmeter forecast samples.jsonl --choose to_label.jsonl
 
@@ -65,55 +65,56 @@ def forecast(
     Exit code: 0 no peak in reach, 1 gold peaks in reach, 2 could not judge.
     """
     names = {"prompt": group_column, "score": score_column, "gold": gold_column, "chance": chance_column}
-    sheet, rows, notes = read_sheet(samples, names)
+    table, rows, notes = read_sheet(samples, names)
     if choose is not None:
-        if sheet.labels:
+        if table.labels:
             # A label that these chances did not draw would count for as many samples as if they had.
             raise AttachError(
-                f"{samples} has {sheet.labels} labels already, and --choose draws all labels itself: take the column "
+                f"{samples} has {table.labels} labels already, and --choose draws all labels itself: take the column "
                 f"{gold_column!r} out, or forecast it as it is"
             )
-        asked, chances = chosen(sheet, labels, seed)
-        marks = zip(rows, asked[sheet.sampled].tolist(), chances[sheet.sampled].tolist(), strict=True)
+        to_label, chances = choose_samples(table, labels, seed)
+        marks = zip(rows, to_label[table.sampled].tolist(), chances[table.sampled].tolist(), strict=True)
         write_rows(choose, [{**row, chance_column: chance, "to_label": label} for row, label, chance in marks])
         sys.stderr.write(
-            f"{choose}: {len(rows)} samples, {int(asked.sum())} of them to label: fill {gold_column!r} where to_label\n"
+            f"{choose}: {len(rows)} samples, {int(to_label.sum())} of them to label: "
+            f"fill {gold_column!r} where to_label\n"
         )
         return
-    found = foretold(sheet, notes=notes, seed=seed)
+    outlook = forecast_gold(table, notes=notes, seed=seed)
     if json:
-        sys.stdout.write(json_module.dumps(as_json(found), allow_nan=False) + "\n")
+        sys.stdout.write(json_module.dumps(as_json(outlook), allow_nan=False) + "\n")
     else:
-        _shown(found)
-    raise typer.Exit(found.exit_code)
+        _print_outlook(outlook)
+    raise typer.Exit(outlook.exit_code)
 
 
-def _shown(found: Outlook) -> None:
+def _print_outlook(outlook: GoldForecast) -> None:
     console = Console()
-    name, style = STYLES[found.exit_code]
-    console.print(Text(name, style=style), terminal(sentence(found), 900))
-    if found.tilt.points:
+    name, style = STYLES[outlook.exit_code]
+    console.print(Text(name, style=style), terminal(sentence(outlook), 900))
+    if outlook.tilt.points:
         console.print(Text("\nFollowing the reward less beta KL, exactly", style="bold"))
-        console.print(picture(found.tilt.points, found.tilt.peak))
-        console.print(_table(found.tilt, "beta", _picked(found.tilt)))
-    if found.best.points:
+        console.print(forecast_chart(outlook.tilt.points, outlook.tilt.peak))
+        console.print(_table(outlook.tilt, "beta", _pick_rows(outlook.tilt)))
+    if outlook.best.points:
         console.print(Text("\nPicking the best of n", style="bold"))
-        console.print(_table(found.best, "n", range(len(found.best.points))))
+        console.print(_table(outlook.best, "n", range(len(outlook.best.points))))
     console.print(Text("\nBefore you believe it", style="bold"))
-    facts = f"{found.prompts} prompts, {found.samples} samples, {found.labels} labels; intervals are for 80 %"
-    ends = [f"{what} ends because {curve.ended}" for what, curve in _ended(found)]
-    for told in (UNSEEN, facts, *ends, *found.notes):
-        console.print(Text("  ·"), terminal(told, 600))
+    facts = f"{outlook.prompts} prompts, {outlook.samples} samples, {outlook.labels} labels; intervals are for 80 %"
+    ends = [f"{what} ends because {curve.ended}" for what, curve in _ended_curves(outlook)]
+    for note in (UNSEEN, facts, *ends, *outlook.notes):
+        console.print(Text("  ·"), terminal(note, 600))
 
 
-def _ended(found: Outlook) -> list[tuple[str, Curve]]:
-    if found.refused:
+def _ended_curves(outlook: GoldForecast) -> list[tuple[str, Curve]]:
+    if outlook.refused:
         return []
-    curves = (("the tilt", found.tilt), ("best of n", found.best))
+    curves = (("the tilt", outlook.tilt), ("best of n", outlook.best))
     return [(what, curve) for what, curve in curves if not curve.whole]
 
 
-def _picked(curve: Curve) -> list[int]:
+def _pick_rows(curve: Curve) -> list[int]:
     """The rows to show: even in sqrt(KL), and the peak."""
     even = np.linspace(0, len(curve.points) - 1, ROWS).round().astype(int).tolist()
     return sorted({*even, *([] if curve.peak is None else [curve.peak])})
@@ -127,49 +128,54 @@ def _table(curve: Curve, axis: str, rows: Sequence[int]) -> Table:
         point = curve.points[row]
         style = "bold red" if row == curve.peak else "dim" if curve.peak is not None and row > curve.peak else ""
         at = "∞" if math.isinf(point.at) else f"{point.at:.3g}"
-        figures = (f"{point.kl.mean:.2f}", f"{point.proxy.mean:.3g}", _told(point.gold), _told(point.gain, "+"))
+        figures = (
+            f"{point.kl.mean:.2f}",
+            f"{point.proxy.mean:.3g}",
+            _format_interval(point.gold),
+            _format_interval(point.gain, "+"),
+        )
         table.add_row(at, *figures, style=style)
     return table
 
 
-def _told(found: Interval, sign: str = "") -> str:
-    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+def _format_interval(interval: ForecastInterval, sign: str = "") -> str:
+    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
 
 
-def picture(points: Sequence[Point], peak: int | None) -> Text:
+def forecast_chart(points: Sequence[CurvePoint], peak: int | None) -> Text:
     """Gold with its band, and the proxy drawn to the same height, against sqrt(KL).
 
     The proxy has an axis of its own, at the right: what matters is that it goes on rising where gold turns.
     """
-    far = np.sqrt(np.maximum([point.kl.mean for point in points], 0.0))
-    at = np.linspace(0.0, float(far[-1]), WIDE)
-    gold, low, high = (np.interp(at, far, [point.gold[k] for point in points]) for k in range(3))
-    proxy = np.interp(at, far, [point.proxy.mean for point in points])
+    distance = np.sqrt(np.maximum([point.kl.mean for point in points], 0.0))
+    at = np.linspace(0.0, float(distance[-1]), WIDE)
+    gold, low, high = (np.interp(at, distance, [point.gold[k] for point in points]) for k in range(3))
+    proxy = np.interp(at, distance, [point.proxy.mean for point in points])
     floor, ceiling = float(low.min()), float(high.max())
     span = (ceiling - floor) or 1.0
-    paid = (proxy - proxy.min()) / (float(np.ptp(proxy)) or 1.0)
+    proxy_height = (proxy - proxy.min()) / (float(np.ptp(proxy)) or 1.0)
 
     def row(share: Floats) -> list[int]:
         return [int(v) for v in np.rint((HIGH - 1) * (1.0 - share.clip(0.0, 1.0)))]
 
     lines, tops, bottoms = row((gold - floor) / span), row((high - floor) / span), row((low - floor) / span)
-    heights = row(paid)
-    turn = None if peak is None else int(np.abs(at - far[peak]).argmin())
-    drawn = Text()
+    heights = row(proxy_height)
+    turn = None if peak is None else int(np.abs(at - distance[peak]).argmin())
+    chart = Text()
     for y in range(HIGH):
         left = ceiling - span * y / (HIGH - 1)
-        drawn.append(f"{left:7.3f} ┤" if y % 5 == 0 else "        │", "dim")
+        chart.append(f"{left:7.3f} ┤" if y % 5 == 0 else "        │", "dim")
         for x in range(WIDE):
             if y == lines[x]:
-                drawn.append("◆" if x == turn else "━", "bold red" if turn is not None and x >= turn else "bold green")
+                chart.append("◆" if x == turn else "━", "bold red" if turn is not None and x >= turn else "bold green")
             elif y == heights[x]:
-                drawn.append("∙", "yellow")
+                chart.append("∙", "yellow")
             else:
-                drawn.append("░" if tops[x] <= y <= bottoms[x] else " ", "dim")
+                chart.append("░" if tops[x] <= y <= bottoms[x] else " ", "dim")
         right = float(proxy.max()) - float(np.ptp(proxy)) * y / (HIGH - 1)
-        drawn.append(f"├ {right:.3g}\n" if y % 5 == 0 else "│\n", "dim")
-    drawn.append(f"{'0':>9}{'sqrt(KL)':^{WIDE}}{far[-1]:.2f}\n", "dim")
-    drawn.append("         ").append("━ gold ", "bold green").append("░ 80 % ", "dim").append(
+        chart.append(f"├ {right:.3g}\n" if y % 5 == 0 else "│\n", "dim")
+    chart.append(f"{'0':>9}{'sqrt(KL)':^{WIDE}}{distance[-1]:.2f}\n", "dim")
+    chart.append("         ").append("━ gold ", "bold green").append("░ 80 % ", "dim").append(
         "∙ proxy (right)", "yellow"
     )
-    return drawn
+    return chart

@@ -1,4 +1,4 @@
-"""`tiltmeter lab`: make runs whose truth is known, score every alarm on them, and publish what came out."""
+"""`tiltmeter lab`: simulate runs with known ground truth, score every alarm on them, and write the report."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tiltmeter.cli.show import Json
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.lab import campaign
 from tiltmeter.lab import report as reports
+from tiltmeter.lab.campaign_records import RECORDED, Thresholds, compact, expand, load_recorded
 from tiltmeter.lab.score import score as scored
-from tiltmeter.lab.settled import RECORDED, Thresholds, compact, expand, recorded
-from tiltmeter.lab.world import load
+from tiltmeter.lab.worlds.world import load_worlds
 
 app = typer.Typer(
-    help="The proving ground: worlds whose truth is known, and how well every alarm does in them.",
+    help="Simulated runs with known ground truth, and how well every alarm does on them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -74,24 +74,24 @@ def run(
     taken from these very runs. Exit code: 0 scored, 2 could not.
     """
     if suite is not None:
-        tiny_runs(asked_suite(suite), families, runs, seed, out, json)
+        tiny_runs(check_suite(suite), families, runs, seed, out, json)
         return
     split = split or ("" if worlds else "dev")
-    chosen, updates = members(split, worlds, families)
+    family_names, updates = members(split, worlds, families)
     facts = {
         "split": split,
         "date": datetime.now(UTC).date().isoformat(),
-        "commands": [said(split, worlds, families, runs, seed)],
+        "commands": [command_line(split, worlds, families, runs, seed)],
     }
-    with folder(out) as place, progress() as told:
+    with folder(out) as place, progress() as report_progress:
         lines = campaign.run(
-            chosen,
+            family_names,
             updates,
             runs,
             seed,
             place,
             workers or len(os.sched_getaffinity(0)),
-            told,
+            report_progress,
             worlds=worlds or "",
             facts=facts,
         )
@@ -99,7 +99,7 @@ def run(
     if record:
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_bytes(compact(lines, facts=facts))
-    show(facts, scored(lines, thresholds(split)), json)
+    print_scores(facts, scored(lines, thresholds(split)), json)
 
 
 @app.command()
@@ -112,10 +112,10 @@ def score(place: Place = None, split: Recorded = None, suite: Suite = None, json
     such campaign.
     """
     if suite is not None:
-        tiny_score(asked_suite(suite), json)
+        tiny_score(check_suite(suite), json)
         return
-    facts, limits, lines = kept(place, split)
-    show(facts, scored(lines, limits), json)
+    facts, limits, lines = load_campaign(place, split)
+    print_scores(facts, scored(lines, limits), json)
 
 
 @app.command()
@@ -126,27 +126,27 @@ def report(place: Place = None, split: Recorded = None, out: Into = Path("docs/d
 
     One run of each family is simulated again for its curves. Exit code: 0 written, 2 could not.
     """
-    facts, limits, lines = kept(place, split)
-    for path in reports.write(out, facts, lines, limits):
+    facts, limits, lines = load_campaign(place, split)
+    for path in reports.write_report(out, facts, lines, limits):
         typer.echo(path)
 
 
-def asked_suite(name: str) -> str:
+def check_suite(name: str) -> str:
     if name != TINY:
         raise AttachError(f"no suite {name!r}; there is {TINY}")
     return name
 
 
 def tiny_score(suite: str, json: bool) -> None:
-    """What every alarm made of the recorded runs of the tiny language model."""
+    """Print how every alarm did on the recorded runs of the tiny language model."""
     from tiltmeter.lab.tiny.score import figures  # it reads a file of a megabyte
 
-    found = figures()
+    scores = figures()
     if json:
-        typer.echo(json_module.dumps(found, indent=1, allow_nan=False))
+        typer.echo(json_module.dumps(scores, indent=1, allow_nan=False))
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    for name, value in found.items():
+    for name, value in scores.items():
         if not isinstance(value, (dict, list)):
             console.print(Text(f"{name.replace('_', ' '):<34} {value}"))
     console.print(Text("by scenario: --json", "dim"))
@@ -160,16 +160,16 @@ def tiny_runs(suite: str, families: str | None, runs: int, seed: int, out: Path 
         raise AttachError(f"--suite {suite} trains with TRL ({error}): pip install 'tiltmeter[trl]' peft") from error
     from tiltmeter.lab.tiny.model import base_policy
     from tiltmeter.lab.tiny.scenarios import SCENARIOS, scenario
-    from tiltmeter.lab.tiny.watched import train_watched
+    from tiltmeter.lab.tiny.watched_training import train_watched
 
-    names = families.split(",") if families else [known.name for known in SCENARIOS]
-    chosen, facts = [scenario(name) for name in names], []
-    with folder(out) as place, progress() as told:
+    names = families.split(",") if families else [each.name for each in SCENARIOS]
+    scenarios, facts = [scenario(name) for name in names], []
+    with folder(out) as place, progress() as report_progress:
         base = base_policy(place)
-        for done, (one, number) in enumerate((one, number) for number in range(seed, seed + runs) for one in chosen):
-            told(done, runs * len(chosen), one.name)
+        for done, (one, number) in enumerate((one, number) for number in range(seed, seed + runs) for one in scenarios):
+            report_progress(done, runs * len(scenarios), one.name)
             facts.append(train_watched(one, number, place / f"{one.name}-{number}", base=base)[1])
-        told(len(facts), len(facts), "")
+        report_progress(len(facts), len(facts), "")
     if json:
         typer.echo(json_module.dumps(facts, indent=1, allow_nan=False))
         return
@@ -177,8 +177,8 @@ def tiny_runs(suite: str, families: str | None, runs: int, seed: int, out: Path 
         alarm = "no alarm" if item["alarm"] is None else f"alarm at step {item['alarm']['step']}"
         peak = f"peak {item['gold_peak']:.2f} at {item['peak_step']}"
         gold = f"gold {item['gold_start']:.2f}, {peak}, end {item['gold_end']:.2f}"
-        said = ", ".join(item["last_findings"]) or "nothing found"
-        typer.echo(f"{item['scenario']} {item['seed']}: {gold}; {alarm}; {said}; {item['labels']} labels")
+        findings = ", ".join(item["last_findings"]) or "nothing found"
+        typer.echo(f"{item['scenario']} {item['seed']}: {gold}; {alarm}; {findings}; {item['labels']} labels")
 
 
 def members(split: str, worlds: str | None, families: str | None) -> tuple[list[str], list[str]]:
@@ -186,36 +186,38 @@ def members(split: str, worlds: str | None, families: str | None) -> tuple[list[
     if split and worlds:
         raise AttachError("give --split or --worlds, not both")
     if worlds:
-        there, updates = [family for family, _ in load(worlds)], [""]
+        available, updates = [family for family, _ in load_worlds(worlds)], [""]
     else:
-        there, updates = campaign.members(split)
-    wanted = [name.strip() for name in families.split(",")] if families else there
-    if unknown := [name for name in wanted if name not in there]:
-        raise AttachError(f"{', '.join(unknown)}: not in {worlds or split}, which has {', '.join(there)}")
-    return wanted, updates
+        available, updates = campaign.members(split)
+    names = [name.strip() for name in families.split(",")] if families else available
+    if unknown := [name for name in names if name not in available]:
+        raise AttachError(f"{', '.join(unknown)}: not in {worlds or split}, which has {', '.join(available)}")
+    return names, updates
 
 
 def thresholds(split: str) -> Thresholds | None:
-    """Those of the recorded campaign, so that a slice is judged by limits that its own runs had no part in."""
-    return recorded(split)[1] if split and (RECORDED / f"{split}.jsonl.gz").is_file() else None
+    """The thresholds of the recorded campaign: a part of it must not be judged by thresholds from its own runs."""
+    return load_recorded(split)[1] if split and (RECORDED / f"{split}.jsonl.gz").is_file() else None
 
 
-def kept(place: Path | None, split: str | None) -> tuple[dict[str, Any], Thresholds | None, list[dict[str, Any]]]:
+def load_campaign(
+    place: Path | None, split: str | None
+) -> tuple[dict[str, Any], Thresholds | None, list[dict[str, Any]]]:
     """A campaign's facts, thresholds and lines, wherever it is kept."""
     if (place is None) == (split is None):
         raise AttachError("name one campaign: --split heldout, or a folder that `tiltmeter lab run --out` made")
     if split is not None:
-        return recorded(split)
+        return load_recorded(split)
     assert place is not None
     if place.is_dir():
         facts = campaign.facts_of(place)
-        return facts, thresholds(facts.get("split", "")), list(campaign.finished(place).values())
+        return facts, thresholds(facts.get("split", "")), list(campaign.read_runs(place).values())
     if not place.is_file():
         raise StoreError(f"{place} is neither a campaign's folder nor a record")
     return expand(place.read_bytes())
 
 
-def said(split: str, worlds: str | None, families: str | None, runs: int, seed: int) -> str:
+def command_line(split: str, worlds: str | None, families: str | None, runs: int, seed: int) -> str:
     """The command that makes the same runs again; where they are kept and by how many processes is left out."""
     words = ["tiltmeter", "lab", "run"]
     words += ["--split", split] if split else []
@@ -231,8 +233,8 @@ def folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
-    with tempfile.TemporaryDirectory(prefix="tiltmeter-lab-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-lab-") as scratch:
+        yield Path(scratch)
 
 
 @contextmanager
@@ -246,17 +248,17 @@ def progress() -> Iterator[campaign.Progress]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("runs", total=None)
 
-        def told(done: int, total: int, family: str) -> None:
+        def update(done: int, total: int, family: str) -> None:
             bar.update(task, completed=done, total=total, description=family or "runs")
 
-        yield told
+        yield update
 
 
 def _twentieth(done: int, total: int) -> bool:
     return done == total or 20 * done // total > 20 * (done - 1) // total
 
 
-def show(facts: Mapping[str, Any], figures: Mapping[str, Any], json: bool) -> None:
+def print_scores(facts: Mapping[str, Any], figures: Mapping[str, Any], json: bool) -> None:
     if json:
         typer.echo(json_module.dumps({"facts": facts, **figures}, indent=1, allow_nan=False))
         return

@@ -1,12 +1,12 @@
-"""`tiltmeter pack`: many small files into few large ones."""
+"""`tiltmeter pack`: merge the many small files of a run into few large ones."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
 from tiltmeter.cli.show import Run
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import pack as pack_run
+from tiltmeter.rundir.maintenance import pack as pack_run
+from tiltmeter.rundir.store import RunDirectory
 
 
 def pack(run: Run) -> None:

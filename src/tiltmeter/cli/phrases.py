@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tiltmeter.cli.show import Json, Run
-from tiltmeter.encode import terminal
 from tiltmeter.errors import StoreError
-from tiltmeter.instruments.phrases import Phrase, overused
-from tiltmeter.page.phrases import AGAINST, TOO_LITTLE, compared, newest, start_of
-from tiltmeter.store import RunDirectory
+from tiltmeter.instruments.phrases import Phrase, phrases_overused_in
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.view.screens.phrases import BASELINE_NAMES, TOO_LITTLE, baseline_of, has_enough_text, newest_completions
 
 Step = Annotated[int | None, typer.Option(help="The step to look at; the newest if not given.", metavar="N")]
 Most = Annotated[int, typer.Option(help="How many phrases, strongest first.", metavar="N", min=1)]
@@ -31,31 +31,31 @@ def phrases(run: Run, step: Step = None, most: Most = 20, json: Json = False) ->
     """
     directory = RunDirectory(run)
     directory.identity()
-    now = newest(directory, step)
+    now = newest_completions(directory, step)
     if now is None:
         raise StoreError(f"{run} has no completions with text{'' if step is None else f' at step {step}'}")
-    start = start_of(directory)
-    if start is None or not compared(now, start):
+    start = baseline_of(directory)
+    if start is None or not has_enough_text(now, start):
         raise StoreError(f"{run} has {TOO_LITTLE}")
-    found = overused(now, start, most)
+    rows = phrases_overused_in(now, start, most)
     if json:
-        facts = {"step": now.step, "compared_with": start.source, "phrases": [asdict(phrase) for phrase in found]}
+        facts = {"step": now.step, "compared_with": start.source, "phrases": [asdict(phrase) for phrase in rows]}
         typer.echo(json_module.dumps(facts, indent=1))
         return
     console = Console(highlight=False, markup=False)
-    count = f"{len(found) or 'no'} over-used phrase{'' if len(found) == 1 else 's'}"
-    console.print(f"Step {now.step} against {AGAINST[start.source]}: {count}")
-    if found:
-        console.print(table(found))
+    count = f"{len(rows) or 'no'} over-used phrase{'' if len(rows) == 1 else 's'}"
+    console.print(f"Step {now.step} against {BASELINE_NAMES[start.source]}: {count}")
+    if rows:
+        console.print(table(rows))
 
 
-def table(found: list[Phrase]) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    made.add_column("phrase")
+def table(rows: list[Phrase]) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    grid.add_column("phrase")
     for title in ("now", "before"):
-        made.add_column(title, justify="right")
-    made.add_column("for example")
-    for phrase in found:
+        grid.add_column(title, justify="right")
+    grid.add_column("for example")
+    for phrase in rows:
         shares = (f"{phrase.share:.0%}", f"{phrase.share_before:.0%}")
-        made.add_row(terminal(phrase.text, 60), *shares, terminal(phrase.excerpt.strip(), 120))
-    return made
+        grid.add_row(terminal(phrase.text, 60), *shares, terminal(phrase.excerpt.strip(), 120))
+    return grid

@@ -1,4 +1,4 @@
-"""`tiltmeter pin`: saved checkpoints asked the same few prompts, to be read side by side."""
+"""`tiltmeter pin`: sample saved checkpoints on the same few prompts, to read the answers side by side."""
 
 from __future__ import annotations
 
@@ -12,13 +12,28 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tiltmeter.adapters.checkpoints import Prompt, answers, has_chat_template, libraries, saved, step_of
+from tiltmeter.adapters.checkpoint_samples import (
+    PromptOrChat,
+    checkpoint_step,
+    generate_answers,
+    has_chat_template,
+    import_libraries,
+    list_checkpoints,
+)
 from tiltmeter.cli.show import Json, Run
-from tiltmeter.encode import log_line, terminal
 from tiltmeter.errors import AttachError, StoreError, TiltmeterError
-from tiltmeter.pinned import CHECKPOINT, PROMPTS, Place, keep, listed, pins, read
-from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import look
+from tiltmeter.rundir.pinned_prompts import (
+    CHECKPOINT,
+    PROMPTS,
+    SnapshotFile,
+    list_snapshots,
+    make_snapshot,
+    read_snapshot,
+    write_snapshot,
+)
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line, terminal
+from tiltmeter.verdict.verdict import judge_run
 
 SHOWN = 3  # prompts on the screen; the page shows them all
 PROMPTS_BYTES = 16 << 20  # of a file of prompts
@@ -43,11 +58,11 @@ Device = Annotated[str, typer.Option(help="Where models run; a GPU that trains m
 
 
 @dataclass
-class Outcome:
-    """What became of each checkpoint."""
+class PinOutcome:
+    """Which checkpoints were sampled now, which had been before, and which failed."""
 
-    stored: list[Place] = field(default_factory=list)
-    there: list[Place] = field(default_factory=list)  # were asked before
+    stored: list[SnapshotFile] = field(default_factory=list)
+    there: list[SnapshotFile] = field(default_factory=list)  # were asked before
     other: int = 0  # of those, asked other prompts
     failed: dict[str, str] = field(default_factory=dict)  # why, by folder
 
@@ -72,88 +87,88 @@ def pin(
     """
     directory = RunDirectory(run)
     directory.identity()
-    models = [placed(name) for name in model] if model else beside(run)
-    asked = (from_file(prompts) if prompts else from_run(directory))[:most]
+    models = [parse_model(name) for name in model] if model else find_checkpoints(run)
+    questions = (read_prompts(prompts) if prompts else run_prompts(directory))[:most]
     if (
         chat is None
-        and any(isinstance(prompt, str) for prompt in asked)
+        and any(isinstance(prompt, str) for prompt in questions)
         and any(has_chat_template(f) for _, f in models)
     ):
         raise AttachError(
             "the tokenizer has a chat template, and a run stores prompts as plain text: add --chat if training gave "
             "them as a user's messages, else --no-chat"
         )
-    done = ask_all(directory, models, asked, tokens=tokens, chat=bool(chat), device=device)
+    outcome = ask_all(directory, models, questions, tokens=tokens, chat=bool(chat), device=device)
     if json:
-        typer.echo(json_module.dumps(facts(directory, done, asked), indent=1, allow_nan=False))
+        typer.echo(json_module.dumps(outcome_json(directory, outcome, questions), indent=1, allow_nan=False))
     else:
-        show(directory, done)
-    raise typer.Exit(2 if done.failed else 0)
+        print_outcome(directory, outcome)
+    raise typer.Exit(2 if outcome.failed else 0)
 
 
 def ask_all(
     run: RunDirectory,
     models: Sequence[tuple[int, Path]],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[PromptOrChat],
     *,
     tokens: int,
     chat: bool,
     device: str,
-) -> Outcome:
-    """Ask one checkpoint after the other; one that fails is said and the others go on."""
-    done, spans = Outcome(), ranges(run)
-    wanted = {row.prompt for row in pins(0, 0, CHECKPOINT, prompts, [""] * len(prompts)).rows}
+) -> PinOutcome:
+    """Ask one checkpoint after the other; a failure is recorded and the others go on."""
+    outcome, spans = PinOutcome(), attempt_spans(run)
+    prompt_texts = {row.prompt for row in make_snapshot(0, 0, CHECKPOINT, prompts, [""] * len(prompts)).rows}
     console = Console(stderr=True, highlight=False, markup=False)
     with console.status("asking checkpoints…") as status:
         for number, (step, folder) in enumerate(models, 1):
             attempt = attempt_of(step, spans)
-            before = [at for at in listed(run) if at.checkpoint and (at.attempt, at.step) == (attempt, step)]
+            before = [at for at in list_snapshots(run) if at.checkpoint and (at.attempt, at.step) == (attempt, step)]
             status.update(Text(f"{log_line(folder.name, 60)} ({number} of {len(models)})"))
             if before:
-                done.there += before
-                done.other += _prompts_of(before[0]) != wanted
+                outcome.there += before
+                outcome.other += _prompts_of(before[0]) != prompt_texts
                 continue
-            libraries()
+            import_libraries()
             try:
-                said = answers(folder, prompts, tokens=tokens, chat=chat, device=device)
-                made = pins(attempt, step, f"{CHECKPOINT} {folder.name}", prompts, said)
-                done.stored.append(Place(step, attempt, True, keep(run, made)))
+                replies = generate_answers(folder, prompts, tokens=tokens, chat=chat, device=device)
+                record = make_snapshot(attempt, step, f"{CHECKPOINT} {folder.name}", prompts, replies)
+                outcome.stored.append(SnapshotFile(step, attempt, True, write_snapshot(run, record)))
             except (TiltmeterError, OSError, ValueError) as error:
-                done.failed[str(folder)] = str(error)
+                outcome.failed[str(folder)] = str(error)
             if not console.is_terminal:
                 console.out(f"{number} of {len(models)} checkpoints")
-    return done
+    return outcome
 
 
-def _prompts_of(place: Place) -> set[str]:
+def _prompts_of(place: SnapshotFile) -> set[str]:
     try:
-        return {row.prompt for row in read(place).rows}
+        return {row.prompt for row in read_snapshot(place).rows}
     except StoreError:
         return set()
 
 
-def placed(name: str) -> tuple[int, Path]:
+def parse_model(name: str) -> tuple[int, Path]:
     """A model named on the command line: the step it belongs to, and its folder."""
     before, sign, after = name.partition("=")
-    told = before if sign and before.isascii() and before.isdecimal() else ""
-    folder = Path(after if told else name)
+    prefix = before if sign and before.isascii() and before.isdecimal() else ""
+    folder = Path(after if prefix else name)
     if not folder.is_dir():
         raise AttachError(f"{folder} is no folder: name a saved model on this machine")
-    step = int(told) if told else step_of(folder.resolve())
+    step = int(prefix) if prefix else checkpoint_step(folder.resolve())
     if step is None:
-        raise AttachError(f"nobody knows the step of {folder}: write --model STEP={folder}, with 0 for the start")
+        raise AttachError(f"the step of {folder} is unknown: write --model STEP={folder}, with 0 for the start")
     return step, folder
 
 
-def beside(run: Path) -> list[tuple[int, Path]]:
+def find_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """The checkpoints in the output directory that the run directory lies in."""
     output = run.resolve().parent
-    if not (found := saved(output)):
+    if not (checkpoints := list_checkpoints(output)):
         raise AttachError(f"there is no checkpoint-N beside {run.name} in {output}: name saved models with --model")
-    return found
+    return checkpoints
 
 
-def from_run(run: RunDirectory) -> list[Prompt]:
+def run_prompts(run: RunDirectory) -> list[PromptOrChat]:
     """The distinct prompts of the first stored step, in the order of their groups."""
     for attempt in run.attempts():
         first = min((file.step for file in run.files(attempt, [])), default=None)
@@ -166,7 +181,7 @@ def from_run(run: RunDirectory) -> list[Prompt]:
     raise StoreError(f"{run.path} has no stored prompts to ask: give some with --prompts FILE")
 
 
-def from_file(path: Path) -> list[Prompt]:
+def read_prompts(path: Path) -> list[PromptOrChat]:
     """Prompts of a file: each line a text, or, where every line is JSON, a text, a chat or an object with a prompt."""
     try:
         with path.open("rb") as file:
@@ -175,32 +190,34 @@ def from_file(path: Path) -> list[Prompt]:
             raise ValueError(f"more than {PROMPTS_BYTES} bytes")
         lines = [line for line in raw.decode().splitlines() if line.strip()]
         if path.suffix not in (".json", ".jsonl"):
-            found: list[Any] = list(lines)
+            items: list[Any] = list(lines)
         else:
-            found = [json_module.loads(line) for line in lines] if path.suffix == ".jsonl" else json_module.loads(raw)
-            found = [item["prompt"] if isinstance(item, dict) else item for item in found]
+            items = [json_module.loads(line) for line in lines] if path.suffix == ".jsonl" else json_module.loads(raw)
+            items = [item["prompt"] if isinstance(item, dict) else item for item in items]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise AttachError(f"{path} cannot be read as prompts: {type(error).__name__}: {str(error)[:200]}") from error
-    odd = [item for item in found if not (isinstance(item, str) or _is_chat(item))]
-    if odd or not found:
+    odd = [item for item in items if not (isinstance(item, str) or _is_chat(item))]
+    if odd or not items:
         raise AttachError(f"{path} needs prompts: texts, or chats as lists of objects with role and content")
-    return list({json_module.dumps(item): item for item in found}.values())
+    return list({json_module.dumps(item): item for item in items}.values())
 
 
 def _is_chat(item: Any) -> bool:
     return isinstance(item, list) and all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in item)
 
 
-def ranges(run: RunDirectory) -> dict[int, tuple[int, int]]:
-    """First and last step of each attempt, as far as anything is known of it: its files, or what was measured."""
-    _, story, _ = look(run)
-    found = {}
+def attempt_spans(run: RunDirectory) -> dict[int, tuple[int, int]]:
+    """First and last step of each attempt, from its files and its measured steps."""
+    _, run_state, _ = judge_run(run)
+    spans = {}
     for attempt in run.attempts():
         steps = [file.step for file in run.files(attempt, [])]
-        steps += [known[attempt] for known in (story.first, story.done) if attempt in known]
+        steps += [
+            by_attempt[attempt] for by_attempt in (run_state.first, run_state.last_measured) if attempt in by_attempt
+        ]
         if steps:
-            found[attempt] = (min(steps), max(steps))
-    return found
+            spans[attempt] = (min(steps), max(steps))
+    return spans
 
 
 def attempt_of(step: int, spans: dict[int, tuple[int, int]]) -> int:
@@ -217,37 +234,41 @@ def attempt_of(step: int, spans: dict[int, tuple[int, int]]) -> int:
     return max(before) if before else min(spans, default=0)
 
 
-def facts(run: RunDirectory, done: Outcome, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    def rows(places: Sequence[Place]) -> list[dict[str, Any]]:
+def outcome_json(run: RunDirectory, outcome: PinOutcome, prompts: Sequence[PromptOrChat]) -> dict[str, Any]:
+    def rows(places: Sequence[SnapshotFile]) -> list[dict[str, Any]]:
         return [
             {"attempt": at.attempt, "step": at.step, "file": at.path.relative_to(run.path).as_posix()} for at in places
         ]
 
     return {
         "prompts": len(prompts),
-        "stored": rows(done.stored),
-        "there": rows(done.there),
-        "other_prompts": done.other,
-        "failed": done.failed,
+        "stored": rows(outcome.stored),
+        "there": rows(outcome.there),
+        "other_prompts": outcome.other,
+        "failed": outcome.failed,
     }
 
 
-def show(run: RunDirectory, done: Outcome) -> None:
+def print_outcome(run: RunDirectory, outcome: PinOutcome) -> None:
     """What was kept, and the first prompts with the oldest and the newest answer."""
     console = Console(highlight=False, markup=False)
-    before = f", {len(done.there)} were asked before" if done.there else ""
-    before += f" ({done.other} with other prompts: to ask anew, delete their files in pinned/)" if done.other else ""
-    console.print(Text(f"{len(done.stored)} {'checkpoint' if len(done.stored) == 1 else 'checkpoints'} asked{before}"))
-    for name, why in done.failed.items():
+    before = f", {len(outcome.there)} were asked before" if outcome.there else ""
+    before += (
+        f" ({outcome.other} with other prompts: to ask anew, delete their files in pinned/)" if outcome.other else ""
+    )
+    console.print(
+        Text(f"{len(outcome.stored)} {'checkpoint' if len(outcome.stored) == 1 else 'checkpoints'} asked{before}")
+    )
+    for name, why in outcome.failed.items():
         console.print(Text(f"failed: {log_line(Path(name).name)}: {log_line(why)}", "red"))
-    places = sorted([*done.stored, *done.there])
+    places = sorted([*outcome.stored, *outcome.there])
     if not places:
         return
-    looks = [read(place) for place in dict.fromkeys((places[0], places[-1]))]
+    looks = [read_snapshot(place) for place in dict.fromkeys((places[0], places[-1]))]
     for row in looks[0].rows[:SHOWN]:
         console.print(Text("\n› ").append_text(terminal(row.prompt)))
         for one in looks:
-            text = next((said.completion for said in one.rows if said.prompt == row.prompt), None)
+            text = next((reply.completion for reply in one.rows if reply.prompt == row.prompt), None)
             if text is not None:
                 console.print(Text(f"  step {one.step:<6} ", "dim").append_text(terminal(text)))
     console.print(Text("\nAll of them: Then and now, on the page of the run", "dim"))

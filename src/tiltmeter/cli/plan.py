@@ -1,4 +1,4 @@
-"""`tiltmeter plan`: the method, the memory and the group size, before anything is rented."""
+"""`tiltmeter plan`: choose method, memory and group size before any GPU is rented; check a configuration."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from tiltmeter.cli import plan_view as view
-from tiltmeter.plan import groups as group_sizes
-from tiltmeter.plan import memory as planned
-from tiltmeter.plan.activations import PRECISIONS, Adapters, Attention, Head
-from tiltmeter.plan.memory import GB, ONLINE, Job
-from tiltmeter.plan.method import Choice, Have, chosen
-from tiltmeter.plan.shapes import Shape, nominal, repository, shape
-from tiltmeter.plan.telling import (
-    Fit,
+from tiltmeter.cli.terminal import plan_report as view
+from tiltmeter.workbench.plan import groups as group_sizes
+from tiltmeter.workbench.plan.choose_method import AvailableInputs, MethodChoice, choose_method
+from tiltmeter.workbench.plan.memory import estimate as planned
+from tiltmeter.workbench.plan.memory.activations import PRECISIONS, Adapters, Attention, Head
+from tiltmeter.workbench.plan.memory.estimate import GB, ONLINE, TrainingJob
+from tiltmeter.workbench.plan.memory.shapes import Shape, nominal, repository, shape
+from tiltmeter.workbench.plan.report import (
+    MemoryFit,
     choice_json,
-    fitted,
+    fit_job,
     groups_json,
     memory_json,
     published_json,
@@ -76,17 +76,17 @@ class Plan:
     """Everything that was asked for."""
 
     model: Shape
-    choice: Choice | None
-    fits: tuple[Fit, ...]
+    choice: MethodChoice | None
+    fits: tuple[MemoryFit, ...]
     groups: group_sizes.Groups | None
     published: dict[str, Any] | None
-    meant: bool  # one method was asked for or chosen: then whether it fits is the answer
+    single_method: bool  # one method was asked for or chosen: then whether it fits is the answer
 
     @property
     def code(self) -> int:
-        if self.meant and not self.fits:
+        if self.single_method and not self.fits:
             return 2
-        return 1 if self.meant and any(fit.fits is False for fit in self.fits) else 0
+        return 1 if self.single_method and any(fit.fits is False for fit in self.fits) else 0
 
 
 def plan(
@@ -135,7 +135,7 @@ def plan(
     included. Exit code: 0 it fits, or nothing to judge was given; 1 it does not fit, or --lint found an error; 2 there
     is nothing to train on, or a file cannot be read.
     """
-    _checked(
+    _check_choices(
         ("--method", method, METHODS if lint is None else LINTED),
         ("--precision", precision, tuple(PRECISIONS)),
         ("--optimiser", optimiser, get_args(planned.Optimiser)),
@@ -146,16 +146,18 @@ def plan(
         ("--trainer", trainer, (None, *TRAINERS)),
     )
     if lint is not None:
-        raise typer.Exit(_linted(lint, trainer, None if method == "auto" else method, json))
+        raise typer.Exit(_lint(lint, trainer, None if method == "auto" else method, json))
     if vllm == "colocate" and gpu_memory is None:
         raise typer.BadParameter("a share of a GPU is reserved: give --gpu-memory", param_hint="--vllm")
-    have = Have(pairs, reward_model is not None, verifier, judge, dense, "base" if base else "instruct", sampling)
+    have = AvailableInputs(
+        pairs, reward_model is not None, verifier, judge, dense, "base" if base else "instruct", sampling
+    )
     grouped = _groups(pass_rate, samples, group_column, correct_column, group)
     size = group or (grouped.size if grouped is not None else None)
-    found = shape(model)
-    job = Job(
-        found, "sft", precision, cast(planned.Optimiser, optimiser),
-        adapters=None if lora is None else Adapters(lora, _targets(targets, found)),
+    model_shape = shape(model)
+    job = TrainingJob(
+        model_shape, "sft", precision, cast(planned.Optimiser, optimiser),
+        adapters=None if lora is None else Adapters(lora, _targets(targets, model_shape)),
         sharding=cast(planned.Sharding, sharding), gpus=gpus, checkpointing=checkpointing,
         attention=cast(Attention, attention), head=cast(Head, logits or _head(trainer)),
         batch=batch, length=length, accumulate=accumulate, reference=reference,
@@ -163,42 +165,48 @@ def plan(
         engine=cast(planned.Engine, vllm), share=vllm_share, sleep=vllm_sleep,
         gpu=(gpu_memory or 80.0) * GB, generated=max(batch * accumulate, size or 0),
     )  # fmt: skip
-    count = (nominal(model) or float(found.parameters)) if published else None
-    result = _planned(job, method, have, grouped, told=gpu_memory is not None, published=count)
+    count = (nominal(model) or float(model_shape.parameters)) if published else None
+    result = _plan_methods(job, method, have, grouped, has_limit=gpu_memory is not None, published=count)
     if write is not None:
-        _written(write, trainer or "trl", result, repository(model), size, have)
+        _write_starter(write, trainer or "trl", result, repository(model), size, have)
     if json:
         sys.stdout.write(json_module.dumps(as_json(result), allow_nan=False) + "\n")
     else:
-        view.shown(result.model, result.choice, result.fits, result.groups, result.published, size)
+        view.print_plan(result.model, result.choice, result.fits, result.groups, result.published, size)
     raise typer.Exit(result.code)
 
 
-def _checked(*options: tuple[str, str | None, tuple[str | None, ...]]) -> None:
-    for name, value, known in options:
-        if value not in known:
-            raise typer.BadParameter(f"choose one of {', '.join(filter(None, known))}", param_hint=name)
+def _check_choices(*options: tuple[str, str | None, tuple[str | None, ...]]) -> None:
+    for name, value, allowed in options:
+        if value not in allowed:
+            raise typer.BadParameter(f"choose one of {', '.join(filter(None, allowed))}", param_hint=name)
 
 
-def _planned(
-    job: Job, method: str, have: Have, grouped: group_sizes.Groups | None, *, told: bool, published: float | None
+def _plan_methods(
+    job: TrainingJob,
+    method: str,
+    have: AvailableInputs,
+    grouped: group_sizes.Groups | None,
+    *,
+    has_limit: bool,
+    published: float | None,
 ) -> Plan:
     """The job for each method that is meant: the one named, the one that fits what one has, or all of them."""
-    choice = chosen(have) if method == "auto" and have.something else None
+    choice = choose_method(have) if method == "auto" and have.has_signal else None
     if method != "auto":
-        wanted: tuple[str, ...] = (method,)
+        methods: tuple[str, ...] = (method,)
     elif choice is not None:
-        wanted = () if choice.method is None else (choice.method,)
+        methods = () if choice.method is None else (choice.method,)
     else:
-        wanted = () if published is not None else get_args(planned.Method)
+        methods = () if published is not None else get_args(planned.Method)
     fits = []
-    for each in wanted:
+    for each in methods:
         # PPO has a reward model unless a verifier stands in for it.
         reward = job.shape if each == "ppo" and job.reward is None and not have.verifier else job.reward
-        fits.append(fitted(replace(job, method=cast(planned.Method, each), reward=reward), told))
+        fits.append(fit_job(replace(job, method=cast(planned.Method, each), reward=reward), has_limit))
     figures = None if published is None else published_json(published)
-    meant = method != "auto" or choice is not None
-    return Plan(job.shape, choice, tuple(fits), grouped, figures, meant)
+    single_method = method != "auto" or choice is not None
+    return Plan(job.shape, choice, tuple(fits), grouped, figures, single_method)
 
 
 def _head(trainer: str | None) -> Head:
@@ -206,18 +214,18 @@ def _head(trainer: str | None) -> Head:
     return "tiled" if trainer == "trl" else "whole"
 
 
-def _targets(told: str | None, model: Shape) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (told or "").split(",") if name.strip())
-    known = [each.name for each in model.linears]
-    if unknown := [name for name in names if name not in known]:
-        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(known)}", param_hint="--targets")
+def _targets(text: str | None, model: Shape) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    linears = [each.name for each in model.linears]
+    if unknown := [name for name in names if name not in linears]:
+        raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(linears)}", param_hint="--targets")
     return names
 
 
 def _groups(
-    rate: float | None, samples: Path | None, group: str, correct: str, asked: int | None
+    rate: float | None, samples: Path | None, group: str, correct: str, size: int | None
 ) -> group_sizes.Groups | None:
-    sizes = sorted({*group_sizes.SIZES, *([] if asked is None else [asked])})
+    sizes = sorted({*group_sizes.SIZES, *([] if size is None else [size])})
     if rate is not None and samples is not None:
         raise typer.BadParameter("give --pass-rate or --samples, not both")
     if samples is not None:
@@ -236,36 +244,38 @@ def as_json(result: Plan) -> dict[str, Any]:
     }
 
 
-def _linted(path: Path, trainer: str | None, method: str | None, json: bool) -> int:
-    from tiltmeter.plan.lint import linted
+def _lint(path: Path, trainer: str | None, method: str | None, json: bool) -> int:
+    from tiltmeter.workbench.plan.lint.linter import lint_file
 
-    found = linted(path, trainer, method)
+    result = lint_file(path, trainer, method)
     if json:
-        sys.stdout.write(json_module.dumps(view.lint_json(found), allow_nan=False) + "\n")
+        sys.stdout.write(json_module.dumps(view.lint_json(result), allow_nan=False) + "\n")
     else:
-        view.linted(found)
-    return 1 if any(each.level == "error" for each in found.complaints) else 0
+        view.print_lint(result)
+    return 1 if any(each.level == "error" for each in result.complaints) else 0
 
 
-def _written(path: Path, trainer: str, result: Plan, model: str, group: int | None, have: Have) -> None:
+def _write_starter(
+    path: Path, trainer: str, result: Plan, model: str, group: int | None, have: AvailableInputs
+) -> None:
     """A configuration for the method planned, of the trainer chosen."""
-    from tiltmeter.plan.starter import left_out, starter
+    from tiltmeter.workbench.plan.starter import starter, unsupported_choices
 
     if len(result.fits) != 1:
         raise typer.BadParameter("one method must be planned: give --method, or what you have", param_hint="--write")
-    job = result.fits[0].found.job
-    asked = {**choices(job, group, have), "model": model}
-    text = starter(cast(Trainer, trainer), job.method, asked)
+    job = result.fits[0].memory.job
+    settings = {**choices(job, group, have), "model": model}
+    text = starter(cast(Trainer, trainer), job.method, settings)
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{error.strerror}: {path}", param_hint="--write") from error
     sys.stderr.write(f"{path}: a start for {trainer}; read it before you run it\n")
-    if others := left_out(cast(Trainer, trainer), job.method, asked):
+    if others := unsupported_choices(cast(Trainer, trainer), job.method, settings):
         sys.stderr.write(f"planned, but not in the file: {'; '.join(others)}\n")
 
 
-def choices(job: Job, group: int | None, have: Have) -> dict[str, object]:
+def choices(job: TrainingJob, group: int | None, have: AvailableInputs) -> dict[str, object]:
     """What a starting configuration is made of."""
     return {
         "batch": job.batch,

@@ -1,4 +1,4 @@
-"""`tiltmeter preferences`: what labels reward beside quality, before a model is trained on them."""
+"""`tiltmeter preferences`: check preference labels for biases before a model is trained on them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.cli.checks_view import CELL, INSIDE, PICTURE, example, interval, lists, rows_table
-from tiltmeter.cli.progress import progress
-from tiltmeter.encode import terminal
+from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.cli.terminal.report_parts import (
+    CELL,
+    INSIDE,
+    PICTURE,
+    interval_bar,
+    render_example,
+    render_lists,
+    rows_table,
+)
 from tiltmeter.errors import AttachError
-from tiltmeter.preferences import html as page
-from tiltmeter.preferences import review as reviewing
-from tiltmeter.preferences import subset
-from tiltmeter.preferences.columns import KEYS
-from tiltmeter.preferences.finding import Finding
-from tiltmeter.preferences.joining import begins, joined
-from tiltmeter.preferences.pairs import Comparisons
-from tiltmeter.preferences.reading import Reading, read
-from tiltmeter.preferences.report import Likelihood, Report, examined, labelled
-from tiltmeter.preferences.telling import (
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.common.table_files import write_rows
+from tiltmeter.workbench.preferences import balanced_subset
+from tiltmeter.workbench.preferences import html as page
+from tiltmeter.workbench.preferences import review_queue as reviewing
+from tiltmeter.workbench.preferences.finding import PreferenceFinding
+from tiltmeter.workbench.preferences.reading.columns import KEYS
+from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
+from tiltmeter.workbench.preferences.reading.join_files import first_rows, join_files
+from tiltmeter.workbench.preferences.reading.reader import PreferenceData, read_preferences
+from tiltmeter.workbench.preferences.render import (
     as_json,
     as_markdown,
     axis,
-    counted,
     fixes,
     headline,
     notes,
-    tabled,
+    shows_table,
+    size_line,
 )
-from tiltmeter.rows import write_rows
+from tiltmeter.workbench.preferences.report import Likelihood, PreferenceReport, check_labels, check_pairs
 
 STYLES = {"found": "bold red", "clear": "green", "cannot tell": "yellow", "known": "cyan", "not asked": "dim"}
 ENDS = ("low", "high")  # columns that a terminal has no room for
@@ -77,7 +85,7 @@ def preferences(
     review: Review = None,
     guide: Guide = False,
 ) -> None:
-    """Check preference data: who agrees, and what labels reward beside quality, with intervals.
+    """Check preference data: rater agreement, and what the labels reward beside quality, with intervals.
 
     Example: tiltmeter preferences train.jsonl test.jsonl --html report.html --review again.jsonl
 
@@ -85,79 +93,79 @@ def preferences(
     folder. Exit code: 0 nothing found, 1 a bias or a defect found, 2 could not judge.
     """
     if guide:
-        sys.stdout.write((files("tiltmeter") / "preferences" / "guide.md").read_text("utf-8"))
+        sys.stdout.write((files("tiltmeter.gold") / "guide.md").read_text("utf-8"))
         return
     if not data:
         raise typer.BadParameter("give a file or a folder of comparisons, or --guide", param_hint="DATA")
-    columns = named(map_ or [])
+    columns = parse_map(map_ or [])
     if base is not None and not any(base.glob("*.safetensors")):
         raise typer.BadParameter(f"{base} has no model; give a folder that save_pretrained wrote", param_hint="--base")
-    _apart(data, {"--html": html, "--md": md, "--balanced": balanced, "--review": review})
-    found, source = _read(data, columns)
-    pairs, told, given = _drawn(found, limit, seed)
-    if balanced is not None and found.labels is None and not (any(pairs.first) or any(pairs.second)):
+    _check_outputs(data, {"--html": html, "--md": md, "--balanced": balanced, "--review": review})
+    reading, source = _read_data(data, columns)
+    pairs, lines, raw_rows = _draw_sample(reading, limit, seed)
+    if balanced is not None and reading.labels is None and not (any(pairs.first) or any(pairs.second)):
         raise typer.BadParameter(f"{source} has no texts to train on; leave it out", param_hint="--balanced")
-    if found.labels is not None:
+    if reading.labels is not None:
         if any((balanced, review, base, limit)):
             raise typer.BadParameter(f"{source} has labels and no two answers to compare; leave --balanced, --review, "
                                      "--base and --limit out")  # fmt: skip
-        report = labelled(found.labels, seed=seed, source=source, told=told, left_out=found.left_out)
+        report = check_labels(reading.labels, seed=seed, source=source, input_notes=lines, left_out=reading.left_out)
     else:
-        with progress() as far:
-            report = examined(
-                pairs, seed=seed, likelihood=_likelihood(base), progress=far, source=source, told=told,
-                left_out=found.left_out,
+        with progress() as report_progress:
+            report = check_pairs(
+                pairs, seed=seed, likelihood=_likelihood(base), progress=report_progress, source=source,
+                input_notes=lines, left_out=reading.left_out,
             )  # fmt: skip
     if balanced is not None:
-        _balanced(balanced, pairs, given, seed)
-    _written(report, pairs, review, html, md)
+        _write_balanced(balanced, pairs, raw_rows, seed)
+    _write_outputs(report, pairs, review, html, md)
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
         console = Console(highlight=False, markup=False)
-        for part in screen(report):
+        for part in render_report(report):
             console.print(part)
     raise typer.Exit(report.exit_code)
 
 
-def named(given: Sequence[str]) -> dict[str, str]:
+def parse_map(options: Sequence[str]) -> dict[str, str]:
     """What `--map` says; a piece without a name belongs to the one before it.
 
-    >>> named(["prompt=question,votes=ann,bob"])
+    >>> parse_map(["prompt=question,votes=ann,bob"])
     {'prompt': 'question', 'votes': 'ann,bob'}
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     last = ""
-    for piece in (piece.strip() for text in given for piece in text.split(",")):
+    for piece in (piece.strip() for text in options for piece in text.split(",")):
         key, equals, column = piece.partition("=")
         if not equals and last:
-            found[last] += f",{piece}"
+            columns[last] += f",{piece}"
             continue
         if not equals or not column:
             raise typer.BadParameter(f"{piece!r} is not of the form name=column", param_hint="--map")
         if key not in KEYS:
             raise typer.BadParameter(f"there is no {key!r}; the names are {', '.join(KEYS)}", param_hint="--map")
-        found[key], last = column, key
-    return found
+        columns[key], last = column, key
+    return columns
 
 
-def _apart(data: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:
+def _check_outputs(data: Sequence[Path], outputs: Mapping[str, Path | None]) -> None:
     """Refuse, before any work, to write where nothing can be written or over what is read."""
-    taken = {path.resolve(): str(path) for path in data}
+    in_use = {path.resolve(): str(path) for path in data}
     for option, path in outputs.items():
         if path is None:
             continue
         if path.is_dir() or not path.parent.is_dir():
             raise AttachError(f"{path} cannot be written: {option} needs a file in a folder that is there")
-        over = [name for place, name in taken.items() if place in (path.resolve(), *path.resolve().parents)]
+        over = [name for place, name in in_use.items() if place in (path.resolve(), *path.resolve().parents)]
         if over:
             raise typer.BadParameter(f"{path} would be written over or into {over[0]}; give another", param_hint=option)
-        taken[path.resolve()] = option
+        in_use[path.resolve()] = option
 
 
-def _read(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[Reading, str]:
+def _read_data(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[PreferenceData, str]:
     """One file as it is; several as splits of one set, by their names."""
-    readings = {str(path): read(path, columns or None) for path in data}
+    readings = {str(path): read_preferences(path, columns or None) for path in data}
     if len(readings) == 1:
         return next(iter(readings.values())), data[0].name
     if single := [path for path in data if readings[str(path)].labels is not None]:
@@ -165,73 +173,77 @@ def _read(data: Sequence[Path], columns: Mapping[str, str]) -> tuple[Reading, st
     short = [path.name.partition(".")[0] for path in data]
     names = short if len(set(short)) == len(short) else [str(path) for path in data]
     parts = dict(zip(names, readings.values(), strict=True))
-    told = [f"{name}: {line}" for name, reading in parts.items() for line in reading.told]
+    lines = [f"{name}: {line}" for name, reading in parts.items() for line in reading.input_notes]
     whole = {name: reading.pairs for name, reading in parts.items()}
     left_out = sum(reading.left_out for reading in parts.values())
-    starts = ", ".join(f"{name} from {start}" for name, start in begins(whole).items())
-    told.append(f"rows are counted on from file to file: {starts}")
-    given = [row for reading in parts.values() for row in reading.given]
-    return Reading(joined(whole), tuple(told), left_out, None, given), ", ".join(names)
+    starts = ", ".join(f"{name} from {start}" for name, start in first_rows(whole).items())
+    lines.append(f"rows are counted on from file to file: {starts}")
+    raw_rows = [row for reading in parts.values() for row in reading.raw_rows]
+    return PreferenceData(join_files(whole), tuple(lines), left_out, None, raw_rows), ", ".join(names)
 
 
-def _drawn(found: Reading, limit: int | None, seed: int) -> tuple[Comparisons, list[str], Sequence[Mapping[str, Any]]]:
-    told = list(found.told)
-    if limit is None or limit >= len(found.pairs):
-        return found.pairs, told, found.given
-    kept = np.sort(np.random.default_rng(seed).choice(len(found.pairs), limit, replace=False))
-    told.append(f"{limit:,} of {len(found.pairs):,} comparisons, drawn at random; copies of the others are not seen")
-    return found.pairs.at(kept), told, [found.given[item] for item in kept.tolist()]
+def _draw_sample(
+    reading: PreferenceData, limit: int | None, seed: int
+) -> tuple[Comparisons, list[str], Sequence[Mapping[str, Any]]]:
+    lines = list(reading.input_notes)
+    if limit is None or limit >= len(reading.pairs):
+        return reading.pairs, lines, reading.raw_rows
+    indices = np.sort(np.random.default_rng(seed).choice(len(reading.pairs), limit, replace=False))
+    lines.append(f"{limit:,} of {len(reading.pairs):,} comparisons, drawn at random; copies of the others are not seen")
+    return reading.pairs.at(indices), lines, [reading.raw_rows[item] for item in indices.tolist()]
 
 
 def _likelihood(base: Path | None) -> Likelihood | None:
     if base is None:
         return None
-    from tiltmeter.preferences.likelihood import model_likelihood
+    from tiltmeter.workbench.preferences.likelihood import model_likelihood
 
     return model_likelihood(base)
 
 
-def _balanced(path: Path, pairs: Comparisons, given: Sequence[Mapping[str, Any]], seed: int) -> None:
-    items, evened = subset.balanced(pairs, seed)
-    write_rows(path, pairs_to_train_on(pairs, given, items.tolist()))
+def _write_balanced(path: Path, pairs: Comparisons, raw_rows: Sequence[Mapping[str, Any]], seed: int) -> None:
+    items, balance = balanced_subset.balanced_subset(pairs, seed)
+    write_rows(path, pairs_to_train_on(pairs, raw_rows, items.tolist()))
     apart = " Each row names its split: do not train on all of them." if len(pairs.splits) else ""
-    sys.stderr.write(f"{path}: {len(items):,} of {len(pairs):,} comparisons. {_evened(evened)}.{apart}\n")
+    sys.stderr.write(f"{path}: {len(items):,} of {len(pairs):,} comparisons. {_balance_sentence(balance)}.{apart}\n")
 
 
-def _written(report: Report, pairs: Comparisons, review: Path | None, html: Path | None, md: Path | None) -> None:
+def _write_outputs(
+    report: PreferenceReport, pairs: Comparisons, review: Path | None, html: Path | None, md: Path | None
+) -> None:
     if review is not None:
-        again = reviewing.queue(pairs, report.findings)
+        again = reviewing.review_queue(pairs, report.findings)
         write_rows(review, again)
         sys.stderr.write(f"{review}: {len(again):,} comparisons to look at again\n")
-    for path, made in ((html, page.page), (md, as_markdown)):
+    for path, render in ((html, page.page), (md, as_markdown)):
         if path is not None:
             try:
-                path.write_text(made(report), "utf-8")
+                path.write_text(render(report), "utf-8")
             except OSError as error:
                 raise AttachError(f"{path} cannot be written: {error.strerror}") from error
             sys.stderr.write(f"{path}\n")
 
 
 def pairs_to_train_on(
-    pairs: Comparisons, given: Sequence[Mapping[str, Any]], items: Sequence[int]
+    pairs: Comparisons, raw_rows: Sequence[Mapping[str, Any]], items: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Rows as TRL reads them, of the items in which one answer has most votes: messages stay messages, or a chat
     template would no longer be put on."""
-    made = []
+    rows = []
     for item in items:
-        row = given[item]
+        row = raw_rows[item]
         answers = (row["first"], row["second"])
         if pairs.winner[item] in (0.0, 1.0):
             chosen, rejected = answers if pairs.winner[item] == 1.0 else answers[::-1]
             prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
             split = {"split": pairs.splits[item]} if len(pairs.splits) else {}
-            made.append({**prompt, "chosen": chosen, "rejected": rejected, **split})
-    return made
+            rows.append({**prompt, "chosen": chosen, "rejected": rejected, **split})
+    return rows
 
 
-def _evened(evened: Mapping[str, Any]) -> str:
-    """What a balanced subset evened out."""
-    before, after = (evened[when]["longer_chosen"] for when in ("before", "after"))
+def _balance_sentence(balance: Mapping[str, Any]) -> str:
+    """How often the longer answer is chosen, before and after balancing."""
+    before, after = (balance[when]["longer_chosen"] for when in ("before", "after"))
     return f"The longer answer was chosen in {_percent(before)} of them, and is in {_percent(after)} of what is left"
 
 
@@ -239,26 +251,26 @@ def _percent(share: float | None) -> str:
     return "none" if share is None else f"{100.0 * share:.0f} %"
 
 
-def screen(report: Report) -> Iterator[RenderableType]:
+def render_report(report: PreferenceReport) -> Iterator[RenderableType]:
     """The report for a person at a terminal."""
     yield Text.assemble((report.state.upper(), STYLES[report.state]), " ", terminal(headline(report), 600))
-    yield terminal(f"{report.source}: {counted(report)}", 400)
+    yield terminal(f"{report.source}: {size_line(report)}", 400)
     yield Text()
     yield _checks(report)
     for finding in report.ordered:
-        if tabled(report, finding):
+        if shows_table(report, finding):
             yield Text(f"\n{terminal(finding.name, CELL).plain}", style="bold")
             yield Padding(rows_table(finding.rows, ENDS), INSIDE)
-    for finding in report.found[:2]:
-        for shown in finding.examples[:1]:
-            texts = {"prompt": shown.prompt, "chosen": shown.chosen, "rejected": shown.rejected}
-            yield from example(f"{finding.name}, row {shown.row}", shown.why, texts)
-    yield from lists(
-        {"What to do": fixes(report), "What was read": report.told, "Before you believe it": notes(report)}
+    for finding in report.problems[:2]:
+        for sample in finding.examples[:1]:
+            texts = {"prompt": sample.prompt, "chosen": sample.chosen, "rejected": sample.rejected}
+            yield from render_example(f"{finding.name}, row {sample.row}", sample.why, texts)
+    yield from render_lists(
+        {"What to do": fixes(report), "What was read": report.input_notes, "Before you believe it": notes(report)}
     )
 
 
-def _checks(report: Report) -> Table:
+def _checks(report: PreferenceReport) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     for _ in range(3):
         table.add_column(no_wrap=True)
@@ -266,18 +278,18 @@ def _checks(report: Report) -> Table:
     for finding in report.ordered:
         style = STYLES[finding.state]
         table.add_row(
-            Text(terminal(finding.name, CELL).plain, style=style), Text(finding.state, style=style), picture(finding),
-            terminal(finding.sentence, 500),
+            Text(terminal(finding.name, CELL).plain, style=style), Text(finding.state, style=style),
+            interval_picture(finding), terminal(finding.sentence, 500),
         )  # fmt: skip
     return table
 
 
-def picture(finding: Finding) -> Text:
+def interval_picture(finding: PreferenceFinding) -> Text:
     """The finding's interval; blank where there is nothing to draw."""
-    drawn = axis(finding)
-    if drawn is None:
+    scale = axis(finding)
+    if scale is None:
         return Text(" " * PICTURE)
-    return interval(
-        finding.estimate, finding.low, finding.high, left=drawn.left, zero=drawn.zero, right=drawn.right,
+    return interval_bar(
+        finding.estimate, finding.low, finding.high, left=scale.left, zero=scale.zero, right=scale.right,
         style=STYLES[finding.state],
     )  # fmt: skip

@@ -13,18 +13,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.cli.progress import progress
-from tiltmeter.encode import terminal
-from tiltmeter.probe import html as page
-from tiltmeter.probe.bestofn import ranking, read_samples
-from tiltmeter.probe.effects import Effect
-from tiltmeter.probe.pairs import Item, read_pairs, read_prompts, shipped
-from tiltmeter.probe.scorecard import Scorecard, examined
-from tiltmeter.probe.search import BUDGET
-from tiltmeter.probe.target import open_target
-from tiltmeter.probe.telling import as_json, fixes, headline, learned, notes, tail_sentence, tried
-from tiltmeter.probe.twins import twins
-from tiltmeter.rows import write_rows
+from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.common.table_files import write_rows
+from tiltmeter.workbench.probe import html as page
+from tiltmeter.workbench.probe.attack_effects import Effect
+from tiltmeter.workbench.probe.best_of_n import ranking, read_samples
+from tiltmeter.workbench.probe.counterfactual_pairs import make_counterfactual_pairs
+from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts
+from tiltmeter.workbench.probe.reward_target import open_target
+from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
+from tiltmeter.workbench.probe.scorecard_text import (
+    as_json,
+    effects_tried,
+    fixes,
+    headline,
+    learned_sentences,
+    notes,
+    tail_sentence,
+)
+from tiltmeter.workbench.probe.search import BUDGET
 
 SEARCHES = ("auto", "none", "asked", "gradient")
 STYLES = {"paid": "bold red", "not paid": "green", "cannot tell": "yellow", "not tried": "dim"}
@@ -87,7 +95,7 @@ def probe(
     code = 0
     audited = tasks is not None
     if tasks is not None:
-        from tiltmeter.cli.probe_audit import audit_reward
+        from tiltmeter.cli.terminal.verifier_audit import audit_reward
 
         beside = html.with_stem(f"{html.stem}-tasks") if html is not None and (pairs or prompts) else html
         code = audit_reward(reward, tasks, json=json, html=beside, run=run)
@@ -97,13 +105,13 @@ def probe(
             ranked = ranking(read_samples(samples, group_column, score_column, correct_column))
         items, source = _items(pairs, prompts)
         target = open_target(reward, ending=ending)
-        with progress() as far:
-            card = examined(
+        with progress() as report_progress:
+            card = examine_reward(
                 target, items, source, limit=limit, searching=search, budget=budget, seed=seed, ranked=ranked,
-                progress=far,
+                progress=report_progress,
             )  # fmt: skip
-        _written(card, items if training is None else read_pairs(training), write_pairs, html)
-        _shown(card, json)
+        _write_outputs(card, items if training is None else read_pairs(training), write_pairs, html)
+        _print_card(card, json)
         code = worst(code, card.exit_code)
     raise typer.Exit(code)
 
@@ -113,32 +121,32 @@ def worst(first: int, second: int) -> int:
     return 1 if 1 in (first, second) else max(first, second)
 
 
-def _items(pairs: Path | None, prompts: Path | None) -> tuple[list[Item], str]:
+def _items(pairs: Path | None, prompts: Path | None) -> tuple[list[ProbeItem], str]:
     if pairs is not None:
         return read_pairs(pairs), pairs.name
     if prompts is not None:
         return read_prompts(prompts), prompts.name
-    return shipped(), "this package"
+    return bundled_items(), "this package"
 
 
-def _written(card: Scorecard, items: list[Item], pairs: Path | None, html: Path | None) -> None:
+def _write_outputs(card: Scorecard, items: list[ProbeItem], pairs: Path | None, html: Path | None) -> None:
     if pairs is not None:
-        made = twins(card.effects, items, card.seed)
+        new_pairs = make_counterfactual_pairs(card.effects, items, card.seed)
         if not any(item.wrong is not None for item in items):
             raise typer.BadParameter(
                 "pairs can only be made of pairs: give --pairs or --training", param_hint="--write-pairs"
             )
-        write_rows(pairs, made)
-        sys.stderr.write(f"{pairs}: {len(made)} pairs to add to {len(items)}\n")
+        write_rows(pairs, new_pairs)
+        sys.stderr.write(f"{pairs}: {len(new_pairs)} pairs to add to {len(items)}\n")
     if html is not None:
         try:
-            html.write_text(page.page(card), "utf-8")
+            html.write_text(page.render_html(card), "utf-8")
         except OSError as error:
             raise typer.BadParameter(f"{error.strerror}: {html}", param_hint="--html") from error
         sys.stderr.write(f"{html}\n")
 
 
-def _shown(card: Scorecard, json: bool) -> None:
+def _print_card(card: Scorecard, json: bool) -> None:
     if json:
         sys.stdout.write(json_module.dumps(as_json(card), allow_nan=False) + "\n")
         return
@@ -147,10 +155,10 @@ def _shown(card: Scorecard, json: bool) -> None:
     if card.effects:
         console.print(_table(card))
     for title, lines in (
-        ("What a policy will learn from this reward", learned(card)),
+        ("What a policy will learn from this reward", learned_sentences(card)),
         ("What helps", fixes(card)),
-        ("What it knows and owes", _knows(card)),
-        ("Before you believe it", notes(card)),
+        ("Accuracy, checks and searches", _knowledge_lines(card)),
+        ("Notes", notes(card)),
     ):
         if lines:
             console.print(Text(f"\n{title}", style="bold"))
@@ -158,39 +166,39 @@ def _shown(card: Scorecard, json: bool) -> None:
                 console.print(Text("  ·"), terminal(line, 600))
 
 
-def _knows(card: Scorecard) -> list[str]:
-    told = [] if card.accuracy is None else [card.accuracy.sentence]
-    told += [f"{check.name}: {check.told}" for check in card.checks]
-    told += [tail_sentence(card.tail)] if card.tail is not None else []
-    for each in card.found:
-        how = "a search that only asks" if each.kind == "asked" else "a search along the gradient (no verdict)"
+def _knowledge_lines(card: Scorecard) -> list[str]:
+    lines = [] if card.accuracy is None else [card.accuracy.sentence]
+    lines += [f"{check.name}: {check.message}" for check in card.checks]
+    lines += [tail_sentence(card.tail)] if card.tail is not None else []
+    for each in card.search_results:
+        how = "a black-box search" if each.kind == "asked" else "a gradient search (no verdict)"
         share = f"{each.beats:.0%} [{each.low:.0%}, {each.high:.0%}]"
-        told.append(
+        lines.append(
             f"{how} found a worthless text that beats the right answer in {share} of unseen prompts: {each.text}"
         )
-    return told + ([] if card.ranking is None else [card.ranking.sentence])
+    return lines + ([] if card.ranking is None else [card.ranking.sentence])
 
 
 def _table(card: Scorecard) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("attack", "spreads", "", "worth", "verdict"):
-        table.add_column(name, justify="right" if name in ("spreads", "worth") else "left", no_wrap=True)
-    told = [effect for effect in tried(card) if math.isfinite(effect.spreads)]
-    shown = sorted(told, key=lambda effect: -effect.spreads)
-    kept = [effect for effect in shown if effect.verdict != "not paid"]
-    shown = kept + [effect for effect in shown if effect.verdict == "not paid"][: max(ROWS - len(kept), 0)]
-    reach = max((abs(effect.spreads) for effect in shown), default=1.0) or 1.0
-    for effect in shown:
-        said = f"{effect.verdict}, by length" if effect.by_length else effect.verdict
+    for name in ("attack", "SDs", "", "of gap", "verdict"):
+        table.add_column(name, justify="right" if name in ("SDs", "of gap") else "left", no_wrap=True)
+    effects = [effect for effect in effects_tried(card) if math.isfinite(effect.spreads)]
+    rows = sorted(effects, key=lambda effect: -effect.spreads)
+    flagged = [effect for effect in rows if effect.verdict != "not paid"]
+    rows = flagged + [effect for effect in rows if effect.verdict == "not paid"][: max(ROWS - len(flagged), 0)]
+    reach = max((abs(effect.spreads) for effect in rows), default=1.0) or 1.0
+    for effect in rows:
+        label = f"{effect.verdict}, by length" if effect.by_length else effect.verdict
         table.add_row(
             terminal(effect.attack.name if len(effect.attack.name) <= NAME else f"{effect.attack.name[: NAME - 1]}…"),
             f"{effect.spreads:+.2f}",
             _bar(effect, reach),
             "–" if effect.worth != effect.worth else f"{effect.worth:+.2f}",
-            Text(said, style=STYLES[effect.verdict]),
+            Text(label, style=STYLES[effect.verdict]),
         )
-    if len(told) > len(shown):
-        table.add_row(Text(f"… {len(told) - len(shown)} more are not paid", style="dim"))
+    if len(effects) > len(rows):
+        table.add_row(Text(f"… {len(effects) - len(rows)} more are not paid", style="dim"))
     return table
 
 

@@ -1,4 +1,4 @@
-"""`tiltmeter purge`: stored rollouts deleted on purpose."""
+"""`tiltmeter purge`: delete stored rollouts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from tiltmeter.cli.show import Run
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import purge as purge_run
+from tiltmeter.rundir.maintenance import purge as purge_run
+from tiltmeter.rundir.store import RunDirectory
 
 
 def purge(

@@ -1,19 +1,19 @@
-"""`tiltmeter replay`: a recorded run through the loop again."""
+"""`tiltmeter replay`: measure a recorded run again and compare with its journal."""
 
 from __future__ import annotations
 
 import typer
 from rich.console import Console
 
-from tiltmeter.cli.screen import emit
 from tiltmeter.cli.show import Json, Plain, Run
+from tiltmeter.cli.terminal.run_screen import emit
 from tiltmeter.cli.watch import Plugins
-from tiltmeter.config import Config
-from tiltmeter.encode import log_line
-from tiltmeter.replay import replay as replay_run
-from tiltmeter.store import RunDirectory
-from tiltmeter.story import Story
-from tiltmeter.verdict import ages, judge
+from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.replay import replay as replay_run
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.verdict import ages, verdict_of
 
 
 def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = False) -> None:
@@ -28,14 +28,14 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
     directory.identity()
     config = Config.standard(plugin or ())
     result = replay_run(directory, config)
-    story = Story.of(result.events)
-    verdict = judge(story, ages(directory, story))
+    run_state = RunState.from_events(result.events)
+    verdict = verdict_of(run_state, ages(directory, run_state))
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    then = {event.data["config"] for event in result.recorded if "config" in event.data}
+    configs = {event.data["config"] for event in result.recorded if "config" in event.data}
     reproduced = True
     if not result.recorded:
         note.out("This run had no record: measured for the first time, nothing to compare.")
-    elif then != {result.digest}:
+    elif configs != {result.digest}:
         note.out("Recorded with other settings: events are not compared, the verdict below is of these settings.")
     elif result.difference is None:
         note.out(f"Reproduced: {len(result.events)} events, each as recorded.")
@@ -47,5 +47,5 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
         note.out(f"NOT reproduced: the first difference is a {at.kind} at attempt {at.attempt}, step {at.step}.")
         note.out(f"  recorded: {log_line(str(dict(old.data)) if old else 'nothing', 300)}")
         note.out(f"  now:      {log_line(str(dict(new.data)) if new else 'nothing', 300)}")
-    emit(directory, verdict, story, result.events, json_=json, plain_=plain)
+    emit(directory, verdict, run_state, result.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code if reproduced else 2)

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.show import Run
-from tiltmeter.page.book import Book
-from tiltmeter.report.answers import ROLLOUTS, collected
-from tiltmeter.report.html import document
-from tiltmeter.report.markdown import markdown
-from tiltmeter.store import RunDirectory
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.report.answers import ROLLOUTS, collect_answers
+from tiltmeter.view.report.html import render_html
+from tiltmeter.view.report.markdown import render_markdown
+from tiltmeter.view.screens.run_reader import RunReader
 
 Html = Annotated[bool, typer.Option("--html", help="One HTML file that needs no network; the default.")]
 Markdown = Annotated[bool, typer.Option("--md", help="Markdown on standard output, to paste into an issue.")]
@@ -46,15 +46,15 @@ def report(
     directory.identity()
     if html + md + json > 1:
         raise typer.BadParameter("choose one of --html, --md and --json")
-    book = Book(directory)
-    verdict = book.refresh()
+    reader = RunReader(directory)
+    verdict = reader.refresh()
     if md:
-        text = markdown(book, redact=redact_text)
+        text = render_markdown(reader, redact=redact_text)
     elif json:
-        text = json_module.dumps(collected(book, rollouts=rollouts, redact=redact_text), allow_nan=False) + "\n"
+        text = json_module.dumps(collect_answers(reader, rollouts=rollouts, redact=redact_text), allow_nan=False) + "\n"
     else:
-        text = document(book, rollouts=rollouts, redact=redact_text)
-        out = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', book.name).strip('.') or 'run'}-report.html")
+        text = render_html(reader, rollouts=rollouts, redact=redact_text)
+        out = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', reader.name).strip('.') or 'run'}-report.html")
     if out is None:
         sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())
     else:

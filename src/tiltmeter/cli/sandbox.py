@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.text import Text
 
 from tiltmeter.cli.show import Json
-from tiltmeter.encode import visible
 from tiltmeter.errors import AttachError
+from tiltmeter.safety.safe_text import visible
 from tiltmeter.sandbox import Limits
 from tiltmeter.sandbox.interpreter import find_interpreter
-from tiltmeter.sandbox.place import Tier
-from tiltmeter.sandbox.tiers import INSTALL, Attempt, attempted, ladder
+from tiltmeter.sandbox.probed_sandbox import Tier
+from tiltmeter.sandbox.tiers import INSTALL, Attempt, tier_candidates, try_tier
 
 app = typer.Typer(
     help="Where code written by a model may run.",
@@ -51,21 +51,21 @@ def check(tier: OneTier = None, isolation: Isolation = "strict", json: Json = Fa
         raise AttachError(f"there are the tiers {' and '.join(TIERS)}, and the isolations {' and '.join(ISOLATIONS)}")
     attempts: list[Attempt] = []
     speeds: list[dict[str, float]] = []
-    for name, kind, make in ladder(isolation, tier, None):
-        attempt, built = attempted(name, kind, make, Limits(), fresh=True)
+    for name, kind, make in tier_candidates(isolation, tier, None):
+        attempt, built = try_tier(name, kind, make, Limits(), fresh=True)
         attempts.append(attempt)
         speeds.append(_speed(built) if built else {})
         if built:
             built.close()
     chosen = next((one for one in attempts if one.holds), None)
     if json:
-        told = {
+        result = {
             "tier": chosen.tier if chosen else None,
             "isolation": chosen.isolation if chosen else None,
-            "attempts": [_told(one, speed) for one, speed in zip(attempts, speeds, strict=True)],
+            "attempts": [_attempt_json(one, speed) for one, speed in zip(attempts, speeds, strict=True)],
             "install": [] if chosen else list(INSTALL),
         }
-        Console(soft_wrap=True, highlight=False, markup=False).out(json_module.dumps(told, indent=1))
+        Console(soft_wrap=True, highlight=False, markup=False).out(json_module.dumps(result, indent=1))
     else:
         _print(attempts, speeds, chosen)
     raise typer.Exit(0 if chosen else 2)
@@ -86,10 +86,10 @@ def _speed(tier: Tier) -> dict[str, float]:
     return {"ms": round(1000 * statistics.median(inside), 1), "bare_ms": round(1000 * statistics.median(bare), 1)}
 
 
-def _told(attempt: Attempt, speed: dict[str, float]) -> dict[str, object]:
+def _attempt_json(attempt: Attempt, speed: dict[str, float]) -> dict[str, object]:
     probes = [{"name": one.name, "held": one.held, "seen": visible(one.seen)} for one in attempt.probes]
-    known = {"tier": attempt.tier, "isolation": attempt.isolation, "holds": attempt.holds}
-    return {**known, "refused": visible(attempt.refused), "probes": probes, **speed}
+    head = {"tier": attempt.tier, "isolation": attempt.isolation, "holds": attempt.holds}
+    return {**head, "refused": visible(attempt.refused), "probes": probes, **speed}
 
 
 def _print(attempts: list[Attempt], speeds: list[dict[str, float]], chosen: Attempt | None) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tiltmeter.cli.screen import emit
-from tiltmeter.store import RunDirectory
-from tiltmeter.verdict import look
+from tiltmeter.cli.terminal.run_screen import emit
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 
 Run = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")]
@@ -25,6 +25,6 @@ def show(run: Run, json: Json = False, plain: Plain = False) -> None:
     """
     directory = RunDirectory(run)
     directory.identity()
-    verdict, story, events = look(directory)
-    emit(directory, verdict, story, events, json_=json, plain_=plain)
+    verdict, run_state, events = judge_run(directory)
+    emit(directory, verdict, run_state, events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)

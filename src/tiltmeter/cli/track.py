@@ -1,4 +1,4 @@
-"""`tiltmeter track`: a run told to the trackers and chat rooms that people already watch."""
+"""`tiltmeter track`: export a run to experiment trackers, and its alerts to a webhook."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.show import Run
-from tiltmeter.encode import log_line
-from tiltmeter.store import RunDirectory
-from tiltmeter.trackers.follow import Wish, follow, parent_gone
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.trackers.follow import SinkSpec, follow, parent_gone
 
 ADDRESS = "TILTMETER_WEBHOOK_URL"
 
@@ -33,9 +33,9 @@ Webhook = Annotated[
     typer.Option("--webhook", help=f"POST alerts as JSON; the environment's {ADDRESS} if not given.", metavar="URL"),
 ]
 State = Annotated[
-    Path | None, typer.Option("--state", help="Where it is kept how far each was told; in RUN if not.", metavar="DIR")
+    Path | None, typer.Option("--state", help="Where to keep each sink's position; in RUN if not given.", metavar="DIR")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Tell what is there now and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Send what is there now and exit.")]
 
 
 def track(
@@ -50,30 +50,30 @@ def track(
     once: Once = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
 ) -> None:
-    """Tell a run's readings, alarms and verdict to trackers, and its alerts to a webhook, until the run has ended.
+    """Send a run's readings, alarms and verdict to trackers, and its alerts to a webhook, until the run has ended.
 
     Example: tiltmeter track runs/tonight --wandb my-project --webhook https://hooks.example.org/T0/B0/x
 
     Reads the run directory as the page does, in a process of its own; training never waits for it. Restartable at any
-    time: each tracker goes on where it was. Exit code: 0 everything was told, 2 something could not be.
+    time: each tracker goes on where it was. Exit code: 0 everything was sent, 2 something could not be.
     """
     directory = RunDirectory(run)
     directory.identity()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
-    named = {"wandb": wandb, "tensorboard": tensorboard and str(tensorboard.resolve()), "mlflow": mlflow}
-    named |= {"trackio": trackio, "prometheus": prometheus, "webhook": webhook}
-    wishes = [Wish(sink, target) for sink, target in named.items() if target]
+    targets = {"wandb": wandb, "tensorboard": tensorboard and str(tensorboard.resolve()), "mlflow": mlflow}
+    targets |= {"trackio": trackio, "prometheus": prometheus, "webhook": webhook}
+    wishes = [SinkSpec(sink, target) for sink, target in targets.items() if target]
     if not webhook and (address := os.environ.get(ADDRESS)):
-        # A monitor may have begun to tell it by itself.
-        wishes.append(Wish("webhook", address, if_free=True))
+        # A monitor may already be sending to it.
+        wishes.append(SinkSpec("webhook", address, if_free=True))
     if not wishes:
         raise typer.BadParameter("name at least one place: --wandb, --tensorboard, --webhook, ...")
     if once and prometheus:
         raise typer.BadParameter("--prometheus is asked again and again: leave out --once")
     over = (lambda: parent_gone(attached)) if attached is not None else None
-    left = follow(directory, wishes, state=state, once=once, over=over)
-    for sink, what in left.items():
+    unsent = follow(directory, wishes, state=state, once=once, over=over)
+    for sink, what in unsent.items():
         sys.stderr.write(
-            f"tiltmeter: {sink} was not told {log_line(what)}; the same command goes on where this one was\n"
+            f"tiltmeter: {sink} did not get {log_line(what)}; the same command continues where this one stopped\n"
         )
-    raise typer.Exit(2 if left else 0)
+    raise typer.Exit(2 if unsent else 0)

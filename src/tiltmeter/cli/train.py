@@ -1,4 +1,4 @@
-"""`tiltmeter train`: a recipe, checked, trained with TRL, watched, and summed up."""
+"""`tiltmeter train`: check a recipe, train it with TRL under the monitor, and print a summary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.cli.progress import progress
-from tiltmeter.encode import terminal
-from tiltmeter.train.recipe import OF_RECIPE, OF_STAGE, Method, Recipe, read
+from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.train.recipe import RECIPE_FIELDS, STAGE_FIELDS, Method, Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from tiltmeter.train.method import Progress
-    from tiltmeter.train.running import Done
+    from tiltmeter.workbench.train.method_interface import Progress
+    from tiltmeter.workbench.train.runner import FinishedStage
 
 STYLES = {"ACT": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
 SENTENCE = 500  # characters
@@ -60,28 +60,28 @@ def train(
     done, 1 done and a watched stage has an alarm, 2 could not be done.
     """
     if fields is not None:
-        _fields(fields, json)
+        _print_fields(fields, json)
         return
     if recipe is None:
         raise typer.BadParameter("name the recipe, as tiltmeter train recipe.yaml", param_hint="RECIPE")
-    read_ = read(recipe, model=model, output=output)
+    parsed_recipe = read_recipe(recipe, model=model, output=output)
     if check:
-        _checked(read_, json)
+        _print_check(parsed_recipe, json)
         return
-    from tiltmeter.train import processes
-    from tiltmeter.train.running import run
+    from tiltmeter.workbench.train import distributed
+    from tiltmeter.workbench.train.runner import run_recipe
 
-    with _telling(processes.main()) as tell:
-        done = run(read_, tell, fresh=tuple(fresh or ()), steps=steps)
-    if processes.main():
+    with _report_progress(distributed.is_main_process()) as report_progress:
+        done = run_recipe(parsed_recipe, report_progress, fresh=tuple(fresh or ()), steps=steps)
+    if distributed.is_main_process():
         if json:
-            sys.stdout.write(json_module.dumps(as_json(read_, done), allow_nan=False) + "\n")
+            sys.stdout.write(json_module.dumps(as_json(parsed_recipe, done), allow_nan=False) + "\n")
         else:
-            _shown(done)
+            _print_stages(done)
     raise typer.Exit(1 if any(_alarms(one) for one in done) else 0)
 
 
-def as_json(recipe: Recipe, done: Sequence[Done]) -> dict[str, Any]:
+def as_json(recipe: Recipe, done: Sequence[FinishedStage]) -> dict[str, Any]:
     """Every fact of every stage; what is no number is null."""
     stages = [
         {
@@ -92,12 +92,12 @@ def as_json(recipe: Recipe, done: Sequence[Done]) -> dict[str, Any]:
             "folders": [str(path) for path in one.result.trained.folders],
             "files": [str(path) for path in one.result.trained.files],
             "facts": dict(one.result.trained.facts),
-            "told": list(one.result.trained.told),
+            "told": list(one.result.trained.notes),
         }
         for one in done
     ]
-    found: dict[str, Any] = _finite({"recipe": str(recipe.path), "output": str(recipe.output), "stages": stages})
-    return found
+    result: dict[str, Any] = _finite({"recipe": str(recipe.path), "output": str(recipe.output), "stages": stages})
+    return result
 
 
 def _finite(value: Any) -> Any:
@@ -111,21 +111,21 @@ def _finite(value: Any) -> Any:
 
 
 @contextmanager
-def _telling(main: bool) -> Iterator[Progress]:
-    """Progress of the main process. What libraries print goes beside it: standard output is for the summary."""
+def _report_progress(main: bool) -> Iterator[Progress]:
+    """Progress of the main process. What libraries print goes to standard error: standard output is for the summary."""
     with redirect_stdout(sys.stderr):
         if not main:
             yield lambda what, of, total: None
             return
-        with progress() as tell:
-            yield tell
+        with progress() as update:
+            yield update
 
 
-def _alarms(done: Done) -> bool:
+def _alarms(done: FinishedStage) -> bool:
     return bool(done.result.trained.facts.get("alarms"))
 
 
-def _shown(done: Sequence[Done]) -> None:
+def _print_stages(done: Sequence[FinishedStage]) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "method", "steps", "seconds", "verdict", "result"):
@@ -133,28 +133,28 @@ def _shown(done: Sequence[Done]) -> None:
     for one in done:
         trained = one.result.trained
         steps, seconds, state = (trained.facts.get(name) for name in ("steps", "seconds", "verdict"))
-        left = trained.folders or trained.files
+        outputs = trained.folders or trained.files
         table.add_row(
             Text(one.result.name),
             one.result.method,
             "" if steps is None else str(steps),
             "before" if one.before else "" if seconds is None else f"{seconds:.0f}",
             Text(str(state or ""), style=STYLES.get(str(state), "")),
-            Text("\n").join(terminal(_short(path)) for path in left),
+            Text("\n").join(terminal(_short(path)) for path in outputs),
         )
     console.print(table)
     for one in done:
-        told = [] if _unjudged(one) else [str(one.result.trained.facts.get("sentence"))]
-        for sentence in (*told, *one.result.trained.told):
+        sentences = [] if _unjudged(one) else [str(one.result.trained.facts.get("sentence"))]
+        for sentence in (*sentences, *one.result.trained.notes):
             console.print(Text.assemble((f"{one.result.name}: ", "bold"), terminal(sentence, SENTENCE)))
 
 
-def _unjudged(done: Done) -> bool:
+def _unjudged(done: FinishedStage) -> bool:
     """Whether there is nothing to say of a verdict: all is well, or the method makes no completions to judge."""
-    from tiltmeter.train.methods import KINDS
+    from tiltmeter.workbench.train.registry import SPECS
 
     state = done.result.trained.facts.get("verdict")
-    judged = "gold" in KINDS[cast(Method, done.result.method)].fields
+    judged = "gold" in SPECS[cast(Method, done.result.method)].fields
     return state in (None, "OK") or (state == "BLIND" and not judged)
 
 
@@ -162,46 +162,46 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _checked(recipe: Recipe, json: bool) -> None:
-    from tiltmeter.train.outlook import outlook
+def _print_check(recipe: Recipe, json: bool) -> None:
+    from tiltmeter.workbench.train.preview import preview_recipe
 
     with redirect_stdout(sys.stderr):
-        found = outlook(recipe)
+        report = preview_recipe(recipe)
     if json:
-        sys.stdout.write(json_module.dumps(_finite(found), allow_nan=False) + "\n")
+        sys.stdout.write(json_module.dumps(_finite(report), allow_nan=False) + "\n")
         return
     console = Console()
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "method", "starts from", "rows", "settings of", "state"):
         table.add_column(title, justify="right" if title == "rows" else "left", overflow="fold")
-    for stage in found["stages"]:
+    for stage in report["stages"]:
         rows = "" if stage["rows"] is None else str(stage["rows"])
         table.add_row(
             Text(stage["name"]), stage["method"], terminal(stage["model"]), rows, stage["config"] or "", stage["state"]
         )
     console.print(table)
-    ours = dict.fromkeys(name for stage in found["stages"] for name in stage["ours"])
+    ours = dict.fromkeys(name for stage in report["stages"] for name in stage["ours"])
     console.print(terminal(f"Of TRL's fields we set {', '.join(ours)}; every other is as the recipe or TRL says."))
-    for stage in found["stages"]:
+    for stage in report["stages"]:
         for note in stage["notes"]:
             console.print(Text.assemble((f"{stage['name']}: ", "bold"), terminal(note, SENTENCE)))
     console.print("Nothing was trained. The recipe can be.")
 
 
-def _fields(method: str, json: bool) -> None:
-    from tiltmeter.train.methods import KINDS, options_of
+def _print_fields(method: str, json: bool) -> None:
+    from tiltmeter.workbench.train.registry import SPECS, options_of
 
     if method not in get_args(Method):
         raise typer.BadParameter(f"choose one of {', '.join(get_args(Method))}", param_hint="--fields")
-    kind, options = KINDS[cast(Method, method)], options_of(cast(Method, method))
+    kind, options = SPECS[cast(Method, method)], options_of(cast(Method, method))
     allowed = {"method", "name", "model", "data", "options"} | kind.fields
     if not options:
         allowed -= {"options"}
-    stage = {name: sentence for name, (_, sentence) in OF_STAGE.items() if name in allowed}
-    of_recipe = {name: sentence for name, (_, sentence) in OF_RECIPE.items()}
-    found = {"method": method, "does": kind.does, "trl": kind.config, "recipe": of_recipe, "stage": stage}
+    stage = {name: sentence for name, (_, sentence) in STAGE_FIELDS.items() if name in allowed}
+    of_recipe = {name: sentence for name, (_, sentence) in RECIPE_FIELDS.items()}
+    description = {"method": method, "does": kind.does, "trl": kind.config, "recipe": of_recipe, "stage": stage}
     if json:
-        sys.stdout.write(json_module.dumps({**found, "options": dict(options)}) + "\n")
+        sys.stdout.write(json_module.dumps({**description, "options": dict(options)}) + "\n")
         return
     console = Console()
     console.print(f"{method}: {kind.does}")

@@ -1,4 +1,4 @@
-"""`tiltmeter verify`: every byte of a run checked again."""
+"""`tiltmeter verify`: check every stored byte of a run against its checksums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from tiltmeter.cli.show import Json, Run
-from tiltmeter.encode import log_line
-from tiltmeter.store import RunDirectory
-from tiltmeter.upkeep import verify as verify_run
+from tiltmeter.rundir.maintenance import verify as verify_run
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
 
 
 def verify(run: Run, json: Json = False) -> None:

@@ -54,35 +54,41 @@ def view(
     """
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         raise AttachError(INSTALL)
-    from tiltmeter.dashboard.serve import Wish, prepare, serve
+    from tiltmeter.view.server.serve import ServerOptions, open_server, serve
 
     names = tuple(name.strip() for name in raters.split(",") if name.strip())
-    wish = Wish(tuple(runs or [Path()]), host, port, socket, tuple(trusted_host or ()), auth, control, names)
-    found = prepare(wish)
-    token = found.site.keys.control_path if control else None
+    options = ServerOptions(
+        tuple(runs or [Path()]), host, port, socket, tuple(trusted_host or ()), auth, control, names
+    )
+    server = open_server(options)
+    token = server.state.tokens.control_path if control else None
 
     def started() -> None:
         if json:
-            told = {"url": found.url, "port": found.port, "raters": found.raters}
-            told["control_token"] = None if token is None else str(token)
-            sys.stdout.write(json_module.dumps(told) + "\n")
+            facts = {"url": server.url, "port": server.port, "raters": server.raters}
+            facts["control_token"] = None if token is None else str(token)
+            sys.stdout.write(json_module.dumps(facts) + "\n")
             sys.stdout.flush()
         else:
-            _tell(found.url, found.raters, token, socket, wish.port if found.port != wish.port else None)
+            _print_addresses(
+                server.url, server.raters, token, socket, options.port if server.port != options.port else None
+            )
         if open_:
-            webbrowser.open(found.url)
+            webbrowser.open(server.url)
 
     try:
-        serve(found, started)
+        serve(server, started)
     finally:
         if socket is not None:
             socket.unlink(missing_ok=True)
 
 
-def _tell(url: str, raters: dict[str, str], token: Path | None, socket: Path | None, taken: int | None) -> None:
+def _print_addresses(
+    url: str, raters: dict[str, str], token: Path | None, socket: Path | None, busy_port: int | None
+) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    if taken:
-        console.print(Text(f"Port {taken} is taken, so this is another one.", "dim"))
+    if busy_port:
+        console.print(Text(f"Port {busy_port} is taken, so this is another one.", "dim"))
     if socket is not None:
         console.print(Text(f"Listening on {socket}. Forward it: ssh -L 8787:{socket} HOST"))
     console.print(Text.assemble("Open within ten minutes, once: ", (url, "bold")))

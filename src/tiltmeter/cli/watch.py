@@ -17,20 +17,20 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from tiltmeter.cli.screen import emit, screen
 from tiltmeter.cli.show import Json, Plain, Run
+from tiltmeter.cli.terminal.run_screen import emit, screen
 from tiltmeter.cli.track import ADDRESS
-from tiltmeter.config import GOLD_SHARE, Config
-from tiltmeter.encode import log_line
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.loading import load_function
-from tiltmeter.monitor import follow, only_monitor
-from tiltmeter.page.book import Book
-from tiltmeter.page.summary import summary
-from tiltmeter.placing import Placing
-from tiltmeter.store import RunDirectory
-from tiltmeter.watch import Watch
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.monitor.process import monitor_lock, run_monitor
+from tiltmeter.rundir.staging.assign_steps import StepAssembler
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.loading import load_function
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.summary import summary
 
 PLACING_SECONDS = 5.0  # that `--once` waits for rows without a step
 HEARTBEAT_SECONDS = 60.0  # between two lines about a run in which nothing happens
@@ -49,13 +49,9 @@ Plugins = Annotated[
 
 Gold = Annotated[
     str | None,
-    typer.Option(
-        "--gold", help="Who says what a completion is worth: file.py:function, judge.toml, or people.", metavar="GOLD"
-    ),
+    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or people.", metavar="GOLD"),
 ]
-GoldShare = Annotated[
-    float, typer.Option("--gold-share", help="How many of the rollouts it is asked about.", metavar="SHARE")
-]
+GoldShare = Annotated[float, typer.Option("--gold-share", help="Share of the rollouts to label.", metavar="SHARE")]
 
 GoldSteps = Annotated[
     int | None,
@@ -95,61 +91,63 @@ def watch(
     Example: tiltmeter watch runs/tonight
 
     On a terminal it shows one screen that keeps itself up to date; with --plain a line for each thing that happens, for
-    logs and pipes. Where a trainer's own monitor is already at work, this reads along. Restartable at any time:
+    logs and pipes. Where a trainer's own monitor is at work, this shows its results. Restartable at any time:
     measuring continues from what was written. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
     """
     directory = RunDirectory(run)
     directory.identity()
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
-    alerts = Alerts(directory, 0 if once else STARTS)
+    alerts = AlertProcess(directory, 0 if once else STARTS)
     if attached is not None:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-        follow(directory, config, reward=reward, parent=attached, on_poll=alerts.look)
+        run_monitor(directory, config, reward=reward, parent=attached, on_poll=alerts.check)
         return
-    book = Book(directory)
-    book.refresh()
-    if gold is None and book.story.gold is not None and book.story.attempt not in book.story.ended:
-        sys.stderr.write(f"Watching without gold; this run was judged by {book.story.gold['name']}: see --gold.\n")
+    reader = RunReader(directory)
+    reader.refresh()
+    if gold is None and reader.run_state.gold is not None and reader.run_state.attempt not in reader.run_state.ended:
+        sys.stderr.write(
+            f"Watching without gold; this run was judged by {reader.run_state.gold['name']}: see --gold.\n"
+        )
     try:
         if once:
             _catch_up(directory, config, reward)
         else:
             on_screen = sys.stdout.isatty() and not (json or plain)
-            _keep_looking(book, config, reward, alerts, on_screen=on_screen, lines=plain)
+            _follow_live(reader, config, reward, alerts, on_screen=on_screen, lines=plain)
     except KeyboardInterrupt:
         pass  # the verdict so far is the answer
-    verdict = book.refresh(impatient=True)
-    emit(directory, verdict, book.story, book.events, json_=json, plain_=plain)
+    verdict = reader.refresh(force=True)
+    emit(directory, verdict, reader.run_state, reader.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
 
 
-class Alerts:
-    """Where the operator's environment names a webhook, alerts go there from a process of its own: whatever becomes of
-    it, measuring goes on. It finds the address in the environment, because a command line is for everybody to see. It
-    ends after this process; one that ended before has died, and is started again a few times."""
+class AlertProcess:
+    """A child process that posts alerts to the webhook named in the environment, so that measuring goes on if posting
+    fails. The address stays in the environment, because anybody can see a command line. The child ends after this
+    process; one that ended earlier has died, and is started again a few times."""
 
     def __init__(self, run: RunDirectory, starts: int = STARTS) -> None:
         self._command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
         self._starts = starts if os.environ.get(ADDRESS) else 0
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
-        self.look()
+        self.check()
 
-    def look(self, measured: int = 0) -> None:
+    def check(self, measured: int = 0) -> None:
         if self._process is not None:
             if (code := self._process.poll()) is None:
                 return
             self._process = None
-            self._failed(f"the process that posts alerts ended with {code}")
+            self._log_failure(f"the process that posts alerts ended with {code}")
         if self._starts and time.monotonic() >= self._not_before:
             self._starts, self._not_before = self._starts - 1, time.monotonic() + START_SECONDS
             try:
                 self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             except OSError as error:
-                self._failed(f"no process that posts alerts could be started ({error.strerror})")
+                self._log_failure(f"no process that posts alerts could be started ({error.strerror})")
 
-    def _failed(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter track RUN"
         log.warning("%s; %s", why, then)
 
@@ -157,64 +155,73 @@ class Alerts:
 def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) -> None:
     """Measure what is stored; where somebody else does that, there is nothing to do."""
     try:
-        with only_monitor(run):
-            _place(run)
-            watch = Watch(run, config, reward=reward)
-            while watch.poll():
+        with monitor_lock(run):
+            _assign_steps(run)
+            loop = MonitorLoop(run, config, reward=reward)
+            while loop.poll():
                 pass
-            watch.close()
+            loop.close()
     except AttachError:
         pass
 
 
-def _place(run: RunDirectory) -> None:
-    """Let rows of a captured reward into their steps; some have to wait a little for those of other workers."""
-    placing, deadline = Placing(run), time.monotonic() + PLACING_SECONDS
+def _assign_steps(run: RunDirectory) -> None:
+    """Assign the rows of a captured reward to their steps; some have to wait for rows of other workers."""
+    assembler, deadline = StepAssembler(run), time.monotonic() + PLACING_SECONDS
     attempts = run.attempts()
     over = bool(attempts) and run.ended(attempts[-1])
-    while placing.place(over=over) and time.monotonic() < deadline:
+    while assembler.assemble(over=over) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
-def _keep_looking(
-    book: Book, config: Config, reward: FunctionSource | None, alerts: Alerts, *, on_screen: bool, lines: bool
+def _follow_live(
+    reader: RunReader,
+    config: Config,
+    reward: FunctionSource | None,
+    alerts: AlertProcess,
+    *,
+    on_screen: bool,
+    lines: bool,
 ) -> None:
     """Measure, or read along, and show what is new: on a screen, as lines, or not at all until the end."""
     console = Console(highlight=False, markup=False)
     canvas = Live(Text("measuring…"), console=console, auto_refresh=False, transient=True) if on_screen else None
-    ticker = told(book) if lines else None
+    ticker = status_lines(reader) if lines else None
     if ticker is not None:
         next(ticker)  # what is there now was there before
     with canvas or nullcontext():
 
         def refresh(measured: int) -> None:
-            alerts.look()
-            verdict = book.refresh()
+            alerts.check()
+            verdict = reader.refresh()
             if canvas is not None:
-                canvas.update(Cropped(screen(book.run, verdict, book.story, book.events), console.height), refresh=True)
+                canvas.update(
+                    CroppedScreen(screen(reader.run, verdict, reader.run_state, reader.events), console.height),
+                    refresh=True,
+                )
             elif ticker is not None:
                 for line in next(ticker):
                     sys.stdout.write(f"{line}\n")
                 sys.stdout.flush()
 
         def silent() -> bool:
-            """The trainer is gone without a word: what is stored is measured, and waiting would help nobody."""
-            return not book.refresh(impatient=True).checks["fresh"].ok
+            """The trainer is gone without closing the run: what is stored is measured, so stop waiting."""
+            return not reader.refresh(force=True).checks["fresh"].ok
 
         try:
-            follow(book.run, config, reward=reward, give_up=silent, on_poll=refresh)
+            run_monitor(reader.run, config, reward=reward, give_up=silent, on_poll=refresh)
         except AttachError:
-            _read_along(book, refresh)
+            _read_along(reader, refresh)
 
 
-def told(book: Book) -> Iterator[list[str]]:
-    """Each time it is asked, the lines to print: what has happened since watching began, and now and then that nothing
-    has. What happened before is in the verdict at the end."""
-    first = summary(book)
+def status_lines(reader: RunReader) -> Iterator[list[str]]:
+    """Yields the lines to print, once per poll: what happened since watching began, and now and then that nothing did.
+    What happened before is in the verdict at the end."""
+    first = summary(reader)
     since, state, spoke = max((entry["time"] for entry in first["entries"]), default=0.0), "", time.monotonic()
     while True:
         lines: list[str] = []
-        now = summary(book, since)
+        now = summary(reader, since)
         for entry in now["entries"]:
             if entry["time"] > since:
                 since = entry["time"]
@@ -231,7 +238,7 @@ def _ascii(text: str) -> str:
     return log_line(text, 300).encode("ascii", "backslashreplace").decode()
 
 
-class Cropped:
+class CroppedScreen:
     """A renderable cut to the height of the terminal, so that one screen stays one screen and says what is below."""
 
     def __init__(self, whole: object, height: int) -> None:
@@ -247,8 +254,8 @@ class Cropped:
             yield Text(f"… {len(rows) - room + 1} more lines: tiltmeter show RUN", style="dim")
 
 
-def _read_along(book: Book, refresh: Callable[[int], None]) -> None:
+def _read_along(reader: RunReader, refresh: Callable[[int], None]) -> None:
     """Look until the run has ended, or until it is stale: somebody else measures."""
-    while book.refresh().checks["fresh"].ok and book.story.attempt not in book.story.ended:
+    while reader.refresh().checks["fresh"].ok and reader.run_state.attempt not in reader.run_state.ended:
         refresh(0)
         time.sleep(1.0)

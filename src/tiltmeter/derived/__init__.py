@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tiltmeter.data.records import Reading
 from tiltmeter.derived.kl_acceleration import KlAcceleration
 from tiltmeter.derived.kl_root import KlRoot
 from tiltmeter.derived.kl_speed import KlSpeed
 from tiltmeter.derived.ma_trend import GoldMaTrend
-from tiltmeter.records import Reading
 
 
 class Derived(Protocol):

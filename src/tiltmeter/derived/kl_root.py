@@ -1,11 +1,11 @@
-"""The x-axis of the over-optimisation curve."""
+"""Square root of the KL, the x-axis of over-optimisation curves."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
 
-from tiltmeter.records import Reading
+from tiltmeter.data.records import Reading
 
 
 @dataclass

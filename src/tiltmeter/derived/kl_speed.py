@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tiltmeter.records import Reading
+from tiltmeter.data.records import Reading
 
 
 @dataclass

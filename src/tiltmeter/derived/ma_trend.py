@@ -1,4 +1,4 @@
-"""The classic moving-average rule, as a reading."""
+"""The moving-average rule for reward against gold, as a reading."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from tiltmeter.records import Reading
+from tiltmeter.data.records import Reading
 from tiltmeter.stats.trend import ma_trend
 
 
@@ -22,11 +22,11 @@ class GoldMaTrend:
     over `window` steps that have both readings, at most `window` averages back
     Source: rule in circulation without an author, as stated in docs/worked-examples.md
 
-    >>> fold, found = GoldMaTrend(window=2), []
+    >>> fold, readings = GoldMaTrend(window=2), []
     >>> for step, (reward, gold) in enumerate([(1, 1), (1, 1), (2, 1), (2, 1), (3, 1)]):
     ...     fold.fold(Reading(0, step, "reward.mean", reward, 8))
-    ...     found.append(fold.fold(Reading(0, step, "gold.mean", gold, 8)))
-    >>> [reading and round(reading.value, 3) for reading in found]
+    ...     readings.append(fold.fold(Reading(0, step, "gold.mean", gold, 8)))
+    >>> [reading and round(reading.value, 3) for reading in readings]
     [None, None, None, 0.0, 0.25]
     """
 
@@ -35,7 +35,7 @@ class GoldMaTrend:
     watches: tuple[str, ...] = field(default=("reward.mean", "gold.mean"), init=False)
     _waiting: dict[str, Reading] = field(default_factory=dict, init=False, repr=False)
     _pairs: deque[tuple[float, float]] = field(init=False, repr=False)
-    _seen: int = field(default=0, init=False, repr=False)
+    _pair_count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._pairs = deque(maxlen=2 * self.window)
@@ -48,11 +48,11 @@ class GoldMaTrend:
         proxy, gold = (self._waiting[name].value for name in self.watches)
         self._waiting = {}
         self._pairs.append((proxy, gold))
-        self._seen += 1
-        if self._seen < 2 * self.window:
+        self._pair_count += 1
+        if self._pair_count < 2 * self.window:
             return None
         past = list(self._pairs)
-        divergence = ma_trend([p for p, _ in past], [g for _, g in past], self.window, self._seen)
+        divergence = ma_trend([p for p, _ in past], [g for _, g in past], self.window, self._pair_count)
         if not math.isfinite(divergence):
             return None
         return replace(reading, name=self.name, value=divergence, n=len(past), stderr=None, values=(), against="")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
+from tiltmeter.data.records import Alarm, Reading, Tier
 from tiltmeter.detectors.canary import Canary
-from tiltmeter.detectors.departure import calibrated
-from tiltmeter.detectors.ledger import Ledger
+from tiltmeter.detectors.departure import calibrated_departure
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
-from tiltmeter.records import Alarm, Reading, Tier
 
 
 class Detector(Protocol):
@@ -39,14 +39,14 @@ class Fact(Protocol):
 
 #: Made anew per run (alarms) or per lineage (warnings).
 BUILTIN: tuple[Callable[[], Detector], ...] = (
-    Ledger,
+    GoldLossTest,
     Canary,
     partial(Limit, "reward.dead_share", 0.8),
     partial(Limit, "length.truncated_share", 0.3),
     partial(Limit, "verifier.judge.wrong_paid_share", 0.02),
-    calibrated("policy.kl.k3", "up", "fast honest learning, or a higher learning rate"),
-    calibrated("policy.entropy", "down", "a verifiable task that is being mastered"),
-    calibrated("length.mean", "up", "harder prompts, or reasoning that helps"),
-    calibrated("reward.mean", "up", "something was learnt at once, or the prompts became easier"),
-    calibrated("reward.spread", "down", "prompts that are mastered", fewest=32),  # groups, not rollouts
+    calibrated_departure("policy.kl.k3", "up", "fast honest learning, or a higher learning rate"),
+    calibrated_departure("policy.entropy", "down", "a verifiable task that is being mastered"),
+    calibrated_departure("length.mean", "up", "harder prompts, or reasoning that helps"),
+    calibrated_departure("reward.mean", "up", "something was learnt at once, or the prompts became easier"),
+    calibrated_departure("reward.spread", "down", "prompts that are mastered", fewest=32),  # groups, not rollouts
 )

@@ -1,11 +1,11 @@
-"""The other alarm: a rule or code verifier scored an answer of known worth wrongly. A fact, so one is enough."""
+"""An alarm when a rule or code verifier mis-scores a canary, an answer with a known label. One is enough."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from tiltmeter.records import Alarm, Reading, Tier
+from tiltmeter.data.records import Alarm, Reading, Tier
 
 WORKER = "verifier.worker."
 WORDS = {
@@ -19,8 +19,8 @@ class Canary:
     """An alarm at the first canary that a rule or code verifier mis-scores, naming the worker and the first step.
 
     Promise: none is raised while every canary is scored as it is labelled; chance has no part in it, so `alpha` is 0
-    and nothing is taken from the ledger's. Void if a canary's own label is wrong, which shows at the first call (and is
-    said then). It speaks of the verifier, not of gold: what was paid since the last canary that passed may be false.
+    and nothing is taken from the gold alarm's. Void if a canary's own label is wrong, which is reported at the first
+    call. It speaks of the verifier, not of gold: what was paid since the last canary that passed may be false.
     It resolves when the run is rolled back to its onset or before, or when an operator calls it false; then it is
     raised again only after that kind of canary has passed once. Judges are opinions and have a warning instead.
 

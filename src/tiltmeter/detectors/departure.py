@@ -1,4 +1,4 @@
-"""Warns when a reading leaves the course it was on, by more than nearly all healthy runs ever do."""
+"""Warns when a reading changes faster than before, by more than nearly all healthy runs ever do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from math import hypot, inf, isfinite, sqrt
 from statistics import median
 from typing import Any
 
-from tiltmeter.records import Alarm, Direction, Reading, Tier
+from tiltmeter.data.records import Alarm, Direction, Reading, Tier
 
 NORMAL = 1.4826  # a normal sample's standard deviation over its median absolute deviation
 WINDOWS = 10  # into which the run so far is cut
@@ -24,10 +24,10 @@ CALIBRATION: dict[str, dict[str, Any]] = json.loads(
 )
 
 
-def robust(values: list[float]) -> tuple[float, float]:
+def median_mad(values: list[float]) -> tuple[float, float]:
     """Median, and median absolute deviation scaled to a standard deviation.
 
-    >>> robust([1.0, 2.0, 3.0, 100.0])
+    >>> median_mad([1.0, 2.0, 3.0, 100.0])
     (2.5, 1.4826)
     """
     centre = median(values)
@@ -53,7 +53,7 @@ class Course:
         if len(self._first) < self.warmup:
             self._first.append(value)
             if len(self._first) == self.warmup:
-                self._scale = robust(self._first)[1]
+                self._scale = median_mad(self._first)[1]
                 if self._scale <= 1e-9 * max(map(abs, self._first)):
                     self._scale = 0.0  # equal up to rounding: whatever follows would be infinitely far
         # Less the first value, so that a small change of a large number is not lost in the sums.
@@ -64,7 +64,7 @@ class Course:
         if len(changes) <= EARLIER:
             return None
         latest, *earlier = changes
-        usual, spread = robust(earlier)
+        usual, spread = median_mad(earlier)
         statistic = (latest - usual) / hypot(spread, sqrt(2.0 / window))
         return statistic if isfinite(statistic) else None
 
@@ -90,7 +90,7 @@ class Departure:
     benign runs; `rate` is the share of other benign runs, not used for the level, that ever tripped, and `alpha` its
     95 % upper bound. Both are printed. Void for runs unlike those, in particular much longer ones or batches of another
     size; a reading of fewer than `fewest` values is not looked at. It reads no gold, so it cannot tell a hack from a
-    healthy run that looks alike: `cause` names the usual innocent one. What it is for is to have gold looked at sooner.
+    healthy run that looks alike: `cause` names the usual innocent one. It is there to have gold labelled sooner.
     One quiet block resolves it.
 
     No warning comes from fewer readings than the warm-up, from one without spread, or where a reading is missing. A
@@ -98,8 +98,8 @@ class Departure:
 
     >>> entropy = Departure("policy.entropy", "down", level=5.0, cause="mastery")
     >>> values = [2.0 - 0.001 * t + 0.01 * (t % 3) - (0.05 * (t - 150) if t > 150 else 0.0) for t in range(170)]
-    >>> told = [entropy.update(Reading(0, t, "policy.entropy", value, 8)) for t, value in enumerate(values)]
-    >>> raised = next(filter(None, told))
+    >>> alarms = [entropy.update(Reading(0, t, "policy.entropy", value, 8)) for t, value in enumerate(values)]
+    >>> raised = next(filter(None, alarms))
     >>> raised.tier, raised.direction, 150 < raised.step < 165
     ('warning', 'down', True)
     """
@@ -175,14 +175,14 @@ class Departure:
         return resolved
 
 
-def calibrated(reading: str, direction: Direction, cause: str, fewest: int = 256) -> Callable[[], Departure]:
+def calibrated_departure(reading: str, direction: Direction, cause: str, fewest: int = 256) -> Callable[[], Departure]:
     """The warning with its level and rate from `calibration.json`, which `benchmarks/warning_rates.py` writes.
 
     A reading that was not calibrated has no level, so it never warns.
 
-    >>> calibrated("policy.unheard", "up", "anything")().level
+    >>> calibrated_departure("policy.unheard", "up", "anything")().level
     inf
     """
-    found = CALIBRATION.get(f"{reading} {direction}", {"level": inf})
-    facts = {name: found[name] for name in ("level", "rate", "alpha", "runs") if name in found}
+    entry = CALIBRATION.get(f"{reading} {direction}", {"level": inf})
+    facts = {name: entry[name] for name in ("level", "rate", "alpha", "runs") if name in entry}
     return partial(Departure, reading, direction, cause=cause, fewest=fewest, **facts)

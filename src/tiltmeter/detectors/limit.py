@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
-from tiltmeter.records import Alarm, Reading, Tier
-from tiltmeter.stats.betting import share_of
-from tiltmeter.stats.sequential import Bets
+from tiltmeter.data.records import Alarm, Reading, Tier
+from tiltmeter.stats.betting import alpha_share
+from tiltmeter.stats.sequential import SequentialTest
 
 
 @dataclass
@@ -37,13 +37,13 @@ class Limit:
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
     _quiet: int = field(default=0, init=False, repr=False)
-    _bets: Bets = field(init=False, repr=False)
+    _bets: SequentialTest = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.limit < 1.0:
             raise ValueError("a limit lies between 0 and 1")
         self.watches = (self.reading,)
-        self._bets = Bets(self.block)
+        self._bets = SequentialTest(self.block)
 
     def update(self, reading: Reading) -> Alarm | None:
         # Scaled so that u is at most 1, which keeps wealth above zero; negative means above the limit.
@@ -51,10 +51,10 @@ class Limit:
         if self._open is not None:
             return self._resolve(reading, u)
         self._bets.place(reading.step, (u,))
-        threshold = log(1.0 / share_of(self.alpha, self._arming))
+        threshold = log(1.0 / alpha_share(self.alpha, self._arming))
         if self._bets.evidence < threshold:
             return None
-        onset, low, high = self._bets.turned()
+        onset, low, high = self._bets.onset_interval()
         self._quiet = 0
         self._open = Alarm(
             attempt=reading.attempt,
@@ -82,5 +82,5 @@ class Limit:
         resolved = replace(self._open, resolved=reading.step)
         self._open = None
         self._arming += 1
-        self._bets = Bets(self.block)
+        self._bets = SequentialTest(self.block)
         return resolved

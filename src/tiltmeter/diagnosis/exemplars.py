@@ -1,4 +1,4 @@
-"""The completions of a step that show what a finding says."""
+"""Picks the completions of a step that show what a finding says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tiltmeter.records import Floats, Ragged, RolloutBatch
+from tiltmeter.data.records import Floats, Ragged, RolloutBatch
 
 EACH = 2  # rows for each way of showing
 CHARACTERS = 2_000  # of a completion that are looked at for repeated words
@@ -17,7 +17,7 @@ RUN = 4  # words that count as one phrase
 def exemplars(batch: RolloutBatch, show: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
     """Rows that prove a finding, as (attempt, step, row), the first of `show` first; none where a column is absent.
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(7, [0, 0, 1], reward=[1, 3, 2], length=[9, 4, 8])
     >>> exemplars(batch, ["longest", "paid_most"])
     ((0, 7, 0), (0, 7, 2), (0, 7, 1))
@@ -48,7 +48,7 @@ def _scores(batch: RolloutBatch, way: str) -> Floats | None:
         case "engine_off":
             return _distance(batch.logprob, batch.engine_logprob)
         case "most_repeated":
-            return _repeated(batch)
+            return _repetition_scores(batch)
     raise ValueError(f"rows cannot be shown by {way!r}")
 
 
@@ -58,13 +58,15 @@ def _distance(one: Ragged | None, other: Ragged | None) -> Floats | None:
     return one.sums(np.abs(one.values.astype(np.float64) - other.values.astype(np.float64)))
 
 
-def _repeated(batch: RolloutBatch) -> Floats | None:
+def _repetition_scores(batch: RolloutBatch) -> Floats | None:
     """In how many completions the commonest run of words of each one occurs."""
     if batch.completion is None:
         return None
-    told = []
+    phrase_sets = []
     for text in batch.completion:
         words = (text or "")[:CHARACTERS].casefold().split()
-        told.append({tuple(words[at : at + RUN]) for at in range(max(1, len(words) - RUN + 1))} if words else set())
-    counts = Counter(run for runs in told for run in runs)
-    return np.array([max((counts[run] for run in runs), default=np.nan) for runs in told], np.float64)
+        phrase_sets.append(
+            {tuple(words[at : at + RUN]) for at in range(max(1, len(words) - RUN + 1))} if words else set()
+        )
+    counts = Counter(run for runs in phrase_sets for run in runs)
+    return np.array([max((counts[run] for run in runs), default=np.nan) for runs in phrase_sets], np.float64)

@@ -1,4 +1,4 @@
-"""Confirmation by experiment: change what is suspected in some completions, and ask the reward again."""
+"""Experiments that confirm a finding: edit some completions, and score originals and edits again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from tiltmeter.errors import ContractError
-from tiltmeter.stats.intervals import student
+from tiltmeter.stats.intervals import student_t_quantile
 
 Score = Callable[[list[str], list[str]], Sequence[float | None]]
 
@@ -18,7 +18,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PairedChange:
     """Mean of original minus edited over pairs, with a 95 % interval; NaN ends where fewer than two prompts answered.
 
     A Student interval over prompts, each the mean of its completions, since those of one prompt resemble each other.
@@ -37,12 +37,12 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentResult:
     """What an experiment showed: the loss of reward, the loss of gold where it was asked, and a sentence."""
 
     kind: str
-    reward: Change
-    gold: Change | None
+    reward: PairedChange
+    gold: PairedChange | None
     unchanged: int  # completions in which there was nothing to edit
     sentence: str
 
@@ -61,18 +61,18 @@ def experiment(
     phrase: str | None = None,
     gold: Score | None = None,
     limit: int = 32,
-) -> Outcome:
+) -> ExperimentResult:
     """Edit up to `limit` completions, score originals and edits with the same functions, and compare in pairs.
 
     `cut_padding` shortens to half the words, `drop_phrase` takes `phrase` out. Correlation on the run's own rollouts
-    cannot say what the reward pays for; the same answer with and without it can. An edit may take away something that
-    was worth its pay, which is what `gold` on the same edits shows. `reward` and `gold` are called twice each with
+    cannot say what the reward pays for; the same answer with and without it can. An edit may remove something that
+    deserves its reward, which is what `gold` on the same edits shows. `reward` and `gold` are called twice each with
     lists of equal length, as in the training loop; an answer of None or NaN is left out and counted.
 
-    >>> said = [f"It is {n}. You see. You see. You see. You see. You see." for n in range(6)]
-    >>> asked = [f"What is {n}?" for n in range(6)]
-    >>> found = experiment("cut_padding", asked, said, lambda p, c: [len(text.split()) / 10 for text in c])
-    >>> found.sentence
+    >>> completions = [f"It is {n}. You see. You see. You see. You see. You see." for n in range(6)]
+    >>> prompts = [f"What is {n}?" for n in range(6)]
+    >>> result = experiment("cut_padding", prompts, completions, lambda p, c: [len(text.split()) / 10 for text in c])
+    >>> result.sentence
     'cutting the answers to half loses 0.8 [0.8, 0.8] of reward: the reward pays for length'
     """
     if kind not in EDITS:
@@ -85,55 +85,57 @@ def experiment(
     rows = [row for row, text in enumerate(completions) if edited[row] != text]
     unchanged = len(completions) - len(rows)
     rows = [rows[place * len(rows) // limit] for place in range(limit)] if len(rows) > limit else rows
-    asked, before, after = ([side[row] for row in rows] for side in (prompts, completions, edited))
-    paid = _change(asked, before, after, reward, "the reward function")
-    worth = None if gold is None else _change(asked, before, after, gold, "gold")
-    return Outcome(kind, paid, worth, unchanged, _sentence(kind, paid, worth))
+    row_prompts, before, after = ([side[row] for row in rows] for side in (prompts, completions, edited))
+    reward_change = _paired_change(row_prompts, before, after, reward, "the reward function")
+    gold_change = None if gold is None else _paired_change(row_prompts, before, after, gold, "gold")
+    return ExperimentResult(kind, reward_change, gold_change, unchanged, _sentence(kind, reward_change, gold_change))
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """The text in about half its words, keeping what is said rather than how often.
 
     Words and sentences that were said before go first, and if that takes a quarter away it is enough. Else the last
     sentence is kept, since conclusions stand there, with as many of the first ones as fit into half; of a single
     sentence its beginning is kept.
 
-    >>> shortened("It is red. It is so. It is so. It is so. Answer: red.")
+    >>> shorten("It is red. It is so. It is so. It is so. Answer: red.")
     'It is red. It is so. Answer: red.'
-    >>> shortened("red um um um um um um"), shortened("one two three four")
+    >>> shorten("red um um um um um um"), shorten("one two three four")
     ('red um', 'one two')
     """
     words = len(text.split())
     room = words // 2
-    said = list(dict.fromkeys(" ".join(_once(part.split())) for part in _SENTENCE.split(text) if part.strip()))
-    sizes = [len(sentence.split()) for sentence in said]
+    sentences = list(
+        dict.fromkeys(" ".join(_drop_repeats(part.split())) for part in _SENTENCE.split(text) if part.strip())
+    )
+    sizes = [len(sentence.split()) for sentence in sentences]
     if room < 1 or sum(sizes) <= 0.75 * words:
-        return " ".join(said) if room else text
-    if sizes[0] + sizes[-1] > 0.75 * words or len(said) == 1:
-        return " ".join(" ".join(said).split()[:room])
-    kept, used = 1, sizes[0] + sizes[-1]
-    while kept < len(said) - 1 and used + sizes[kept] <= room:
-        used += sizes[kept]
-        kept += 1
-    return " ".join([*said[:kept], said[-1]])
+        return " ".join(sentences) if room else text
+    if sizes[0] + sizes[-1] > 0.75 * words or len(sentences) == 1:
+        return " ".join(" ".join(sentences).split()[:room])
+    head_count, used = 1, sizes[0] + sizes[-1]
+    while head_count < len(sentences) - 1 and used + sizes[head_count] <= room:
+        used += sizes[head_count]
+        head_count += 1
+    return " ".join([*sentences[:head_count], sentences[-1]])
 
 
-def without(text: str, phrase: str) -> str:
+def remove_phrase(text: str, phrase: str) -> str:
     """The text without a phrase, wherever it stands as whole words, in upper or lower case.
 
-    Over-used phrases are told without the marks between their words, which are therefore passed over.
+    Over-used phrases come without the punctuation between their words, which is therefore skipped.
 
-    >>> without("Great question! It is red. I hope this helps.", "great question it")
+    >>> remove_phrase("Great question! It is red. I hope this helps.", "great question it")
     'is red. I hope this helps.'
     """
     words = r"\W{1,8}".join(re.escape(word) for word in phrase.split())
-    cut = re.sub(rf"(?<!\w){words}(?!\w)\s*[.!?,;:]?", " ", text, flags=re.IGNORECASE)
-    return text if cut == text else " ".join(cut.split())
+    shorter = re.sub(rf"(?<!\w){words}(?!\w)\s*[.!?,;:]?", " ", text, flags=re.IGNORECASE)
+    return text if shorter == text else " ".join(shorter.split())
 
 
 EDITS: dict[str, Callable[[str, str], str]] = {
-    "cut_padding": lambda text, _: shortened(text),
-    "drop_phrase": without,
+    "cut_padding": lambda text, _: shorten(text),
+    "drop_phrase": remove_phrase,
 }
 _WORDS = {
     "cut_padding": ("cutting the answers to half", "length"),
@@ -141,12 +143,12 @@ _WORDS = {
 }
 
 
-def _once(words: list[str]) -> list[str]:
+def _drop_repeats(words: list[str]) -> list[str]:
     """Without words that repeat the one before."""
     return [word for at, word in enumerate(words) if not at or word != words[at - 1]]
 
 
-def _change(prompts: list[str], before: list[str], after: list[str], score: Score, who: str) -> Change:
+def _paired_change(prompts: list[str], before: list[str], after: list[str], score: Score, who: str) -> PairedChange:
     sides = []
     for texts in (before, after):
         answers = list(score(list(prompts), list(texts))) if texts else []
@@ -158,35 +160,39 @@ def _change(prompts: list[str], before: list[str], after: list[str], score: Scor
         if math.isfinite(old) and math.isfinite(new):
             by_prompt.setdefault(prompt, []).append(old - new)
     n = sum(map(len, by_prompt.values()))
-    means = [fmean(found) for found in by_prompt.values()]
+    means = [fmean(differences) for differences in by_prompt.values()]
     if len(means) < 2:
-        return Change(means[0] if means else math.nan, math.nan, math.nan, n, len(prompts) - n)
+        return PairedChange(means[0] if means else math.nan, math.nan, math.nan, n, len(prompts) - n)
     centre = fmean(means)
-    reach = student(len(means) - 1, CONFIDENCE) * stdev(means) / math.sqrt(len(means))
-    return Change(centre, centre - reach, centre + reach, n, len(prompts) - n)
+    reach = student_t_quantile(len(means) - 1, CONFIDENCE) * stdev(means) / math.sqrt(len(means))
+    return PairedChange(centre, centre - reach, centre + reach, n, len(prompts) - n)
 
 
-def _sentence(kind: str, paid: Change, worth: Change | None) -> str:
+def _sentence(kind: str, reward_change: PairedChange, gold_change: PairedChange | None) -> str:
     edit, what = _WORDS[kind]
-    if not paid.n:
+    if not reward_change.n:
         return f"{edit} could not be tried: no completion could be edited and scored"
-    if not math.isfinite(paid.low):
-        return f"{edit} loses {paid.mean:.2g} of reward, on too few prompts to tell"
-    told = f"{edit} loses {_interval(paid)} of reward: "
-    if paid.low > 0.0:
-        told += f"the reward pays for {what}"
-    elif paid.high < 0.0:
-        told += f"the reward pays less with {what}"
+    if not math.isfinite(reward_change.low):
+        return f"{edit} loses {reward_change.mean:.2g} of reward, on too few prompts to tell"
+    text = f"{edit} loses {_format_interval(reward_change)} of reward: "
+    if reward_change.low > 0.0:
+        text += f"the reward pays for {what}"
+    elif reward_change.high < 0.0:
+        text += f"the reward pays less with {what}"
     else:
-        told += f"no sign that the reward pays for {what}"
-    if worth is not None and math.isfinite(worth.low):
+        text += f"no sign that the reward pays for {what}"
+    if gold_change is not None and math.isfinite(gold_change.low):
         cares = (
-            "gold cares too" if worth.low > 0.0 else "gold is better off" if worth.high < 0.0 else "gold does not care"
+            "gold cares too"
+            if gold_change.low > 0.0
+            else "gold is better off"
+            if gold_change.high < 0.0
+            else "gold does not care"
         )
-        told += f"; it loses {_interval(worth)} of gold: {cares}"
-    return f"{told} ({paid.missing} pairs without an answer left out)" if paid.missing else told
+        text += f"; it loses {_format_interval(gold_change)} of gold: {cares}"
+    return f"{text} ({reward_change.missing} pairs without an answer left out)" if reward_change.missing else text
 
 
-def _interval(change: Change) -> str:
+def _format_interval(change: PairedChange) -> str:
     low, mean, high = (f"{value + 0.0:.2g}" for value in (change.low, change.mean, change.high))
     return f"{mean} [{low}, {high}]"

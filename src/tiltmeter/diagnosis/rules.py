@@ -1,4 +1,4 @@
-"""Rules of diagnosis as data: what a rule may say, read from TOML and refused loudly where it says anything else."""
+"""Diagnosis rules as data: read from TOML, with an error for anything that is not a valid rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from tiltmeter.errors import ContractError
 
-#: What a run can be said to suffer from; the words are the field's.
+#: The failures that a diagnosis can name, in the field's terms.
 FAILURES = (
     "reward_hacking",
     "length_hacking",
@@ -75,7 +75,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DiagnosisRule:
     """A failure, what shows it, and what to do. See `rules.toml` for every field at work."""
 
     name: str
@@ -103,39 +103,39 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RuleSettings:
     """Numbers that hold for all rules of a file."""
 
     window: int = 10  # readings at the beginning and at the end that are compared
     gold_window: int = 40  # the same for gold and evaluations: a step has few labels
     early: int = 50  # steps
     hold: int = 3  # steps in a row before a finding without an alarm is named
-    quiet: int = 20  # steps in a row before it is told to be over
-    moved: float = 0.2  # change of confidence that is told
+    quiet: int = 20  # steps in a row before it is reported as over
+    moved: float = 0.2  # change of confidence that is reported
     alarm_weight: float = 0.6
-    suspected: float = 0.5  # of the confidence is left where gold has not spoken
+    suspected: float = 0.5  # factor of the confidence where gold does not confirm it
     gold_age: int = 100  # steps after which gold no longer counts as gold to judge by
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RuleSet:
     """All rules in order, what counts as healthy gold, and the settings."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[DiagnosisRule, ...]
     healthy: tuple[Condition, ...] = ()
-    settings: Settings = Settings()
+    settings: RuleSettings = RuleSettings()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Every condition once, in a fixed order."""
-        found = dict.fromkeys(self.healthy)
+        unique = dict.fromkeys(self.healthy)
         for rule in self.rules:
-            found.update(dict.fromkeys(rule.conditions))
-        return tuple(found)
+            unique.update(dict.fromkeys(rule.conditions))
+        return tuple(unique)
 
 
 @cache
-def builtin_rules() -> Rules:
+def builtin_rules() -> RuleSet:
     """The rules that come with the package."""
     return read_rules(resources.files("tiltmeter.diagnosis").joinpath("rules.toml").read_text("utf-8"), "rules.toml")
 
@@ -151,66 +151,66 @@ def knobs_for(failure: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(k for rule in builtin_rules().rules if rule.failure == failure for k in rule.knobs))
 
 
-def read_rules(text: str, origin: str = "rules") -> Rules:
-    """Rules from TOML text; `ContractError` names the place and the mend for anything that is not a rule.
+def read_rules(text: str, origin: str = "rules") -> RuleSet:
+    """Rules from TOML text; `ContractError` names the place and the fix for anything that is not a rule.
 
     >>> read_rules("[[rule]]\\nfailure = 'boredom'", "mine.toml")
     Traceback (most recent call last):
     tiltmeter.errors.ContractError: mine.toml, rule 1: it has no name; add name = "..."
     """
     try:
-        told = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ContractError(f"{origin} is not TOML: {error}") from error
-    _known(told, ("rule", "healthy", "settings"), origin)
+    _check_keys(table, ("rule", "healthy", "settings"), origin)
     for key in ("rule", "healthy"):
-        if not isinstance(told.get(key, []), list):
+        if not isinstance(table.get(key, []), list):
             raise ContractError(f"{origin}: {key} is a list; rules are written as [[rule]] tables")
-    settings = told.get("settings", {})
-    _known(settings, Settings.__slots__, f"{origin}, settings")
-    rules = tuple(_rule(item, f"{origin}, rule {place}") for place, item in enumerate(told.get("rule", ()), 1))
+    settings = table.get("settings", {})
+    _check_keys(settings, RuleSettings.__slots__, f"{origin}, settings")
+    rules = tuple(_parse_rule(item, f"{origin}, rule {place}") for place, item in enumerate(table.get("rule", ()), 1))
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise ContractError(f"{origin}: two rules share a name; give each its own")
-    healthy = tuple(_condition(item, f"{origin}, healthy") for item in told.get("healthy", ()))
-    return Rules(rules, healthy, Settings(**settings))
+    healthy = tuple(_parse_condition(item, f"{origin}, healthy") for item in table.get("healthy", ()))
+    return RuleSet(rules, healthy, RuleSettings(**settings))
 
 
-def _rule(told: Mapping[str, Any], where: str) -> Rule:
-    _known(told, Rule.__slots__, where)
-    if not isinstance(told.get("name"), str):
+def _parse_rule(table: Mapping[str, Any], where: str) -> DiagnosisRule:
+    _check_keys(table, DiagnosisRule.__slots__, where)
+    if not isinstance(table.get("name"), str):
         raise ContractError(f'{where}: it has no name; add name = "..."')
-    where = f"{where} ({told['name']})"
+    where = f"{where} ({table['name']})"
     for key, choices in (("failure", FAILURES), ("judged", ("", "harm", "gain")), ("experiment", ("", *EXPERIMENTS))):
-        _among([told.get(key, "")], choices, f"{where}, {key}")
-    _among(told.get("knobs", ()), KNOBS, f"{where}, knobs")
-    _among(told.get("show", ()), SHOW, f"{where}, show")
+        _check_choices([table.get(key, "")], choices, f"{where}, {key}")
+    _check_choices(table.get("knobs", ()), KNOBS, f"{where}, knobs")
+    _check_choices(table.get("show", ()), SHOW, f"{where}, show")
     for key in ("symptom", "cause", "fix"):
-        if not told.get(key):
+        if not table.get(key):
             raise ContractError(f"{where}: it has no {key}; a finding without one helps nobody")
     parts: dict[str, Any] = {
-        key: tuple(_condition(item, f"{where}, {key}") for item in told.get(key, ())) for key in _PARTS
+        key: tuple(_parse_condition(item, f"{where}, {key}") for item in table.get(key, ())) for key in _PARTS
     }
     if not parts["must"] and not parts["any"]:
         raise ContractError(f"{where}: it has no conditions; add must = [...] or any = [...]")
-    least = told.get("least", 1 if parts["any"] else 0)
-    alone = told.get("alone", least)
+    least = table.get("least", 1 if parts["any"] else 0)
+    alone = table.get("alone", least)
     if not 0 <= least <= alone <= len(parts["any"]):
         raise ContractError(f"{where}: needs 0 <= least <= alone <= {len(parts['any'])}, the conditions in any")
     if not least and not parts["must"]:
         raise ContractError(f"{where}: with least = 0 and no must it would always hold")
-    listed: dict[str, Any] = {key: tuple(told.get(key, ())) for key in ("explains", "show", "fix", "knobs")}
-    plain = {key: told[key] for key in ("judged", "otherwise", "hold", "experiment") if key in told}
-    return Rule(
-        told["name"],
-        told["failure"],
-        told["symptom"],
+    lists: dict[str, Any] = {key: tuple(table.get(key, ())) for key in ("explains", "show", "fix", "knobs")}
+    plain = {key: table[key] for key in ("judged", "otherwise", "hold", "experiment") if key in table}
+    return DiagnosisRule(
+        table["name"],
+        table["failure"],
+        table["symptom"],
         **parts,
-        **listed,
+        **lists,
         **plain,
         least=least,
         alone=alone,
-        cause=told["cause"],
+        cause=table["cause"],
     )
 
 
@@ -220,17 +220,17 @@ _KEYS: dict[str, Callable[[Any], bool]] = {
     "alarm": lambda value: isinstance(value, str) and bool(_ALARM.fullmatch(value)),
     "is": lambda value: value in FORMS,
     "tier": lambda value: value in ("alarm", "warning"),
-    "than": lambda value: _number(value),
-    "by": lambda value: _number(value) and value > 0,
-    "factor": lambda value: _number(value) and value > 0,
-    "noise": lambda value: _number(value) and value >= 0,
+    "than": lambda value: _is_number(value),
+    "by": lambda value: _is_number(value) and value > 0,
+    "factor": lambda value: _is_number(value) and value > 0,
+    "noise": lambda value: _is_number(value) and value >= 0,
     "after": lambda value: type(value) is int and value >= 0,
     "least": lambda value: type(value) is int and value >= 1,
     "early": lambda value: type(value) is bool,
-    "weight": lambda value: _number(value) and 0 <= value < 1,
-    "says": lambda value: isinstance(value, str) and all(_template(found) for found in _FIELD.findall(value)),
+    "weight": lambda value: _is_number(value) and 0 <= value < 1,
+    "says": lambda value: isinstance(value, str) and all(_is_field(name) for name in _FIELD.findall(value)),
 }
-_RIGHT = {
+_EXPECTED = {
     "reading": "a name such as length.mean or eval.*",
     "alarm": "a name such as gold.slope or gold.*, or * for any",
     "is": f"one of {', '.join(FORMS)}",
@@ -241,50 +241,50 @@ _RIGHT = {
 }
 
 
-def _condition(told: Mapping[str, Any], where: str) -> Condition:
-    _known(told, tuple(_KEYS), where)
-    for key, value in told.items():
+def _parse_condition(table: Mapping[str, Any], where: str) -> Condition:
+    _check_keys(table, tuple(_KEYS), where)
+    for key, value in table.items():
         if not _KEYS[key](value):
-            raise ContractError(f"{where}: {key} = {value!r} is not {_RIGHT.get(key, 'a number that can be used')}")
-    if ("reading" in told) == ("alarm" in told):
+            raise ContractError(f"{where}: {key} = {value!r} is not {_EXPECTED.get(key, 'a number that can be used')}")
+    if ("reading" in table) == ("alarm" in table):
         raise ContractError(f"{where}: a condition is about one reading or one alarm; give reading = or alarm =")
-    if "alarm" in told:
-        _known(told, ("alarm", "tier", "weight", "says"), f"{where}, an alarm")
-        return Condition(**told)
-    if "is" not in told:
-        raise ContractError(f"{where}: what about {told['reading']}? add is = one of {', '.join(FORMS)}")
-    form = told["is"]
+    if "alarm" in table:
+        _check_keys(table, ("alarm", "tier", "weight", "says"), f"{where}, an alarm")
+        return Condition(**table)
+    if "is" not in table:
+        raise ContractError(f"{where}: what about {table['reading']}? add is = one of {', '.join(FORMS)}")
+    form = table["is"]
     if form in ("above", "below"):
-        _known(told, tuple(set(_KEYS) - {"by", "factor", "tier"}), f"{where}, {form}")
-        if "than" not in told:
+        _check_keys(table, tuple(set(_KEYS) - {"by", "factor", "tier"}), f"{where}, {form}")
+        if "than" not in table:
             raise ContractError(f"{where}: {form} what? add than = a number")
     else:
-        _known(told, tuple(set(_KEYS) - {"than", "tier"} - (set() if form in MOVES else {"by", "factor"})), where)
-    if form in MOVES and not {"by", "factor", "noise"} & set(told):
+        _check_keys(table, tuple(set(_KEYS) - {"than", "tier"} - (set() if form in MOVES else {"by", "factor"})), where)
+    if form in MOVES and not {"by", "factor", "noise"} & set(table):
         raise ContractError(f"{where}: {form} by how much? add by =, factor = or noise =, or any drift would do")
-    if (form == "rising" and told.get("factor", 2) <= 1) or (form == "falling" and told.get("factor", 0.5) >= 1):
+    if (form == "rising" and table.get("factor", 2) <= 1) or (form == "falling" and table.get("factor", 0.5) >= 1):
         raise ContractError(f"{where}: factor multiplies the beginning; above 1 for rising, below 1 for falling")
     usual = {"noise": 4.0 if form in MOVES else 2.0, "least": 4 if form in ("above", "below") else 2}
-    return Condition(**{**usual, **{key: value for key, value in told.items() if key != "is"}, "form": form})
+    return Condition(**{**usual, **{key: value for key, value in table.items() if key != "is"}, "form": form})
 
 
-def _known(told: Any, keys: Any, where: str) -> None:
-    if not isinstance(told, Mapping):
-        raise ContractError(f"{where}: expected a table, not {told!r}")
-    for key in told:
+def _check_keys(table: Any, keys: Any, where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ContractError(f"{where}: expected a table, not {table!r}")
+    for key in table:
         if key not in keys:
             raise ContractError(f"{where}: nothing is called {key!r} here; the keys are {', '.join(sorted(keys))}")
 
 
-def _among(told: Any, choices: tuple[str, ...], where: str) -> None:
-    for one in told:
+def _check_choices(values: Any, choices: tuple[str, ...], where: str) -> None:
+    for one in values:
         if one not in choices:
             raise ContractError(f"{where}: {one!r} is none of {', '.join(filter(None, choices))}")
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
-def _template(found: str) -> bool:
-    return found.removesuffix("%") in _FIELDS
+def _is_field(field_name: str) -> bool:
+    return field_name.removesuffix("%") in _FIELDS

@@ -1,7 +1,7 @@
-"""Gold bought on a live run: who answers, what is asked, and what counts when no answer comes.
+"""Gold labels of a live run: the sources of labels, what they are asked, and what counts when no answer comes.
 
-The monitor alone asks. Nothing in here is reachable from a reward function, because gold that training sees is a second
-proxy. How it is asked and kept is in `desk.py` and `files.py`, which rollouts are chosen in `sampler.py`.
+Only the monitor asks for labels. No reward function can reach this package, because gold that training sees is a second
+proxy. `label_queue.py` asks for labels, `label_files.py` stores them, and `sampler.py` chooses the rollouts.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LATER = Later.LATER
 
 
 class CanaryError(Exception):
-    """The judge failed on something whose worth is known, so that what it says of the rest is not used."""
+    """The judge mis-scored a canary, a completion whose label is known, so its other scores are not used."""
 
 
 #: A number in [0, 1]; None: no answer will come; an exception: why none will come; LATER: ask again.
-Answer = float | None | BaseException | Later
+GoldAnswer = float | None | BaseException | Later
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One completion whose worth is asked for. It carries nothing that would tell the one who answers what was paid.
+class CompletionToLabel:
+    """One completion to be labelled. It does not contain the reward, so whoever labels it cannot see that.
 
-    >>> Request("0-12-3", 0, 12, 40, "slope", "2 + 2?", "4").completion
+    >>> CompletionToLabel("0-12-3", 0, 12, 40, "slope", "2 + 2?", "4").completion
     '4'
     """
 
@@ -49,12 +49,12 @@ class Request:
 
 
 class GoldSource(Protocol):
-    """What a claim is about: whoever says how good a completion is, between 0 and 1.
+    """A source of gold: it says how good a completion is, from 0 to 1. An alarm is a claim about its source.
 
-    `identity` names it on every screen, since an alarm can only speak for its source. After `timeout` seconds a request
-    is closed, and what is missing counts as the value that favours a healthy run. `judged`: it is a model's opinion,
-    which may share the reward's blind spots and can be talked to; an alarm on it may change a run only in ways that
-    are conservative and can be undone.
+    `identity` names it on every screen. After `timeout` seconds a request is closed, and a missing label counts as the
+    value that favours a healthy run. `judged`: it is a model's opinion, which may share the reward's blind spots and
+    can be manipulated by the policy; an alarm on it may change a run only in ways that are conservative and can be
+    undone.
     """
 
     @property
@@ -66,7 +66,7 @@ class GoldSource(Protocol):
     @property
     def judged(self) -> bool: ...
 
-    def label(self, requests: Sequence[Request]) -> Sequence[Answer]: ...
+    def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]: ...
 
 
 @dataclass(frozen=True)
@@ -82,5 +82,5 @@ class RecordedSource:
     timeout: float = 0.0
     judged: bool = False
 
-    def label(self, requests: Sequence[Request]) -> Sequence[Answer]:
+    def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
         return [LATER] * len(requests)

@@ -1,7 +1,7 @@
-"""Which rollouts are audited, and how many: few while the run looks healthy, many when it looks as if it had turned.
+"""Chooses which rollouts to label, and how many: few while the run looks healthy, many when gold seems to fall.
 
 How many is decided from earlier steps alone, and which by chance, before any label of the step is seen. Whatever the
-rule is, the alarm's promise holds; a good rule spends the labels where they decide something.
+rule is, the alarm's bound holds; a good rule uses the labels where they change the result.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.records import Floats, Ints
-from tiltmeter.stats.drift import Drift
+from tiltmeter.data.records import Floats, Ints
 from tiltmeter.stats.groups import group_sums
+from tiltmeter.stats.local_level import LocalLevel
 
 Row = tuple[int, int, int]  # attempt, step, row in the joined batch
 Span = tuple[int, int, int, int]  # attempt, step, first row and the row after the last
@@ -71,11 +71,11 @@ class Sampler:
     ) -> None:
         self.share, self.steps, self.recall, self.floor = share, steps, recall, floor
         wander = 0.25 / sqrt(steps) if steps else 0.02
-        self._slope = Drift(wander)
+        self._slope = LocalLevel(wander)
         # Few duels are fought: a belief that fades as fast as the slope's would always be half suspicious.
-        self._duel = Drift(wander / 3.0, centre=0.05, variance=0.01)
+        self._duel = LocalLevel(wander / 3.0, centre=0.05, variance=0.01)
         self._rows = 0  # rollouts seen
-        self._drawn = 0  # labels asked for
+        self._labels_drawn = 0  # labels asked for
         self._steps = 0
         self._carry = 0.0  # parts of bets, kept so that a low rate is still a rate
         self._live = 1.0  # share of groups with spread, of late
@@ -106,28 +106,28 @@ class Sampler:
         self._steps += 1
         self._slope.forecast()
         self._duel.forecast()
-        centred, size, live = _recentred(advantage, starts)
+        centred, size, live = _centre_advantages(advantage, starts)
         count, most = self._affordable(len(advantage)) if self._scale else (0, 0)
         index = self._index()
         count = min(count, groups)  # every bet has a group of its own
         duels = min(int(count * self._duel_share() + rng.random()), count) if index else 0
         # More groups than bets, because dead ones cost nothing; the choice stays blind to this step's rewards. Not more
         # than could be paid for if all of them are alive.
-        asked = min(int(np.ceil((count - duels) / max(self._live, 0.05))), most - duels, groups - duels)
+        slope_groups = min(int(np.ceil((count - duels) / max(self._live, 0.05))), most - duels, groups - duels)
         order = rng.permutation(groups)
         bets = []
-        for k in order[:asked][live[order[:asked]]]:
+        for k in order[:slope_groups][live[order[:slope_groups]]]:
             weight = min(float(size[k]) / self._scale, 1.0)
             up, down = ((attempt, step, int(starts[k]) + row) for row in _pair(centred[starts[k] : starts[k + 1]], rng))
-            bets.append(Bet("slope", up, down, weight, asked / groups))
+            bets.append(Bet("slope", up, down, weight, slope_groups / groups))
         # Other groups than the slope's: what one table saw of a step must not tell the next what it will see.
-        for k in order[asked : asked + duels]:
+        for k in order[slope_groups : slope_groups + duels]:
             spans = index.get(prompts[k]) or index[None]
             # Scored or not, as among the champion's: answers of one kind against all of another would not be fair.
             now = (attempt, step, int(rng.integers(starts[k], starts[k + 1])))
             then, at, first, end = spans[int(rng.integers(len(spans)))]
             bets.append(Bet("duel", now, (then, at, int(rng.integers(first, end))), 1.0, duels / groups))
-        self._drawn += 2 * len(bets)
+        self._labels_drawn += 2 * len(bets)
         self._learn_geometry(live, size)
         self._boost = max(self._boost - 1, 0)
         self._remember(attempt, step, starts, prompts)
@@ -155,10 +155,10 @@ class Sampler:
         accrued = self.share * self._rows / 2.0
         if self.steps:
             total = even * self.steps
-            left = total - self._drawn / 2.0 - self.floor * even * max(self.steps - self._steps, 0)
-            free = min(accrued + ADVANCE * total - self._drawn / 2.0, left)
+            remaining = total - self._labels_drawn / 2.0 - self.floor * even * max(self.steps - self._steps, 0)
+            free = min(accrued + ADVANCE * total - self._labels_drawn / 2.0, remaining)
         else:
-            free = accrued + UNPLANNED * even - self._drawn / 2.0
+            free = accrued + UNPLANNED * even - self._labels_drawn / 2.0
         alarm = max(self._slope.below(HARM), self._duel.below(HARM)) ** SHARP
         want = self.floor * even + max(alarm, 0.5 if self._boost else 0.0) * SPEND * max(free - self.floor * even, 0.0)
         self._carry += min(want, max(free, self.floor * even))
@@ -193,10 +193,10 @@ class Sampler:
         if self._champion and not self._spans:
             everything: list[Span] = []
             for attempt, step in self._champion:
-                stored = self._stored.get((attempt, step)) or (self.recall(attempt, step) if self.recall else None)
-                if stored is None:
+                groups = self._stored.get((attempt, step)) or (self.recall(attempt, step) if self.recall else None)
+                if groups is None:
                     continue  # deleted since: the rest of the block stands for it
-                starts, prompts = stored
+                starts, prompts = groups
                 for prompt, first, end in zip(prompts, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
                     self._spans.setdefault(prompt, []).append((attempt, step, first, end))
                     everything.append((attempt, step, first, end))
@@ -210,22 +210,32 @@ class Sampler:
             "slope": asdict(self._slope),
             "duel": asdict(self._duel),
             "boost": self._boost,
-            "numbers": [self._rows, self._drawn, self._steps, self._carry, self._live, self._scale, self._block_sum],
+            "numbers": [
+                self._rows,
+                self._labels_drawn,
+                self._steps,
+                self._carry,
+                self._live,
+                self._scale,
+                self._block_sum,
+            ],
             "block": self._block,
             "champion": self._champion,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """As it was when `state` was taken. Prompts of stored steps are recalled when they are needed."""
-        self._slope, self._duel = Drift(**state["slope"]), Drift(**state["duel"])
-        self._rows, self._drawn, self._steps, self._carry, self._live, self._scale, self._block_sum = state["numbers"]
+        self._slope, self._duel = LocalLevel(**state["slope"]), LocalLevel(**state["duel"])
+        self._rows, self._labels_drawn, self._steps, self._carry, self._live, self._scale, self._block_sum = state[
+            "numbers"
+        ]
         self._boost = state["boost"]
         self._block = [(attempt, step) for attempt, step in state["block"]]
         self._champion = [(attempt, step) for attempt, step in state["champion"]]
         self._spans = {}
 
 
-def _recentred(advantage: Floats, starts: Ints) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _centre_advantages(advantage: Floats, starts: Ints) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Advantages that sum to zero in each group; their mean size by group; and which groups have any.
 
     Whatever a trainer clips or adds, mean gold leaks in where they do not sum to zero.

@@ -1,4 +1,4 @@
-"""Instruments map one step's rollouts to values and remember nothing. Each is a class in a file of its own.
+"""Instruments compute values from one step's rollouts and keep no state. Each is a class in a file of its own.
 
 `measure` returns values, not means: the loop computes mean, count and standard error once for everyone. To add one,
 write the file, add it to the tuple, and the contract tests find it (`docs/add-an-instrument.md`).
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from tiltmeter.baseline import Baseline
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.instruments.answer_classes import AnswerClasses
 from tiltmeter.instruments.comments import CommentShare
 from tiltmeter.instruments.compression import CompressionRatio
@@ -62,7 +63,6 @@ from tiltmeter.instruments.training import Training
 from tiltmeter.instruments.truncation import Truncation
 from tiltmeter.instruments.unscored import Unscored
 from tiltmeter.instruments.verifier import VerifierCanaries
-from tiltmeter.records import Floats, RolloutBatch
 
 
 class Instrument(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.clusters import final_answer, word_classes
-from tiltmeter.stats.draws import drawn, text_hashes
-from tiltmeter.stats.words import Texts, Words
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.answer_clusters import final_answer, word_classes
+from tiltmeter.stats.hash_sampling import draw_rows, text_hashes
+from tiltmeter.stats.word_hashes import Texts, Words
 
 
 class AnswerClasses:
@@ -25,10 +25,10 @@ class AnswerClasses:
     class: the same final answer, or 0.24 of their distinct words shared (0.5 in answers of up to four words)
     Source: own; the quantity is that of NoveltyBench, Zhang et al. 2025, arXiv 2504.05228
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["Paris.", "paris", "It must be 3.\\n#### 3", "So the answer is 3.", "I say: the answer is 4."]
-    >>> found = AnswerClasses().measure(from_columns(0, [0, 0, 1, 1, 1], completion=said), None)
-    >>> found["count"].tolist(), found["differing_share"].round(2).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["Paris.", "paris", "It must be 3.\\n#### 3", "So the answer is 3.", "I say: the answer is 4."]
+    >>> readings = AnswerClasses().measure(from_columns(0, [0, 0, 1, 1, 1], completion=texts), None)
+    >>> readings["count"].tolist(), readings["differing_share"].round(2).tolist()
     ([1.0, 2.0], [0.0, 0.67])
     """
 
@@ -43,11 +43,11 @@ class AnswerClasses:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.completion is not None
         groups = len(batch.starts) - 1
-        there = np.array([text is not None for text in batch.completion], bool)
-        group = np.repeat(np.arange(groups), np.diff(batch.starts))[there]
-        texts = [_compared(text, self.first) for text in batch.completion if text is not None]
+        has_text = np.array([text is not None for text in batch.completion], bool)
+        group = np.repeat(np.arange(groups), np.diff(batch.starts))[has_text]
+        texts = [_text_to_compare(text, self.first) for text in batch.completion if text is not None]
         hashes = text_hashes([text.lower().encode("utf-8", "surrogatepass") for text in texts])
-        rows = drawn(hashes, np.searchsorted(group, np.arange(groups + 1)), self.most)
+        rows = draw_rows(hashes, np.searchsorted(group, np.arange(groups + 1)), self.most)
         group = group[rows]
         words = Words.of(Texts.of([texts[row] for row in rows]))
         labels = word_classes(words.hashes, words.offsets, np.searchsorted(group, np.arange(groups + 1)))
@@ -57,7 +57,7 @@ class AnswerClasses:
         return {"count": np.where(n > 1, (sizes > 0).sum(axis=1), np.nan), "differing_share": 1.0 - equal}
 
 
-def _compared(text: str, first: int) -> str:
+def _text_to_compare(text: str, first: int) -> str:
     answer = final_answer(text)
     if answer is None:
         return text[:first]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.lines import CODE, COMMENT, marks
-from tiltmeter.stats.words import Texts, ratio
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.text_features import CODE, COMMENT, markup_counts
+from tiltmeter.stats.word_hashes import Texts, ratio
 
 
 class CommentShare:
@@ -19,9 +19,9 @@ class CommentShare:
     Formula: lines that begin as comments do, or lie in a docstring or block comment / lines of code that are not blank
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["```python\\n# adds one\\nx += 1\\n```", "There is no code here."]
-    >>> CommentShare().measure(from_columns(0, [0, 0], completion=said), None).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["```python\\n# adds one\\nx += 1\\n```", "There is no code here."]
+    >>> CommentShare().measure(from_columns(0, [0, 0], completion=texts), None).tolist()
     [0.5, nan]
     """
 
@@ -32,5 +32,5 @@ class CommentShare:
     local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
-        found = marks(Texts.of(batch.completion or ()))
-        return ratio(found[:, COMMENT], found[:, CODE])
+        line_counts = markup_counts(Texts.of(batch.completion or ()))
+        return ratio(line_counts[:, COMMENT], line_counts[:, CODE])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.compression import compression_ratio
-from tiltmeter.stats.draws import drawn, text_hashes
+from tiltmeter.stats.hash_sampling import draw_rows, text_hashes
 
 
 class CompressionRatio:
@@ -22,7 +22,7 @@ class CompressionRatio:
     Formula: bytes / bytes after deflate, over the first 256 characters of one completion per prompt
     Source: Shaib et al. 2024, arXiv 2403.00553
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> same = from_columns(0, range(30), completion=["As an assistant I am happy to help."] * 30)
     >>> other = from_columns(0, range(30), completion=[f"{k * k} of {k}" for k in range(30)])
     >>> bool(CompressionRatio().measure(same, None)[0] > 3 * CompressionRatio().measure(other, None)[0])
@@ -39,9 +39,9 @@ class CompressionRatio:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.completion is not None
         texts = [(text or "")[: self.first].encode("utf-8", "surrogatepass") for text in batch.completion]
-        chosen = [texts[row] for row in drawn(text_hashes(texts), batch.starts, 1)]
-        chosen = [text for text in chosen if text]
-        order = drawn(text_hashes(chosen), np.array([0, len(chosen)]), self.most)
+        sample = [texts[row] for row in draw_rows(text_hashes(texts), batch.starts, 1)]
+        sample = [text for text in sample if text]
+        order = draw_rows(text_hashes(sample), np.array([0, len(sample)]), self.most)
         if len(order) < 2:
             return np.full(1, np.nan)
-        return np.array([compression_ratio([chosen[row] for row in order])])
+        return np.array([compression_ratio([sample[row] for row in order])])

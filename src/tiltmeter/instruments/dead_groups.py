@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.groups import standardised
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import standardise
 
 
 class DeadGroups:
@@ -19,7 +19,7 @@ class DeadGroups:
     Formula: 1[spread of the group's rewards = 0]; for independent 0/1 rewards the expected share is p^G + (1 - p)^G
     Source: Yu et al. 2025, DAPO, arXiv 2503.14476 (dynamic sampling)
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> DeadGroups().measure(from_columns(0, [0, 0, 1, 1, 2], reward=[1, 1, 0, 1, 1]), None).tolist()
     [1.0, 0.0, nan]
     """
@@ -31,5 +31,5 @@ class DeadGroups:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
-        _, spread, _ = standardised(batch.reward, batch.starts)
+        _, spread, _ = standardise(batch.reward, batch.starts)
         return np.where(np.isfinite(spread), (spread == 0.0).astype(np.float64), np.nan)

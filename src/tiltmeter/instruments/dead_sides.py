@@ -1,12 +1,12 @@
-"""Which end of the reward the groups without a lesson lie at."""
+"""Whether groups with equal rewards lie at the high or the low end of the reward."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.groups import standardised
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import standardise
 
 
 class DeadSides:
@@ -20,7 +20,7 @@ class DeadSides:
     and, under the same reward, of the baseline. Without a range high and low cannot be told apart: no reading.
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1, 2, 2], reward=[1, 1, 0, 1, 0, 0])
     >>> {side: values.tolist() for side, values in DeadSides().measure(batch, None).items()}
     {'high_share': [1.0, 0.0, 0.0], 'low_share': [0.0, 0.0, 1.0]}
@@ -34,22 +34,26 @@ class DeadSides:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.reward is not None
-        _, spread, mean = standardised(batch.reward, batch.starts)
+        _, spread, mean = standardise(batch.reward, batch.starts)
         low, high = _range(batch)
         if baseline is not None:
             before = baseline.once(_range)
             low, high = min(low, before[0]), max(high, before[1])
-        known = np.isfinite(spread) if high > low else np.zeros(len(spread), bool)
+        has_spread = np.isfinite(spread) if high > low else np.zeros(len(spread), bool)
         upper = np.zeros(len(spread), bool)
-        upper[known] = mean[known] - (0.5 * low + 0.5 * high) > 1e-9 * (high - low)  # a mean of equal values is rounded
+        upper[has_spread] = mean[has_spread] - (0.5 * low + 0.5 * high) > 1e-9 * (
+            high - low
+        )  # a mean of equal values is rounded
         dead = spread == 0.0
         return {
-            "high_share": np.where(known, (dead & upper).astype(np.float64), np.nan),
-            "low_share": np.where(known, (dead & ~upper).astype(np.float64), np.nan),
+            "high_share": np.where(has_spread, (dead & upper).astype(np.float64), np.nan),
+            "low_share": np.where(has_spread, (dead & ~upper).astype(np.float64), np.nan),
         }
 
 
 def _range(batch: RolloutBatch) -> tuple[float, float]:
     assert batch.reward is not None
-    known = np.isfinite(batch.reward)
-    return float(batch.reward.min(initial=np.inf, where=known)), float(batch.reward.max(initial=-np.inf, where=known))
+    is_scored = np.isfinite(batch.reward)
+    return float(batch.reward.min(initial=np.inf, where=is_scored)), float(
+        batch.reward.max(initial=-np.inf, where=is_scored)
+    )

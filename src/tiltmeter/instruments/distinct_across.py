@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.ngrams import corpus_distinct, group_totals, heads_of_groups
 
 
@@ -22,7 +22,7 @@ class DistinctAcross:
     Formula: distinct n-grams / all n-grams over the first 64 tokens of one completion per prompt
     Source: Kirk et al. 2023, arXiv 2310.06452 (across-input diversity); Li et al. 2016, arXiv 1510.03055
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 2], tokens=[[1, 2, 3]] * 3 + [[1, 2, 4]])
     >>> [values.tolist() for values in DistinctAcross().measure(batch, None).values()]
     [[0.4444444444444444], [0.5], [0.6666666666666666], [nan]]

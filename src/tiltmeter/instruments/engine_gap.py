@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
 
 
@@ -21,7 +21,7 @@ class EngineGap:
     Formula: with d = logprob - engine_logprob, mean |d|, Σ (e^d - 1 - d), max |d|, mean(1[|e^d - 1| > 0.1])
     Source: own; 0.05 is a rule of thumb, `off_share` follows huggingface/trl#6789
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], engine_logprob=[[-1.0, -1.5]])
     >>> {name: values.round(4).tolist() for name, values in EngineGap().measure(batch, None).items()}
     {'mean': [0.25], 'k3': [0.1487], 'worst': [0.5], 'off_share': [0.5]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
 
 
@@ -16,7 +16,7 @@ class LostEngine:
     Formula: 1[lengths differ, or some token's engine_logprob or logprob is not finite]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> engine, trainer = [[-1.0], [float("nan")], [-1.0, -2.0]], [[-1.0], [-1.0], [-1.0]]
     >>> LostEngine().measure(from_columns(0, [0, 0, 0], engine_logprob=engine, logprob=trainer), None).tolist()
     [0.0, 1.0, 1.0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.ensembles import disagreement
 
 LEAST = 3  # members
@@ -24,7 +24,7 @@ class EnsembleDisagreement:
     only for completions at or above the 90th percentile of the reward
     Source: Coste et al. 2023, arXiv 2310.02743; shared errors: Eisenstein et al. 2023, arXiv 2312.09244
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> def step(**scores): return from_columns(0, [0, 0], reward=[0, 1], rewards=scores)
     >>> start = step(**{"h.0": [0, 2], "h.1": [0, 2], "h.2": [0, 2]})
     >>> now = step(**{"h.0": [1, 3], "h.1": [1, 3], "h.2": [1, 6]})
@@ -41,8 +41,8 @@ class EnsembleDisagreement:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.reward is not None
         nothing = np.full(len(batch), np.nan)
-        known = np.isfinite(batch.reward)
-        if baseline is None or not known.any():
+        is_scored = np.isfinite(batch.reward)
+        if baseline is None or not is_scored.any():
             return {"all": nothing, "top": nothing}
         scales = baseline.once(_scales)
         families: dict[str, list[Floats]] = {}
@@ -53,9 +53,9 @@ class EnsembleDisagreement:
         spreads = [disagreement(np.array(members), LEAST) for members in families.values() if len(members) >= LEAST]
         if not spreads:
             return {"all": nothing, "top": nothing}
-        spread = np.where(known, np.mean(spreads, axis=0), np.nan)
-        limit = np.quantile(batch.reward[known], 0.9, method="higher")
-        return {"all": spread, "top": np.where(known & (batch.reward >= limit), spread, np.nan)}
+        spread = np.where(is_scored, np.mean(spreads, axis=0), np.nan)
+        limit = np.quantile(batch.reward[is_scored], 0.9, method="higher")
+        return {"all": spread, "top": np.where(is_scored & (batch.reward >= limit), spread, np.nan)}
 
 
 def _scales(batch: RolloutBatch) -> dict[str, tuple[float, float]]:

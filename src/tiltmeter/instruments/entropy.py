@@ -1,9 +1,9 @@
-"""How undecided the policy is."""
+"""Entropy of the policy."""
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.entropy import mean_entropy
 
 
@@ -17,7 +17,7 @@ class PolicyEntropy:
     Formula: mean over tokens of -Σ_v π(v) ln π(v)
     Source: Shannon 1948; as a law of the run arXiv 2505.22617
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> PolicyEntropy().measure(from_columns(0, [0, 0], entropy=[[1.0, 3.0], []]), None).tolist()
     [2.0, nan]
     """

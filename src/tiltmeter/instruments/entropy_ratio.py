@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.entropy import mean_entropy
 
 
@@ -20,7 +20,7 @@ class EntropyRatio:
     Formula: H_i / mean(H of the baseline), H a completion's mean entropy per token
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 0], entropy=[[2.0, 2.0], [6.0]]))
     >>> EntropyRatio().measure(from_columns(9, [0, 0], entropy=[[1.0], [8.0]]), start).tolist()
     [0.25, 2.0]
@@ -35,14 +35,14 @@ class EntropyRatio:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.entropy is not None
-        before = np.nan if baseline is None else baseline.once(_start)
+        before = np.nan if baseline is None else baseline.once(_baseline_entropy)
         if not before > 0.0:
             return np.full(len(batch), np.nan)
         return mean_entropy(batch.entropy.values, batch.entropy.offsets) / before
 
 
-def _start(batch: RolloutBatch) -> float:
+def _baseline_entropy(batch: RolloutBatch) -> float:
     assert batch.entropy is not None
     means = mean_entropy(batch.entropy.values, batch.entropy.offsets)
-    known = means[np.isfinite(means)]
-    return float(known.mean()) if len(known) else float("nan")
+    finite = means[np.isfinite(means)]
+    return float(finite.mean()) if len(finite) else float("nan")

@@ -1,11 +1,11 @@
-"""Whether the reward can be wrong without limit."""
+"""Upper tail of the reward's error against gold."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.tails import prompt_tail, tail_readings
 
 
@@ -22,7 +22,7 @@ class ErrorTail:
     Formula: tail of (reward - median) / IQR - (gold - mean) / sd over labelled completions, as in `reward.tail`
     Source: arXiv 2407.14503
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> rng = np.random.default_rng(0)
     >>> batch = from_columns(0, [0] * 2000, reward=rng.pareto(1.5, 2000), gold=rng.random(2000) < 0.5)
     >>> ErrorTail().measure(batch, None)["verdict"].tolist()

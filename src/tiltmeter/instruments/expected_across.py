@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.ngrams import corpus_distinct, expected_distinct, heads_of_groups
 
 
@@ -19,7 +19,7 @@ class ExpectedAcross:
     Formula: D / (V (1 - ((V - 1)/V)^C)), D distinct and C all of the first 64 tokens of one completion per prompt
     Source: Liu et al. 2022, arXiv 2202.13587; Kirk et al. 2023, arXiv 2310.06452
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 1], tokens=[range(40), range(10, 50)]))
     >>> batch = from_columns(9, [0, 1], tokens=[range(20), range(20, 40)])
     >>> ExpectedAcross().measure(batch, start).round(3).tolist()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.lines import BOLD, FENCE, HEADING, ITEM, LINE, TABLE, marks
-from tiltmeter.stats.words import Texts, ratio
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.text_features import BOLD, FENCE, HEADING, ITEM, LINE, TABLE, markup_counts
+from tiltmeter.stats.word_hashes import Texts, ratio
 
 
 class Markdown:
@@ -18,9 +18,9 @@ class Markdown:
     Formula: (headings + items + bold spans + table rows + fences) / lines
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["# Plan\\n- **first** this\\n- then that", "First this, then that."]
-    >>> Markdown().measure(from_columns(0, [0, 0], completion=said), None).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["# Plan\\n- **first** this\\n- then that", "First this, then that."]
+    >>> Markdown().measure(from_columns(0, [0, 0], completion=texts), None).tolist()
     [1.3333333333333333, 0.0]
     """
 
@@ -31,5 +31,5 @@ class Markdown:
     local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
-        found = marks(Texts.of(batch.completion or ()))
-        return ratio(found[:, [HEADING, ITEM, BOLD, TABLE, FENCE]].sum(1), found[:, LINE])
+        line_counts = markup_counts(Texts.of(batch.completion or ()))
+        return ratio(line_counts[:, [HEADING, ITEM, BOLD, TABLE, FENCE]].sum(1), line_counts[:, LINE])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.regression import linear_weights
 from tiltmeter.stats.trend import mean_change
 
@@ -22,7 +22,7 @@ class GainShare:
     and baseline; no reading unless the gain exceeds 2 clustered standard errors, nor after a change of the reward
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> def step(correct, style): return from_columns(0, [0, 1, 2, 3], rewards={"correct": correct, "style": style},
     ...                                               reward=np.add(correct, 0.5 * np.array(style)))
     >>> start, now = step([0, 1, 0, 1], [0, 0, 1, 0]), step([0, 1, 0, 1], [5, 6, 6, 5])
@@ -45,7 +45,7 @@ class GainShare:
         names = [name for name, scores in batch.rewards.items() if np.isfinite(scores).any()]
         assert before.reward is not None
         if set(batch.rewards) != set(before.rewards) or not names:
-            return nothing  # with other components the gain of one would be laid at another's door
+            return nothing  # with other components the gain of one would be attributed to another
         gain, stderr = mean_change(batch.reward, batch.starts, before.reward, before.starts)
         if not gain > 2.0 * stderr:
             return nothing

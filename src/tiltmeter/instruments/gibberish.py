@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.lines import noise
-from tiltmeter.stats.words import Texts, ratio
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.text_features import noise_counts
+from tiltmeter.stats.word_hashes import Texts, ratio
 
 
 class Gibberish:
@@ -20,9 +20,9 @@ class Gibberish:
     characters
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["Yes!!!!!!!!", "Yes, it is 1000000.", ""]
-    >>> Gibberish().measure(from_columns(0, [0, 0, 0], completion=said), None).round(2).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["Yes!!!!!!!!", "Yes, it is 1000000.", ""]
+    >>> Gibberish().measure(from_columns(0, [0, 0, 0], completion=texts), None).round(2).tolist()
     [0.73, 0.0, nan]
     """
 
@@ -33,5 +33,5 @@ class Gibberish:
     local = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
-        bad, characters = noise(Texts.of(batch.completion or ()))
+        bad, characters = noise_counts(Texts.of(batch.completion or ()))
         return ratio(bad, characters)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.agreement import pair_agreement
 
 
@@ -21,7 +21,7 @@ class GoldAgreement:
     weighs 1 / (chance_i chance_j)
     Source: own; for 0/1 gold the area under the ROC curve
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 0, 1, 1], reward=[3, 1, 3, 1, 2], gold=[1, 0, 0, 1, 1])
     >>> GoldAgreement().measure(batch, None).tolist()
     [0.75, nan]

@@ -1,19 +1,19 @@
-"""Whether the advantages in use go with gold."""
+"""Covariance of the optimiser's advantages with gold."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import group_sums
 
 
 class GoldCovariance:
     """Covariance of advantage and gold inside each prompt group, with the advantages the optimiser used.
 
-    To first order the change of gold per step is this covariance times the step size, so below 0 the update pushes gold
-    down. `gold.slope` is the bounded form an alarm may bet on; this one is in the units of the update and needs only
+    To first order the change of gold per step is this covariance times the step size, so below 0 the update lowers
+    gold. `gold.slope` is the bounded form an alarm may bet on; this one is in the units of the update and needs only
     two labelled completions per group. It is noisy and shrinks as the policy becomes sure of itself: a value near 0 is
     not yet harm.
 
@@ -22,7 +22,7 @@ class GoldCovariance:
     no mean
     Source: first-order identity d/dη E[g] = Cov(g, A) of an exponential tilt
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1, 2, 2], advantage=[1, -1, 1, -1, 1, -1], gold=[1, 0, 0, 1, 1, None])
     >>> GoldCovariance().measure(batch, None).tolist()
     [0.5, -0.5, nan]
@@ -42,8 +42,8 @@ class GoldCovariance:
         weight = np.divide(1.0, batch.gold_chance, out=np.full(len(batch), np.nan), where=labelled)
         total, count = group_sums(weight, starts)
         squares, _ = group_sums(weight * weight, starts)
-        known = count > 1
-        safe = np.where(known, total, 1.0)
+        has_pair = count > 1
+        safe = np.where(has_pair, total, 1.0)
 
         def centred(values: Floats) -> Floats:
             return values - np.repeat(group_sums(weight * values, starts)[0] / safe, sizes)
@@ -52,6 +52,6 @@ class GoldCovariance:
         _, scored = group_sums(batch.advantage, starts)
         shrunk = 1.0 - squares / (safe * safe)  # (m - 1) / m
         whole = (scored - 1.0) / np.maximum(scored, 1)
-        found = np.full(len(known), np.nan)
-        np.divide(products / safe * whole, shrunk, out=found, where=known)
-        return found
+        covariances = np.full(len(has_pair), np.nan)
+        np.divide(products / safe * whole, shrunk, out=covariances, where=has_pair)
+        return covariances

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.bradley_terry import placed, win_share
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 
 
 class GoldGap:
@@ -21,7 +21,7 @@ class GoldGap:
     half; baseline gold weighted by 1 / gold_chance. No reading after a change of the reward
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 0], reward=[1.0, 2.0], gold=[0, 1]))
     >>> GoldGap().measure(from_columns(9, [0, 0], reward=[3.0, 3.0], gold=[1, 0]), start).tolist()
     [0.25, 0.75]
@@ -38,13 +38,13 @@ class GoldGap:
         assert batch.gold is not None
         if baseline is None:
             return np.full(len(batch), np.nan)
-        rewards, golds = baseline.once(_placed)
+        rewards, golds = baseline.once(_sorted_baseline)
         return win_share(batch.reward, rewards) - win_share(batch.gold, golds)
 
 
-def _placed(batch: RolloutBatch) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+def _sorted_baseline(batch: RolloutBatch) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     assert batch.reward is not None
     assert batch.gold is not None
     assert batch.gold_chance is not None
     weights = np.divide(1.0, batch.gold_chance, out=np.zeros(len(batch)), where=batch.gold_chance > 0)
-    return placed(batch.reward), placed(batch.gold, weights)
+    return prepare_reference(batch.reward), prepare_reference(batch.gold, weights)

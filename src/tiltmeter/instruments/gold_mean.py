@@ -1,9 +1,9 @@
-"""What the run is for, as far as it is labelled."""
+"""Mean gold of the labelled completions."""
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class GoldMean:
@@ -15,7 +15,7 @@ class GoldMean:
     Formula: sum(g_i / chance_i) / sum(1 / chance_i) over labelled completions
     Source: Horvitz and Thompson 1952, in Hajek's form
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> GoldMean().measure(from_columns(0, [0, 0], gold=[1, None]), None).tolist()
     [1.0, nan]
     """

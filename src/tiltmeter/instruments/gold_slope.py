@@ -1,19 +1,19 @@
-"""Which way the next update pushes gold."""
+"""Whether the next update raises or lowers gold."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.groups import group_sums, standardised
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import group_sums, standardise
 
 
 class GoldSlope:
     """u = 2 mean(z (gold - 1/2)) per prompt group, z the group-standardised reward: in [-1, 1], below 0 is harm.
 
     The derivative of gold along the reward's tilt is the covariance of gold and reward inside a prompt, so the sign of
-    this mean says whether the advantages push gold up or down. It crosses zero at the peak of gold, where gold itself
+    this mean says whether the advantages raise or lower gold. It crosses zero at the peak of gold, where gold itself
     is flat. Single groups and steps fall below 0 by chance; the alarm weighs them together. A group without spread has
     u = 0. Only groups in which every scored completion has gold are used, and the reward is divided by the group's own
     standard deviation, as in GRPO.
@@ -21,7 +21,7 @@ class GoldSlope:
     Formula: u = 2 mean over the group of z_i (g_i - 1/2), z_i = (r_i - mean r) / sd(r)
     Source: own; the identity is d E[g] / d tilt = Cov(g, r) inside a prompt
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1], reward=[1, 0, 1, 0], gold=[1, 0, 0, 1])
     >>> GoldSlope().measure(batch, None).tolist()
     [1.0, -1.0]
@@ -37,7 +37,7 @@ class GoldSlope:
         assert batch.reward is not None
         assert batch.gold is not None
         assert batch.gold_chance is not None
-        z, spread, _ = standardised(batch.reward, batch.starts)
+        z, spread, _ = standardise(batch.reward, batch.starts)
         gold = np.where(batch.gold_chance == 1.0, batch.gold, np.nan)
         sums, used = group_sums(z * (gold - 0.5), batch.starts)
         _, scored = group_sums(batch.reward, batch.starts)

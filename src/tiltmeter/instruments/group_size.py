@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class GroupSize:
@@ -17,7 +17,7 @@ class GroupSize:
     Formula: number of completions of the prompt in this step
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> GroupSize().measure(from_columns(0, [7, 7, 8]), None).tolist()
     [2.0, 1.0]
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.words import Markers, Texts, ratio
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.word_hashes import PhraseMatcher, Texts, ratio
 
-HEDGES = Markers(
+HEDGES = PhraseMatcher(
     (
         *("perhaps", "maybe", "possibly", "presumably", "arguably", "apparently", "seemingly", "likely", "probably"),
         *("might", "may be", "may have", "could be", "could have", "would seem", "it seems", "it appears", "seems to"),
@@ -38,9 +38,9 @@ class Hedging:
     Formula: occurrences of the listed phrases / sentences
     Source: own list
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["Perhaps. It might rain, and it is important to note that it might not.", "It rains."]
-    >>> Hedging().measure(from_columns(0, [0, 0], completion=said), None).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["Perhaps. It might rain, and it is important to note that it might not.", "It rains."]
+    >>> Hedging().measure(from_columns(0, [0, 0], completion=texts), None).tolist()
     [2.0, 0.0]
     """
 

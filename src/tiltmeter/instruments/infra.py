@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import FLAGS, Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import FLAGS, Floats, RolloutBatch
 
 
 class InfraFailures:
@@ -18,7 +18,7 @@ class InfraFailures:
     Formula: 1[the flag of the reward or of any component of row i is "infra"]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> InfraFailures().measure(from_columns(0, [0, 0, 0], reward=[1.0, None, TimeoutError("judge")]), None).tolist()
     [0.0, 0.0, 1.0]
     """

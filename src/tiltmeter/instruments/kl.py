@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
 
 
 class ReferenceKl:
     """KL from the reference policy per completion, in nats summed over its tokens, by two estimators: `k1` and `k3`.
 
-    The leash: what a policy can gain from a wrong reward grows with this distance. Honest learning moves it too; KL
-    without a better gold is drift. `k1` is noisy and may be negative, `k3` is never negative. `k3` well above `k1`: a
+    What a policy can gain from a wrong reward grows with this distance. Honest learning moves it too; KL without a
+    better gold is drift. `k1` is noisy and may be negative, `k3` is never negative. `k3` well above `k1`: a
     few tokens that the reference finds far likelier, or log-probabilities that are not of the sampling distribution
     (engine, temperature, top-p: look at `engine.gap` first). This is neither the KL between old and new policy
     (`policy.kl_old`) nor the one between engine and trainer. A completion with a token that is not finite, or with
@@ -20,7 +20,7 @@ class ReferenceKl:
     Formula: with d = ref_logprob - logprob on tokens of the policy, k1 = Σ -d and k3 = Σ (e^d - 1 - d)
     Source: Schulman, "Approximating KL divergence", 2020; on their gradients arXiv 2510.01555, arXiv 2512.21852
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])
     >>> {name: values.round(4).tolist() for name, values in ReferenceKl().measure(batch, None).items()}
     {'k1': [1.0], 'k3': [0.3679]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
 
 
@@ -17,7 +17,7 @@ class LostKl:
     Formula: 1[lengths differ, or some token's logprob or ref_logprob is not finite]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> policy, reference = [[-1.0], [-1.0], [-1.0, -2.0]], [[-1.0], [float("-inf")], [-1.0]]
     >>> LostKl().measure(from_columns(0, [0, 0, 0], logprob=policy, ref_logprob=reference), None).tolist()
     [0.0, 1.0, 1.0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.kl import token_sweep
 
 
@@ -20,7 +20,7 @@ class TokenKl:
     Formula: with d = ref_logprob - logprob, mean(e^d - 1 - d), max |d|, mean(1[|e^d - 1| > 0.1])
     Source: Schulman, "Approximating KL divergence", 2020; `off_share` follows huggingface/trl#6789
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0], logprob=[[-1.0, -1.0]], ref_logprob=[[-1.0, -2.0]])
     >>> {name: values.round(4).tolist() for name, values in TokenKl().measure(batch, None).items()}
     {'mean': [0.1839], 'worst': [1.0], 'off_share': [0.5]}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.regression import within_slope
 from tiltmeter.stats.trend import mean_change
 
@@ -22,7 +22,7 @@ class LengthGain:
     baseline; no reading unless the gain exceeds 2 clustered standard errors
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 0, 1, 1], reward=[1, 2, 1, 2], length=[100, 200, 100, 200]))
     >>> LengthGain().measure(from_columns(9, [0, 1], reward=[4, 5], length=[300, 400]), start).round(6).tolist()
     [0.666667]

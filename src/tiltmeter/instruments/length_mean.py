@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class LengthMean:
@@ -17,7 +17,7 @@ class LengthMean:
     Formula: length_i
     Source: Singhal et al. 2023, "A Long Way to Go", arXiv 2310.03716
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> LengthMean().measure(from_columns(9, [0, 0], length=[10, 40]), None).tolist()
     [10.0, 40.0]
     """

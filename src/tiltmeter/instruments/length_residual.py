@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.regression import Line, within_line
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.regression import RegressionLine, within_line
 
 
 class LengthResidual:
@@ -19,7 +19,7 @@ class LengthResidual:
     Formula: r_i - mean r0 - b0 (L_i - mean L0), b0 the slope of reward on length inside prompts of the baseline
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 0], reward=[1, 2], length=[100, 200]))
     >>> LengthResidual().measure(from_columns(9, [0, 0], reward=[3, 4], length=[300, 300]), start).round(6).tolist()
     [0.0, 1.0]
@@ -36,11 +36,11 @@ class LengthResidual:
         assert batch.length is not None
         if baseline is None:
             return np.full(len(batch), np.nan)
-        left = baseline.once(_line).left(batch.reward, batch.length.astype(np.float64))
-        return np.where(np.isfinite(left), left, np.nan)
+        residual = baseline.once(_line).residual(batch.reward, batch.length.astype(np.float64))
+        return np.where(np.isfinite(residual), residual, np.nan)
 
 
-def _line(batch: RolloutBatch) -> Line:
+def _line(batch: RolloutBatch) -> RegressionLine:
     assert batch.reward is not None
     assert batch.length is not None
     return within_line(batch.reward, batch.length.astype(np.float64), batch.starts)

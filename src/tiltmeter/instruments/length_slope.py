@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.regression import within_slope
 
 
@@ -20,7 +20,7 @@ class LengthSlope:
     whose mean is the slope and whose clustered standard error is the sandwich one
     Source: Singhal et al. 2023, arXiv 2310.03716; influence form own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1], reward=[1, 2, 7, 9], length=[100, 200, 300, 400])
     >>> LengthSlope().measure(batch, None).tolist()
     [1.0, 2.0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class LengthTail:
@@ -17,7 +17,7 @@ class LengthTail:
     Formula: 1[length_i > q95(baseline lengths)]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0] * 20, length=range(1, 21)))
     >>> LengthTail().measure(from_columns(9, [0, 0], length=[10, 40]), start).tolist()
     [0.0, 1.0]

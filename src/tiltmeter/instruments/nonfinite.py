@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.entropy import row_means
 
 
@@ -17,7 +17,7 @@ class NonfiniteShare:
     Formula: mean over tokens of 1[logprob is NaN or infinite]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0], logprob=[[-1.0, float("nan")], [float("-inf"), -1.0, -1.0, -2.0]])
     >>> NonfiniteShare().measure(batch, None).tolist()
     [0.5, 0.25]

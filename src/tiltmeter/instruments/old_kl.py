@@ -1,11 +1,11 @@
-"""How far one batch's updates carried the policy from the one that sampled it."""
+"""KL between the policy that sampled a batch and the policy after its updates."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class OldKl:
@@ -13,14 +13,14 @@ class OldKl:
 
     About 0 with one update per batch; with several, the size of a step. A jump says that the learning rate or the
     number of passes over a batch is too high, often before loss or reward show it; during warm-up it rises by design.
-    It is no leash: a run may drift a long way from the reference in steps that are all small. Trainers estimate it in
+    It bounds no drift: a run may go a long way from the reference in steps that are all small. Trainers estimate it in
     different ways, some of which may be negative. This is neither the KL to the reference (`policy.kl`) nor the one
     between engine and trainer (`engine.gap`).
 
     Formula: the trainer's scalar `kl_old_new`, mean per token, nats
     Source: the trainer
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> OldKl().measure(from_columns(0, [0, 0], scalars={"kl_old_new": 0.02}), None).tolist()
     [0.02]
     """

@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class RepeatedOpenings:
@@ -22,10 +22,10 @@ class RepeatedOpenings:
     Formula: across: 1[some completion of another prompt has the same first 8 tokens]; within: the same in its own group
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> tokens = [[*range(8), 50], [*range(8), 60], range(20, 30), [*range(8), 70], [1, 2]]
-    >>> found = RepeatedOpenings().measure(from_columns(0, [0, 0, 0, 1, 1], tokens=tokens), None)
-    >>> found["across"].tolist(), found["within"].tolist()
+    >>> readings = RepeatedOpenings().measure(from_columns(0, [0, 0, 0, 1, 1], tokens=tokens), None)
+    >>> readings["across"].tolist(), readings["within"].tolist()
     ([1.0, 1.0, 0.0, 1.0, nan], [1.0, 1.0, 0.0, nan, nan])
     """
 

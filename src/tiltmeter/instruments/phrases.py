@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.batches import by_prompt
-from tiltmeter.records import Floats, Ints, RolloutBatch
-from tiltmeter.stats.logodds import PhraseTable, contained, fewest, merged, over_used
-from tiltmeter.stats.words import Texts, Words
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.batches import by_prompt
+from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.stats.logodds import PhraseTable, count_contained, fewest_texts, merge_phrases, overused_phrases
+from tiltmeter.stats.word_hashes import Texts, Words
 
 CHARACTERS = 4_000  # of each completion, from its beginning
 SHARE, TEXTS = 0.02, 10  # a phrase is tested when it is in so many of all completions
@@ -18,8 +18,8 @@ RATE = 0.01  # of the phrases named, at most this part is expected to be named w
 STRONGEST = 200  # phrases; in a policy that has left its language everything is over-used
 FEWEST, PROMPTS = 16, 4  # completions and prompts on either side, below which nothing is compared
 
-#: Texts, words and phrases by prompt, z of each phrase, the over-used ones (`merged`), the rows of the texts.
-_Found = tuple[Texts, Words, PhraseTable, Floats, Ints, Ints]
+#: Texts, words and phrases by prompt, z of each phrase, the over-used ones (`merge_phrases`), the rows of the texts.
+_Comparison = tuple[Texts, Words, PhraseTable, Floats, Ints, Ints]
 
 
 class OverusedPhrases:
@@ -37,14 +37,14 @@ class OverusedPhrases:
     pooled share, a0 = (n1+n2)/8; variance times the design effect of prompts; nested phrases merged
     Source: Monroe, Colaresi and Quinn 2008; Benjamini and Hochberg 1995
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> before = [f"the answer to number {n} is {n * n}" for n in range(64)]
     >>> now = [f"great question the answer to number {n} is {n * n}" if n % 4 else before[n] for n in range(64)]
     >>> start = Baseline(from_columns(0, [n // 4 for n in range(64)], completion=before))
     >>> batch = from_columns(9, [n // 4 for n in range(64)], completion=now)
     >>> OverusedPhrases().measure(batch, start)["count"][:5].tolist()
     [0.0, 1.0, 1.0, 1.0, 0.0]
-    >>> [phrase.text for phrase in overused(batch, start)]
+    >>> [phrase.text for phrase in phrases_overused_in(batch, start)]
     ['great question the answer to']
     """
 
@@ -55,12 +55,12 @@ class OverusedPhrases:
     compares = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
-        found = _found(batch, baseline)
-        if found is None:
+        comparison = _compare(batch, baseline)
+        if comparison is None:
             return {"share": np.full(len(batch), np.nan), "count": np.full(len(batch), np.nan)}
-        texts, words, table, _, rows, order = found
+        texts, words, table, _, rows, order = comparison
         count = np.empty(len(batch))
-        count[order] = np.where(texts.known, contained(words, table.keys[rows[:, 0]]), np.nan)
+        count[order] = np.where(texts.present, count_contained(words, table.keys[rows[:, 0]]), np.nan)
         return {"share": np.minimum(count, 1.0), "count": count}
 
 
@@ -76,12 +76,12 @@ class Phrase:
     excerpt: str
 
 
-def overused(batch: RolloutBatch, baseline: Baseline | None, most: int = 20) -> list[Phrase]:
+def phrases_overused_in(batch: RolloutBatch, baseline: Baseline | None, most: int = 20) -> list[Phrase]:
     """The phrases behind `text.overused`, strongest first, each with an example from this batch."""
-    found = _found(batch, baseline)
-    if found is None or baseline is None:
+    comparison = _compare(batch, baseline)
+    if comparison is None or baseline is None:
         return []
-    texts, words, table, z, rows, order = found
+    texts, words, table, z, rows, order = comparison
     before = Words.of(_texts(baseline.batch)[0])
     phrases = []
     for row, first, count in rows[:most].tolist():
@@ -100,10 +100,10 @@ def _texts(batch: RolloutBatch) -> tuple[Texts, Ints, Ints]:
 
 def _phrases(batch: RolloutBatch) -> PhraseTable:
     texts, starts, _ = _texts(batch)
-    return PhraseTable.of(Words.of(texts), texts.known, starts)
+    return PhraseTable.of(Words.of(texts), texts.present, starts)
 
 
-def _found(batch: RolloutBatch, baseline: Baseline | None) -> _Found | None:
+def _compare(batch: RolloutBatch, baseline: Baseline | None) -> _Comparison | None:
     """None where there are too few texts, or where nobody knows which of them answer one prompt."""
     if baseline is None or baseline.batch.completion is None or batch.completion is None:  # also asked by screens
         return None
@@ -112,9 +112,11 @@ def _found(batch: RolloutBatch, baseline: Baseline | None) -> _Found | None:
     before = baseline.once(_phrases)
     texts, starts, order = _texts(batch)
     words = Words.of(texts)
-    table = PhraseTable.of(words, texts.known, starts, fewest(int(texts.known.sum()), before.texts, SHARE, TEXTS))
+    table = PhraseTable.of(
+        words, texts.present, starts, fewest_texts(int(texts.present.sum()), before.texts, SHARE, TEXTS)
+    )
     if min(table.texts, before.texts) < FEWEST or min(table.prompts, before.prompts) < PROMPTS:
         return None
-    chosen, z = over_used(table, before, RATE, SHARE, TEXTS)
-    strongest = chosen[np.argsort(-z[chosen], kind="stable")[:STRONGEST]]
-    return texts, words, table, z, merged(table, words, strongest, z), order
+    significant, z = overused_phrases(table, before, RATE, SHARE, TEXTS)
+    strongest = significant[np.argsort(-z[significant], kind="stable")[:STRONGEST]]
+    return texts, words, table, z, merge_phrases(table, words, strongest, z), order

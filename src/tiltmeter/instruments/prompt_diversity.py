@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.groups import group_sums
 from tiltmeter.stats.ngrams import group_totals, heads, shared_ngrams
 
@@ -24,10 +24,10 @@ class PromptDiversity:
     distinct_n: distinct n-grams of the group / all its n-grams
     Source: Zhu et al. 2018, arXiv 1802.01886; Li et al. 2016, arXiv 1510.03055
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> tokens = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
-    >>> found = PromptDiversity().measure(from_columns(0, [0, 0, 1, 1], tokens=tokens), None)
-    >>> found["self_bleu"].tolist(), found["distinct_1"].tolist()
+    >>> readings = PromptDiversity().measure(from_columns(0, [0, 0, 1, 1], tokens=tokens), None)
+    >>> readings["self_bleu"].tolist(), readings["distinct_1"].tolist()
     ([1.0, 0.0], [0.5, 1.0])
     """
 

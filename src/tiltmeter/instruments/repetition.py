@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.ngrams import repeats
-from tiltmeter.stats.words import Texts, Words, ratio
+from tiltmeter.stats.word_hashes import Texts, Words, ratio
 
 ORDER = 4  # words
 
@@ -20,9 +20,9 @@ class Repetition:
     Formula: 1 - distinct 4-grams / 4-grams, of words, per completion
     Source: own; the complement of distinct-4 within one text
 
-    >>> from tiltmeter.batches import from_columns
-    >>> said = ["no more no more no more no more", "one two three four five", "short"]
-    >>> Repetition().measure(from_columns(0, [0, 0, 0], completion=said), None).tolist()
+    >>> from tiltmeter.data.batches import from_columns
+    >>> texts = ["no more no more no more no more", "one two three four five", "short"]
+    >>> Repetition().measure(from_columns(0, [0, 0, 0], completion=texts), None).tolist()
     [0.6, 0.0, nan]
     """
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class RewardComponent:
@@ -15,7 +15,7 @@ class RewardComponent:
     Formula: r_k,i for each reward function k
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0], rewards={"correct": [1, 0], "format": [1, None]})
     >>> {name: values.tolist() for name, values in RewardComponent().measure(batch, None).items()}
     {'correct': [1.0, 0.0], 'format': [1.0, nan]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class RewardMean:
@@ -15,7 +15,7 @@ class RewardMean:
     Formula: r_i
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> RewardMean().measure(from_columns(0, [0, 0], reward=[1.0, None]), None).tolist()
     [1.0, nan]
     """

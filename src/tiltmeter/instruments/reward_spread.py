@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.groups import standardised
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.groups import standardise
 
 
 class RewardSpread:
@@ -16,7 +16,7 @@ class RewardSpread:
     Formula: sqrt(mean over the group of (r_i - mean r)^2)
     Source: Shao et al. 2024, DeepSeekMath, arXiv 2402.03300 (which divides by it)
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> RewardSpread().measure(from_columns(0, [0, 0, 1], reward=[0.0, 1.0, 5.0]), None).tolist()
     [0.5, nan]
     """
@@ -28,5 +28,5 @@ class RewardSpread:
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None
-        _, spread, _ = standardised(batch.reward, batch.starts)
+        _, spread, _ = standardise(batch.reward, batch.starts)
         return spread

@@ -1,9 +1,9 @@
-"""Whether a few completions can be paid without limit."""
+"""Upper tail of the reward."""
 
 from __future__ import annotations
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.tails import prompt_tail, tail_readings
 
 
@@ -26,10 +26,10 @@ class RewardTail:
     1989
 
     >>> import numpy as np
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> reward = np.random.default_rng(0).pareto(1.5, 1024)
-    >>> found = RewardTail().measure(from_columns(0, np.repeat(range(64), 16), reward=reward), None)
-    >>> found["verdict"].tolist(), sorted(found)
+    >>> readings = RewardTail().measure(from_columns(0, np.repeat(range(64), 16), reward=reward), None)
+    >>> readings["verdict"].tolist(), sorted(readings)
     ([1.0], ['cv', 'hill', 'moment', 'verdict'])
     """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.bradley_terry import placed, win_share
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 
 
 class RewardWin:
@@ -19,7 +19,7 @@ class RewardWin:
     Formula: mean_j( 1[r_i > r_j] + 1[r_i = r_j] / 2 ) over the baseline's completions j
     Source: Mann & Whitney 1947; as a reading, own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> start = Baseline(from_columns(0, [0, 0], reward=[1.0, 2.0]))
     >>> RewardWin().measure(from_columns(9, [0, 0, 0], reward=[2.0, 5.0, None]), start).tolist()
     [0.75, 1.0, nan]
@@ -35,9 +35,9 @@ class RewardWin:
         assert batch.reward is not None
         if baseline is None:
             return np.full(len(batch), np.nan)
-        return win_share(batch.reward, baseline.once(_placed))
+        return win_share(batch.reward, baseline.once(_sorted_baseline))
 
 
-def _placed(batch: RolloutBatch) -> tuple[Floats, Floats]:
+def _sorted_baseline(batch: RolloutBatch) -> tuple[Floats, Floats]:
     assert batch.reward is not None
-    return placed(batch.reward)
+    return prepare_reference(batch.reward)

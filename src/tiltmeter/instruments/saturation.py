@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class Saturation:
@@ -19,7 +19,7 @@ class Saturation:
     all rewards are equal, since a floor looks the same
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> Saturation().measure(from_columns(0, [0, 0, 0, 0], reward=[1.0, 0.2, 1.0, None]), None).tolist()
     [1.0, 0.0, 1.0, nan]
     """
@@ -48,5 +48,5 @@ def _ends(batch: RolloutBatch) -> tuple[float, float, int]:
     assert batch.reward is not None
     if not np.isfinite(batch.reward).any():
         return np.inf, -np.inf, 0
-    known = batch.reward[np.isfinite(batch.reward)]
-    return float(known.min()), float(known.max()), int((known == known.max()).sum())
+    scored = batch.reward[np.isfinite(batch.reward)]
+    return float(scored.min()), float(scored.max()), int((scored == scored.max()).sum())

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
-from tiltmeter.stats.draws import drawn, text_hashes
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.stats.hash_sampling import draw_rows, text_hashes
 from tiltmeter.stats.vendi import unit_rows, vendi_score
 
 
@@ -30,7 +30,7 @@ class SemanticDiversity:
 
     >>> class ByVowels(SemanticDiversity):
     ...     def embed(self, texts): return np.array([[text.count(vowel) for vowel in "aeiou"] for text in texts])
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0, 0, 1, 1], completion=["aaa", "a", "o", "oo"])
     >>> {suffix: values.round(6).tolist() for suffix, values in ByVowels().measure(batch, None).items()}
     {'per_prompt': [0.0], 'across': [1.0]}
@@ -58,20 +58,20 @@ class SemanticDiversity:
         starts = np.unique(np.searchsorted(filled, batch.starts))
         if len(starts) < 2:
             return {"per_prompt": np.full(1, np.nan), "across": np.full(1, np.nan)}
-        rows = drawn(hashes, starts, self.each)
+        rows = draw_rows(hashes, starts, self.each)
         ends = np.concatenate(([0], np.cumsum(np.minimum(np.diff(starts), self.each))))
         # A prompt's hash is the sum of those drawn from it: no order counts, neither of rows nor of prompts.
-        order = drawn(np.add.reduceat(hashes[rows], ends[:-1]), np.array([0, len(ends) - 1]), self.prompts)
+        order = draw_rows(np.add.reduceat(hashes[rows], ends[:-1]), np.array([0, len(ends) - 1]), self.prompts)
         several = [k for k in order if ends[k + 1] - ends[k] > 1][: self.inside]
         picked = [rows[ends[k] : ends[k + 1]] for k in several] + [rows[ends[k] : ends[k] + 1] for k in order]
-        wanted = np.unique(np.concatenate(picked))
-        vectors = np.asarray(self.embed([texts[row].decode() for row in wanted]), np.float64)
-        if vectors.ndim != 2 or len(vectors) != len(wanted):
-            raise ValueError(f"embed gave an array of shape {vectors.shape} for {len(wanted)} texts")
-        shares = [_spread(vectors[np.searchsorted(wanted, part)]) for part in picked[: len(several)]]
-        known = [share for share in shares if np.isfinite(share)]
-        across = _spread(vectors[np.searchsorted(wanted, [rows[ends[k]] for k in order])])
-        return {"per_prompt": np.array([np.mean(known) if known else np.nan]), "across": np.array([across])}
+        unique_rows = np.unique(np.concatenate(picked))
+        vectors = np.asarray(self.embed([texts[row].decode() for row in unique_rows]), np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(unique_rows):
+            raise ValueError(f"embed gave an array of shape {vectors.shape} for {len(unique_rows)} texts")
+        shares = [_spread(vectors[np.searchsorted(unique_rows, part)]) for part in picked[: len(several)]]
+        finite = [share for share in shares if np.isfinite(share)]
+        across = _spread(vectors[np.searchsorted(unique_rows, [rows[ends[k]] for k in order])])
+        return {"per_prompt": np.array([np.mean(finite) if finite else np.nan]), "across": np.array([across])}
 
 
 def _spread(vectors: Floats) -> float:

@@ -1,11 +1,11 @@
-"""Which component decides who is paid inside a prompt group."""
+"""Each reward component's share of the spread inside prompt groups."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.stats.regression import linear_weights, slopes_on
 
 
@@ -20,7 +20,7 @@ class SpreadShare:
     value per group, whose mean is the pooled share. They add up to 1 where the total is a weighted sum
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> parts = {"correct": [0, 1, 1, 0], "style": [0.0, 0.1, 0.0, 0.1]}
     >>> batch = from_columns(0, [0, 0, 1, 1], reward=[0.0, 1.1, 1.0, 0.1], rewards=parts)
     >>> {name: round(float(values.mean()), 3) for name, values in SpreadShare().measure(batch, None).items()}
@@ -35,13 +35,13 @@ class SpreadShare:
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.reward is not None
         nothing = {name: np.full(len(batch.starts) - 1, np.nan) for name in batch.rewards}
-        known = {name: scores for name, scores in batch.rewards.items() if np.isfinite(scores).any()}
-        if not known:
+        scored = {name: scores for name, scores in batch.rewards.items() if np.isfinite(scores).any()}
+        if not scored:
             return nothing
-        parts = np.column_stack(list(known.values()))
+        parts = np.column_stack(list(scored.values()))
         parts = np.where(np.isfinite(parts), parts, 0.0)  # as trainers sum them: no score adds nothing
         weights = linear_weights(batch.reward, parts)
         # The slope of a part on the total is its covariance over the total's variance.
         shares = slopes_on(parts * weights, batch.reward, batch.starts).influence
         # The last bits of a least-squares solution depend on the processor, and a replay must agree on any.
-        return nothing | dict(zip(known, np.round(shares.T, 9), strict=True))
+        return nothing | dict(zip(scored, np.round(shares.T, 9), strict=True))

@@ -1,4 +1,4 @@
-"""What the trainer says of itself."""
+"""The trainer's own scalars: loss, gradient norm, learning rate and others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 #: Canonical names of a trainer's scalars that become readings; adapters translate into them. `kl_old_new` is absent
 #: because it has an instrument of its own (`policy.kl_old`).
@@ -20,7 +20,7 @@ SCALARS = (
     "policy_loss",  # its policy term alone
     "value_loss",  # its critic term, where there is a critic
     "grad_norm",  # of the gradient before clipping
-    "learning_rate",  # the scheduler's word; the optimiser may hold another for one step
+    "learning_rate",  # as the scheduler reports it; the optimiser may use another for one step
     "clip_share",  # of tokens whose ratio was clipped, in [0, 1]
     "beta",  # KL coefficient in force
     "entropy_coef",  # entropy bonus in force
@@ -53,7 +53,7 @@ class Training:
     Formula: the scalars themselves; nonfinite_count = Σ 1[scalar is NaN or infinite]
     Source: the trainer
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> batch = from_columns(0, [0], scalars={"loss": 0.5, "grad_norm": float("nan"), "epoch": 1})
     >>> {name: values.tolist() for name, values in Training().measure(batch, None).items()}
     {'loss': [0.5], 'grad_norm': [nan], 'nonfinite_count': [1.0]}
@@ -65,7 +65,7 @@ class Training:
     bounds = (None, None)
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
-        known = {name: float(batch.scalars[name]) for name in SCALARS if name in batch.scalars}
-        found = {name: np.array([value if math.isfinite(value) else np.nan]) for name, value in known.items()}
-        lost = sum(not math.isfinite(value) for value in batch.scalars.values())
-        return {**found, "nonfinite_count": np.array([float(lost)])}
+        scalars = {name: float(batch.scalars[name]) for name in SCALARS if name in batch.scalars}
+        values = {name: np.array([value if math.isfinite(value) else np.nan]) for name, value in scalars.items()}
+        nonfinite = sum(not math.isfinite(value) for value in batch.scalars.values())
+        return {**values, "nonfinite_count": np.array([float(nonfinite)])}

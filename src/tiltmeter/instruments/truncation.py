@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class Truncation:
@@ -18,7 +18,7 @@ class Truncation:
     Formula: 1[cut at the length limit]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> Truncation().measure(from_columns(0, [0, 0], truncated=[True, False]), None).tolist()
     [1.0, 0.0]
     """

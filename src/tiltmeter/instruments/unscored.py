@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.baseline import Baseline
-from tiltmeter.records import Floats, RolloutBatch
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, RolloutBatch
 
 
 class Unscored:
@@ -18,7 +18,7 @@ class Unscored:
     Formula: 1[r_i is not a finite number]
     Source: own
 
-    >>> from tiltmeter.batches import from_columns
+    >>> from tiltmeter.data.batches import from_columns
     >>> Unscored().measure(from_columns(0, [0, 0, 0], reward=[1.0, None, float("inf")]), None).tolist()
     [0.0, 1.0, 1.0]
     """

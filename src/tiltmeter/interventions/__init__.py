@@ -1,11 +1,11 @@
-"""Interventions: one file per change that can be made to a run. Each proposes; whether it happens others decide."""
+"""Interventions: one file per change that can be made to a run. Each only proposes; `policy.py` decides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.entropy_bonus import EntropyBonus
 from tiltmeter.interventions.gold_budget import GoldBudget
 from tiltmeter.interventions.lower_learning_rate import LowerLearningRate
@@ -13,15 +13,15 @@ from tiltmeter.interventions.raise_beta import RaiseBeta
 from tiltmeter.interventions.reward_weight import RewardWeight
 from tiltmeter.interventions.roll_back import RollBack
 from tiltmeter.interventions.stop_and_save import StopAndSave
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 
 class Intervention(Protocol):
-    """`propose` answers a finding with an action, or with None where this knob has nothing to give.
+    """`propose` answers a finding with an action, or with None where this knob cannot help.
 
     `answers` are the failures it helps against. `reversible`: what it does can be taken back without losing the run.
-    `conservative`: it can only hold the policy back, never push it somewhere new; only such ones may follow from a
-    judge's word. The value an action asks for is absolute and lies between the knob's floor and ceiling.
+    `conservative`: it can only slow the policy down, never move it in a new direction; only such ones may follow from a
+    judge's labels. The value an action asks for is absolute and lies between the knob's floor and ceiling.
     """
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.

@@ -1,12 +1,12 @@
-"""Pay for variety."""
+"""Raises the entropy bonus."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import proposal
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 FIRST = 0.002  # where there was none
 
@@ -15,7 +15,7 @@ class EntropyBonus:
     """Double the entropy coefficient, or begin with 0.002, against a policy that always says the same.
 
     It keeps variety that is still there; what has collapsed comes back slowly, from an earlier checkpoint sooner. Too
-    much of it ends in gibberish, so the ceiling is low, and it pushes the policy: it never follows from a judge's word.
+    much of it ends in gibberish, so the ceiling is low. It is not conservative: it never follows from a judge's labels.
 
     >>> finding = Finding(0, 200, "mode_collapse", 0.7, (), ("policy.entropy",))
     >>> knobs = {"entropy_coef": Knob("entropy_coef", 0.0, 0.0, 0.05)}

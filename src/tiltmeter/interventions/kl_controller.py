@@ -1,4 +1,4 @@
-"""Beta steered so that the KL to the reference stays at a target."""
+"""Adaptive KL controller: changes beta so that the KL to the reference stays at a target."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding, Reading
 from tiltmeter.interventions.proposal import proposal
-from tiltmeter.records import Action, Finding, Reading
+from tiltmeter.rundir.requests import Knob
 
 GAIN = 0.1  # of Ziegler et al., per optimiser step
 CLIP = 0.2

@@ -1,12 +1,12 @@
-"""Smaller steps."""
+"""Lowers the learning rate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import proposal
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 
 class LowerLearningRate:

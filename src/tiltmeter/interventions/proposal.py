@@ -1,4 +1,4 @@
-"""How a proposal is written: its id follows from where it was made, its value from the knob's limits."""
+"""Builds a proposed action: its id from attempt, step and knob, its value within the knob's limits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 import math
 import re
 
-from tiltmeter.control import Knob
-from tiltmeter.records import Action, Finding
+from tiltmeter.data.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 #: Failures in which the policy is paid for something else than what is wanted.
 GAMED = (
@@ -42,7 +42,7 @@ def proposal(finding: Finding, knob: Knob | None, after: float, reason: str) -> 
     """
     if knob is None or knob.why or not math.isfinite(after):
         return None
-    after = knob.clipped(after)
+    after = knob.clip(after)
     if math.isclose(after, knob.value, rel_tol=1e-9, abs_tol=1e-15):
         return None
     key = action_id(finding.attempt, finding.step, knob.name)

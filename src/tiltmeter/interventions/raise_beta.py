@@ -1,14 +1,14 @@
-"""A shorter leash."""
+"""Raises beta, the weight of the KL penalty."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import GAMED, proposal
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
-LEAST = 0.01  # a beta of 1e-6, kept only so that there is a reference, would need ten doublings to be felt
+LEAST = 0.01  # a beta of 1e-6, set only so that there is a reference, would need ten doublings to matter
 
 
 class RaiseBeta:

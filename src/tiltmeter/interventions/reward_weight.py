@@ -1,22 +1,22 @@
-"""Pay less for what is gamed."""
+"""Lowers the weight of the reward function that is gamed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiltmeter.control import WEIGHT, Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import GAMED, proposal
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import WEIGHT, Knob
 
 
 class RewardWeight:
     """Halve the weight of the reward function that brings most of the gain.
 
     One component that brings all of the gain while gold falls is what the policy has found to optimise. The honest
-    component may be the one that gains most, which is why this pushes the policy and never follows from a judge's word.
+    component may be the one that gains most, so this is not conservative and never follows from a judge's labels.
     It changes the reward itself: a new segment begins, and gaps between reward and gold do not compare across it.
 
-    Whoever asks gives the weights in order of what their functions gained, most first, and none if that is not known.
+    The caller gives the weights in order of what their functions gained, most first, and none if that is not known.
     A trainer with a single reward function usually divides by its spread, so its weight would change nothing.
 
     >>> finding = Finding(0, 120, "format_hacking", 0.8, ("gold.slope",), ())

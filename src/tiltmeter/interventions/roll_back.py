@@ -1,4 +1,4 @@
-"""Go back to where the run was still good, and not the same way again."""
+"""Rolls back to a checkpoint from before the failure, with one setting changed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import GAMED, action_id
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 LEAST_BETA = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback(Action):
+class RollbackAction(Action):
     """An action that returns to a checkpoint, with the setting that is changed on the way: `after` is the step."""
 
     with_knob: str = ""
@@ -22,13 +22,13 @@ class Rollback(Action):
 
 
 class RollBack:
-    """Return to the last checkpoint from before the trouble, with beta times 4 or, where that cannot be, the learning
-    rate divided by 5. Whoever knows how far from the reference the good checkpoint was asks for `leash` of it.
+    """Return to the last checkpoint from before the failure, with beta times 4 or, where that cannot be, the learning
+    rate divided by 5. If the KL of the good checkpoint is known, `leash` gives the beta that keeps the policy there.
 
     The one answer that gives lost gold back. Training from a checkpoint repeats the same steps bit for bit, so a change
-    goes with it, always. What was trained since is abandoned (its files stay); this is not for a judge's word alone.
+    goes with it, always. What was trained since is abandoned (its files stay), so it never follows from a judge alone.
 
-    Whoever asks gives the good checkpoint as the ceiling of the knob `rollback` and the present step as its value.
+    The caller gives the good checkpoint as the ceiling of the knob `rollback` and the present step as its value.
 
     >>> finding = Finding(0, 120, "reward_hacking", 0.9, ("gold.slope",), ())
     >>> knobs = {"rollback": Knob("rollback", 120.0, 0.0, 80.0), "beta": Knob("beta", 0.04, 1e-6, 1.0)}
@@ -54,32 +54,35 @@ class RollBack:
 
     def propose(self, finding: Finding, knobs: Mapping[str, Knob]) -> Action | None:
         back = knobs.get(self.knob)
-        changed = _changed(knobs)
-        if back is None or back.why or changed is None or not back.floor <= back.ceiling < back.value:
+        setting = _changed_setting(knobs)
+        if back is None or back.why or setting is None or not back.floor <= back.ceiling < back.value:
             return None
-        knob, value = changed
+        knob, value = setting
         reason = f"{finding.failure}: back to step {back.ceiling:.0f}, with {knob.name} {knob.value:g} -> {value:g}"
         key = action_id(finding.attempt, finding.step, self.knob)
         where = (finding.attempt, finding.step, finding.failure)
-        return Rollback(key, *where, self.knob, back.value, back.ceiling, reason, with_knob=knob.name, with_value=value)
+        return RollbackAction(
+            key, *where, self.knob, back.value, back.ceiling, reason, with_knob=knob.name, with_value=value
+        )
 
 
-def _changed(knobs: Mapping[str, Knob]) -> tuple[Knob, float] | None:
+def _changed_setting(knobs: Mapping[str, Knob]) -> tuple[Knob, float] | None:
     """The first setting that can be moved, with its new value."""
     beta, rate = knobs.get("beta"), knobs.get("learning_rate")
-    if beta is not None and not beta.why and (value := beta.clipped(max(4.0 * beta.value, LEAST_BETA))) > beta.value:
+    if beta is not None and not beta.why and (value := beta.clip(max(4.0 * beta.value, LEAST_BETA))) > beta.value:
         return beta, value
-    if rate is not None and not rate.why and (value := rate.clipped(rate.value / 5.0)) < rate.value:
+    if rate is not None and not rate.why and (value := rate.clip(rate.value / 5.0)) < rate.value:
         return rate, value
     return None
 
 
 def leash(kl: float) -> float:
-    """The beta at which training on advantages of unit spread comes to rest about `kl` nats from the reference.
+    """The beta at which training on advantages of unit variance settles about `kl` nats from the reference.
 
     The optimum at beta is the reference tilted by exp(advantage / beta), which for Gaussian advantages of variance 1
     lies exactly 1 / (2 beta²) nats away. Held to the distance it had when gold was good, a policy can still improve
-    inside that distance. Void where advantages are not divided by their spread.
+    inside that distance. Void where advantages are not divided by their standard
+    deviation.
 
     >>> leash(0.5), round(leash(2.0), 2)
     (1.0, 0.5)

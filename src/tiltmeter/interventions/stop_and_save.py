@@ -1,12 +1,12 @@
-"""Enough."""
+"""Saves a checkpoint and stops training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiltmeter.control import Knob
+from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.proposal import GAMED, proposal
-from tiltmeter.records import Action, Finding
+from tiltmeter.rundir.requests import Knob
 
 
 class StopAndSave:

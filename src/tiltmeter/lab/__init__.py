@@ -1,1 +1,1 @@
-"""The proving ground: worlds whose truth is known, and how well every alarm does in them."""
+"""The proving ground: simulated runs with known gold, and how well each detector does on them."""

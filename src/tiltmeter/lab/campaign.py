@@ -1,4 +1,4 @@
-"""Many runs of many families: made by seed, spread over cores, and taken up again where they stopped.
+"""Run a campaign: many simulated runs of many families, by seed, in parallel and resumable.
 
 A campaign is a folder. Each time it is worked on it gains one shard, a file with one finished run per line, so a power
 cut costs at most the runs in flight. Which runs there are depends on the seed, the family and the index alone.
@@ -24,21 +24,21 @@ import numpy as np
 import tiltmeter
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.lab.simulate import simulate
-from tiltmeter.lab.world import World, load
+from tiltmeter.lab.worlds.world import World, load_worlds
 
 Line = dict[str, Any]
-Contest = Callable[[World, int], Line]
+EvaluateRun = Callable[[World, int], Line]
 Progress = Callable[[int, int, str], None]
 
 FACTS = "campaign.json"
-#: Files of this folder that measure or draw results, and so cannot change them.
-_AFTERWARDS = {"campaign.py", "settled.py", "score.py", "plots.py", "report.py", "__init__.py"}
+#: Files of this folder that only score or plot results, and so cannot change them.
+_NOT_HASHED = {"campaign.py", "campaign_records.py", "score.py", "plots.py", "report.py", "__init__.py"}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run of a campaign: enough to make it again, anywhere."""
+class CampaignRun:
+    """One run of a campaign: all that is needed to reproduce it."""
 
     family: str
     update: str  # "" = as the world says
@@ -46,21 +46,21 @@ class Task:
     seed: int
     worlds: str = ""  # `file.py:NAME`, for families defined outside the package
 
-    def made(self) -> tuple[World, int]:
+    def make_world(self) -> tuple[World, int]:
         """The world and the seed of its run. Neither depends on which other runs the campaign has.
 
-        A family's severity and the run's dice have streams of their own, so a family may change how much chance it
-        uses without changing the dice.
+        A family's severity and the run's samples have separate random streams, so a family may draw more numbers
+        without changing the samples.
         """
-        from tiltmeter.lab.families import generator
+        from tiltmeter.lab.worlds.families import generator
 
         (dice,) = np.random.SeedSequence([self.seed, zlib.crc32(self.family.encode()), self.index]).spawn(1)
-        return self._maker()(generator(self.family, self.seed, self.index)), int(dice.generate_state(1)[0])
+        return self._world_maker()(generator(self.family, self.seed, self.index)), int(dice.generate_state(1)[0])
 
-    def _maker(self) -> Callable[[np.random.Generator], World]:
+    def _world_maker(self) -> Callable[[np.random.Generator], World]:
         if self.worlds:
-            return _loaded(self.worlds, _hash(self.worlds))[self.family]
-        from tiltmeter.lab.families import FAMILIES
+            return _load_worlds(self.worlds, _hash(self.worlds))[self.family]
+        from tiltmeter.lab.worlds.families import FAMILIES
 
         if self.family not in FAMILIES:
             raise AttachError(f"no family is called {self.family!r}; there are: {', '.join(sorted(FAMILIES))}")
@@ -70,13 +70,13 @@ class Task:
 
 def members(split: str) -> tuple[list[str], list[str]]:
     """The families and the update rules of a split of the package."""
-    from tiltmeter.lab.families import split as chosen
+    from tiltmeter.lab.worlds.families import split as chosen
 
     families, updates = chosen(split)
     return [family.name for family in families], list(updates)
 
 
-def plan(families: Sequence[str], updates: Sequence[str], runs: int, seed: int, worlds: str = "") -> list[Task]:
+def plan(families: Sequence[str], updates: Sequence[str], runs: int, seed: int, worlds: str = "") -> list[CampaignRun]:
     """The tasks of a campaign, in turn over families; a family's runs take the update rules in turn.
 
     >>> [(task.family, task.update, task.index) for task in plan(["a", "b"], ["tilt", "grpo"], runs=2, seed=1)]
@@ -86,7 +86,9 @@ def plan(families: Sequence[str], updates: Sequence[str], runs: int, seed: int, 
         raise AttachError("a campaign needs at least one run per family")
     rules = list(updates) or [""]
     return [
-        Task(family, rules[index % len(rules)], index, seed, worlds) for index in range(runs) for family in families
+        CampaignRun(family, rules[index % len(rules)], index, seed, worlds)
+        for index in range(runs)
+        for family in families
     ]
 
 
@@ -100,25 +102,25 @@ def run(
     on_progress: Progress | None = None,
     *,
     worlds: str = "",
-    contest: Contest | None = None,
+    evaluate: EvaluateRun | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> list[Line]:
     """Make the runs that the folder does not have yet, and return those asked for, sorted by family and index.
 
     The folder may hold more families and more runs than are asked for; it may not hold runs of another seed, of other
     update rules or of other code, because figures made of both would describe neither. With more than one worker,
-    `contest` must be importable by name.
+    `evaluate` must be importable by name.
     """
     tasks = plan(families, updates, runs, seed, worlds)
     open_folder(folder, {"seed": seed, "updates": list(updates), **_origin(worlds), **(facts or {})})
-    done = finished(folder)
+    done = read_runs(folder)
     rest = [task for task in tasks if (task.family, task.index) not in done]
     count = len(tasks) - len(rest)
     if on_progress:
         on_progress(count, len(tasks), "")
     if rest:
         with _shard(folder) as write:
-            for line in _lines(rest, workers, contest):
+            for line in _run_tasks(rest, workers, evaluate):
                 write(line)
                 done[line["family"], line["index"]] = line
                 count += 1
@@ -127,37 +129,37 @@ def run(
     return [done[key] for key in sorted((task.family, task.index) for task in tasks)]
 
 
-def one(task: Task, contest: Contest | None = None) -> Line:
+def run_task(task: CampaignRun, evaluate: EvaluateRun | None = None) -> Line:
     """One run's result line, as JSON would give it back."""
-    if contest is None:
-        from tiltmeter.lab.contest import contest as standard
+    if evaluate is None:
+        from tiltmeter.lab.evaluate_run import evaluate_run as standard
 
-        contest = standard
-    world, seed = task.made()
-    line = {**contest(world, seed), "family": task.family, "index": task.index}
+        evaluate = standard
+    world, seed = task.make_world()
+    line = {**evaluate(world, seed), "family": task.family, "index": task.index}
     if "gold" not in line:
         # What an alarm at any step would have cost: `score` moves the baselines' thresholds.
         line["gold"] = simulate(world, seed).gold.round(5).tolist()
     try:
-        return dict(json.loads(json.dumps(line, allow_nan=False, default=_plain)))
+        return dict(json.loads(json.dumps(line, allow_nan=False, default=_to_json_value)))
     except ValueError as error:
         raise StoreError(f"run {task.index} of {task.family}: a result is not a number ({error})") from error
 
 
-def finished(folder: Path) -> dict[tuple[str, int], Line]:
+def read_runs(folder: Path) -> dict[tuple[str, int], Line]:
     """The runs a folder has, by family and index. The last line of a shard may be torn, and is then not there."""
-    found: dict[tuple[str, int], Line] = {}
+    runs: dict[tuple[str, int], Line] = {}
     for shard in sorted(folder.glob("runs-*.jsonl")):
         lines = shard.read_bytes().split(b"\n")
         for number, text in enumerate(lines[:-1]):  # what follows the last newline was never finished
             try:
                 line = json.loads(text)
-                found.setdefault((line["family"], line["index"]), line)
+                runs.setdefault((line["family"], line["index"]), line)
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(
                     f"{shard}: line {number + 1} is damaged; delete the file to make its runs again"
                 ) from error
-    return found
+    return runs
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -179,27 +181,27 @@ def open_folder(folder: Path, facts: Mapping[str, Any]) -> None:
         for name in ("seed", "updates", "worlds", "worlds_code", "code"):
             if then.get(name) != now.get(name):
                 raise AttachError(f"{folder} has runs of another {name}; choose a new --out, or delete the folder")
-        now = {**now, "date": then.get("date"), "commands": _united(then, now)}
+        now = {**now, "date": then.get("date"), "commands": _merge_commands(then, now)}
     partial = folder / f"{FACTS}.part"
     partial.write_text(json.dumps(now, indent=1) + "\n")
     partial.replace(folder / FACTS)
 
 
 def code() -> str:
-    """A hash of everything that can change a run's result: the worlds, the contest, the statistics, the detectors."""
+    """A hash of everything that can change a run's result: worlds, evaluation, statistics, detectors."""
     root = Path(tiltmeter.__file__).parent
     digest = hashlib.sha256()
     for part in ("lab", "gold", "detectors", "stats"):
         for path in sorted((root / part).rglob("*.py")):
-            if path.parent != root / "lab" or path.name not in _AFTERWARDS:
+            if path.parent != root / "lab" or path.name not in _NOT_HASHED:
                 digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _lines(tasks: Sequence[Task], workers: int, contest: Contest | None) -> Iterator[Line]:
+def _run_tasks(tasks: Sequence[CampaignRun], workers: int, evaluate: EvaluateRun | None) -> Iterator[Line]:
     if workers <= 1:
         for task in tasks:
-            yield one(task, contest)
+            yield run_task(task, evaluate)
         return
     with _one_thread_each():
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
@@ -209,7 +211,7 @@ def _lines(tasks: Sequence[Task], workers: int, contest: Contest | None) -> Iter
             while True:
                 # A few more than there are workers, so that none waits for this process.
                 for task in queue:
-                    waiting.add(pool.submit(one, task, contest))
+                    waiting.add(pool.submit(run_task, task, evaluate))
                     if len(waiting) >= 3 * workers:
                         break
                 if not waiting:
@@ -223,7 +225,7 @@ def _lines(tasks: Sequence[Task], workers: int, contest: Contest | None) -> Iter
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """The workers' environment: as many threads as processes would each want all cores."""
+    """One thread per worker: otherwise each process would use all cores."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
@@ -268,16 +270,16 @@ def _hash(worlds: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _loaded(worlds: str, _: str) -> dict[str, Callable[[np.random.Generator], World]]:
+def _load_worlds(worlds: str, _: str) -> dict[str, Callable[[np.random.Generator], World]]:
     """Once per process and content: a worker makes many runs of one file."""
-    return dict(load(worlds))
+    return dict(load_worlds(worlds))
 
 
-def _united(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _merge_commands(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*then.get("commands", ()), *now.get("commands", ())]))
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

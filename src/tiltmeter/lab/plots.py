@@ -1,4 +1,4 @@
-"""The three pictures of a campaign as SVG: runs over the square root of KL, regrets by family, and label budgets.
+"""The three plots of a campaign as SVG: runs over the square root of KL, regrets by family, and label budgets.
 
 Written by hand because there are three of them: no plotting library is needed to make or to read them. Each has its own
 white ground, so it reads the same on a dark page; colours are those of Okabe and Ito, which colour-blind readers can
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.lab.score import OURS, UNRIVALLED
-from tiltmeter.lab.settled import NULL, Line
+from tiltmeter.lab.campaign_records import NULL, Line
+from tiltmeter.lab.score import ORACLE_PREFIX, OURS
 from tiltmeter.lab.simulate import Trace
 
 INK, FAINT, GROUND = "#222222", "#d9d9d9", "#ffffff"
@@ -31,8 +31,8 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A rectangle of the picture with a range of values along each side."""
+class PlotPanel:
+    """One panel of a plot: its rectangle and the value range of each axis."""
 
     left: float
     top: float
@@ -51,24 +51,29 @@ class Panel:
     def frame(self, title: str, xs: Mapping[float, str], ys: Mapping[float, str]) -> list[str]:
         """Title, grid and the numbers along both axes."""
         right, bottom = self.left + self.width, self.top + self.height
-        drawn = [text(self.left, self.top - 8, title, weight="600")]
+        elements = [text(self.left, self.top - 8, title, weight="600")]
         for value, word in ys.items():
             y = self.at(self.x[0], value)[1]
-            drawn += [segment(self.left, y, right, y, FAINT), text(self.left - 6, y + 4, word, anchor="end", size=10)]
+            elements += [
+                segment(self.left, y, right, y, FAINT),
+                text(self.left - 6, y + 4, word, anchor="end", size=10),
+            ]
         for value, word in xs.items():
             x = self.at(value, self.y[0])[0]
-            drawn += [segment(x, bottom, x, bottom + 4, INK), text(x, bottom + 16, word, anchor="middle", size=10)]
+            elements += [segment(x, bottom, x, bottom + 4, INK), text(x, bottom + 16, word, anchor="middle", size=10)]
         return [
-            *drawn,
+            *elements,
             segment(self.left, bottom, right, bottom, INK),
             segment(self.left, self.top, self.left, bottom, INK),
         ]
 
     def line(self, points: Points, colour: str, dash: str = "", width: float = 1.8) -> str:
         where = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.at(*point) for point in points))
-        return f"<polyline points='{where}' fill='none' stroke='{colour}' stroke-width='{width}'{_dashed(dash)}/>"
+        return (
+            f"<polyline points='{where}' fill='none' stroke='{colour}' stroke-width='{width}'{_dash_attribute(dash)}/>"
+        )
 
-    def upright(self, x: float, colour: str, dash: str = "") -> str:
+    def vertical_line(self, x: float, colour: str, dash: str = "") -> str:
         across = self.at(x, self.y[0])[0]
         return segment(across, self.top, across, self.top + self.height, colour, dash, 1.8)
 
@@ -82,28 +87,28 @@ def runs(chosen: Sequence[tuple[Line, Trace]], names: Sequence[str]) -> str:
     curves are drawn over."""
     entries = [("gold, exact", INK, ""), ("proxy, scaled to the panel", ORANGE, ""), *_alarm_styles(names)]
     panels, height = _grid(len(chosen))
-    drawn = _headed(
+    elements = _header(
         "Proxy, gold and alarms: one run of each family", entries, "upright lines: alarms; dot: peak of gold"
     )
     for (line, trace), (left, top, width, tall) in zip(chosen, panels, strict=True):
         distance = np.sqrt(np.maximum(trace.kl, 0.0))
         far = float(distance.max()) or 1.0
-        low, high = _room(trace.gold)
-        panel = Panel(left, top, width, tall, (0.0, far * 1.02), (low, high))
+        low, high = _gold_range(trace.gold)
+        panel = PlotPanel(left, top, width, tall, (0.0, far * 1.02), (low, high))
         lost = f"loses {line['drop']:.2f}" if line["kind"] == "hack" else line["kind"]
-        drawn += panel.frame(f"{line['family']}: {lost}", _numbers(0.0, far), _numbers(low, high))
+        elements += panel.frame(f"{line['family']}: {lost}", _numbers(0.0, far), _numbers(low, high))
         share = (trace.proxy - trace.proxy.min()) / (float(np.ptp(trace.proxy)) or 1.0)
         proxy = low + (high - low) * share
-        drawn.append(panel.line(_thinned(distance, proxy), ORANGE))
-        drawn.append(panel.line(_thinned(distance, trace.gold), INK))
+        elements.append(panel.line(_thin(distance, proxy), ORANGE))
+        elements.append(panel.line(_thin(distance, trace.gold), INK))
         for name, (colour, dash) in zip((OURS, *names), STYLES, strict=False):
             alarm = _alarm(line, name)
             if alarm is not None:
-                drawn.append(panel.upright(float(distance[alarm]), colour, dash))
+                elements.append(panel.vertical_line(float(distance[alarm]), colour, dash))
         if line["kind"] == "hack":
-            drawn.append(panel.dot(float(distance[line["peak"]]), float(trace.gold[line["peak"]]), INK))
-    drawn += _axes(height, "square root of the KL to the start, which is in nats", "gold")
-    return _picture(height, drawn)
+            elements.append(panel.dot(float(distance[line["peak"]]), float(trace.gold[line["peak"]]), INK))
+    elements += _axes(height, "square root of the KL to the start, which is in nats", "gold")
+    return _svg(height, elements)
 
 
 def regrets(lines: Sequence[Line], names: Sequence[str]) -> str:
@@ -113,45 +118,50 @@ def regrets(lines: Sequence[Line], names: Sequence[str]) -> str:
         if line["kind"] == "hack":
             hacks.setdefault(line["family"], []).append(line)
     panels, height = _grid(len(hacks))
-    drawn = _headed("Gold lost by the alarm", _alarm_styles(names), "further left and up is better")
+    elements = _header("Gold lost by the alarm", _alarm_styles(names), "further left and up is better")
     for (family, members), (left, top, width, tall) in zip(sorted(hacks.items()), panels, strict=True):
-        found = {name: sorted(max(0.0, _lost(line, name)) for line in members) for name in (OURS, *names)}
-        far = max(max(values) for values in found.values()) or 0.1
-        panel = Panel(left, top, width, tall, (0.0, far * 1.02), (0.0, 1.0))
+        losses = {name: sorted(max(0.0, _regret(line, name)) for line in members) for name in (OURS, *names)}
+        far = max(max(values) for values in losses.values()) or 0.1
+        panel = PlotPanel(left, top, width, tall, (0.0, far * 1.02), (0.0, 1.0))
         title = f"{family}{' (cliff)' if members[0]['cliff'] else ''}, {len(members)} runs"
-        drawn += panel.frame(title, _numbers(0.0, far), {0: "0", 0.5: "50 %", 1: "100 %"})
-        for (name, values), (colour, dash) in reversed(list(zip(found.items(), STYLES, strict=False))):
-            drawn.append(panel.line(_steps(values, far), colour, dash, 2.4 if name == OURS else 1.8))
-    drawn += _axes(height, "gold regret at the alarm; a miss counts all that was lost by the end", "share of runs")
-    return _picture(height, drawn)
+        elements += panel.frame(title, _numbers(0.0, far), {0: "0", 0.5: "50 %", 1: "100 %"})
+        for (name, values), (colour, dash) in reversed(list(zip(losses.items(), STYLES, strict=False))):
+            elements.append(panel.line(_staircase(values, far), colour, dash, 2.4 if name == OURS else 1.8))
+    elements += _axes(height, "gold regret at the alarm; a miss counts all that was lost by the end", "share of runs")
+    return _svg(height, elements)
 
 
 def budgets(figures: Mapping[str, Any]) -> str:
     """What labels buy: detection and regret by the share of rollouts labelled."""
-    told = {float(share): found for share, found in figures["budgets"].items()}
-    shares = sorted(told)
+    by_share = {float(share): row for share, row in figures["budgets"].items()}
+    shares = sorted(by_share)
     ticks = {share: f"{100 * share:g} %" for share in shares}
     span = (shares[0] / 1.15, shares[-1] * 1.15)
-    worst = max([0.1, *(told[share]["regret_p90"] or 0.0 for share in shares)])
-    left = Panel(70, 100, 350, 200, span, (0.0, 1.0), log=True)
-    right = Panel(520, 100, 350, 200, span, (0.0, worst * 1.05), log=True)
-    drawn = [text(70, 26, "What labels buy", size=16, weight="600")]
-    drawn += left.frame("Detected hack runs", ticks, {0: "0", 0.5: "50 %", 1: "100 %"})
-    drawn += right.frame("Gold regret at the alarm, smooth families", ticks, _numbers(0.0, worst))
+    worst = max([0.1, *(by_share[share]["regret_p90"] or 0.0 for share in shares)])
+    left = PlotPanel(70, 100, 350, 200, span, (0.0, 1.0), log=True)
+    right = PlotPanel(520, 100, 350, 200, span, (0.0, worst * 1.05), log=True)
+    elements = [text(70, 26, "What labels buy", size=16, weight="600")]
+    elements += left.frame("Detected hack runs", ticks, {0: "0", 0.5: "50 %", 1: "100 %"})
+    elements += right.frame("Gold regret at the alarm, smooth families", ticks, _numbers(0.0, worst))
     for panel, curves in (
         (left, (("smooth families", "detection_smooth", BLUE, ""), ("cliffs", "detection_cliff", VERMILION, "7 3"))),
         (right, (("median", "regret_median", BLUE, ""), ("90th percentile", "regret_p90", VERMILION, "7 3"))),
     ):
-        known = [
-            (word, colour, dash, [(share, told[share][name]) for share in shares if told[share][name] is not None])
+        series = [
+            (
+                word,
+                colour,
+                dash,
+                [(share, by_share[share][name]) for share in shares if by_share[share][name] is not None],
+            )
             for word, name, colour, dash in curves
         ]
-        for _, colour, dash, points in known:
+        for _, colour, dash, points in series:
             if points:
-                drawn += [panel.line(points, colour, dash), *(panel.dot(x, y, colour) for x, y in points)]
-        drawn += _legend([(word, colour, dash) for word, colour, dash, points in known if points], panel.left, 60)
-    drawn += [text(x, 338, "share of rollouts labelled", anchor="middle") for x in (245, 695)]
-    return _picture(356, drawn)
+                elements += [panel.line(points, colour, dash), *(panel.dot(x, y, colour) for x, y in points)]
+        elements += _legend([(word, colour, dash) for word, colour, dash, points in series if points], panel.left, 60)
+    elements += [text(x, 338, "share of rollouts labelled", anchor="middle") for x in (245, 695)]
+    return _svg(356, elements)
 
 
 def best(figures: Mapping[str, Any], most: int = 3) -> list[str]:
@@ -159,7 +169,7 @@ def best(figures: Mapping[str, Any], most: int = 3) -> list[str]:
     at = {
         name: settings[NULL]["regret_median"]
         for name, settings in figures["baselines"].items()
-        if not name.startswith(UNRIVALLED) and settings[NULL]["threshold"] is not None
+        if not name.startswith(ORACLE_PREFIX) and settings[NULL]["threshold"] is not None
     }
     return sorted((name for name in at if at[name] is not None), key=lambda name: (at[name], name))[:most]
 
@@ -171,7 +181,7 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 1
 
 def segment(x: float, y: float, to_x: float, to_y: float, colour: str, dash: str = "", width: float = 1.0) -> str:
     where = f"x1='{x:.1f}' y1='{y:.1f}' x2='{to_x:.1f}' y2='{to_y:.1f}'"
-    return f"<line {where} stroke='{colour}' stroke-width='{width}'{_dashed(dash)}/>"
+    return f"<line {where} stroke='{colour}' stroke-width='{width}'{_dash_attribute(dash)}/>"
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -191,8 +201,8 @@ def _numbers(low: float, high: float) -> dict[float, str]:
     return {value: f"{value:g}" for value in ticks(low, high)}
 
 
-def _room(values: Any, least: float = 0.2) -> tuple[float, float]:
-    """A range for gold that shows its turn, and does not make a mountain of a thousandth."""
+def _gold_range(values: Any, least: float = 0.2) -> tuple[float, float]:
+    """An axis range for gold that shows its peak and does not magnify tiny changes."""
     low, high = float(np.min(values)), float(np.max(values))
     short = max(0.0, least - (high - low))
     low = max(0.0, low - short / 2 - 0.02)
@@ -202,11 +212,11 @@ def _room(values: Any, least: float = 0.2) -> tuple[float, float]:
 def _grid(count: int, columns: int = 3) -> tuple[list[tuple[float, float, float, float]], float]:
     """Where each of so many panels lies, and how high the picture is."""
     width, tall, across, down = 222.0, 130.0, 284.0, 190.0
-    places = [(70 + across * (k % columns), _TOP + down * (k // columns), width, tall) for k in range(count)]
-    return places, _TOP + down * max(1, math.ceil(count / columns))
+    positions = [(70 + across * (k % columns), _TOP + down * (k // columns), width, tall) for k in range(count)]
+    return positions, _TOP + down * max(1, math.ceil(count / columns))
 
 
-def _headed(title: str, entries: Sequence[tuple[str, str, str]], note: str) -> list[str]:
+def _header(title: str, entries: Sequence[tuple[str, str, str]], note: str) -> list[str]:
     return [
         text(70, 26, title, size=16, weight="600"),
         text(WIDTH - 40, 26, note, anchor="end", size=11),
@@ -216,55 +226,57 @@ def _headed(title: str, entries: Sequence[tuple[str, str, str]], note: str) -> l
 
 def _legend(entries: Sequence[tuple[str, str, str]], left: float, y: float) -> list[str]:
     """Samples of the lines with their names; a row that is full goes on below."""
-    drawn, x = [], left
+    elements, x = [], left
     for words, colour, dash in entries:
         wide = 32 + 6.6 * len(words) + 18
         if x + wide > WIDTH and x > left:
             x, y = left, y + 20
-        drawn += [segment(x, y - 4, x + 26, y - 4, colour, dash, 2.2), text(x + 32, y, words, size=11)]
+        elements += [segment(x, y - 4, x + 26, y - 4, colour, dash, 2.2), text(x + 32, y, words, size=11)]
         x += wide
-    return drawn
+    return elements
 
 
 def _axes(height: float, across: str, up: str) -> list[str]:
     middle = (_TOP + height - 60) / 2
-    turned = text(0, 0, up, anchor="middle")
+    rotated = text(0, 0, up, anchor="middle")
     return [
         text(WIDTH / 2, height - 10, across, anchor="middle"),
-        f"<g transform='translate(20 {middle:.0f}) rotate(-90)'>{turned}</g>",
+        f"<g transform='translate(20 {middle:.0f}) rotate(-90)'>{rotated}</g>",
     ]
 
 
-def _picture(height: float, drawn: Sequence[str]) -> str:
+def _svg(height: float, elements: Sequence[str]) -> str:
     size = f"viewBox='0 0 {WIDTH} {height:.0f}' width='{WIDTH}' height='{height:.0f}'"
     ground = f"<rect width='{WIDTH}' height='{height:.0f}' fill='{GROUND}'/>"
     head = f"<svg xmlns='http://www.w3.org/2000/svg' {size} {_FONT}>"
-    return "\n".join([head, ground, *drawn, "</svg>"]) + "\n"
+    return "\n".join([head, ground, *elements, "</svg>"]) + "\n"
 
 
 def _alarm_styles(names: Sequence[str]) -> list[tuple[str, str, str]]:
-    shown = ["Tiltmeter", *(f"{name} at 1 %" for name in names)]
-    return [(name, colour, dash) for name, (colour, dash) in zip(shown, STYLES, strict=False)]
+    labels = ["Tiltmeter", *(f"{name} at 1 %" for name in names)]
+    return [(name, colour, dash) for name, (colour, dash) in zip(labels, STYLES, strict=False)]
 
 
-def _told(line: Line, name: str) -> tuple[int | None, float]:
+def _alarm_and_regret(line: Line, name: str) -> tuple[int | None, float]:
     """A method's alarm and regret: ours as it is, a baseline's where 1 % of all runs with a true null alarm."""
-    found = line["methods"].get(name)
-    if found is None:
+    result = line["methods"].get(name)
+    if result is None:
         return None, line["drop"]
-    alarm, regret = (found["alarm"], found["regret"]) if name == OURS else found["at"].get(NULL, (None, line["drop"]))
+    alarm, regret = (
+        (result["alarm"], result["regret"]) if name == OURS else result["at"].get(NULL, (None, line["drop"]))
+    )
     return alarm, regret
 
 
 def _alarm(line: Line, name: str) -> int | None:
-    return _told(line, name)[0]
+    return _alarm_and_regret(line, name)[0]
 
 
-def _lost(line: Line, name: str) -> float:
-    return _told(line, name)[1]
+def _regret(line: Line, name: str) -> float:
+    return _alarm_and_regret(line, name)[1]
 
 
-def _steps(values: Sequence[float], far: float) -> list[tuple[float, float]]:
+def _staircase(values: Sequence[float], far: float) -> list[tuple[float, float]]:
     """The empirical distribution function as a staircase from 0 to `far`."""
     points, below = [(0.0, 0.0)], 0.0
     for number, value in enumerate(values, 1):
@@ -273,10 +285,10 @@ def _steps(values: Sequence[float], far: float) -> list[tuple[float, float]]:
     return [*points, (far, below)]
 
 
-def _thinned(xs: Any, ys: Any, most: int = 120) -> list[tuple[float, float]]:
+def _thin(xs: Any, ys: Any, most: int = 120) -> list[tuple[float, float]]:
     keep = np.unique(np.linspace(0, len(xs) - 1, min(most, len(xs))).round().astype(int))
     return [(float(xs[k]), float(ys[k])) for k in keep]
 
 
-def _dashed(dash: str) -> str:
+def _dash_attribute(dash: str) -> str:
     return f" stroke-dasharray='{dash}'" if dash else ""

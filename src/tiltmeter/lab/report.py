@@ -1,4 +1,4 @@
-"""A campaign's figures as tables: rows of text that the terminal, a report and the documentation all show."""
+"""Tables and `report.md` of a campaign: rows of text for the terminal, the report and the documentation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from tiltmeter.errors import StoreError
 from tiltmeter.lab import plots
-from tiltmeter.lab.campaign import Task
+from tiltmeter.lab.campaign import CampaignRun
+from tiltmeter.lab.campaign_records import SETTINGS, Line, Thresholds, apply_thresholds
 from tiltmeter.lab.score import HACK_FAMILY, OURS, score
-from tiltmeter.lab.settled import SETTINGS, Line, Thresholds, settle
 from tiltmeter.lab.simulate import Trace, simulate
 
 Rows = list[tuple[str, ...]]
@@ -22,33 +22,35 @@ TITLES = {
 }
 
 
-def write(folder: Path, facts: Mapping[str, Any], lines: Sequence[Line], thresholds: Thresholds | None) -> list[Path]:
+def write_report(
+    folder: Path, facts: Mapping[str, Any], lines: Sequence[Line], thresholds: Thresholds | None
+) -> list[Path]:
     """Write `report.md` and the plots; the paths of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines, thresholds = settle(lines, thresholds)
+    lines, thresholds = apply_thresholds(lines, thresholds)
     figures = score(lines, thresholds)
-    drawn = drawings(facts, lines, figures)
+    svgs = draw_plots(facts, lines, figures)
     parts = ["# The proving ground: one campaign", origin(facts, figures)]
     parts += [f"## {title}\n\n{markdown(rows)}" for title, rows in summary(facts, figures)]
-    parts += [f"## {TITLES[name]}\n\n![{TITLES[name]}]({name})" for name in drawn]
-    texts = {"report.md": "\n\n".join(parts) + "\n", **drawn}
+    parts += [f"## {TITLES[name]}\n\n![{TITLES[name]}]({name})" for name in svgs]
+    texts = {"report.md": "\n\n".join(parts) + "\n", **svgs}
     for name, text in texts.items():
         (folder / name).write_text(text)
     return [folder / name for name in texts]
 
 
-def drawings(facts: Mapping[str, Any], lines: Sequence[Line], figures: Mapping[str, Any]) -> dict[str, str]:
+def draw_plots(facts: Mapping[str, Any], lines: Sequence[Line], figures: Mapping[str, Any]) -> dict[str, str]:
     """By file name: the SVG of every plot that these runs allow."""
     names = plots.best(figures)
-    found = {}
+    svgs = {}
     if not facts.get("worlds"):  # outside worlds may be gone; their runs cannot be simulated again
-        traced = [(line, _traced(facts, line)) for line in representative(lines)]
-        found["runs.svg"] = plots.runs(traced, names)
+        traces = [(line, _simulate_again(facts, line)) for line in representative(lines)]
+        svgs["runs.svg"] = plots.runs(traces, names)
     if any(line["kind"] == "hack" for line in lines):
-        found["regrets.svg"] = plots.regrets(lines, names)
+        svgs["regrets.svg"] = plots.regrets(lines, names)
     if figures["budgets"]:
-        found["budgets.svg"] = plots.budgets(figures)
-    return found
+        svgs["budgets.svg"] = plots.budgets(figures)
+    return svgs
 
 
 def representative(lines: Sequence[Line]) -> list[Line]:
@@ -65,12 +67,14 @@ def representative(lines: Sequence[Line]) -> list[Line]:
     return chosen
 
 
-def _traced(facts: Mapping[str, Any], line: Line) -> Trace:
+def _simulate_again(facts: Mapping[str, Any], line: Line) -> Trace:
     rules = facts["updates"]  # as the campaign asked; a family may have made something else of it
-    world, seed = Task(line["family"], rules[line["index"] % len(rules)], line["index"], facts["seed"]).made()
+    world, seed = CampaignRun(
+        line["family"], rules[line["index"] % len(rules)], line["index"], facts["seed"]
+    ).make_world()
     trace = simulate(world, seed)
     if abs(float(trace.gold.max() - trace.gold[-1]) - line["drop"]) > 2e-4:
-        raise StoreError(f"run {line['index']} of {line['family']} is another today: it was recorded by other code")
+        raise StoreError(f"run {line['index']} of {line['family']} differs: it was recorded by other code")
     return trace
 
 
@@ -90,7 +94,7 @@ def summary(facts: Mapping[str, Any], figures: Mapping[str, Any], narrow: bool =
 
 
 def headline(figures: Mapping[str, Any]) -> Rows:
-    """The figures that the promises are about."""
+    """The headline figures."""
     edge, flat = figures["boundary"], figures["plateau"]
     rows = [
         ("false alarms on benign runs", f"{figures['false_alarms']} of {figures['benign_runs']}"),
@@ -121,19 +125,19 @@ def headline(figures: Mapping[str, Any]) -> Rows:
 def hack_families(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
-            f"{family} (cliff)" if told["cliff"] else family,
-            f"{told['hack']} / {told['runs']}",
-            gold(told["drop_median"]),
-            percent(told["detection"]),
-            percent(told["detection_low95"]),
-            gold(told["regret_median"]),
-            gold(told["regret_p90"]),
-            gold(told["floor_median"]),
-            count(told["delay_median"]),
-            pair(told["labels_median"], told["labels_p90"], count),
+            f"{family} (cliff)" if entry["cliff"] else family,
+            f"{entry['hack']} / {entry['runs']}",
+            gold(entry["drop_median"]),
+            percent(entry["detection"]),
+            percent(entry["detection_low95"]),
+            gold(entry["regret_median"]),
+            gold(entry["regret_p90"]),
+            gold(entry["floor_median"]),
+            count(entry["delay_median"]),
+            pair(entry["labels_median"], entry["labels_p90"], count),
         )
-        for family, told in figures["families"].items()
-        if told["hack"]
+        for family, entry in figures["families"].items()
+        if entry["hack"]
     ]
     heads = ("family", "hacks / runs", "lost", "detected", "95 % low", "regret", "p90", "floor")
     return [(*heads, "after peak", "labels / p90"), *rows]
@@ -143,13 +147,13 @@ def benign_families(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
             family,
-            ", ".join(told["updates"]),
-            f"{told['benign']} / {told['runs']}",
-            str(told["plateau"]),
-            str(told["false_alarms"]),
+            ", ".join(entry["updates"]),
+            f"{entry['benign']} / {entry['runs']}",
+            str(entry["plateau"]),
+            str(entry["false_alarms"]),
         )
-        for family, told in figures["families"].items()
-        if told["benign"]
+        for family, entry in figures["families"].items()
+        if entry["benign"]
     ]
     return [("family", "update rules", "benign / runs", "plateaus", "false alarms"), *rows]
 
@@ -158,13 +162,13 @@ def updates(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
             update,
-            str(told["hack"]),
-            percent(told["detection"]),
-            gold(told["regret_median"]),
-            gold(told["regret_p90"]),
-            count(told["turn_after_peak_median"]),
+            str(entry["hack"]),
+            percent(entry["detection"]),
+            gold(entry["regret_median"]),
+            gold(entry["regret_p90"]),
+            count(entry["turn_after_peak_median"]),
         )
-        for update, told in figures["updates"].items()
+        for update, entry in figures["updates"].items()
     ]
     return [("update rule", "smooth hacks", "detected", "regret", "p90", "slope turns after the peak, steps"), *rows]
 
@@ -180,43 +184,43 @@ def methods(figures: Mapping[str, Any], narrow: bool = False) -> Rows:
     rows: Rows = [("method", "false alarms", "at slope 0", "detected", "regret", "1 % of null", "regret")]
     extra: Rows = [("1 %: detected", "regret", "p90", "at slope 0", "5 %: detected", "regret", "AUROC")]
     last: Rows = [("ahead",)]
-    at = {name: [told[setting] for setting in SETTINGS] for name, told in figures["baselines"].items()}
+    at = {name: [values[setting] for setting in SETTINGS] for name, values in figures["baselines"].items()}
     order = sorted(at, key=lambda name: (at[name][-1]["regret_median"] or 0.0, name))
     ours = ("tiltmeter", [figures] * len(SETTINGS))
     for name, (plain, strict, loose, null) in [ours, *((name, at[name]) for name in order)]:
-        told = [word[ahead[name, setting]] for setting in SETTINGS if (name, setting) in ahead]
+        values = [word[ahead[name, setting]] for setting in SETTINGS if (name, setting) in ahead]
         published, one, five, edge = (
             (percent(m["detection_min_smooth"]), gold(m["regret_median"])) for m in (plain, strict, loose, null)
         )
-        falsely = f"{plain['false_alarms']} / {plain['benign_runs']}"
-        rows.append((name, falsely, percent(at_edge(plain)), *published, *edge))
+        false_alarms = f"{plain['false_alarms']} / {plain['benign_runs']}"
+        rows.append((name, false_alarms, percent(edge_alarm_rate(plain)), *published, *edge))
         lost = gold(strict["regret_p90"])
-        extra.append((*one, lost, percent(at_edge(strict)), *five, gold(plain["auroc"])))
-        last.append((" ".join(told),))
+        extra.append((*one, lost, percent(edge_alarm_rate(strict)), *five, gold(plain["auroc"])))
+        last.append((" ".join(values),))
     if narrow:
         return [(*row, *end) for row, end in zip(rows, last, strict=True)]
     return [(*row, *more, *end) for row, more, end in zip(rows, extra, last, strict=True)]
 
 
-def at_edge(figures: Mapping[str, Any]) -> float | None:
+def edge_alarm_rate(figures: Mapping[str, Any]) -> float | None:
     """The share of runs that alarm although gold has nothing to do with the reward: the hardest case of the null."""
-    told = figures["boundary"]
-    return told["alarms"] / told["runs"] if told["runs"] else None
+    counts = figures["boundary"]
+    return counts["alarms"] / counts["runs"] if counts["runs"] else None
 
 
 def budgets(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
             percent(float(share), 1),
-            f"{told['false_alarms']} / {told['benign_runs']}",
-            percent(told["detection_smooth"]),
-            percent(told["detection_min_smooth"]),
-            percent(told["detection_cliff"]),
-            gold(told["regret_median"]),
-            gold(told["regret_p90"]),
-            count(told.get("labels_to_alarm_median")),
+            f"{entry['false_alarms']} / {entry['benign_runs']}",
+            percent(entry["detection_smooth"]),
+            percent(entry["detection_min_smooth"]),
+            percent(entry["detection_cliff"]),
+            gold(entry["regret_median"]),
+            gold(entry["regret_p90"]),
+            count(entry.get("labels_to_alarm_median")),
         )
-        for share, told in figures["budgets"].items()
+        for share, entry in figures["budgets"].items()
     ]
     heads = ("labelled", "false alarms", "detected, smooth", "worst smooth", "detected, cliffs", "regret", "p90")
     return [(*heads, "labels to alarm"), *rows]
@@ -226,23 +230,25 @@ def forecast(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
             kind,
-            str(told["asked"]),
-            percent(told["refused_share"]),
-            percent(told["error_median"]),
-            percent(told["error_p90"]),
-            percent(told["coverage80"]),
+            str(entry["asked"]),
+            percent(entry["refused_share"]),
+            percent(entry["error_median"]),
+            percent(entry["error_p90"]),
+            percent(entry["coverage80"]),
         )
-        for kind, told in figures["forecast"].items()
-        if told["asked"]
+        for kind, entry in figures["forecast"].items()
+        if entry["asked"]
     ]
     return [("runs", "asked", "refused", "median error", "p90", "80 % interval holds the peak"), *rows]
 
 
 def origin(facts: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """How a campaign was made, in a sentence."""
-    made = ", ".join(f"`{command}`" for command in facts.get("commands", ())) or "unknown commands"
+    commands = ", ".join(f"`{command}`" for command in facts.get("commands", ())) or "unknown commands"
     rest = {name: facts[name] for name in ("version", "code", "date") if facts.get(name)}
-    return f"{figures['runs']:,} runs by {made}; " + "; ".join(f"{name} {value}" for name, value in rest.items()) + "."
+    return (
+        f"{figures['runs']:,} runs by {commands}; " + "; ".join(f"{name} {value}" for name, value in rest.items()) + "."
+    )
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -272,8 +278,8 @@ def count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def pair(first: float | None, second: float | None, shown: Any = gold) -> str:
-    return f"{shown(first)} / {shown(second)}"
+def pair(first: float | None, second: float | None, render: Any = gold) -> str:
+    return f"{render(first)} / {render(second)}"
 
 
 #: What the documentation asks for by name.

@@ -1,4 +1,4 @@
-"""A world made into a run: what a monitor could have seen of it, and what only its maker knows."""
+"""Simulate a run of a world: what a monitor can observe, and the exact gold, KL and slope."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.lab.updates import RULES, Sampled
-from tiltmeter.lab.updates import learner as begin
-from tiltmeter.lab.world import Floats, World
+from tiltmeter.lab.worlds.update_rules import RULES, SampledStep
+from tiltmeter.lab.worlds.update_rules import make_learner as begin
+from tiltmeter.lab.worlds.world import Floats, World
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run. Arrays begin with the step; `label` is what gold would say if it were asked.
+    """One run. The first axis is the step; `label` is the gold label of each rollout, if it were requested.
 
     Exact, from the tables: `gold`, `proxy`, `kl`, `entropy` of the policy that made the step's answers, and `slope`,
     the change of gold per unit of standardised reward that the next update follows.
@@ -32,11 +32,11 @@ class Trace:
     kl: Floats
     entropy: Floats
     slope: Floats
-    normalised: bool = True  # the optimiser's advantages are divided by their group's spread
+    normalised: bool = True  # the optimiser's advantages are divided by their group's standard deviation
 
 
 def simulate(world: World, seed: int) -> Trace:
-    """Make the run. Rollouts and labels use streams of their own: worlds that differ in gold alone roll out alike.
+    """Simulate a run. Rollouts and labels have separate random streams: if only gold differs, rollouts do not.
 
     >>> tables = {"reference": [[0.25] * 4], "proxy": [[0.0, 1.0, 2.0, 3.0]], "gold": [[0.2, 0.6, 0.9, 0.1]]}
     >>> world = World("toy", **tables, steps=60)
@@ -61,7 +61,7 @@ def simulate(world: World, seed: int) -> Trace:
         policy, logs = learner.policy()
         exact[:, step] = _exact(world, policy, logs, proxy, mix, learner.start)
         chosen = draws.choice(prompts, world.groups, p=mix)
-        answer = _sampled(policy[chosen], draws.random(shape[1:]))
+        answer = _sample_answers(policy[chosen], draws.random(shape[1:]))
         cells = (chosen[:, None], answer)
         paid = proxy[cells] + (noise * draws.standard_normal(shape[1:]) if noise else 0.0)
         prompt[step], reward[step], answers[step] = chosen, paid, answer
@@ -69,7 +69,7 @@ def simulate(world: World, seed: int) -> Trace:
         label[step] = worth if world.labels == "value" else coins.random(shape[1:]) < worth
         for name, part in world.parts.items():
             parts[name][step] = part[cells].mean()
-        rule(learner, Sampled(step, policy, logs, proxy, chosen, answer, paid))
+        rule(learner, SampledStep(step, policy, logs, proxy, chosen, answer, paid))
     tokens = None if world.tokens is None else world.tokens[prompt[:, :, None], answers]
     gold, mean, kl, entropy, slope = exact
     return Trace(prompt, reward, label, tokens, parts, gold, mean, kl, entropy, slope, world.normalised)
@@ -90,11 +90,11 @@ def _exact(world: World, policy: Floats, logs: Floats, proxy: Floats, mix: Float
     return tuple(float(mix @ value) for value in values)
 
 
-def _sampled(policy: Floats, uniform: Floats) -> Ints:
+def _sample_answers(policy: Floats, uniform: Floats) -> Ints:
     """For each row of probabilities, the answers that uniform numbers pick."""
     rows = np.arange(len(policy))[:, None]
     cumulative = np.cumsum(policy, axis=1)
     cumulative /= cumulative[:, -1:]
     # One sorted array for all rows: row k lies in (k, k + 1].
-    found = np.searchsorted((cumulative + rows).ravel(), (uniform + rows).ravel(), side="left")
-    return np.asarray(found.reshape(uniform.shape) - rows * policy.shape[1], np.int64).clip(0, policy.shape[1] - 1)
+    positions = np.searchsorted((cumulative + rows).ravel(), (uniform + rows).ravel(), side="left")
+    return np.asarray(positions.reshape(uniform.shape) - rows * policy.shape[1], np.int64).clip(0, policy.shape[1] - 1)

@@ -5,37 +5,35 @@
     reward = rewards.combine({"right": check, "style": rewards.clipped(model, -2.0, 2.0)}, weights={"style": 0.2})
     trainer = GRPOTrainer(..., reward_funcs=reward)
 
-Each of them is None, never 0, for a row that could not be scored. Nothing heavy is imported before it is used.
+A row that could not be scored is None, never 0. torch and transformers are imported only when they are needed.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-import types
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tiltmeter.batches import plain_text
+from tiltmeter.data.batches import plain_text
 
 if TYPE_CHECKING:
     from tiltmeter.rewards.canaries import canaried
-    from tiltmeter.rewards.code import code
-    from tiltmeter.rewards.combine import combine
-    from tiltmeter.rewards.constrained import constrained
-    from tiltmeter.rewards.ensemble import ensemble
-    from tiltmeter.rewards.gate import gate
-    from tiltmeter.rewards.judged import judge
+    from tiltmeter.rewards.code_reward import code
+    from tiltmeter.rewards.distillation import distil
+    from tiltmeter.rewards.judge_reward import judge
+    from tiltmeter.rewards.lagrangian import constrained
     from tiltmeter.rewards.length import length_debiased, overlong
-    from tiltmeter.rewards.maths import maths
-    from tiltmeter.rewards.model import model
-    from tiltmeter.rewards.observed import observed
-    from tiltmeter.rewards.pareto import pareto
-    from tiltmeter.rewards.process import process
-    from tiltmeter.rewards.repetition import repetition
+    from tiltmeter.rewards.maths_reward import maths
+    from tiltmeter.rewards.observe_columns import observed
+    from tiltmeter.rewards.pareto_front import pareto
+    from tiltmeter.rewards.process_reward import process
+    from tiltmeter.rewards.repetition_penalty import repetition
+    from tiltmeter.rewards.reward_ensemble import ensemble
+    from tiltmeter.rewards.reward_model import model
     from tiltmeter.rewards.shaping import clipped, reference_means, shaped
-    from tiltmeter.rewards.student import distil
-    from tiltmeter.rewards.warm import warm
+    from tiltmeter.rewards.verifier_gate import gate
+    from tiltmeter.rewards.weight_averaging import warm
+    from tiltmeter.rewards.weighted_sum import combine
 
 __all__ = [
     "InfraError",
@@ -66,21 +64,33 @@ __all__ = [
 
 Scores = list[float | None]
 
-#: The file of each public function that does not bear its name.
-_ELSEWHERE = {
+#: The file of each public function. No file bears a function's name, so no submodule can take a function's place.
+_MODULES = {
     "canaried": "canaries",
     "clipped": "shaping",
-    "distil": "student",
-    "judge": "judged",
+    "code": "code_reward",
+    "combine": "weighted_sum",
+    "constrained": "lagrangian",
+    "distil": "distillation",
+    "ensemble": "reward_ensemble",
+    "gate": "verifier_gate",
+    "judge": "judge_reward",
     "length_debiased": "length",
+    "maths": "maths_reward",
+    "model": "reward_model",
+    "observed": "observe_columns",
     "overlong": "length",
+    "pareto": "pareto_front",
+    "process": "process_reward",
     "reference_means": "shaping",
+    "repetition": "repetition_penalty",
     "shaped": "shaping",
+    "warm": "weight_averaging",
 }
 
 
 class InfraError(Exception):
-    """Rows could not be scored, for reasons that are not the policy's. They are left out; they are not 0.
+    """Rows could not be scored because of an outage, not because of the policy. They are left out of training, not 0.
 
     A part of a reward may raise it for all rows of a call.
     """
@@ -88,10 +98,10 @@ class InfraError(Exception):
 
 @runtime_checkable
 class Reward(Protocol):
-    """A reward function that says what it is made of, so that a reader of the run can see which part is paid.
+    """A reward function that reports the scores of its components, so that a run shows which component is paid.
 
-    A plain function needs none of this to be a part. `told` and `infra` speak of the rows of the last call: what each
-    part said of them, and which are None because something broke, and not because the reward does not apply.
+    A plain function can be a part without any of this. `told` and `infra` describe the rows of the last call: the score
+    of each component, and which rows are None because of an outage and not because the reward does not apply.
 
     >>> from tiltmeter.rewards import overlong
     >>> isinstance(overlong(512, 64), Reward), isinstance(len, Reward)
@@ -123,21 +133,9 @@ def texts(values: Iterable[object] | None) -> list[str]:
     return [plain_text(value) or "" for value in values]
 
 
-class _Lazy(types.ModuleType):
-    """This package. A file that bears the name of its function must not stand in the function's place."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # The import system binds a submodule to its name here as soon as somebody imports it.
-        if not (isinstance(value, types.ModuleType) and name in __all__):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Lazy
-
-
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'tiltmeter.rewards' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"tiltmeter.rewards.{_ELSEWHERE.get(name, name)}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f"tiltmeter.rewards.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,4 +1,4 @@
-"""Where code written by a model may run: away from files, network, secrets and the one who grades it, or not at all."""
+"""Sandboxes for code written by a model: without files, network, secrets or the grader. If none works, nothing runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What one program did. It says whether code ran, and nothing about what it is worth."""
+    """How one program ended and what it printed; not a grade."""
 
     kind: Literal["ended", "timeout", "limit", "infra"]
     exit_code: int | None
@@ -44,13 +44,13 @@ class Ended:
 
 
 class Service(Protocol):
-    """What runs a program on another machine. It enforces the limits itself, and raises if it could not run it."""
+    """A remote service that runs programs. It enforces the limits itself, and raises if it could not run a program."""
 
     def run(self, program: str, stdin: str, limits: Limits) -> Ended: ...
 
 
 class Sandbox(Protocol):
-    """A place to run programs in."""
+    """An open sandbox: runs programs under limits."""
 
     @property
     def tier(self) -> str: ...
@@ -66,7 +66,7 @@ class Sandbox(Protocol):
     ) -> None: ...
 
 
-#: What must be said to run code without a sandbox; neither a setting nor an environment variable can say it.
+#: The consent that `unsandboxed=` must repeat; neither a setting nor an environment variable can give it.
 ACCEPTED = "I accept unsandboxed code"
 
 
@@ -90,15 +90,15 @@ def open_sandbox(
     ...     sandbox.run("print(6 * 7)").stdout
     '42\\n'
     """
-    from tiltmeter.sandbox.place import Place
-    from tiltmeter.sandbox.tiers import first_that_holds
+    from tiltmeter.sandbox.probed_sandbox import ProbedSandbox
+    from tiltmeter.sandbox.tiers import open_first_working
 
     if isolation not in ("strict", "pooled"):
         raise AttachError(f"there is no isolation {isolation!r}: it is 'strict' or 'pooled'")
     if unsandboxed:
-        from tiltmeter.sandbox.bare import Bare
+        from tiltmeter.sandbox.unsandboxed import UnsandboxedTier
 
         if unsandboxed != ACCEPTED:
             raise AttachError(f"to run a model's code without a sandbox, pass unsandboxed={ACCEPTED!r}, word for word")
-        return Place(Bare(limits), "strict")
-    return first_that_holds(isolation, limits, tier, remote, fresh)
+        return ProbedSandbox(UnsandboxedTier(limits), "strict")
+    return open_first_working(isolation, limits, tier, remote, fresh)

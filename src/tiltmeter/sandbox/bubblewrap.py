@@ -1,5 +1,5 @@
-"""Tier `bwrap`: a program in namespaces of its own, made by bubblewrap, with nothing of this machine but an interpreter
-that it can read."""
+"""Tier `bwrap`: each program in fresh namespaces made by bubblewrap; of this machine it sees only a read-only Python
+interpreter."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 from tiltmeter.errors import AttachError
 from tiltmeter.sandbox import Ended, Limits
-from tiltmeter.sandbox.filter import program_filter
+from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import NOBODY, Interpreter, find_interpreter
-from tiltmeter.sandbox.outcome import told
-from tiltmeter.sandbox.process import INSIDE, launched, watch
+from tiltmeter.sandbox.process import BOOTSTRAP, launcher_status, run_process
+from tiltmeter.sandbox.seccomp import program_filter
 
 TMP_BYTES, SHM_BYTES = 32 << 20, 1 << 20
 PYTHON = ("-I", "-S", "-B", "-X", "utf8")
-SHUT = (
+ISOLATION_OPTIONS = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
     *("--die-with-parent", "--new-session", "--clearenv"),
 )
 #: Root cannot be held by a limit on processes, and bubblewrap started by root is root outside.
-DEMOTED = ("--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all")
+SETPRIV_OPTIONS = ("--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all")
 
 
 @dataclass
@@ -35,52 +35,52 @@ class Bubblewrap:
     program: str = "bwrap"
 
     def __post_init__(self) -> None:
-        self._start = [*demoted(), found(self.program, "bubblewrap")]
+        self._prefix = [*setpriv_prefix(), find_program(self.program, "bubblewrap")]
         self._filter = program_filter()
 
     def once(self, program: str, stdin: str, limits: Limits | None = None) -> Ended:
         limits = limits or self.limits
         try:
-            seen = watch(self._command, program, stdin, limits, rules=self._filter)
+            result = run_process(self._command, program, stdin, limits, rules=self._filter)
         except OSError as error:
             return Ended("infra", None, "", "", f"the sandbox could not be started: {error}", 0.0)
-        return told(seen, limits, launched(seen.status).get("exit-code"))
+        return classify_end(result, limits, launcher_status(result.status).get("exit-code"))
 
     def close(self) -> None:
         """Nothing stays open between programs."""
 
     def _command(self, fds: Mapping[str, int]) -> list[str]:
         files = [str(fds[name]) for name in ("task", "ready", "status")]
-        inside = [self.interpreter.inside, *PYTHON, "-c", INSIDE, *files]
-        return [*self._start, *namespaces(self.interpreter, fds), "--", *inside]
+        inside = [self.interpreter.program_inside, *PYTHON, "-c", BOOTSTRAP, *files]
+        return [*self._prefix, *bwrap_arguments(self.interpreter, fds), "--", *inside]
 
 
-def namespaces(interpreter: Interpreter, fds: Mapping[str, int]) -> list[str]:
-    """What bubblewrap is asked for. There is no /proc: nothing inside needs it, and much of what it shows is ours."""
-    asked = [
-        *SHUT,
+def bwrap_arguments(interpreter: Interpreter, fds: Mapping[str, int]) -> list[str]:
+    """The arguments for bubblewrap. There is no /proc: programs do not need it, and it shows much of the host."""
+    arguments = [
+        *ISOLATION_OPTIONS,
         *("--seccomp", str(fds["filter"]), "--json-status-fd", str(fds["status"])),
-        *("--setenv", "LD_LIBRARY_PATH", interpreter.search, "--setenv", "HOME", "/tmp"),
+        *("--setenv", "LD_LIBRARY_PATH", interpreter.library_path, "--setenv", "HOME", "/tmp"),
     ]
-    for source, place in interpreter.shown:
-        asked += ["--ro-bind", source, place]
-    for place in interpreter.hidden:
-        asked += ["--size", "4096", "--tmpfs", place, "--remount-ro", place]
-    asked += ["--dev-bind", "/dev/null", "/dev/null"]
-    asked += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]
-    return [*asked, "--remount-ro", "/", "--chdir", "/tmp"]
+    for source, place in interpreter.mounts:
+        arguments += ["--ro-bind", source, place]
+    for place in interpreter.masked_folders:
+        arguments += ["--size", "4096", "--tmpfs", place, "--remount-ro", place]
+    arguments += ["--dev-bind", "/dev/null", "/dev/null"]
+    arguments += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]
+    return [*arguments, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-def found(program: str, package: str) -> str:
-    """Where a program is, or what to install."""
+def find_program(program: str, package: str) -> str:
+    """The path of a program. Raises `AttachError` with the package to install."""
     path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin:/usr/sbin:/sbin")
     if path is None:
         raise AttachError(f"{program} is not here: install {package}")
     return path
 
 
-def demoted(account: int = NOBODY) -> list[str]:
-    """What stands before a command so that it is another account's and not root's; nothing if it would not be."""
+def setpriv_prefix(account: int = NOBODY) -> list[str]:
+    """The `setpriv` command that drops root to another account; empty if this process is not root."""
     if os.geteuid() != 0:
         return []
-    return [found("setpriv", "util-linux"), f"--reuid={account}", f"--regid={account}", *DEMOTED]
+    return [find_program("setpriv", "util-linux"), f"--reuid={account}", f"--regid={account}", *SETPRIV_OPTIONS]

@@ -1,10 +1,10 @@
-"""Code graded by the values it returns: only code and inputs enter the sandbox, and what is expected stays outside.
+"""Grade code by the values it returns: only code and inputs enter the sandbox, and expected values stay outside.
 
 A harness that runs tests beside the code it tests can be paid without work: the code may end the process with success,
 return an object that equals everything, read what is expected from a frame, or print a verdict (`forgeries.py`). Here
-a candidate can only say values, and they are compared in this process, in type and value. One way is left, to know the
-answers by heart: `hidden.py` draws inputs that nobody has seen, and `Outcome.hard_coded` says when the expected values
-stand in the code.
+a candidate can only return values, and they are compared in this process, in type and value. One way is left,
+hard-coded answers: `hidden_inputs.py` draws inputs that nobody has seen, and `CodeGrade.hard_coded` flags expected
+values that occur as literals in the code.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from tiltmeter.sandbox import Ended, Sandbox
-from tiltmeter.sandbox.candidate import calling, job_line, said
+from tiltmeter.sandbox.harness_programs import calling_program, job_line, parse_messages
 from tiltmeter.sandbox.values import NotPlain, clipped, decode, encode, same
 
 Kind = Literal["passed", "failed", "timeout", "limit", "infra"]
-#: Values that any program may contain: knowing them by heart is knowing nothing.
+#: Values that any program may contain: they are no sign of hard-coding.
 PLAIN_NUMBERS = range(-10, 11)
 OUT_OF_MEMORY = "MemoryError"  # how a limit of ours looks from inside; to raise it on purpose gains nothing
 UNREADABLE = "what it returned cannot be read"
-FEW = 2  # expected values that must stand in the code before it is called hard-coded
+MIN_LITERALS = 2  # expected values that must stand in the code before it is called hard-coded
 
 
 class NotRun(RuntimeError):  # noqa: N818  # what happened, as Ended's kind "infra"
-    """Something of ours broke before there could be a grade."""
+    """The grader or the sandbox broke, so there is no grade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Case:
             raise ValueError(f"a case holds plain values ({kinds}), and this one has: {error}") from None
 
     @property
-    def asked(self) -> Any:
+    def encoded_input(self) -> Any:
         """The input as it enters the sandbox."""
         return encode((tuple(self.args), dict(self.kwargs)))
 
 
-class Job(NamedTuple):
+class GradingJob(NamedTuple):
     """Code to grade by the values of one of its functions. `strict=False` compares as Python's `==` does."""
 
     code: str
@@ -70,14 +70,14 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What code is worth by its tests, or why that is not known.
+class CodeGrade:
+    """The grade of code by its tests, or why there is none.
 
     `infra` means that something of ours broke: there is no grade, and it must not become 0, or a broken machine would
     teach the policy. `hard_coded` says that expected values stand as literals in the code (how many: `literals`); it is
     a hint, not a grade.
 
-    >>> Outcome("failed", "case 1: the value differs", passed=1, cases=2, first_failed=1).share
+    >>> CodeGrade("failed", "case 1: the value differs", passed=1, cases=2, first_failed=1).share
     0.5
     """
 
@@ -94,23 +94,28 @@ class Outcome:
         return self.passed / self.cases if self.cases else 0.0
 
 
-def grade(sandbox: Sandbox, code: str, function: str, cases: Sequence[Case], **how: Any) -> Outcome:
-    """What the code's function is worth on these cases. `how`: `strict`, `tolerance`, as in `Job`."""
-    return grade_many(sandbox, [Job(code, function, cases, **how)])[0]
+def grade(sandbox: Sandbox, code: str, function: str, cases: Sequence[Case], **how: Any) -> CodeGrade:
+    """Grade a function of the code on these cases. `how`: `strict`, `tolerance`, as in `GradingJob`."""
+    return grade_many(sandbox, [GradingJob(code, function, cases, **how)])[0]
 
 
-def grade_many(sandbox: Sandbox, jobs: Sequence[Job | tuple[Any, ...]], workers: int = 2) -> list[Outcome]:
+def grade_many(sandbox: Sandbox, jobs: Sequence[GradingJob | tuple[Any, ...]], workers: int = 2) -> list[CodeGrade]:
     """The same for many at once, `workers` of them side by side; a job may be a plain `(code, function, cases)`."""
-    wanted = [Job(*job) for job in jobs]
+    grading_jobs = [GradingJob(*job) for job in jobs]
     marks, runs = [], []
-    for job in wanted:
+    for job in grading_jobs:
         mark, line = job_line(
-            {"code": job.code, "function": job.function, "inputs": [case.asked for case in job.cases], "literals": True}
+            {
+                "code": job.code,
+                "function": job.function,
+                "inputs": [case.encoded_input for case in job.cases],
+                "literals": True,
+            }
         )
         marks.append(mark)
-        runs.append((calling(), line))
+        runs.append((calling_program(), line))
     ended = sandbox.run_many(runs, workers)
-    return [outcome_of(job, end, mark) for job, end, mark in zip(wanted, ended, marks, strict=True)]
+    return [grade_run(job, end, mark) for job, end, mark in zip(grading_jobs, ended, marks, strict=True)]
 
 
 def answers_of(end: Ended, mark: str, count: int) -> tuple[dict[int, tuple[str, Any]], str, list[str]]:
@@ -118,13 +123,13 @@ def answers_of(end: Ended, mark: str, count: int) -> tuple[dict[int, tuple[str, 
     answers: dict[int, tuple[str, Any]] = {}
     trouble = ""
     literals: list[str] = []
-    for kind, told in said(end.stdout, mark):
-        if kind == "literals" and not literals and isinstance(told, list):
-            literals = [one for one in told if isinstance(one, str)]
-        elif kind in ("broken", "missing") and isinstance(told, str):
-            trouble = trouble or (f"it could not be loaded: {told}" if kind == "broken" else f"it has no {told}")
-        elif kind in ("value", "raised", "unencodable") and isinstance(told, list) and len(told) == 2:
-            number, value = told
+    for kind, payload in parse_messages(end.stdout, mark):
+        if kind == "literals" and not literals and isinstance(payload, list):
+            literals = [one for one in payload if isinstance(one, str)]
+        elif kind in ("broken", "missing") and isinstance(payload, str):
+            trouble = trouble or (f"it could not be loaded: {payload}" if kind == "broken" else f"it has no {payload}")
+        elif kind in ("value", "raised", "unencodable") and isinstance(payload, list) and len(payload) == 2:
+            number, value = payload
             if type(number) is not int or not 0 <= number < count or number in answers:
                 trouble = trouble or "it answered a case twice, or one that was not asked"
             elif kind != "value" and not isinstance(value, str):
@@ -136,10 +141,10 @@ def answers_of(end: Ended, mark: str, count: int) -> tuple[dict[int, tuple[str, 
 
 def started(end: Ended, mark: str) -> bool:
     """Whether the program that loads candidates ran at all: it says so before it loads one."""
-    return any(kind == "started" for kind, _ in said(end.stdout, mark))
+    return any(kind == "started" for kind, _ in parse_messages(end.stdout, mark))
 
 
-def unknown(end: Ended, mark: str) -> str:
+def no_grade_reason(end: Ended, mark: str) -> str:
     """Why there can be no grade; "" if there can."""
     if end.kind == "infra":
         return end.reason or "the sandbox did not run the program"
@@ -148,19 +153,19 @@ def unknown(end: Ended, mark: str) -> str:
     return ""
 
 
-def outcome_of(job: Job, end: Ended, mark: str) -> Outcome:
-    """A grade from what the sandbox told: the only place where values meet what is expected."""
+def grade_run(job: GradingJob, end: Ended, mark: str) -> CodeGrade:
+    """The grade from a program's output: the only place where values are compared with expected ones."""
     if not job.cases:
-        return Outcome("infra", "there are no cases to grade by")
-    if why := unknown(end, mark):
-        return Outcome("infra", why, cases=len(job.cases))
+        return CodeGrade("infra", "there are no cases to grade by")
+    if why := no_grade_reason(end, mark):
+        return CodeGrade("infra", why, cases=len(job.cases))
     answers, trouble, literals = answers_of(end, mark, len(job.cases))
-    reasons = [_wrong(job, case, answers.get(number)) for number, case in enumerate(job.cases)]
+    reasons = [_failure_reason(job, case, answers.get(number)) for number, case in enumerate(job.cases)]
     failed = [number for number, reason in enumerate(reasons) if reason]
     passed = len(reasons) - len(failed)
     first = failed[0] if failed else None
-    known = hard_coded(literals, [case.expected for case in job.cases])
-    result = Outcome("passed", "", passed, len(reasons), first, *known)
+    hard_coding = hard_coded(literals, [case.expected for case in job.cases])
+    result = CodeGrade("passed", "", passed, len(reasons), first, *hard_coding)
     if end.kind in ("timeout", "limit"):
         return replace(result, kind=end.kind, reason=end.reason or end.kind)
     if trouble:
@@ -172,17 +177,17 @@ def outcome_of(job: Job, end: Ended, mark: str) -> Outcome:
     return result
 
 
-def _wrong(job: Job, case: Case, answer: tuple[str, Any] | None) -> str:
+def _failure_reason(job: GradingJob, case: Case, answer: tuple[str, Any] | None) -> str:
     """Why an answer does not pass; "" if it does."""
     if answer is None:
         return "the program ended before it answered"
-    kind, told = answer
+    kind, payload = answer
     if kind == "raised":
-        return f"it raised {told}"
+        return f"it raised {payload}"
     if kind == "unencodable":
-        return f"it returned what is not a plain value: {told}"
+        return f"it returned what is not a plain value: {payload}"
     try:
-        value = decode(told)
+        value = decode(payload)
         if same(value, case.expected, job.tolerance, job.strict):
             return ""
     except (NotPlain, RecursionError):
@@ -193,7 +198,7 @@ def _wrong(job: Job, case: Case, answer: tuple[str, Any] | None) -> str:
 
 
 def hard_coded(literals: Sequence[str], expected: Sequence[Any]) -> tuple[bool, int]:
-    """Whether most of the expected values that tell something stand in the code, and how many do.
+    """Whether most of the distinctive expected values occur as literals in the code, and how many do.
 
     Small numbers, truth values, None, single characters and empty containers are in every program and tell nothing. Nor
     do values that several cases expect: those are names of classes ("valid", "Tuesday"), which honest code has as well.
@@ -201,13 +206,13 @@ def hard_coded(literals: Sequence[str], expected: Sequence[Any]) -> tuple[bool, 
     >>> hard_coded([clipped(120), clipped(5040)], [1, 120, 5040]), hard_coded([clipped(120)], [1, 120, 5040, 40320])
     ((True, 2), (False, 1))
     """
-    counted = Counter(clipped(encode(value)) for value in expected if not _everywhere(value))
-    telling = {value for value, times in counted.items() if times == 1}
-    count = len(telling.intersection(literals))
-    return count >= FEW and 2 * count >= len(telling), count
+    counted = Counter(clipped(encode(value)) for value in expected if not _is_common(value))
+    distinctive = {value for value, times in counted.items() if times == 1}
+    count = len(distinctive.intersection(literals))
+    return count >= MIN_LITERALS and 2 * count >= len(distinctive), count
 
 
-def _everywhere(value: Any) -> bool:
+def _is_common(value: Any) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):

@@ -1,5 +1,5 @@
-"""Which Python runs a model's programs, and what of this machine it must be able to read for that: itself, its standard
-library and the system's shared libraries."""
+"""Find the Python that runs a model's programs, and the files that it needs: its standard library and the system's
+shared libraries."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from tiltmeter.errors import AttachError
 
 NOBODY = 65534
-HOME = "/py"  # where it is seen inside, whatever home directory it comes from
+HOME = "/py"  # its path inside the sandbox, wherever it is installed
 #: Parts of the standard library that link against the system's libraries.
 LINKED = ("_ctypes", "_hashlib", "_ssl", "_sqlite3", "_lzma", "_bz2", "zlib", "_decimal", "_uuid", "readline", "math")
-ASKED = f"""
+QUERY = f"""
 import json, os, sys, sysconfig
 for name in {LINKED!r}:
     try:
@@ -48,40 +48,40 @@ class Interpreter:
     libraries: tuple[str, ...]  # folders of the system's
 
     @property
-    def shown(self) -> tuple[tuple[str, str], ...]:
+    def mounts(self) -> tuple[tuple[str, str], ...]:
         """What is shown inside, as (source, place): one folder where its libraries lie beside its standard library."""
-        place = self._place(self.stdlib)
+        place = self._path_inside(self.stdlib)
         whole = Path(self.prefix) not in (Path("/usr"), Path("/"))
         folder = (str(Path(self.stdlib).parent), str(Path(place).parent)) if whole else (self.stdlib, place)
         system = [(name, name) for name in self.libraries if not Path(name).is_relative_to(folder[0])]
         loader = [(os.path.realpath(self.loader), self.loader)] if self.loader else []
-        return (self.program, self._place(self.program)), folder, *system, *loader
+        return (self.program, self._path_inside(self.program)), folder, *system, *loader
 
     @property
-    def inside(self) -> str:
-        return self._place(self.program)
+    def program_inside(self) -> str:
+        return self._path_inside(self.program)
 
     @property
-    def search(self) -> str:
+    def library_path(self) -> str:
         """Where shared libraries are looked for inside, where no path of its build is right."""
-        return ":".join(dict.fromkeys([str(Path(self._place(self.stdlib)).parent), *self.libraries]))
+        return ":".join(dict.fromkeys([str(Path(self._path_inside(self.stdlib)).parent), *self.libraries]))
 
     @property
-    def hidden(self) -> tuple[str, ...]:
+    def masked_folders(self) -> tuple[str, ...]:
         """Folders that come along with libraries and are none of the program's business: other people's packages, among
         them verifiers and the answers that they expect."""
-        return _packages(self.shown)
+        return _packages(self.mounts)
 
-    def _place(self, path: str) -> str:
+    def _path_inside(self, path: str) -> str:
         return str(HOME / Path(path).relative_to(self.prefix))
 
 
 @cache
-def _packages(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def _packages(mounts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Where installed packages would be seen inside: in a standard library, or in one beside other libraries."""
     return tuple(
         str(place / folder.relative_to(source))
-        for source, place in shown
+        for source, place in mounts
         for name in PACKAGES
         for folder in (Path(source) / name, *Path(source).glob(f"python*/{name}"))
         if folder.is_dir() and not folder.is_symlink()
@@ -91,35 +91,35 @@ def _packages(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
 def find_interpreter() -> Interpreter:
     """The Python we run on, if the account that runs programs can reach it; else the system's own of the same version,
     else a copy of ours that lives as long as this process: root's home is closed to everybody else."""
-    return _found(sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}")
+    return _find(sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}")
 
 
 @cache
-def _found(prefix: str, version: str) -> Interpreter:
+def _find(prefix: str, version: str) -> Interpreter:
     ours = f"{prefix}/bin/{version}"
     program = ours if os.access(ours, os.X_OK) else sys.executable
-    tried = [program, *filter(None, [shutil.which(version, path="/usr/bin:/usr/local/bin")])]
+    candidates = [program, *filter(None, [shutil.which(version, path="/usr/bin:/usr/local/bin")])]
     refused = ""
-    for candidate in tried:
+    for candidate in candidates:
         try:
-            interpreter = _asked(candidate)
+            interpreter = _query(candidate)
         except AttachError as error:
             refused = refused or str(error)
             continue
-        if os.geteuid() != 0 or all(open_to_all(path) for path, _ in interpreter.shown):
+        if os.geteuid() != 0 or all(open_to_all(path) for path, _ in interpreter.mounts):
             return interpreter
     if refused:
         raise AttachError(refused)
-    return _copied(_asked(program))
+    return _copy(_query(program))
 
 
-def _asked(program: str) -> Interpreter:
+def _query(program: str) -> Interpreter:
     """What a Python says of itself."""
     try:
-        told = subprocess.run([program, "-I", "-S", "-c", ASKED], capture_output=True, check=True, timeout=60, env={})
+        reply = subprocess.run([program, "-I", "-S", "-c", QUERY], capture_output=True, check=True, timeout=60, env={})
     except (OSError, subprocess.SubprocessError) as error:
         raise AttachError(f"the interpreter {program} cannot be asked about itself: {error}") from error
-    prefix, stdlib, real, mapped = json.loads(told.stdout)
+    prefix, stdlib, real, mapped = json.loads(reply.stdout)
     inner = [folder for folder in mapped if not Path(folder).is_relative_to(stdlib)]
     return Interpreter(real, prefix, stdlib, _loader(real), tuple(inner))
 
@@ -138,24 +138,24 @@ def open_to_all(path: str) -> bool:
         return False
 
 
-def _copied(closed: Interpreter) -> Interpreter:
+def _copy(closed: Interpreter) -> Interpreter:
     """The same Python in a folder that everybody may read: hard links where the disk allows, else copies."""
     folder = Path(tempfile.mkdtemp(prefix="tiltmeter-python-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
 
-    def linked(source: str, target: str) -> None:
+    def link_or_copy(source: str, target: str) -> None:
         try:
             os.link(source, target)
         except OSError:
             shutil.copy2(source, target)
 
-    def moved(path: str) -> Path:
+    def new_path(path: str) -> Path:
         return folder / Path(path).relative_to(closed.prefix)
 
-    stdlib, program = moved(closed.stdlib), moved(closed.program)
+    stdlib, program = new_path(closed.stdlib), new_path(closed.program)
     left_out = shutil.ignore_patterns(*NOT_NEEDED)
-    shutil.copytree(closed.stdlib, stdlib, copy_function=linked, ignore=left_out)
+    shutil.copytree(closed.stdlib, stdlib, copy_function=link_or_copy, ignore=left_out)
     for library in Path(closed.stdlib).parent.glob("lib*.so*"):
         shutil.copy2(library, stdlib.parent / library.name)
     program.parent.mkdir(parents=True, exist_ok=True)

@@ -13,46 +13,48 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.sandbox import Ended, Limits
-from tiltmeter.sandbox.bubblewrap import PYTHON, demoted
-from tiltmeter.sandbox.filter import number, program_filter
+from tiltmeter.sandbox.bubblewrap import PYTHON, setpriv_prefix
+from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import PACKAGES, Interpreter, find_interpreter
-from tiltmeter.sandbox.outcome import told
-from tiltmeter.sandbox.process import INSIDE, watch
+from tiltmeter.sandbox.process import BOOTSTRAP, run_process
+from tiltmeter.sandbox.seccomp import program_filter, syscall_number
 
 #: Rights over files by the version of Landlock that knows them: the first knows 13, and so on.
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 READ, LIST, READ_FOLDER = 0b101, 0b1000, 0b1101  # a file: execute and read; a folder: list it too
 #: Without a namespace the kernel counts all processes of the account, most of them not the program's; it has none.
-ACCOUNT: dict[str, Any] = {"processes": None}
+NO_PROCESS_LIMIT: dict[str, Any] = {"processes": None}
 #: Root gives each program an account of its own, of those that nobody has for long, in which only its threads count.
 ACCOUNTS = range(61184, 65520)
-SHUT_IN = Path(__file__).with_name("shut_in.py").read_text()
+DROP_PRIVILEGES = Path(__file__).with_name("drop_privileges.py").read_text()
 CALLS = ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
 
 
 @dataclass
 class Landlock:
-    """A fresh interpreter for each program, which shuts itself in."""
+    """A fresh interpreter for each program, which restricts itself with Landlock and seccomp."""
 
     name = "landlock"
     limits: Limits
     interpreter: Interpreter = field(default_factory=find_interpreter)
 
     def __post_init__(self) -> None:
-        self._own = {} if demoted() else ACCOUNT
-        self._given: dict[str, Any] = {
-            "landlock": rules(self.interpreter),
+        self._own_limits = {} if setpriv_prefix() else NO_PROCESS_LIMIT
+        self._task: dict[str, Any] = {
+            "landlock": landlock_rules(self.interpreter),
             "filter": program_filter(governed=False),
-            "more": [SHUT_IN],
+            "more": [DROP_PRIVILEGES],
         }
 
     def once(self, program: str, stdin: str, limits: Limits | None = None) -> Ended:
         limits = limits or self.limits
         try:
-            seen = watch(self._command, program, stdin, limits, given=self._given, own=self._own, env=self._env)
+            result = run_process(
+                self._command, program, stdin, limits, extra=self._task, own_limits=self._own_limits, env=self._env
+            )
         except OSError as error:
             return Ended("infra", None, "", "", f"the sandbox could not be started: {error}", 0.0)
-        return told(seen, limits, seen.code if seen.code >= 0 else 128 - seen.code)
+        return classify_end(result, limits, result.code if result.code >= 0 else 128 - result.code)
 
     def close(self) -> None:
         """Nothing stays open between programs."""
@@ -63,7 +65,7 @@ class Landlock:
 
     def _command(self, fds: Mapping[str, int]) -> list[str]:
         files = [str(fds[name]) for name in ("task", "ready", "status")]
-        return [*demoted(secrets.choice(ACCOUNTS)), self.interpreter.program, *PYTHON, "-c", INSIDE, *files]
+        return [*setpriv_prefix(secrets.choice(ACCOUNTS)), self.interpreter.program, *PYTHON, "-c", BOOTSTRAP, *files]
 
 
 def abi() -> int:
@@ -72,14 +74,14 @@ def abi() -> int:
     >>> abi() >= 0
     True
     """
-    create = number(CALLS[0])
+    create = syscall_number(CALLS[0])
     if create is None:
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(create, None, 0, 1)))
 
 
-def rules(interpreter: Interpreter) -> dict[str, Any]:
-    """What the interpreter gives up and keeps, in the kernel's terms."""
+def landlock_rules(interpreter: Interpreter) -> dict[str, Any]:
+    """The Landlock ruleset: the rights that are handled, and the paths that stay readable."""
     version = abi()
     if version == 0:
         raise AttachError("this kernel has no Landlock: Linux 5.13 or newer with `landlock` among its security modules")
@@ -90,7 +92,7 @@ def rules(interpreter: Interpreter) -> dict[str, Any]:
     allowed += [("/dev/null", 0b110), ("/dev/urandom", 0b100)]
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     return {
-        "calls": [number(name) for name in CALLS],
+        "calls": [syscall_number(name) for name in CALLS],
         "handled": [files, tcp, scopes],
         "size": size,
         "allowed": allowed,

@@ -21,25 +21,47 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.sandbox import Ended, Limits
-from tiltmeter.sandbox.bubblewrap import PYTHON, demoted, found, namespaces
-from tiltmeter.sandbox.filter import program_filter
+from tiltmeter.sandbox.bubblewrap import PYTHON, bwrap_arguments, find_program, setpriv_prefix
+from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import Interpreter, find_interpreter
-from tiltmeter.sandbox.landlock import SHUT_IN
-from tiltmeter.sandbox.outcome import told
-from tiltmeter.sandbox.process import INSIDE, Watched, await_all, oom_kills, packed, readable, sealed, started, stop
+from tiltmeter.sandbox.landlock import DROP_PRIVILEGES
+from tiltmeter.sandbox.process import (
+    BOOTSTRAP,
+    ProcessResult,
+    oom_kills,
+    pack_task,
+    readable,
+    sealed_file,
+    start_process,
+    stop,
+    wait_for_namespace,
+)
+from tiltmeter.sandbox.seccomp import program_filter
 
-SERVER = Path(__file__).with_name("server.py").read_text()
+SERVER = Path(__file__).with_name("pool_server.py").read_text()
 START_SECONDS = 20.0
 GRACE_SECONDS = 5.0  # beyond a program's own time, for a server on a busy machine
 WIPE_SECONDS = 2.0  # for what a program left; beyond that, to begin anew is faster
 CANARY_EVERY = 100
-WIPED = ("/tmp", "/dev/shm")  # inside, where both are its own
+WIPED_FOLDERS = ("/tmp", "/dev/shm")  # inside, where both are its own
 #: What programs import most, imported once.
-WARM = ("bisect", "collections", "functools", "heapq", "itertools", "json", "math", "random", "re", "string", "typing")
+PRELOADED = (
+    "bisect",
+    "collections",
+    "functools",
+    "heapq",
+    "itertools",
+    "json",
+    "math",
+    "random",
+    "re",
+    "string",
+    "typing",
+)
 
 
 class ServerError(Exception):
-    """A server that is gone or cannot be trusted any more; what was asked of it has no answer."""
+    """A server died or is not reliable any more; its request has no result."""
 
 
 @cache
@@ -50,23 +72,26 @@ def _starter(owner: int) -> ThreadPoolExecutor:
 
 
 @dataclass(eq=False)
-class Server:
-    """One warm interpreter behind bubblewrap, and our end of its wire."""
+class PoolServer:
+    """One warm interpreter behind bubblewrap, and our end of its socket."""
 
     process: subprocess.Popen[bytes]
     wire: socket.socket
     limits: Limits
-    said: int  # its standard error, in memory
-    status: int  # what bubblewrap says of it, likewise
-    asked: int = 0
+    stderr_fd: int  # its standard error, in memory
+    status_fd: int  # what bubblewrap says of it, likewise
+    requests: int = 0
     clean: bool = True  # nothing is left of the last program
     owner: int = field(default_factory=os.getpid)
 
-    def ask(self, program: str, stdin: str) -> Watched:
+    def ask(self, program: str, stdin: str) -> ProcessResult:
         """Run one program in a child of the server. Raises if the server is not to be relied on after it."""
-        self._settle()
+        self._wait_until_clean()
         name, kills = secrets.token_bytes(16), oom_kills()
-        files = [sealed(program.encode("utf-8", "surrogatepass")), sealed(stdin.encode("utf-8", "surrogatepass"))]
+        files = [
+            sealed_file(program.encode("utf-8", "surrogatepass")),
+            sealed_file(stdin.encode("utf-8", "surrogatepass")),
+        ]
         try:
             socket.send_fds(self.wire, [name], files)
         except OSError as error:
@@ -74,10 +99,10 @@ class Server:
         finally:
             for file in files:
                 os.close(file)
-        self.asked += 1
+        self.requests += 1
         self.clean = False
         reply = self._reply(name)
-        return Watched(
+        return ProcessResult(
             stdout=reply["stdout"].encode("latin-1"),
             stderr=reply["stderr"].encode("latin-1"),
             ready=reply["ready"],
@@ -93,15 +118,17 @@ class Server:
         if not readable(self.wire.fileno(), wait):
             raise ServerError(f"the pool's server did not answer within {wait:g} s")
         try:
-            answered, files, _, _ = socket.recv_fds(self.wire, 64, 1)
+            reply_name, files, _, _ = socket.recv_fds(self.wire, 64, 1)
         except OSError as error:
             raise ServerError(f"the pool's server is gone ({error})") from error
         with ExitStack() as closing:
             for file in files:
                 closing.callback(os.close, file)
-            if answered != name or len(files) != 1:
+            if reply_name != name or len(files) != 1:
                 raise ServerError(
-                    "the pool's server answered out of turn" if answered else f"the pool's server died: {self.last}"
+                    "the pool's server answered out of turn"
+                    if reply_name
+                    else f"the pool's server died: {self.last_error}"
                 )
             # Three streams, each byte at most six characters of JSON.
             text = os.pread(files[0], 64 * 1024 + 3 * 6 * 1024 * (self.limits.output_kb + 64), 0)
@@ -110,14 +137,14 @@ class Server:
         except ValueError as error:
             raise ServerError(f"the pool's server answered what cannot be read ({error})") from error
 
-    def _settle(self) -> None:
+    def _wait_until_clean(self) -> None:
         """Wait until nothing is left of the last program. What it left must not be the next one's trouble, and a server
         that cannot be rid of it must not pass for a machine at fault: a program could make its own timeout vanish."""
         if self.clean:
             return
         try:
             if not readable(self.wire.fileno(), WIPE_SECONDS) or self.wire.recv(64) != b"clean":
-                raise ServerError(f"the pool's server could not wipe what a program left: {self.last}")
+                raise ServerError(f"the pool's server could not wipe what a program left: {self.last_error}")
         except OSError as error:
             raise ServerError(f"the pool's server is gone ({error})") from error
         self.clean = True
@@ -125,40 +152,40 @@ class Server:
     def check(self) -> None:
         """Raise if it does not run a program as it should."""
         number = secrets.randbelow(1 << 40)
-        seen = self.ask(f"print({number} * 7)", "")
-        if seen.stdout != f"{number * 7}\n".encode():
-            raise ServerError(f"the pool's canary came back wrong: exit code {seen.code}")
-        self._settle()
+        result = self.ask(f"print({number} * 7)", "")
+        if result.stdout != f"{number * 7}\n".encode():
+            raise ServerError(f"the pool's canary came back wrong: exit code {result.code}")
+        self._wait_until_clean()
 
     def usable(self) -> bool:
         """Whether it is ours, alive, clean, silent when not asked and, now and then, right about a program we know."""
         if self.owner != os.getpid() or self.process.poll() is not None:
             return False
         try:
-            self._settle()
+            self._wait_until_clean()
             if readable(self.wire.fileno(), 0):
                 return False
-            if self.asked % CANARY_EVERY == 0:
+            if self.requests % CANARY_EVERY == 0:
                 self.check()
         except ServerError:
             return False
         return True
 
     @property
-    def last(self) -> str:
+    def last_error(self) -> str:
         """The last line it complained with."""
-        lines = os.pread(self.said, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
+        lines = os.pread(self.stderr_fd, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def end(self) -> None:
         self.wire.close()
         if self.owner == os.getpid():
             stop(self.process)
-            await_all(os.pread(self.status, 4096, 0))
+            wait_for_namespace(os.pread(self.status_fd, 4096, 0))
         else:
             self.process.returncode = 0  # a fork of ours: the server belongs to the process it was copied from
-        os.close(self.said)
-        os.close(self.status)
+        os.close(self.stderr_fd)
+        os.close(self.status_fd)
 
 
 @dataclass
@@ -169,11 +196,11 @@ class Pool:
     limits: Limits
     interpreter: Interpreter = field(default_factory=find_interpreter)
     program: str = "bwrap"
-    started: int = field(default=0, init=False)
-    _idle: list[Server] = field(default_factory=list, init=False, repr=False)
+    servers_started: int = field(default=0, init=False)
+    _idle: list[PoolServer] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._start = [*demoted(), found(self.program, "bubblewrap")]
+        self._prefix = [*setpriv_prefix(), find_program(self.program, "bubblewrap")]
         weakref.finalize(self, _end_all, self._idle)
 
     def once(self, program: str, stdin: str, limits: Limits | None = None) -> Ended:
@@ -183,7 +210,7 @@ class Pool:
         except (OSError, ServerError) as error:
             return Ended("infra", None, "", "", f"the pool could not be started: {error}", 0.0)
         try:
-            seen = server.ask(program, stdin)
+            result = server.ask(program, stdin)
         except ServerError as error:
             server.end()
             return Ended("infra", None, "", "", str(error), 0.0)
@@ -191,19 +218,19 @@ class Pool:
             server.end()
             raise
         self._idle.append(server)
-        return told(seen, limits, seen.code if seen.code >= 0 else 128 - seen.code)
+        return classify_end(result, limits, result.code if result.code >= 0 else 128 - result.code)
 
     def close(self) -> None:
         _end_all(self._idle)
 
-    def _server(self, limits: Limits) -> Server:
+    def _server(self, limits: Limits) -> PoolServer:
         """One that is alive, has these limits and was checked not long ago."""
-        while server := self._taken(limits):
+        while server := self._take_idle(limits):
             if server.usable():
                 return server
             server.end()
-        self.started += 1
-        server = _starter(os.getpid()).submit(_begin, self._start, self.interpreter, limits).result()
+        self.servers_started += 1
+        server = _starter(os.getpid()).submit(_start_server, self._prefix, self.interpreter, limits).result()
         try:
             server.check()
         except ServerError:
@@ -211,7 +238,7 @@ class Pool:
             raise
         return server
 
-    def _taken(self, limits: Limits) -> Server | None:
+    def _take_idle(self, limits: Limits) -> PoolServer | None:
         """Without a lock, which a trainer that forks while another thread holds it would copy for ever locked; to
         remove a server from the list is one step, which only one of two threads can do."""
         for server in [*self._idle]:
@@ -224,37 +251,49 @@ class Pool:
         return None
 
 
-def _begin(start: list[str], interpreter: Interpreter, limits: Limits) -> Server:
+def _start_server(start: list[str], interpreter: Interpreter, limits: Limits) -> PoolServer:
     """A server that has said it is there."""
     word = secrets.token_hex(16)
-    task = {"more": [SHUT_IN, SERVER], "ready": word.encode(), "limits": asdict(limits), "filter": program_filter()}
-    task |= {"warm": WARM, "wiped": WIPED}
+    task = {
+        "more": [DROP_PRIVILEGES, SERVER],
+        "ready": word.encode(),
+        "limits": asdict(limits),
+        "filter": program_filter(),
+    }
+    task |= {"warm": PRELOADED, "wiped": WIPED_FOLDERS}
     ours, wire = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    heard, ready = os.pipe2(os.O_CLOEXEC)
-    said, status, quiet = os.memfd_create("said"), os.memfd_create("status"), os.open(os.devnull, os.O_RDWR)
-    fds = {"stdin": quiet, "stdout": quiet, "stderr": said, "ready": ready, "status": status, "wire": wire.detach()}
-    fds |= {"task": sealed(packed(task)), "filter": sealed(program_filter(forks=True))}
-    with open(heard, "rb") as hears:
+    ready_fd, ready = os.pipe2(os.O_CLOEXEC)
+    stderr_fd, status_fd, quiet = os.memfd_create("said"), os.memfd_create("status"), os.open(os.devnull, os.O_RDWR)
+    fds = {
+        "stdin": quiet,
+        "stdout": quiet,
+        "stderr": stderr_fd,
+        "ready": ready,
+        "status": status_fd,
+        "wire": wire.detach(),
+    }
+    fds |= {"task": sealed_file(pack_task(task)), "filter": sealed_file(program_filter(forks=True))}
+    with open(ready_fd, "rb") as ready_reader:
         try:
             arguments = [str(fds[name]) for name in ("task", "ready", "wire")]
-            inside = [interpreter.inside, *PYTHON, "-c", INSIDE, *arguments]
-            process = started([*start, *namespaces(interpreter, fds), "--", *inside], fds, {})
+            inside = [interpreter.program_inside, *PYTHON, "-c", BOOTSTRAP, *arguments]
+            process = start_process([*start, *bwrap_arguments(interpreter, fds), "--", *inside], fds, {})
         except OSError:
-            os.close(said)
-            os.close(status)
+            os.close(stderr_fd)
+            os.close(status_fd)
             ours.close()
             raise
         finally:
-            for file in set(fds.values()) - {said, status}:
+            for file in set(fds.values()) - {stderr_fd, status_fd}:
                 os.close(file)
-        server = Server(process, ours, limits, said, status)
-        if not (readable(heard, START_SECONDS) and hears.read(len(word)) == word.encode()):
-            why = server.last
+        server = PoolServer(process, ours, limits, stderr_fd, status_fd)
+        if not (readable(ready_fd, START_SECONDS) and ready_reader.read(len(word)) == word.encode()):
+            why = server.last_error
             server.end()
             raise ServerError(why)
     return server
 
 
-def _end_all(servers: list[Server]) -> None:
+def _end_all(servers: list[PoolServer]) -> None:
     while servers:
         servers.pop().end()

@@ -1,7 +1,7 @@
-"""Whether a tier holds here: twelve things that code inside must not be able to do, tried before any is let in.
+"""Test a sandbox tier on this machine: twelve escape attempts that must fail before any code is run.
 
-What a sandbox is asked for and what it gives differ from machine to machine (a container's own filter, an old kernel,
-root's privileges), so nothing is taken from its description.
+What a sandbox really prevents differs from machine to machine (a container's own filter, an old kernel, root), so it is
+tested and not assumed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.sandbox import Ended
-from tiltmeter.sandbox.filter import number
-from tiltmeter.sandbox.place import Probe, Tier
+from tiltmeter.sandbox.probed_sandbox import Probe, Tier
+from tiltmeter.sandbox.seccomp import syscall_number
 
-TRIALS = Path(__file__).with_name("trials.py").read_text()
+TRIALS = Path(__file__).with_name("escape_attempts.py").read_text()
 WALL_SECONDS, PATIENCE_SECONDS = 0.7, 10.0
 CALLS = ("ptrace", "process_vm_readv", "pidfd_open", "pidfd_getfd")
 #: Variables that are everybody's: to see one of them is to see nothing.
@@ -35,7 +35,7 @@ LOCAL = ("forks", "write outside", "tracing", "signals", "unshare", "survivors")
 
 @dataclass
 class _Bait:
-    """What is laid out on this side for code inside to find."""
+    """The bait on the host: a secret file, a port and a process that code in the sandbox must not reach."""
 
     secret: str
     token: str
@@ -43,7 +43,7 @@ class _Bait:
     listener: socket.socket
     victim: subprocess.Popen[bytes]
 
-    def given(self, tier: Tier, trials: Sequence[str]) -> str:
+    def task_json(self, tier: Tier, trials: Sequence[str]) -> str:
         limits = tier.limits
         return json.dumps(
             {
@@ -55,30 +55,35 @@ class _Bait:
                 "processes": [os.getpid(), self.victim.pid],
                 "forks": limits.processes + 20,
                 "memory_mb": limits.memory_mb + 64,
-                "calls": {name: number(name) for name in CALLS} if tier.name != "remote" else {},
+                "calls": {name: syscall_number(name) for name in CALLS} if tier.name != "remote" else {},
             }
         )
 
 
-def probe(tier: Tier) -> list[Probe]:
+def run_probes(tier: Tier) -> list[Probe]:
     """The twelve probes of a tier, each with what was seen. One that could not be tried has not held."""
     with ExitStack() as closing:
-        bait = _laid(closing)
+        bait = _lay_bait(closing)
         remote = tier.name == "remote"
         quiet = ["environment", "host_file", "loopback", "memory"]
         quiet += [] if remote else ["forks", "writing", "tracing", "signals", "unshare"]
         patient = replace(tier.limits, wall_seconds=tier.limits.wall_seconds + PATIENCE_SECONDS)
-        first = tier.once(TRIALS, bait.given(tier, quiet), patient)
-        flood = tier.once(TRIALS, bait.given(tier, ["output"]), patient)
+        first = tier.once(TRIALS, bait.task_json(tier, quiet), patient)
+        flood = tier.once(TRIALS, bait.task_json(tier, ["output"]), patient)
         short = replace(tier.limits, wall_seconds=WALL_SECONDS)
-        stay = tier.once(TRIALS, bait.given(tier, ["survivors"]), short)
-        if "survivors" not in _said(stay.stdout)[1]:  # a busy machine did not get as far as to begin
-            stay = tier.once(TRIALS, bait.given(tier, ["survivors"]), replace(short, wall_seconds=PATIENCE_SECONDS))
-        left = [] if remote else _left_behind(bait.token)
-        return [*_judged(first, bait, tier), _flooded(flood, tier), _timed(stay), _survived(stay, left, remote)]
+        stay = tier.once(TRIALS, bait.task_json(tier, ["survivors"]), short)
+        if "survivors" not in _read_trials(stay.stdout)[1]:  # a busy machine did not get as far as to begin
+            stay = tier.once(TRIALS, bait.task_json(tier, ["survivors"]), replace(short, wall_seconds=PATIENCE_SECONDS))
+        survivors = [] if remote else _remaining_processes(bait.token)
+        return [
+            *_quiet_probes(first, bait, tier),
+            _output_probe(flood, tier),
+            _wall_clock_probe(stay),
+            _survivors_probe(stay, survivors, remote),
+        ]
 
 
-def _laid(closing: ExitStack) -> _Bait:
+def _lay_bait(closing: ExitStack) -> _Bait:
     secret, token = secrets.token_hex(16), secrets.token_hex(7)
     folder = Path(tempfile.mkdtemp(prefix="tiltmeter-probe-"))
     closing.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -93,21 +98,24 @@ def _laid(closing: ExitStack) -> _Bait:
     return _Bait(secret, token, folder, listener, victim)
 
 
-def _judged(ended: Ended, bait: _Bait, tier: Tier) -> list[Probe]:
+def _quiet_probes(ended: Ended, bait: _Bait, tier: Tier) -> list[Probe]:
     """What the quiet trials got. Each must have said that it begins: a sandbox in which nothing runs proves nothing."""
-    begun, got = _said(ended.stdout)
+    begun, got = _read_trials(ended.stdout)
     ours = {f"{name}={value}" for name, value in os.environ.items() if name not in COMMON and len(value) > 3}
     touched = [path.name for path in bait.folder.iterdir() if path.name != "canary"]
     judges: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-        "environment": ("environment", lambda seen: _secrets(seen, ours, bait.secret)),
-        "host file": ("host_file", lambda seen: "it read a file of this machine" if bait.secret in seen else ""),
-        "loopback": ("loopback", lambda seen: "it reached a port of this machine" if seen or _called(bait) else ""),
-        "forks": ("forks", lambda seen: f"{seen} children" if seen > tier.limits.processes else ""),
-        "memory": ("memory", lambda seen: f"{seen} MB beyond the limit" if seen else ""),
-        "write outside": ("writing", lambda seen: f"it wrote in {[*seen, *touched]}" if seen or touched else ""),
-        "tracing": ("tracing", lambda seen: f"not refused: {', '.join(seen)}" if seen else ""),
-        "signals": ("signals", lambda seen: "it may signal processes outside" if seen else _fate(bait)),
-        "unshare": ("unshare", lambda seen: "it made a user namespace" if seen else ""),
+        "environment": ("environment", lambda result: _leaked_environment(result, ours, bait.secret)),
+        "host file": ("host_file", lambda result: "it read a file of this machine" if bait.secret in result else ""),
+        "loopback": (
+            "loopback",
+            lambda result: "it reached a port of this machine" if result or _was_contacted(bait) else "",
+        ),
+        "forks": ("forks", lambda result: f"{result} children" if result > tier.limits.processes else ""),
+        "memory": ("memory", lambda result: f"{result} MB beyond the limit" if result else ""),
+        "write outside": ("writing", lambda result: f"it wrote in {[*result, *touched]}" if result or touched else ""),
+        "tracing": ("tracing", lambda result: f"not refused: {', '.join(result)}" if result else ""),
+        "signals": ("signals", lambda result: "it may signal processes outside" if result else _victim_state(bait)),
+        "unshare": ("unshare", lambda result: "it made a user namespace" if result else ""),
     }
     probes = []
     for name, (trial, judge) in judges.items():
@@ -123,28 +131,28 @@ def _judged(ended: Ended, bait: _Bait, tier: Tier) -> list[Probe]:
     return probes
 
 
-def _said(stdout: str) -> tuple[set[str], dict[str, Any]]:
+def _read_trials(stdout: str) -> tuple[set[str], dict[str, Any]]:
     begun, got = set(), {}
     for line in stdout.splitlines():
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
             continue
-        if isinstance(said, dict) and "begins" in said:
-            begun.add(said["begins"])
-        elif isinstance(said, dict) and "trial" in said:
-            got[said["trial"]] = said.get("got")
+        if isinstance(message, dict) and "begins" in message:
+            begun.add(message["begins"])
+        elif isinstance(message, dict) and "trial" in message:
+            got[message["trial"]] = message.get("got")
     return begun, got
 
 
-def _secrets(seen: list[str], ours: set[str], secret: str) -> str:
-    if any(secret in line for line in seen):
+def _leaked_environment(lines: list[str], ours: set[str], secret: str) -> str:
+    if any(secret in line for line in lines):
         return "it read another process's environment"
-    shown = sorted(line.split("=", 1)[0] for line in ours.intersection(seen))
-    return f"it read our environment: {', '.join(shown[:5])}" if shown else ""
+    leaked = sorted(line.split("=", 1)[0] for line in ours.intersection(lines))
+    return f"it read our environment: {', '.join(leaked[:5])}" if leaked else ""
 
 
-def _called(bait: _Bait) -> bool:
+def _was_contacted(bait: _Bait) -> bool:
     try:
         bait.listener.accept()[0].close()
     except BlockingIOError:
@@ -152,39 +160,41 @@ def _called(bait: _Bait) -> bool:
     return True
 
 
-def _fate(bait: _Bait) -> str:
+def _victim_state(bait: _Bait) -> str:
     return "" if bait.victim.poll() is None else "a process outside was ended"
 
 
-def _flooded(ended: Ended, tier: Tier) -> Probe:
-    begun = "output" in _said(ended.stdout)[0]
+def _output_probe(ended: Ended, tier: Tier) -> Probe:
+    begun = "output" in _read_trials(ended.stdout)[0]
     held = begun and ended.kind == "limit" and len(ended.stdout) <= tier.limits.output_kb * 1024
     return Probe("output", held, "cut" if held else f"not cut: {ended.kind}, {len(ended.stdout)} characters")
 
 
-def _timed(ended: Ended) -> Probe:
-    held = "survivors" in _said(ended.stdout)[0] and ended.kind == "timeout"
+def _wall_clock_probe(ended: Ended) -> Probe:
+    held = "survivors" in _read_trials(ended.stdout)[0] and ended.kind == "timeout"
     return Probe("wall clock", held, f"ended after {ended.seconds:.1f} s" if held else f"{ended.kind}: {ended.reason}")
 
 
-def _survived(ended: Ended, left: list[int], remote: bool) -> Probe:
+def _survivors_probe(ended: Ended, survivors: list[int], remote: bool) -> Probe:
     if remote:
         return Probe("survivors", None, "not tried: the other machine's own matter")
-    held = "survivors" in _said(ended.stdout)[1] and not left
-    return Probe("survivors", held, "none" if held else f"{len(left)} processes left" if left else ended.reason)
+    held = "survivors" in _read_trials(ended.stdout)[1] and not survivors
+    return Probe(
+        "survivors", held, "none" if held else f"{len(survivors)} processes left" if survivors else ended.reason
+    )
 
 
-def _left_behind(token: str) -> list[int]:
+def _remaining_processes(token: str) -> list[int]:
     """Processes that go by a name and stay: on a busy machine, one that was ended takes a while to be gone."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while (found := _going_by(token)) and time.monotonic() < until:
+    while (processes := _processes_named(token)) and time.monotonic() < until:
         time.sleep(0.1)
-    return found
+    return processes
 
 
-def _going_by(token: str) -> list[int]:
+def _processes_named(token: str) -> list[int]:
     """Processes of that name, whatever namespace they are in."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -192,5 +202,5 @@ def _going_by(token: str) -> list[int]:
             except OSError:  # it ended meanwhile
                 continue
             if name == token:
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes

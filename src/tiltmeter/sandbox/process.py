@@ -1,4 +1,4 @@
-"""One program started, fed, watched and ended: what came out, how it stopped and what it cost."""
+"""Run one process under a time and output limit and return its output, exit code and time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ADD_SEALS = 1033
 CHUNK = 1 << 16
 LINGER_SECONDS = 2.0  # between a kill and its effect
 EMPTY: Mapping[str, Any] = MappingProxyType({})
-INSIDE = Path(__file__).with_name("inside.py").read_text()
+BOOTSTRAP = Path(__file__).with_name("bootstrap.py").read_text()
 
 Command = Callable[[Mapping[str, int]], list[str]]  # from the descriptors by name
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What was seen of one program from outside."""
+class ProcessResult:
+    """The result of one process: output, exit code, why it was killed, time."""
 
     stdout: bytes
     stderr: bytes
@@ -45,7 +45,7 @@ class Watched:
     oom_kills: int  # by the kernel while it ran, of whatever process
 
 
-def sealed(content: bytes) -> int:
+def sealed_file(content: bytes) -> int:
     """A descriptor of a file in memory that nobody can change any more."""
     file = os.memfd_create("given", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     with open(file, "wb", closefd=False) as writer:
@@ -55,58 +55,60 @@ def sealed(content: bytes) -> int:
     return file
 
 
-def watch(
+def run_process(
     command: Command,
     program: str,
     stdin: str,
     limits: Limits,
     *,
     rules: bytes = b"",
-    given: Mapping[str, Any] = EMPTY,
-    own: Mapping[str, Any] = EMPTY,
+    extra: Mapping[str, Any] = EMPTY,
+    own_limits: Mapping[str, Any] = EMPTY,
     env: Mapping[str, str] = EMPTY,
-) -> Watched:
-    """Start a command that runs `inside.py`, hand it the program and see it to its end.
+) -> ProcessResult:
+    """Start a command that runs `bootstrap.py`, pass it the program and wait for its end.
 
     The command gets descriptors: `task` to read the program from, `filter`, and `ready` and `status` to write to; it
     inherits no others, and no environment but `env`.
     """
     word = secrets.token_hex(16)
-    task = {"program": program, "limits": {**asdict(limits), **own}, "ready": word.encode(), "more": [], **given}
+    task = {"program": program, "limits": {**asdict(limits), **own_limits}, "ready": word.encode(), "more": [], **extra}
     most = limits.output_kb * 1024
     with ExitStack() as ours:
         kills, began = oom_kills(), time.monotonic()
         with ExitStack() as theirs:
-            contents = {"stdin": stdin.encode("utf-8", "surrogatepass"), "task": packed(task), "filter": rules}
+            contents = {"stdin": stdin.encode("utf-8", "surrogatepass"), "task": pack_task(task), "filter": rules}
             fds, readers = {}, {}
             for name, content in contents.items():
-                fds[name] = sealed(content)
+                fds[name] = sealed_file(content)
                 theirs.callback(os.close, fds[name])
             for name in ("stdout", "stderr", "ready", "status"):
                 readers[name], fds[name] = os.pipe2(os.O_CLOEXEC)
                 ours.callback(os.close, readers[name])
                 theirs.callback(os.close, fds[name])
                 os.set_blocking(readers[name], False)
-            process = started(command(fds), fds, env)
+            process = start_process(command(fds), fds, env)
         ours.callback(stop, process)  # also if we are interrupted while we read
         ended = os.pidfd_open(process.pid)
         ours.callback(os.close, ended)
-        got, cut = _read(readers, ended, began + limits.wall_seconds, most)
+        got, cut = _read_output(readers, ended, began + limits.wall_seconds, most)
         stop(process)
-        await_all(bytes(got["status"]))
+        wait_for_namespace(bytes(got["status"]))
         seconds = time.monotonic() - began
         for name, file in readers.items():
             _drain(file, got[name], most)
     out, err, ready, status = (bytes(got[name]) for name in ("stdout", "stderr", "ready", "status"))
-    return Watched(out, err, ready == word.encode(), status, process.returncode, cut, seconds, oom_kills() - kills)
+    return ProcessResult(
+        out, err, ready == word.encode(), status, process.returncode, cut, seconds, oom_kills() - kills
+    )
 
 
-def packed(task: dict[str, Any]) -> bytes:
-    """What `inside.py` reads: the fastest to read of what every version of Python writes alike."""
+def pack_task(task: dict[str, Any]) -> bytes:
+    """The task as `bootstrap.py` reads it: marshal version 2, which is fast and the same in all Python versions."""
     return marshal.dumps(task, 2)
 
 
-def started(command: list[str], fds: Mapping[str, int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_process(command: list[str], fds: Mapping[str, int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A process with these descriptors and no others, in a session of its own."""
     passed = [file for name, file in fds.items() if not name.startswith("std")]
     return subprocess.Popen(
@@ -121,7 +123,7 @@ def started(command: list[str], fds: Mapping[str, int], env: Mapping[str, str]) 
     )
 
 
-def _read(
+def _read_output(
     readers: Mapping[str, int], ended: int, until: float, most: int
 ) -> tuple[dict[str, bytearray], Literal["", "wall", "output"]]:
     """What comes until it ends, or until the time or the room for output is used up."""
@@ -131,11 +133,11 @@ def _read(
             selector.register(file, selectors.EVENT_READ, name)
         selector.register(ended, selectors.EVENT_READ)
         while True:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 return got, "wall"
             over = False
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(remaining):
                 if key.data is None:
                     over = True
                 elif not _drain(key.fd, got[key.data], most):
@@ -146,19 +148,19 @@ def _read(
                 return got, ""
 
 
-def launched(status: bytes) -> dict[str, int]:
-    """What bubblewrap said of the process it started: its number outside, and what it left with once it has.
+def launcher_status(status: bytes) -> dict[str, int]:
+    """What bubblewrap reports of the process it started: its process id outside, and its exit code.
 
-    >>> launched(b'{ "child-pid": 7 }\\n{ "exit-code": 3 }\\n')
+    >>> launcher_status(b'{ "child-pid": 7 }\\n{ "exit-code": 3 }\\n')
     {'child-pid': 7, 'exit-code': 3}
     """
-    said: dict[str, int] = {}
+    fields: dict[str, int] = {}
     for line in status.splitlines():
         try:
-            said.update(json.loads(line))
+            fields.update(json.loads(line))
         except ValueError:  # cut short, because it was ended while it wrote
             continue
-    return said
+    return fields
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -172,13 +174,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def await_all(status: bytes) -> None:
+def wait_for_namespace(status: bytes) -> None:
     """Wait until a namespace's first process is gone: the kernel lets it go only after all others in it.
 
     bubblewrap leaves it to process 1 to take note of that end. In a container the trainer itself is often process 1,
     and would keep one dead process per program.
     """
-    first = launched(status).get("child-pid")
+    first = launcher_status(status).get("child-pid")
     if first is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Tier `remote`: programs run on a service of the operator's own (a container, gVisor, a microVM) that shares no kernel
+"""Tier `remote`: programs run on the user's own service (a container, gVisor, a microVM) that shares no kernel
 with the trainer. The right tier for a model that is assumed to be hostile."""
 
 from __future__ import annotations

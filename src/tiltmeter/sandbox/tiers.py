@@ -1,4 +1,4 @@
-"""The tiers in the order they are tried, and what to install where none holds."""
+"""Choose the sandbox tier: the first that passes its probes, or an error that says what to install."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tiltmeter.errors import AttachError
 from tiltmeter.sandbox import Limits, SandboxUnavailable, Service
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
 from tiltmeter.sandbox.landlock import Landlock
-from tiltmeter.sandbox.place import Place, Probe, Tier
 from tiltmeter.sandbox.pool import Pool
-from tiltmeter.sandbox.probes import probe
+from tiltmeter.sandbox.probed_sandbox import Probe, ProbedSandbox, Tier
+from tiltmeter.sandbox.probes import run_probes
 from tiltmeter.sandbox.remote import Remote
 
 INSTALL = (
@@ -28,7 +28,7 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one tier: its probes, or why it could not be tried."""
+    """The result of trying one tier: its probes, or why it could not be opened."""
 
     tier: str
     isolation: str
@@ -45,12 +45,14 @@ class Attempt:
 
 
 #: What was found in this process, by tier, isolation and account: a machine does not change under a running process.
-_found: dict[tuple[str, str, int], Attempt] = {}
+_attempts: dict[tuple[str, str, int], Attempt] = {}
 
 
-def ladder(isolation: str, tier: str | None, remote: Service | None) -> list[tuple[str, str, Callable[[Limits], Tier]]]:
-    """The tiers to try, as (name, isolation, how to make it). A service that is handed over is the only one tried: who
-    asks for another kernel is not helped by this one."""
+def tier_candidates(
+    isolation: str, tier: str | None, remote: Service | None
+) -> list[tuple[str, str, Callable[[Limits], Tier]]]:
+    """The tiers to try, as (name, isolation, how to make it). If a remote service is given, it is the only one
+    tried: a local tier shares the kernel that it is meant to avoid."""
     tiers: list[tuple[str, str, Callable[[Limits], Tier]]] = []
     if remote is not None:
         tiers.append(("remote", "strict", lambda limits: Remote(limits, remote)))
@@ -60,38 +62,40 @@ def ladder(isolation: str, tier: str | None, remote: Service | None) -> list[tup
     return [one for one in tiers if tier in (None, one[0])]
 
 
-def first_that_holds(isolation: str, limits: Limits, tier: str | None, remote: Service | None, fresh: bool) -> Place:
+def open_first_working(
+    isolation: str, limits: Limits, tier: str | None, remote: Service | None, fresh: bool
+) -> ProbedSandbox:
     """The first tier that passes its probes, or an error that says what each lacked and what to install."""
-    tried = []
-    for name, kind, make in ladder(isolation, tier, remote):
-        attempt, built = attempted(name, kind, make, limits, fresh)
+    attempts = []
+    for name, kind, make in tier_candidates(isolation, tier, remote):
+        attempt, built = try_tier(name, kind, make, limits, fresh)
         if built is not None:
-            return Place(built, kind, attempt.probes)
-        tried.append(attempt)
-    if not tried:
+            return ProbedSandbox(built, kind, attempt.probes)
+        attempts.append(attempt)
+    if not attempts:
         raise SandboxUnavailable(
             f"there is no tier {tier!r} here; there are bwrap, landlock and, with a service, remote"
         )
     raise SandboxUnavailable(
         "no sandbox works here, so no code of a model is run. "
-        + "; ".join(map(str, tried))
+        + "; ".join(map(str, attempts))
         + ".\nTo have one:\n- "
         + "\n- ".join(INSTALL)
     )
 
 
-def attempted(
+def try_tier(
     name: str, isolation: str, make: Callable[[Limits], Tier], limits: Limits, fresh: bool = False
 ) -> tuple[Attempt, Tier | None]:
-    """What came of a tier, and the tier itself if it holds."""
+    """The result of trying a tier, and the tier itself if it holds."""
     try:
         built = make(limits)
     except AttachError as error:
         return Attempt(name, isolation, (), str(error)), None
-    known = (name, isolation, os.geteuid())
-    attempt = None if fresh or name == "remote" else _found.get(known)
+    key = (name, isolation, os.geteuid())
+    attempt = None if fresh or name == "remote" else _attempts.get(key)
     if attempt is None or not attempt.holds:
-        attempt = _found[known] = Attempt(name, isolation, tuple(probe(built)))
+        attempt = _attempts[key] = Attempt(name, isolation, tuple(run_probes(built)))
         built.close()  # what probes ran in; it begins anew when it is used
     if attempt.holds:
         return attempt, built

@@ -3,7 +3,7 @@
 This file runs on both sides: its text is the beginning of the program that loads a candidate in the sandbox, so it
 imports nothing of the package. JSON alone would make a tuple a list, a key a string and nan an error; here everything
 but None, booleans, texts, finite floats and small integers is a list that begins with the letter of its type. Whatever
-has no letter is not carried over, so that no object with an `==` of its own ever reaches the one who compares.
+has no letter is not carried over, so that no object with an `==` of its own ever reaches the comparison.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def encode(value: Any) -> Any:
     ...
     tiltmeter.sandbox.values.NotPlain: object
     """
-    left = [NODES, CHARACTERS]
-    return _encode(value, DEPTH, left)
+    budget = [NODES, CHARACTERS]
+    return _encode(value, DEPTH, budget)
 
 
-def _encode(value: Any, depth: int, left: list[int]) -> Any:
+def _encode(value: Any, depth: int, budget: list[int]) -> Any:
     # The type itself, not isinstance: a subclass may compare as it likes.
     kind = type(value)
-    left[0] -= 1
-    if depth == 0 or left[0] < 0:
+    budget[0] -= 1
+    if depth == 0 or budget[0] < 0:
         raise NotPlain("too deep or too large")
     if value is None or kind is bool:
         return value
@@ -60,48 +60,51 @@ def _encode(value: Any, depth: int, left: list[int]) -> Any:
         # nan and the infinities: JSON has no name for them.
         return value if value - value == 0.0 else ["f", repr(value)]
     if kind is str or kind is bytes or kind is bytearray:
-        left[1] -= len(value)
-        if left[1] < 0:
+        budget[1] -= len(value)
+        if budget[1] < 0:
             raise NotPlain("too large")
         return value if kind is str else ["b" if kind is bytes else "y", value.hex()]
     if kind is complex:
-        return ["c", _encode(value.real, depth - 1, left), _encode(value.imag, depth - 1, left)]
+        return ["c", _encode(value.real, depth - 1, budget), _encode(value.imag, depth - 1, budget)]
     if kind is range:
-        return ["r", *(_encode(part, depth - 1, left) for part in (value.start, value.stop, value.step))]
+        return ["r", *(_encode(part, depth - 1, budget) for part in (value.start, value.stop, value.step))]
     if kind in LETTERS:
-        return [LETTERS[kind], *[_encode(one, depth - 1, left) for one in value]]
+        return [LETTERS[kind], *[_encode(one, depth - 1, budget) for one in value]]
     if kind is dict:
-        return ["d", *[[_encode(key, depth - 1, left), _encode(one, depth - 1, left)] for key, one in value.items()]]
+        return [
+            "d",
+            *[[_encode(key, depth - 1, budget), _encode(one, depth - 1, budget)] for key, one in value.items()],
+        ]
     if kind is type and value in TYPES.values():
         return ["T", value.__name__]
     # Whoever has such a container has loaded its module.
-    found = sys.modules.get("collections")
-    for name in COLLECTIONS if found is not None else ():
-        if kind is getattr(found, name, None):
-            return ["o", name, _encode(list(value) if name == "deque" else dict(value), depth - 1, left)]
+    module = sys.modules.get("collections")
+    for name in COLLECTIONS if module is not None else ():
+        if kind is getattr(module, name, None):
+            return ["o", name, _encode(list(value) if name == "deque" else dict(value), depth - 1, budget)]
     raise NotPlain(kind.__name__)
 
 
-def decode(told: Any) -> Any:
+def decode(encoded: Any) -> Any:
     """The value that was encoded. Raises `NotPlain` for anything that `encode` would not have written.
 
     >>> decode(encode({(1, 2): [b"x", 10**40, None]})) == {(1, 2): [b"x", 10**40, None]}
     True
     """
     try:
-        return _decode(told, DEPTH)
+        return _decode(encoded, DEPTH)
     except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError) as error:
         raise NotPlain(f"not a value: {error}") from None
 
 
-def _decode(told: Any, depth: int) -> Any:
-    if not isinstance(told, list):
-        if isinstance(told, dict):
+def _decode(encoded: Any, depth: int) -> Any:
+    if not isinstance(encoded, list):
+        if isinstance(encoded, dict):
             raise NotPlain("not a value")
-        return told
+        return encoded
     if depth == 0:
         raise NotPlain("too deep")
-    letter, rest = told[0], told[1:]
+    letter, rest = encoded[0], encoded[1:]
     if letter in CONTAINERS:
         return CONTAINERS[letter](_decode(one, depth - 1) for one in rest)
     if letter == "d":
@@ -120,22 +123,24 @@ def _decode(told: Any, depth: int) -> Any:
     if letter == "o" and first in COLLECTIONS:
         import collections
 
-        held = _decode(others[0], depth - 1)
-        return collections.defaultdict(None, held) if first == "defaultdict" else getattr(collections, first)(held)
+        contents = _decode(others[0], depth - 1)
+        return (
+            collections.defaultdict(None, contents) if first == "defaultdict" else getattr(collections, first)(contents)
+        )
     if letter == "r":
         return range(*(_decode(part, 1) for part in rest))
     raise NotPlain("not a value")
 
 
-def canonical(told: Any) -> str:
+def canonical(encoded: Any) -> str:
     """An encoded value as one text that equal values share, whatever the order of their sets and dictionaries.
 
     >>> canonical(encode({"b": 1, "a": {2, 1}})) == canonical(encode({"a": {1, 2}, "b": 1}))
     True
     """
-    if not isinstance(told, list):
-        return f"{type(told).__name__} {told!r}"
-    letter, rest = str(told[0]), told[1:]
+    if not isinstance(encoded, list):
+        return f"{type(encoded).__name__} {encoded!r}"
+    letter, rest = str(encoded[0]), encoded[1:]
     if letter == "d":
         parts = sorted(f"{canonical(key)}: {canonical(one)}" for key, one in rest)
     else:
@@ -145,13 +150,13 @@ def canonical(told: Any) -> str:
     return f"{letter}({', '.join(parts)})"
 
 
-def clipped(told: Any) -> str:
+def clipped(encoded: Any) -> str:
     """The canonical form, short enough to be listed."""
-    text = canonical(told)
+    text = canonical(encoded)
     return text if len(text) <= CLIP else f"{text[:CLIP]}... {len(text)}"
 
 
-def same(given: Any, expected: Any, tolerance: float = 0.0, strict: bool = True) -> bool:
+def same(actual: Any, expected: Any, tolerance: float = 0.0, strict: bool = True) -> bool:
     """Whether two decoded values are the same: in type and value, or (`strict=False`) as Python's `==` has it.
 
     Nan is nan here, because an expected nan is a value like any other. `tolerance` lets floats differ by that much,
@@ -164,38 +169,38 @@ def same(given: Any, expected: Any, tolerance: float = 0.0, strict: bool = True)
     (False, True)
     """
     numbers = (int, float)
-    if strict and type(given) is not type(expected):
+    if strict and type(actual) is not type(expected):
         return False
-    if type(given) in numbers and type(expected) in numbers and float in (type(given), type(expected)):
-        return _near(given, expected, tolerance)
-    if type(given) is not type(expected):
-        return bool(given == expected)
-    if isinstance(given, complex):
-        return same((given.real, given.imag), (expected.real, expected.imag), tolerance)
-    if isinstance(given, (list, tuple)):
-        pairs = zip(given, expected, strict=False)
-        return len(given) == len(expected) and all(same(one, other, tolerance, strict) for one, other in pairs)
-    if isinstance(given, dict):
+    if type(actual) in numbers and type(expected) in numbers and float in (type(actual), type(expected)):
+        return _near(actual, expected, tolerance)
+    if type(actual) is not type(expected):
+        return bool(actual == expected)
+    if isinstance(actual, complex):
+        return same((actual.real, actual.imag), (expected.real, expected.imag), tolerance)
+    if isinstance(actual, (list, tuple)):
+        pairs = zip(actual, expected, strict=False)
+        return len(actual) == len(expected) and all(same(one, other, tolerance, strict) for one, other in pairs)
+    if isinstance(actual, dict):
         keys = {_key(key, strict): key for key in expected}
-        return len(given) == len(expected) and all(
+        return len(actual) == len(expected) and all(
             _key(key, strict) in keys and same(one, expected[keys[_key(key, strict)]], tolerance, strict)
-            for key, one in given.items()
+            for key, one in actual.items()
         )
-    if isinstance(given, (set, frozenset)) and strict:
-        return {_key(one, True) for one in given} == {_key(one, True) for one in expected}
-    return bool(given == expected)
+    if isinstance(actual, (set, frozenset)) and strict:
+        return {_key(one, True) for one in actual} == {_key(one, True) for one in expected}
+    return bool(actual == expected)
 
 
 def _key(value: Any, strict: bool) -> Any:
     return canonical(encode(value)) if strict else value
 
 
-def _near(given: float, expected: float, tolerance: float) -> bool:
-    if given != given or expected != expected:
-        return given != given and expected != expected
-    if given == expected or tolerance == 0.0 or expected in (INFINITY, -INFINITY):
-        return given == expected
+def _near(actual: float, expected: float, tolerance: float) -> bool:
+    if actual != actual or expected != expected:
+        return actual != actual and expected != expected
+    if actual == expected or tolerance == 0.0 or expected in (INFINITY, -INFINITY):
+        return actual == expected
     try:
-        return abs(given - expected) <= tolerance * max(1.0, abs(expected))
+        return abs(actual - expected) <= tolerance * max(1.0, abs(expected))
     except OverflowError:  # an integer that no float can hold
         return False

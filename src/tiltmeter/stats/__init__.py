@@ -1,1 +1,1 @@
-"""Pure functions on arrays. Nothing here knows a record, a file or a clock; each has an independent oracle in tests."""
+"""Statistics as pure functions on arrays: no records, files or clocks; tests check each against another source."""

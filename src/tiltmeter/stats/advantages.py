@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.groups import group_sums, standardised
+from tiltmeter.stats.groups import group_sums, standardise
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,7 +32,7 @@ def advantages(rewards: Floats, starts: Ints, form: Form, epsilon: float = 0.0) 
     """
     if form not in get_args(Form):
         raise ValueError(f"form must be one of {', '.join(get_args(Form))}, not {form!r}")
-    z, sd, _ = standardised(rewards, starts)
+    z, sd, _ = standardise(rewards, starts)
     sizes = np.diff(starts)
     _, counts = group_sums(rewards, starts)
     degrees = np.maximum(counts - 1, 1)

@@ -7,23 +7,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.numba_jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def counted(ratings: Floats) -> Ints:
+def count_ratings(ratings: Floats) -> Ints:
     """How many raters put each item into each category (items x categories), from items x raters with NaN for none.
 
-    >>> counted(np.array([[0.0, 2.0, 2.0], [5.0, np.nan, 0.0]])).tolist()
+    >>> count_ratings(np.array([[0.0, 2.0, 2.0], [5.0, np.nan, 0.0]])).tolist()
     [[1, 2, 0], [1, 0, 1]]
     """
-    known = np.isfinite(ratings)
-    categories = np.unique(ratings[known])
+    rated = np.isfinite(ratings)
+    categories = np.unique(ratings[rated])
     table = np.zeros((len(ratings), len(categories)), np.int64)
-    items = np.broadcast_to(np.arange(len(ratings))[:, None], ratings.shape)[known]
-    np.add.at(table, (items, np.searchsorted(categories, ratings[known])), 1)
+    items = np.broadcast_to(np.arange(len(ratings))[:, None], ratings.shape)[rated]
+    np.add.at(table, (items, np.searchsorted(categories, ratings[rated])), 1)
     return table
 
 
@@ -62,18 +62,18 @@ def krippendorff_alpha(ratings: Floats, level: Literal["nominal", "interval"] = 
         raise ValueError(f"level must be nominal or interval, not {level!r}")
     pairable = np.isfinite(ratings).sum(axis=1) > 1
     ratings = ratings[pairable]
-    known = np.isfinite(ratings)
-    m = known.sum(axis=1)
+    rated = np.isfinite(ratings)
+    m = rated.sum(axis=1)
     n = int(m.sum())
     if not n:
         return float("nan")
     if level == "nominal":
-        table = counted(ratings).astype(np.float64)
+        table = count_ratings(ratings).astype(np.float64)
         within = (table * (m[:, None] - table)).sum(axis=1)
         totals = table.sum(axis=0)
         between = float((totals * (n - totals)).sum())
     else:
-        values = np.where(known, ratings - ratings[known].mean(), 0.0)
+        values = np.where(rated, ratings - ratings[rated].mean(), 0.0)
         values = values / (np.abs(values).max() or 1.0)
         within = 2.0 * (m * np.square(values).sum(axis=1) - np.square(values.sum(axis=1)))
         between = 2.0 * (n * float(np.square(values).sum()) - float(values.sum()) ** 2)
@@ -105,12 +105,12 @@ def pair_agreement(gold: Floats, reward: Floats, starts: Ints, weights: Floats |
     level[by_reward] = np.cumsum(new) - 1
     by_gold = np.lexsort((gold, group))
     bounds = np.searchsorted(group, np.arange(len(starts)))
-    shares: Floats = _agreeing(gold[by_gold], level[by_gold], weights[by_gold], bounds)
+    shares: Floats = _agreeing_shares(gold[by_gold], level[by_gold], weights[by_gold], bounds)
     return shares
 
 
 @kernel
-def _agreeing(gold: Floats, level: Ints, weights: Floats, starts: Ints) -> Floats:
+def _agreeing_shares(gold: Floats, level: Ints, weights: Floats, starts: Ints) -> Floats:
     """Rows sorted by gold inside each group; `level` ranks rewards over all rows, groups in order, ties equal."""
     shares = np.full(len(starts) - 1, np.nan)
     for k in range(len(starts) - 1):
@@ -129,8 +129,8 @@ def _agreeing(gold: Floats, level: Ints, weights: Floats, starts: Ints) -> Float
             while end < stop and gold[end] == gold[block]:
                 end += 1
             for row in range(block, end):
-                below = _until(tree, level[row] - lowest)
-                upto = _until(tree, level[row] - lowest + 1)
+                below = _prefix_sum(tree, level[row] - lowest)
+                upto = _prefix_sum(tree, level[row] - lowest + 1)
                 right += weights[row] * 0.5 * (below + upto)
                 pairs += weights[row] * entered
             for row in range(block, end):
@@ -146,7 +146,7 @@ def _agreeing(gold: Floats, level: Ints, weights: Floats, starts: Ints) -> Float
 
 
 @kernel
-def _until(tree: Floats, count: int) -> float:
+def _prefix_sum(tree: Floats, count: int) -> float:
     """Sum of the first `count` entries of a Fenwick tree."""
     total = 0.0
     while count > 0:

@@ -2,7 +2,7 @@
 
 Under the null the u, which never exceed 1, have conditional mean >= 0. Each grid value λ bets on the opposite: its
 wealth is multiplied by 1 - λu, whose conditional mean is then <= 1. Wealth enters in instalments: at each restart j a
-share w_j of one unit, sum of w <= 1, so that a turn late in the run is met by fresh money. With M the sum over λ and
+share w_j of one unit, sum of w <= 1, so that a turn late in the run meets new wealth. With M the sum over λ and
 restarts, M_t + 1 - Σ_{j<=t} w_j is a nonnegative supermartingale from 1, and Ville's inequality gives
 P(M ever reaches 1/α) <= α. (Waudby-Smith & Ramdas 2010.09686 for bets; the restart argument is in
 docs/decisions/0003-one-bet-two-detectors.md.)
@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 GRID = np.array([0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8])
 
 
-def opened() -> Floats:
-    """No money on the table yet."""
+def initial_wealth() -> Floats:
+    """Log wealth of each bet before the first instalment: nothing."""
     return np.full(len(GRID), -np.inf)
 
 
-def restarted(log_wealth: Floats, j: int) -> Floats:
+def add_instalment(log_wealth: Floats, j: int) -> Floats:
     """Instalment j = 1, 2, ... of size 1 / (j (j + 1)), spread over the grid. The sizes sum to one."""
     return np.asarray(np.logaddexp(log_wealth, -np.log(j * (j + 1.0) * len(GRID))), np.float64)
 
@@ -34,7 +34,7 @@ def restarted(log_wealth: Floats, j: int) -> Floats:
 def bet(log_wealth: Floats, values: Iterable[float]) -> Floats:
     """Wealth after each u in turn, u <= 1; negative u pay.
 
-    >>> float(evidence(bet(restarted(opened(), 1), [-1.0] * 20)).round(2))
+    >>> float(evidence(bet(add_instalment(initial_wealth(), 1), [-1.0] * 20)).round(2))
     9.22
     """
     for u in values:
@@ -48,10 +48,10 @@ def evidence(log_wealth: Floats) -> np.float64:
     return np.float64(top) if np.isneginf(top) else np.float64(top + np.log(np.exp(log_wealth - top).sum()))
 
 
-def share_of(alpha: float, arming: int) -> float:
+def alpha_share(alpha: float, arming: int) -> float:
     """The part of a run's α that the first, second, ... arming may spend: 0.8, then 0.1, 0.05, ... They sum to one.
 
-    >>> [share_of(0.01, k) for k in (1, 2, 3)]
+    >>> [alpha_share(0.01, k) for k in (1, 2, 3)]
     [0.008, 0.001, 0.0005]
     """
     return 0.8 * alpha if arming == 1 else 0.2 * alpha * 2.0 ** -(arming - 1)

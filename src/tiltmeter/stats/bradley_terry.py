@@ -1,4 +1,4 @@
-"""Who beats whom: win chances from strengths, strengths from wins, and wins against a sample."""
+"""The Bradley-Terry model: win probabilities from strengths, strengths from wins; and win rates against a sample."""
 
 from __future__ import annotations
 
@@ -83,12 +83,14 @@ def fit_strengths(wins: Floats, ridge: float = 0.0) -> Strengths:
     return Strengths(strength, part, bool(one_way.any()))
 
 
-def placed(reference: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
+def prepare_reference(reference: Floats, weights: Floats | None = None) -> tuple[Floats, Floats]:
     """A reference sample prepared for `win_share`: its finite values in order, and the weight below each."""
-    known = np.isfinite(reference) if weights is None else np.isfinite(reference) & np.isfinite(weights) & (weights > 0)
-    order = np.argsort(reference[known], kind="stable")
-    weight = np.ones(len(order)) if weights is None else weights[known][order]
-    return reference[known][order], np.concatenate((np.zeros(1), np.cumsum(weight)))
+    usable = (
+        np.isfinite(reference) if weights is None else np.isfinite(reference) & np.isfinite(weights) & (weights > 0)
+    )
+    order = np.argsort(reference[usable], kind="stable")
+    weight = np.ones(len(order)) if weights is None else weights[usable][order]
+    return reference[usable][order], np.concatenate((np.zeros(1), np.cumsum(weight)))
 
 
 def win_share(values: Floats, sample: tuple[Floats, Floats]) -> Floats:
@@ -96,7 +98,7 @@ def win_share(values: Floats, sample: tuple[Floats, Floats]) -> Floats:
 
     Scale-free: any strictly increasing change of both gives the same. Draws from the reference itself have mean 1/2.
 
-    >>> win_share(np.array([0.0, 2.0, np.nan, 9.0]), placed(np.array([3.0, 1.0, 2.0]))).round(4).tolist()
+    >>> win_share(np.array([0.0, 2.0, np.nan, 9.0]), prepare_reference(np.array([3.0, 1.0, 2.0]))).round(4).tolist()
     [0.0, 0.5, nan, 1.0]
     """
     ranked, below = sample

@@ -1,4 +1,4 @@
-"""When did a mean turn? A point estimate from the peak of the running sum, and an interval from a block bootstrap.
+"""The change point of a mean: an estimate from the peak of the running sum, an interval from a block bootstrap.
 
 A simplification of the usual change-point model: one turn, constant mean on each side. The estimate is not read off a
 detector's state, so it does not inherit the detector's delay.
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def turn(values: Floats, *, repeats: int = 200, block: int = 5, cover: float = 0.8) -> tuple[int, int, int]:
+def change_point(values: Floats, *, repeats: int = 200, block: int = 5, cover: float = 0.8) -> tuple[int, int, int]:
     """Index of the first value after the running sum's peak, with the low and high end of its interval.
 
     >>> quiet = np.tile([0.3, 0.1], 20)
-    >>> turn(np.concatenate([quiet, quiet - 0.5]))
+    >>> change_point(np.concatenate([quiet, quiet - 0.5]))
     (40, 40, 40)
     """
     best = _after_peak(values)
@@ -29,12 +29,12 @@ def turn(values: Floats, *, repeats: int = 200, block: int = 5, cover: float = 0
     residual = values - means
     width = min(block, len(values))
     blocks = -(-len(values) // width)
-    found = []
+    draws = []
     for _ in range(repeats):
         starts = rng.integers(0, len(values) - width + 1, blocks)
         noise = np.concatenate([residual[start : start + width] for start in starts])[: len(values)]
-        found.append(_after_peak(means + noise))
-    low, high = np.quantile(found, [(1 - cover) / 2, (1 + cover) / 2], method="nearest")
+        draws.append(_after_peak(means + noise))
+    low, high = np.quantile(draws, [(1 - cover) / 2, (1 + cover) / 2], method="nearest")
     return best, min(int(low), best), max(int(high), best)
 
 

@@ -29,16 +29,16 @@ def combined(members: Floats, rule: Rule, penalty: float = 1.0) -> Floats:
     whole = np.isfinite(members).all(axis=0)
     scores = np.where(whole, members, 0.0)
     if rule == "min":
-        made = scores.min(axis=0)
+        reward = scores.min(axis=0)
     elif rule == "median":
-        made = np.median(scores, axis=0)
+        reward = np.median(scores, axis=0)
     else:
-        made = scores.mean(axis=0)
+        reward = scores.mean(axis=0)
         if rule == "mean_minus_std":
-            made = made - penalty * scores.std(axis=0)
+            reward = reward - penalty * scores.std(axis=0)
         elif rule == "mean_minus_variance":
-            made = made - penalty * scores.var(axis=0)
-    return np.where(whole, made, np.nan)
+            reward = reward - penalty * scores.var(axis=0)
+    return np.where(whole, reward, np.nan)
 
 
 def disagreement(members: Floats, least: int = 3) -> Floats:
@@ -47,8 +47,8 @@ def disagreement(members: Floats, least: int = 3) -> Floats:
     >>> disagreement(np.array([[0.0, 1.0], [0.0, 1.0], [3.0, np.nan]])).round(4).tolist()
     [1.4142, nan]
     """
-    known = np.isfinite(members)
-    counts = known.sum(axis=0)
-    mean = np.where(known, members, 0.0).sum(axis=0) / np.maximum(counts, 1)
-    squares = np.square(np.where(known, members - mean, 0.0)).sum(axis=0)
+    scored = np.isfinite(members)
+    counts = scored.sum(axis=0)
+    mean = np.where(scored, members, 0.0).sum(axis=0) / np.maximum(counts, 1)
+    squares = np.square(np.where(scored, members - mean, 0.0)).sum(axis=0)
     return np.where(counts >= least, np.sqrt(squares / np.maximum(counts, 1)), np.nan)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.remembered import remembered
-from tiltmeter.stats.jit import frozen, kernel
+from tiltmeter.data.memo import cache_last
+from tiltmeter.stats.numba_jit import kernel, read_only
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 ROUNDING = 0.01  # nats: what a sum of p ln p in half precision can lose where the policy is certain
 
 
-@remembered
+@cache_last
 def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Floats]:
     """Mean of each row of a ragged column, and the share of its values that are not finite.
 
@@ -27,7 +27,7 @@ def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Float
     >>> means.tolist(), shares.tolist()
     ([2.0, nan, nan], [0.0, nan, 0.5])
     """
-    return _row_means(frozen(values), offsets)
+    return _row_means(read_only(values), offsets)
 
 
 def mean_entropy(values: NDArray[np.generic], offsets: Ints) -> Floats:

@@ -23,13 +23,13 @@ def group_sums(values: Floats, starts: Ints) -> tuple[Floats, Ints]:
     return sums, np.add.reduceat(finite.astype(np.int64), starts[:-1])
 
 
-def standardised(values: Floats, starts: Ints) -> tuple[Floats, Floats, Floats]:
+def standardise(values: Floats, starts: Ints) -> tuple[Floats, Floats, Floats]:
     """Each value's deviation from its group's mean in population standard deviations, the deviations and the means.
 
     A group with fewer than two finite values, or with no spread beyond rounding, has standard deviation NaN and 0
     respectively, and its z are NaN and 0: nothing can be learnt from it, and nothing is invented.
 
-    >>> z, sd, mean = standardised(np.array([0.2, 0.8, 0.5, 0.3, 7.0]), np.array([0, 4, 5]))
+    >>> z, sd, mean = standardise(np.array([0.2, 0.8, 0.5, 0.3, 7.0]), np.array([0, 4, 5]))
     >>> z.round(2).tolist(), sd.round(4).tolist(), mean.tolist()
     ([-1.09, 1.53, 0.22, -0.65, nan], [0.2291, nan], [0.45, 7.0])
     """
@@ -39,9 +39,9 @@ def standardised(values: Floats, starts: Ints) -> tuple[Floats, Floats, Floats]:
     centred = values - np.repeat(mean, sizes)
     squares, _ = group_sums(centred * centred, starts)
     sd = np.sqrt(np.divide(squares, counts, out=np.full(len(sums), np.nan), where=counts > 1))
-    known = np.isfinite(sd)
+    has_sd = np.isfinite(sd)
     flat = np.zeros(len(sd), bool)
-    flat[known] = sd[known] < 1e-9 * (1.0 + np.abs(mean[known]))
+    flat[has_sd] = sd[has_sd] < 1e-9 * (1.0 + np.abs(mean[has_sd]))
     sd = np.where(flat, 0.0, sd)
     scale = np.repeat(np.where(flat, 1.0, sd), sizes)
     z = np.where(np.repeat(flat, sizes) & np.isfinite(values), 0.0, np.divide(centred, scale))

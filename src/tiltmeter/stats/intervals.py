@@ -1,4 +1,4 @@
-"""How wide an interval has to be when there are few values: of a mean, and of a share."""
+"""Confidence intervals from few values: Student's t quantile for a mean, Wilson's interval for a share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from statistics import NormalDist
 
 
-def student(freedom: int, confidence: float) -> float:
+def student_t_quantile(freedom: int, confidence: float) -> float:
     """The two-sided quantile of Student's t, to within 1 % from three degrees of freedom on, exact for one and two.
 
     Formula: Cornish-Fisher expansion in 1/ν, Abramowitz and Stegun 26.7.5
 
-    >>> [round(student(df, 0.95), 2) for df in (1, 2, 9, 31)]
+    >>> [round(student_t_quantile(df, 0.95), 2) for df in (1, 2, 9, 31)]
     [12.71, 4.3, 2.26, 2.04]
     """
     p = 0.5 + confidence / 2.0
@@ -30,10 +30,10 @@ def student(freedom: int, confidence: float) -> float:
     return sum(term / v**power for power, term in enumerate(terms))
 
 
-def wilson(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     """Interval of a share of n (Wilson 1927).
 
-    >>> [round(end, 3) for end in wilson(1.0, 20)]
+    >>> [round(end, 3) for end in wilson_interval(1.0, 20)]
     [0.839, 1.0]
     """
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)

@@ -1,7 +1,7 @@
 """KL divergence between two policies: estimated from the log-probabilities of drawn tokens, or exact from logits.
 
-With d = other - drawn on tokens that the `drawn` policy sampled, e^d is the ratio of the other policy to it, and per
-token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020).
+With d = other - sampling, log-probabilities of tokens that the sampling policy drew, e^d is the ratio of the other
+policy to it, and per token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.remembered import remembered
-from tiltmeter.stats.jit import frozen, kernel
+from tiltmeter.data.memo import cache_last
+from tiltmeter.stats.numba_jit import kernel, read_only
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,7 +31,7 @@ class TokenSweep(NamedTuple):
     k1: Floats  # sum of -d, nats
     k2: Floats  # sum of d²/2
     k3: Floats  # sum of e^d - 1 - d; NaN also where e^d overflows
-    logprob: Floats  # sum of the drawn policy's log-probabilities
+    logprob: Floats  # sum of the sampling policy's log-probabilities
     gap: Floats  # sum of |d|
     worst: Floats  # largest |d|
     off: Ints  # finite tokens with |e^d - 1| > OFF
@@ -44,35 +44,35 @@ class TokenSweep(NamedTuple):
         return np.where(np.isnan(self.worst), np.nan, sums / np.maximum(self.tokens, 1))
 
 
-@remembered
+@cache_last
 def token_sweep(
-    drawn: NDArray[np.generic], drawn_offsets: Ints, other: NDArray[np.generic], other_offsets: Ints
+    sampling: NDArray[np.generic], sampling_offsets: Ints, other: NDArray[np.generic], other_offsets: Ints
 ) -> TokenSweep:
     """Everything a completion's two columns of log-probabilities say about the distance of two policies, in one pass.
 
-    Row i is `drawn[drawn_offsets[i]:drawn_offsets[i + 1]]`, `other` likewise. Sums are float64: e^d - 1 - d in float32
-    is wrong by more than its value where d is small, so for |d| < 1/2 its power series is summed instead, and never
-    goes below zero.
+    Row i is `sampling[sampling_offsets[i]:sampling_offsets[i + 1]]`, `other` likewise. Sums are float64: e^d - 1 - d in
+    float32 is wrong by more than its value where d is small, so for |d| < 1/2 its power series is summed instead, and
+    never goes below zero.
 
     >>> ends = np.array([0, 2])
     >>> sweep = token_sweep(np.float32([-1.0, -1.0]), ends, np.float32([-1.0, -2.0]), ends)
     >>> sweep.k1.tolist(), sweep.k3.round(4).tolist(), sweep.worst.tolist(), sweep.off.tolist()
     ([1.0], [0.3679], [1.0], [1])
     """
-    sums, counts = _token_sweep(frozen(drawn), drawn_offsets, frozen(other), other_offsets)
-    longest = np.maximum(np.diff(drawn_offsets), np.diff(other_offsets))
+    sums, counts = _token_sweep(read_only(sampling), sampling_offsets, read_only(other), other_offsets)
+    longest = np.maximum(np.diff(sampling_offsets), np.diff(other_offsets))
     lost = np.where(longest > 0, np.isnan(sums[0]).astype(np.float64), np.nan)
     return TokenSweep(*(*sums, *counts, lost))
 
 
 @kernel
-def _series(drawn: NDArray[Any], other: NDArray[Any], d: Floats, excess: Floats) -> None:
+def _series(sampling: NDArray[Any], other: NDArray[Any], d: Floats, excess: Floats) -> None:
     """d, and e^d - 1 - d by its series; right for |d| < 1/2, where the terms left out are below 1e-17 of the value.
 
     Without branches or sums, so that the compiler works on several tokens at once: this is most of the time.
     """
     for i in range(len(d)):
-        x = np.float64(other[i]) - np.float64(drawn[i])
+        x = np.float64(other[i]) - np.float64(sampling[i])
         total = _SERIES[0]
         for n in range(1, len(_SERIES)):
             total = total * x + _SERIES[n]
@@ -81,7 +81,7 @@ def _series(drawn: NDArray[Any], other: NDArray[Any], d: Floats, excess: Floats)
 
 
 @kernel
-def _token_sweep(drawn: NDArray[Any], starts: Ints, other: NDArray[Any], other_starts: Ints) -> tuple[Floats, Ints]:
+def _token_sweep(sampling: NDArray[Any], starts: Ints, other: NDArray[Any], other_starts: Ints) -> tuple[Floats, Ints]:
     rows = len(starts) - 1
     sums = np.full((6, rows), np.nan)
     counts = np.zeros((3, rows), np.int64)
@@ -95,7 +95,7 @@ def _token_sweep(drawn: NDArray[Any], starts: Ints, other: NDArray[Any], other_s
         off = nonfinite = 0
         for begin in range(first, stop, _BLOCK):
             end = min(begin + _BLOCK, stop)
-            _series(drawn[begin:end], other[begin + shift : end + shift], ds[: end - begin], excesses[: end - begin])
+            _series(sampling[begin:end], other[begin + shift : end + shift], ds[: end - begin], excesses[: end - begin])
             for i in range(end - begin):
                 d = ds[i]
                 size = abs(d)
@@ -109,7 +109,7 @@ def _token_sweep(drawn: NDArray[Any], starts: Ints, other: NDArray[Any], other_s
                     k3 += math.exp(d) - 1.0 - d if d < 700.0 else np.nan
                 signed += d
                 gap += size
-                logprob += np.float64(drawn[begin + i])
+                logprob += np.float64(sampling[begin + i])
                 k2 += d * d
                 worst = max(worst, size)
                 off += int((d > _HIGH) | (d < _LOW))
@@ -130,8 +130,8 @@ def exact_kl(logits: NDArray[np.generic], other: NDArray[np.generic]) -> Floats:
     0.2841
     """
     p, q = _log_softmax(logits), _log_softmax(other)
-    held = p > -np.inf
-    ratio = np.where(held, p, 0.0) - np.where(held, q, 0.0)
+    support = p > -np.inf
+    ratio = np.where(support, p, 0.0) - np.where(support, q, 0.0)
     return np.asarray((np.exp(p) * ratio).sum(-1), np.float64)
 
 

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SINGULAR = 1e-10  # smallest eigenvalue of the columns' correlation matrix at which they can still be told apart
-SURE = 1e-6  # of the information at even odds: where less is left in some direction, labels are told without a mistake
+SURE = 1e-6  # of the information at even odds: where less is left in some direction, labels are separated
 PRIOR = 1.0  # ridge that is put in where the likelihood has no maximum: each coefficient, so scaled, about N(0, 1)
 STEPS = 100
 
@@ -65,18 +65,18 @@ def fit_logistic(x: Floats, y: Floats, *, clusters: Ints | None = None, ridge: f
         empty = np.full((width, width), np.nan)
         return Logistic(np.full(width, np.nan), empty, empty, np.nan, False, groups)
     z = x / scale
-    b, ended = _newton(z, y, ridge)
-    separated = not ended
+    b, converged = _newton(z, y, ridge)
+    separated = not converged
     if separated:
         ridge = max(ridge, PRIOR)
         b, _ = _newton(z, y, ridge)
-    p = chances(z @ b)
+    p = sigmoid(z @ b)
     inverse = np.linalg.inv((z * (p * (1.0 - p))[:, None]).T @ z + ridge * np.eye(width))
-    told = np.zeros((groups, width))
-    np.add.at(told, names, z * (y - p)[:, None])
+    scores = np.zeros((groups, width))
+    np.add.at(scores, names, z * (y - p)[:, None])
     factor = groups / (groups - 1.0) if groups > 1 else np.nan
     back = np.outer(scale, scale)
-    robust = inverse @ (told.T @ told) @ inverse * factor
+    robust = inverse @ (scores.T @ scores) @ inverse * factor
     return Logistic(b / scale, inverse / back, robust / back, _likelihood(z @ b, y), separated, groups)
 
 
@@ -93,20 +93,20 @@ def out_of_fold(x: Floats, y: Floats, clusters: Ints, *, folds: int, ridge: floa
     if groups < 2:
         raise ValueError("with one prompt there is nothing to hold out; give labels of two prompts or more")
     fold = np.random.default_rng(seed).permutation(groups)[names] % min(folds, groups)
-    found = np.full(len(y), np.nan)
+    guesses = np.full(len(y), np.nan)
     for each in np.unique(fold):
         rest = fold != each
         scale = np.sqrt(np.square(x[rest]).mean(axis=0))
         varies = scale > 0.0
         b = _newton(x[np.ix_(rest, varies)] / scale[varies], y[rest], ridge)[0]
-        found[~rest] = chances(x[np.ix_(~rest, varies)] / scale[varies] @ b)
-    return found
+        guesses[~rest] = sigmoid(x[np.ix_(~rest, varies)] / scale[varies] @ b)
+    return guesses
 
 
-def chances(logit: Floats) -> Floats:
+def sigmoid(logit: Floats) -> Floats:
     """Sigmoid, without overflow.
 
-    >>> chances(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
     [0.0, 0.5, 1.0]
     """
     small = np.exp(-np.abs(logit))
@@ -125,12 +125,12 @@ def _newton(z: Floats, y: Floats, ridge: float) -> tuple[Floats, bool]:
     value = _likelihood(z @ b, y)
     even = np.linalg.cholesky(z.T @ z / 4.0) if not ridge else None
     for _ in range(STEPS):
-        p = chances(z @ b)
+        p = sigmoid(z @ b)
         slope = z.T @ (y - p) - ridge * b
         hessian = (z * (p * (1.0 - p))[:, None]).T @ z + ridge * np.eye(len(b))
         if even is not None:
-            left = np.linalg.solve(even, np.linalg.solve(even, hessian).T)
-            if np.linalg.eigvalsh((left + left.T) / 2.0)[0] < SURE:
+            relative = np.linalg.solve(even, np.linalg.solve(even, hessian).T)
+            if np.linalg.eigvalsh((relative + relative.T) / 2.0)[0] < SURE:
                 return b, False
         step = np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]
         size = 1.0

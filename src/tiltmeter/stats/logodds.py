@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
-from tiltmeter.stats.words import Hashes, Ints, Words
+from tiltmeter.stats.numba_jit import kernel
+from tiltmeter.stats.word_hashes import Hashes, Ints, Words
 
 Floats = NDArray[np.float64]
 
 ORDER = 4  # words of the longest phrase
-_SAME = 0.8  # of its texts: a phrase that occurs so often inside a longer one has no life of its own
+_SAME = 0.8  # of its texts: a phrase that occurs so often inside a longer one is dropped for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class PhraseTable:
         """Of the `used` texts; `starts` are the boundaries of prompt groups. Phrases of fewer than `least` texts are
         left out, and so is everything that contains them: with a high `least` the cost is that of the common ones.
 
-        >>> from tiltmeter.stats.words import Texts
+        >>> from tiltmeter.stats.word_hashes import Texts
         >>> words = Words.of(Texts.of(["so to say", "So to speak", "so so"]))
         >>> table = PhraseTable.of(words, np.ones(3, bool), np.array([0, 2, 3]), least=2)
         >>> sorted(zip(table.orders.tolist(), table.counts.tolist()))
@@ -53,9 +53,9 @@ class PhraseTable:
         keys, alive = words.hashes.copy(), np.ones(len(words.hashes), bool)
         parts = []
         for order in range(1, ORDER + 1):
-            found = _count(order, words.hashes, keys, alive, words.offsets, used, cluster, sizes, least)
-            kept = found[1] >= least
-            parts.append((*(column[kept] for column in found), np.full(int(kept.sum()), order)))
+            columns = _count(order, words.hashes, keys, alive, words.offsets, used, cluster, sizes, least)
+            common = columns[1] >= least
+            parts.append((*(column[common] for column in columns), np.full(int(common.sum()), order)))
         key, count, square, cross, first, orders = (np.concatenate(column) for column in zip(*parts, strict=True))
         sort = np.argsort(key)
         crowd = float(np.square(sizes).sum() / max(int(sizes.sum()), 1))
@@ -77,8 +77,8 @@ class PhraseTable:
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys))
         where = np.searchsorted(self.keys, keys).clip(0, len(self.keys) - 1)
-        known = self.keys[where] == keys
-        return np.where(known, self.counts[where], 0), np.where(known, self.likeness[where], 0.0)
+        present = self.keys[where] == keys
+        return np.where(present, self.counts[where], 0), np.where(present, self.likeness[where], 0.0)
 
 
 def design_effect(count: Ints, square: Ints, cross: Ints, sizes: Ints) -> Floats:
@@ -124,11 +124,13 @@ def log_odds(y1: Ints, n1: int, y2: Ints, n2: int, prior: float, growth: float =
     return delta, 1.0 / with1 + 1.0 / without1, 1.0 / with2 + 1.0 / without2
 
 
-def over_used(now: PhraseTable, before: PhraseTable, rate: float, share: float, least: int) -> tuple[Ints, Floats]:
+def overused_phrases(
+    now: PhraseTable, before: PhraseTable, rate: float, share: float, least: int
+) -> tuple[Ints, Floats]:
     """Rows of `now` that are used more than `before`, at a false discovery rate, and the z of every row of `now`.
 
     Tested are phrases in at least `share` of all texts and in at least `least`. One that is over-used must reach its
-    part of both in `now` (`fewest`), so `now` may leave out what does not; everything of `before` that could have been
+    part of both in `now` (`fewest_texts`), so `now` may omit what does not; everything of `before` that could have been
     tested counts as tested. Both parts of the variance are multiplied by their design effect, 1 + (m - 1) ρ for m texts
     per prompt that are as alike as on the side where they are more alike (ρ). It was estimated from few prompts, so δ
     over its root is taken for Student's t, with one degree of freedom less than prompts on either side, weighed by
@@ -144,46 +146,48 @@ def over_used(now: PhraseTable, before: PhraseTable, rate: float, share: float, 
     own = own * (1.0 + (now.crowd - 1.0) * likeness)
     other = other * (1.0 + (before.crowd - 1.0) * likeness)
     doubt = np.square(own) / max(now.prompts - 1, 1) + np.square(other) / max(before.prompts - 1, 1)
-    z = from_student(delta / np.sqrt(own + other), np.square(own + other) / doubt)
+    z = student_to_normal(delta / np.sqrt(own + other), np.square(own + other) / doubt)
     tested = now.counts + y2 >= pooled
     part = pooled * n2 / max(n1 + n2, 1)
     others = int((before.counts >= part).sum()) - int((tested & (y2 >= part)).sum())
     p = np.ones(len(z))
     likely = tested & (z > 2.0)
     p[likely] = [0.5 * math.erfc(value / math.sqrt(2.0)) for value in z[likely]]
-    return np.flatnonzero(discoveries(p, rate, int(tested.sum()) + max(others, 0))), z
+    return np.flatnonzero(benjamini_hochberg(p, rate, int(tested.sum()) + max(others, 0))), z
 
 
-def fewest(n1: int, n2: int, share: float, least: int) -> int:
-    """Texts of n1 that must contain a phrase for `over_used` to test it and find it over-used."""
+def fewest_texts(n1: int, n2: int, share: float, least: int) -> int:
+    """Texts of n1 that must contain a phrase for `overused_phrases` to test it and find it over-used."""
     return max(1, math.ceil(max(share * (n1 + n2), float(least)) * n1 / max(n1 + n2, 1)))
 
 
-def from_student(t: Floats, freedom: Floats | float) -> Floats:
+def student_to_normal(t: Floats, freedom: Floats | float) -> Floats:
     """The normal deviate with the tail probability of Student's t, by the approximation of Wallace (1959).
 
-    >>> from_student(np.array([-4.0, 0.0, 4.0]), 20).round(2).tolist()  # exact: 3.3882
+    >>> student_to_normal(np.array([-4.0, 0.0, 4.0]), 20).round(2).tolist()  # exact: 3.3882
     [-3.39, 0.0, 3.39]
     """
     scale = (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0)
     return np.asarray(np.sign(t) * scale * np.sqrt(freedom * np.log1p(t * t / freedom)))
 
 
-def discoveries(p: Floats, rate: float, tested: int | None = None) -> NDArray[np.bool_]:
+def benjamini_hochberg(p: Floats, rate: float, tested: int | None = None) -> NDArray[np.bool_]:
     """Benjamini and Hochberg's choice among p-values: at most `rate` of what is chosen is expected to be false.
 
     Holds for independent and for positively dependent tests. `tested`: the number of tests made, where p-values that
     could not be chosen are left out. Source: Benjamini and Hochberg, JRSS B 57 (1995).
 
-    >>> discoveries(np.array([0.01, 0.04, 0.03, 0.5]), 0.05).tolist(), discoveries(np.array([0.01]), 0.05, 6).tolist()
-    ([True, False, False, False], [False])
+    >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03, 0.5]), 0.05).tolist()
+    [True, False, False, False]
+    >>> benjamini_hochberg(np.array([0.01]), 0.05, 6).tolist()
+    [False]
     """
     ranked = np.sort(p)
     passed = np.flatnonzero(ranked <= rate * np.arange(1, len(p) + 1) / max(tested or len(p), 1))
     return np.asarray(p <= ranked[passed[-1]]) if len(passed) else np.zeros(len(p), bool)
 
 
-def merged(table: PhraseTable, words: Words, chosen: Ints, z: Floats) -> Ints:
+def merge_phrases(table: PhraseTable, words: Words, chosen: Ints, z: Floats) -> Ints:
     """Of the chosen phrases, those that stand for themselves, strongest first: row, first word, number of words.
 
     Dropped is a phrase when a longer chosen one that contains it occurs in 80% of its texts or more. Longest ones that
@@ -216,14 +220,14 @@ def merged(table: PhraseTable, words: Words, chosen: Ints, z: Floats) -> Ints:
     pieces: dict[int, set[int]] = {}
     for row in rows:
         pieces.setdefault(_root(run, row), set()).add(int(table.keys[row]))
-    found = []
+    phrases = []
     for row in (row for row in rows if row not in dropped and run[row] == row):
         first, count = _extent(table, words, row, pieces[row])
         if words.texts_with(words.hashes[first : first + count]) < _SAME * table.counts[row]:
             # Put together from phrases each a little rarer than the last: the strongest alone says more.
             first, count = int(table.first[row]), int(table.orders[row])
-        found.append((row, first, count))
-    return np.array(found, np.int64).reshape(-1, 3)
+        phrases.append((row, first, count))
+    return np.array(phrases, np.int64).reshape(-1, 3)
 
 
 def _root(run: dict[int, int], row: int) -> int:
@@ -253,18 +257,18 @@ def phrase_key(hashes: Hashes) -> int:
     return key
 
 
-def contained(words: Words, keys: Hashes, most: int = ORDER) -> Ints:
+def count_contained(words: Words, keys: Hashes, most: int = ORDER) -> Ints:
     """How many of these phrases each text contains, each counted once.
 
-    >>> from tiltmeter.stats.words import Texts
+    >>> from tiltmeter.stats.word_hashes import Texts
     >>> words = Words.of(Texts.of(["a b a b", "b a"]))
     >>> wanted = [phrase_key(words.hashes[:1]), phrase_key(words.hashes[:2])]
-    >>> contained(words, np.array(wanted, np.uint64)).tolist()
+    >>> count_contained(words, np.array(wanted, np.uint64)).tolist()
     [2, 1]
     """
     counts = np.zeros(len(words.offsets) - 1, np.int64)
     if len(keys):
-        _contained(words.hashes, words.offsets, np.unique(keys), most, counts)
+        _count_contained(words.hashes, words.offsets, np.unique(keys), most, counts)
     return counts
 
 
@@ -342,7 +346,7 @@ def _count(
 
 
 @kernel
-def _contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts: Ints) -> None:
+def _count_contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts: Ints) -> None:
     step = np.uint64(0x9FB21C651E98DF25)
     slots = 16
     while slots < 8 * len(wanted):
@@ -354,7 +358,7 @@ def _contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts:
         while table[at] >= 0:
             at = (at + np.uint64(1)) & mask
         table[at] = k
-    seen = np.full(len(wanted), -1, np.int64)
+    last_row = np.full(len(wanted), -1, np.int64)
     for row in range(len(offsets) - 1):
         for p in range(offsets[row], offsets[row + 1]):
             key = np.uint64(0)
@@ -364,8 +368,8 @@ def _contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts:
                 while table[at] >= 0:
                     k = table[at]
                     if wanted[k] == key:
-                        if seen[k] != row:
-                            seen[k] = row
+                        if last_row[k] != row:
+                            last_row[k] = row
                             counts[row] += 1
                         break
                     at = (at + np.uint64(1)) & mask

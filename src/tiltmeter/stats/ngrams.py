@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.remembered import remembered
-from tiltmeter.stats.draws import drawn, mixed
-from tiltmeter.stats.jit import kernel
+from tiltmeter.data.memo import cache_last
+from tiltmeter.stats.hash_sampling import draw_rows, splitmix64
+from tiltmeter.stats.numba_jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,7 +47,7 @@ def group_ngrams(flat: Ids, offsets: Ints, starts: Ints, orders: int = 4) -> tup
 
 
 #: For two instruments that read different things off one pass over the same arrays.
-shared_ngrams = remembered(group_ngrams)
+shared_ngrams = cache_last(group_ngrams)
 
 
 def group_totals(offsets: Ints, starts: Ints, orders: int = 4) -> Ints:
@@ -71,10 +71,10 @@ def corpus_distinct(flat: Ids, offsets: Ints, orders: int = 4) -> Ints:
     >>> corpus_distinct(np.array([1, 2, 1, 2, 1, 2, 9]), np.array([0, 4, 7])).tolist()
     [3, 3, 3, 1]
     """
-    names, types = _renamed(flat)
+    names, types = _dense_ids(flat)
     bits = max(1, int(types - 1).bit_length())
-    found = np.zeros(orders, np.int64)
-    found[:1] = types
+    counts = np.zeros(orders, np.int64)
+    counts[:1] = types
     whole = np.ones(len(names), bool)  # an n-gram begins here
     keys = names.copy()
     for n in range(2, orders + 1):
@@ -84,17 +84,17 @@ def corpus_distinct(flat: Ids, offsets: Ints, orders: int = 4) -> Ints:
         if n * bits <= 64:
             keys <<= np.uint64(bits)
         else:
-            keys = mixed(keys)
+            keys = splitmix64(keys)
         keys += names[n - 1 :]
         chosen = keys[whole[: len(keys)]]
         if n * bits <= 32:
             chosen = chosen.astype(np.uint32)  # sorts in half the time
         chosen.sort()  # np.unique of numpy 2.4 takes ninety times as long on 800,000 keys
-        found[n - 1] = np.count_nonzero(chosen[1:] != chosen[:-1]) + (len(chosen) > 0)
-    return found
+        counts[n - 1] = np.count_nonzero(chosen[1:] != chosen[:-1]) + (len(chosen) > 0)
+    return counts
 
 
-@remembered
+@cache_last
 def heads(flat: Ids, offsets: Ints, first: int) -> tuple[Ids, Ints]:
     """The first `first` tokens of each row, as flat values and offsets of their own.
 
@@ -127,8 +127,8 @@ def heads_of_groups(flat: Ids, offsets: Ints, starts: Ints, first: int) -> tuple
     # A sum of mixed (token, position) pairs: order inside the row counts, and one pass serves all rows.
     place = (np.arange(len(flat)) - np.repeat(offsets[:-1], lengths)).astype(np.uint64)
     pairs = (np.asarray(flat).astype(np.int64).view(np.uint64) << np.uint64(32)) ^ place
-    sums = np.add.reduceat(mixed(pairs), offsets[filled])
-    rows = filled[drawn(sums, np.searchsorted(filled, starts), 1)]
+    sums = np.add.reduceat(splitmix64(pairs), offsets[filled])
+    rows = filled[draw_rows(sums, np.searchsorted(filled, starts), 1)]
     ends = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths[rows], out=ends[1:])
     return flat[np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths[rows])], ends
@@ -148,8 +148,8 @@ def expected_distinct(distinct: Floats | Ints, total: Floats | Ints, vocabulary:
         expected = np.where(drawings > 0, 1.0, 0.0)
     else:
         expected = -vocabulary * np.expm1(drawings * np.log1p(-1.0 / vocabulary))
-    found: Floats = np.divide(distinct, expected, out=np.full(drawings.shape, np.nan), where=expected > 0)
-    return found
+    ratios: Floats = np.divide(distinct, expected, out=np.full(drawings.shape, np.nan), where=expected > 0)
+    return ratios
 
 
 def repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int) -> tuple[Ints, Ints]:
@@ -187,7 +187,7 @@ def _repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int, longest: int
                 keys[at], owner[at] = key, row
 
 
-def _renamed(flat: Ids) -> tuple[NDArray[np.uint64], int]:
+def _dense_ids(flat: Ids) -> tuple[NDArray[np.uint64], int]:
     """Token ids as 0, 1, ... in the order of their size, and how many there are."""
     if not len(flat):
         return np.zeros(0, np.uint64), 0
@@ -197,13 +197,13 @@ def _renamed(flat: Ids) -> tuple[NDArray[np.uint64], int]:
     if span <= _WIDE * len(ids):
         places = ids.astype(np.intp)  # the width numpy indexes with; any other is converted at each use
         places -= low
-        seen = np.zeros(span, bool)
-        seen[places] = True
-        names = np.cumsum(seen, dtype=np.uint64)
+        present = np.zeros(span, bool)
+        present[places] = True
+        names = np.cumsum(present, dtype=np.uint64)
         return (names - np.uint64(1)).take(places), int(names[-1])
-    known = np.sort(ids)
-    known = known[np.concatenate(([True], known[1:] != known[:-1]))]
-    return np.searchsorted(known, ids).astype(np.uint64), len(known)
+    types = np.sort(ids)
+    types = types[np.concatenate(([True], types[1:] != types[:-1]))]
+    return np.searchsorted(types, ids).astype(np.uint64), len(types)
 
 
 @kernel

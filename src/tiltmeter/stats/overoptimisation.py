@@ -18,26 +18,26 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tiltmeter.stats.crossing import (
+from tiltmeter.stats.zero_crossing import (
     POINTS,
     REACH,
     UNLIKELY,
     Floats,
     Forecast,
     block_covariance,
-    crossing_of,
+    chi_square_tail,
     falls_back,
-    few_runs_chance,
     fieller,
+    fit_crossing,
     in_steps,
+    isotonic_fit,
+    normal_quantile,
     ratio_draws,
-    rising,
-    scatter_chance,
+    runs_test_tail,
     slope_forecast,
-    two_sided,
 )
 
-__all__ = ["Fit", "Forecast", "fit", "forecast_peak", "in_steps", "predict", "slope_forecast"]
+__all__ = ["Forecast", "PeakFit", "fit", "forecast_peak", "in_steps", "predict", "slope_forecast"]
 
 Form = Literal["rl", "best_of_n"]
 
@@ -47,7 +47,7 @@ MASTERED = 0.9  # mean gold from which a slope fades because nothing is left to 
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class PeakFit:
     """One over-optimisation curve: R = d (α - β ln d) or d (α - β d), its peak, and how well it describes the points.
 
     `low` and `high` enclose the peak's distance at the asked cover; `high` is infinite where no peak is excluded.
@@ -77,7 +77,7 @@ def fit(
     start_stderr: float = 0.0,
     cover: float = 0.8,
     seed: int = 0,
-) -> Fit:
+) -> PeakFit:
     """The curve through gold's gains over the start, at distances d in the order in which they were measured.
 
     Linear weighted least squares of y = R / d = α - β x, x = ln d or d, with weights d² / stderr². The covariance comes
@@ -101,17 +101,17 @@ def fit(
     design = np.column_stack((np.ones(len(x)), x)) * weight[:, None]
     inverse = np.asarray(np.linalg.pinv(design.T @ design), np.float64)
     line = inverse @ design.T @ (gains / errors)
-    left = gains / errors - design @ line
+    residuals = gains / errors - design @ line
     rng = np.random.default_rng(seed)
-    spread = _widest(line, inverse, block_covariance(inverse @ design.T, left, rng))
+    spread = _widest(line, inverse, block_covariance(inverse @ design.T, residuals, rng))
     shared = inverse @ design.T @ (1.0 / errors)
     spread = spread + start_stderr**2 * np.outer(shared, shared)
-    z = two_sided(cover)
-    low, high = _either(fieller(line, spread, z), _drawn(line, spread, cover, rng))
+    z = normal_quantile(cover)
+    low, high = _wider(fieller(line, spread, z), _draw_interval(line, spread, cover, rng))
     theta = float(-line[0] / line[1]) if line[1] != 0.0 else inf
     alpha, beta = float(line[0]), float(-line[1])
     peak = _distance(theta, form) if beta > 0.0 else inf
-    return Fit(
+    return PeakFit(
         form=form,
         alpha=alpha,
         beta=beta,
@@ -121,8 +121,8 @@ def fit(
         peak_gain=beta * peak if form == "rl" else alpha * alpha / (4.0 * beta) if beta > 0.0 else inf,
         low=_distance(low, form),
         high=_distance(high, form),
-        lack_of_fit=scatter_chance(float(left @ left), len(x) - 2),
-        runs=few_runs_chance(left > 0.0),
+        lack_of_fit=chi_square_tail(float(residuals @ residuals), len(x) - 2),
+        runs=runs_test_tail(residuals > 0.0),
     )
 
 
@@ -154,33 +154,33 @@ def forecast_peak(
     'the curve has 5 points and needs 8'
     """
     distance, gains, errors = (np.asarray(values, np.float64) for values in (d, gain, stderr))
-    known = np.isfinite(distance) & np.isfinite(gains) & (errors > 0.0) & (distance > 0.0)
+    usable = np.isfinite(distance) & np.isfinite(gains) & (errors > 0.0) & (distance > 0.0)
     if form == "rl":
-        known &= distance >= NEAREST
-    distance, gains, errors = distance[known], gains[known], errors[known]
+        usable &= distance >= NEAREST
+    distance, gains, errors = distance[usable], gains[usable], errors[usable]
     if len(distance) < POINTS:
         return Forecast.refusal(f"the curve has {len(distance)} points and needs {POINTS}")
     if distance.max() < RATIO * distance.min():
         return Forecast.refusal(f"distances span a factor of {distance.max() / distance.min():.2g}, below {RATIO:g}")
     if falls_back(distance):
         return Forecast.refusal("the KL to the reference has gone back, so distance does not order the run")
-    found = fit(distance, gains, errors, form, start_stderr=start_stderr, cover=cover, seed=seed)
-    if found.beta - two_sided(cover) * found.beta_stderr <= 0.0:
+    curve = fit(distance, gains, errors, form, start_stderr=start_stderr, cover=cover, seed=seed)
+    if curve.beta - normal_quantile(cover) * curve.beta_stderr <= 0.0:
         return Forecast.refusal("gold's curve does not bend down with confidence: no peak in sight")
-    if found.runs < UNLIKELY:
-        return Forecast.refusal(f"residuals keep their sign for too long to fit this form (p = {found.runs:.2g})")
-    if found.lack_of_fit < UNLIKELY:
-        return Forecast.refusal(f"points scatter too widely around this form (p = {found.lack_of_fit:.2g})")
-    if found.peak > REACH * distance.max():
+    if curve.runs < UNLIKELY:
+        return Forecast.refusal(f"residuals keep their sign for too long to fit this form (p = {curve.runs:.2g})")
+    if curve.lack_of_fit < UNLIKELY:
+        return Forecast.refusal(f"points scatter too widely around this form (p = {curve.lack_of_fit:.2g})")
+    if curve.peak > REACH * distance.max():
         return Forecast.refusal(f"the peak would lie beyond {REACH:g} times the largest distance seen")
     if start is not None:
         level = np.clip(start + gains, 0.005, 0.995)
         first = float(np.clip(start, 0.005, 0.995))
         steep = level * (1.0 - level)
         bent = fit(distance, _logit(level) - float(_logit(np.array(first))), errors / steep, form, seed=seed)
-        if not found.low <= bent.peak <= found.high:
+        if not curve.low <= bent.peak <= curve.high:
             return Forecast.refusal("on the logit scale the peak lies elsewhere: gold may only be nearing its ceiling")
-    return Forecast(found.peak, found.low, found.high)
+    return Forecast(curve.peak, curve.low, curve.high)
 
 
 def predict(
@@ -208,15 +208,15 @@ def predict(
     >>> found.refused, abs(found.peak - 100) < 20
     ('', True)
     """
-    clock, distance = _ordered(steps, root_kl)
+    clock, distance = _in_step_order(steps, root_kl)
     if len(clock) < POINTS or not distance.max() > 0.0:
         return Forecast.refusal(f"a KL to the reference is known at {len(clock)} steps and is needed at {POINTS}")
     if falls_back(distance):
         return Forecast.refusal("the KL to the reference has gone back, so distance does not order the run")
-    distance = rising(distance)
+    distance = isotonic_fit(distance)
     times, means, counts = _by_step(gold_steps, gold_means, gold_counts)
     where = np.interp(times, clock, distance)
-    level = _straight(where, means, counts) if len(times) > 1 else None
+    level = _fit_line(where, means, counts) if len(times) > 1 else None
     if level is not None and float(level(distance[-1:])[0]) >= MASTERED:
         return Forecast.refusal("gold is near its ceiling, where slopes fade without turning")
     audited, slopes, labels = _by_step(u_steps, u_values, np.ones(len(np.asarray(u_steps))))
@@ -226,7 +226,7 @@ def predict(
     if level is not None:
         chance = np.clip(level(at), 0.03, 0.97)
         slopes = slopes / np.sqrt(chance * (1.0 - chance))
-    line = crossing_of(at, slopes, labels, 0.8, REACH)
+    line = fit_crossing(at, slopes, labels, 0.8, REACH)
     if isinstance(line, Forecast):
         return line
     return in_steps(line.crossing, clock, distance, draws=line.draws)
@@ -261,12 +261,12 @@ def _widest(line: Floats, first: Floats, second: Floats) -> Floats:
     return first if lever @ first @ lever >= lever @ second @ lever else second
 
 
-def _drawn(line: Floats, spread: Floats, cover: float, rng: np.random.Generator) -> tuple[float, float]:
+def _draw_interval(line: Floats, spread: Floats, cover: float, rng: np.random.Generator) -> tuple[float, float]:
     ends = np.quantile(ratio_draws(line, spread, rng), [(1 - cover) / 2, (1 + cover) / 2], method="nearest")
     return float(ends[0]), float(ends[1])
 
 
-def _either(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+def _wider(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
     """The wider of two intervals."""
     return first if not first[1] - first[0] < second[1] - second[0] else second
 
@@ -277,19 +277,19 @@ def _distance(theta: float, form: Form) -> float:
     return float(np.exp(min(theta - 1.0, 700.0))) if theta < inf else inf
 
 
-def _straight(x: Floats, y: Floats, weight: Floats) -> Callable[[Floats], Floats]:
+def _fit_line(x: Floats, y: Floats, weight: Floats) -> Callable[[Floats], Floats]:
     middle, level = float(np.average(x, weights=weight)), float(np.average(y, weights=weight))
     square = float((weight * (x - middle) ** 2).sum())
     slope = float((weight * (x - middle) * (y - level)).sum()) / square if square > 0.0 else 0.0
     return lambda at: level + slope * (at - middle)
 
 
-def _ordered(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+def _in_step_order(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
     clock, series = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if clock.shape != series.shape:
         raise ValueError("every step needs one root KL, NaN where it is unknown")
-    known = np.flatnonzero(np.isfinite(series) & (series >= 0.0))
-    order = known[np.argsort(clock[known], kind="stable")]
+    usable = np.flatnonzero(np.isfinite(series) & (series >= 0.0))
+    order = usable[np.argsort(clock[usable], kind="stable")]
     return clock[order], series[order]
 
 
@@ -298,10 +298,10 @@ def _by_step(steps: ArrayLike, values: ArrayLike, counts: ArrayLike) -> tuple[Fl
     clock, value, weight = (np.asarray(each, np.float64) for each in (steps, values, counts))
     if not clock.shape == value.shape == weight.shape:
         raise ValueError("steps, values and counts must have the same length")
-    known = np.isfinite(value) & (weight > 0.0)
-    places, index = np.unique(clock[known], return_inverse=True)
-    total = np.asarray(np.bincount(index, weight[known], len(places)), np.float64)
-    return places, np.bincount(index, weight[known] * value[known], len(places)) / total, total
+    usable = np.isfinite(value) & (weight > 0.0)
+    places, index = np.unique(clock[usable], return_inverse=True)
+    total = np.asarray(np.bincount(index, weight[usable], len(places)), np.float64)
+    return places, np.bincount(index, weight[usable] * value[usable], len(places)) / total, total
 
 
 def _logit(chance: Floats) -> Floats:

@@ -22,14 +22,14 @@ class Slopes(NamedTuple):
     influence: Floats
 
 
-class Line(NamedTuple):
+class RegressionLine(NamedTuple):
     """The line through the means of x and y whose slope is the one inside groups."""
 
     y: float
     x: float
     slope: float
 
-    def left(self, y: Floats, x: Floats) -> Floats:
+    def residual(self, y: Floats, x: Floats) -> Floats:
         """What of y the line does not explain."""
         return y - self.y - self.slope * (x - self.x)
 
@@ -65,13 +65,13 @@ def within_slopes(y: Floats, features: Floats, starts: Ints) -> Slopes:
     if np.linalg.eigvalsh(total / np.outer(unit, unit))[0] < SINGULAR:
         return nothing
     inverse = np.linalg.inv(total)
-    counted = np.trace(squares, axis1=1, axis2=2) > ROUNDING
-    m = int(counted.sum())
+    usable = np.trace(squares, axis1=1, axis2=2) > ROUNDING
+    m = int(usable.sum())
     slope = inverse @ products.sum(axis=0)
-    told = m * (products - squares @ slope) @ inverse
+    deviations = m * (products - squares @ slope) @ inverse
     back = scale[width] / scale[:width]
-    influence = np.where(counted[:, None], (slope + told) * back, np.nan)
-    return Slopes(slope * back, _spread(told[counted]) * back, influence)
+    influence = np.where(usable[:, None], (slope + deviations) * back, np.nan)
+    return Slopes(slope * back, _spread(deviations[usable]) * back, influence)
 
 
 def slopes_on(ys: Floats, x: Floats, starts: Ints) -> Slopes:
@@ -90,12 +90,12 @@ def slopes_on(ys: Floats, x: Floats, starts: Ints) -> Slopes:
     products = np.add.reduceat(centred * centred[:, :1], starts[:-1], axis=0)
     total = products[:, 0].sum()
     slope = products[:, 1:].sum(axis=0) / total
-    counted = products[:, 0] > ROUNDING
-    m = int(counted.sum())
-    told = m * (products[:, 1:] - products[:, :1] * slope) / total
+    usable = products[:, 0] > ROUNDING
+    m = int(usable.sum())
+    deviations = m * (products[:, 1:] - products[:, :1] * slope) / total
     back = scale[1:] / scale[0]
-    influence = np.where(counted[:, None], (slope + told) * back, np.nan)
-    return Slopes(slope * back, _spread(told[counted]) * back, influence)
+    influence = np.where(usable[:, None], (slope + deviations) * back, np.nan)
+    return Slopes(slope * back, _spread(deviations[usable]) * back, influence)
 
 
 def within_slope(y: Floats, x: Floats, starts: Ints) -> tuple[float, float, Floats]:
@@ -108,17 +108,17 @@ def within_slope(y: Floats, x: Floats, starts: Ints) -> tuple[float, float, Floa
     return float(slope[0]), float(stderr[0]), influence[:, 0]
 
 
-def within_line(y: Floats, x: Floats, starts: Ints) -> Line:
+def within_line(y: Floats, x: Floats, starts: Ints) -> RegressionLine:
     """The line through the means of the complete rows, with the slope inside groups; NaN where there is none.
 
     >>> line = within_line(np.array([1.0, 3.0, 10.0, 12.0]), np.array([0.0, 1.0, 0.0, 1.0]), np.array([0, 2, 4]))
-    >>> line, line.left(np.array([7.5]), np.array([1.5])).tolist()
-    (Line(y=6.5, x=0.5, slope=2.0), [-1.0])
+    >>> line, line.residual(np.array([7.5]), np.array([1.5])).tolist()
+    (RegressionLine(y=6.5, x=0.5, slope=2.0), [-1.0])
     """
     complete = np.isfinite(y) & np.isfinite(x)
     if not complete.any():
-        return Line(np.nan, np.nan, np.nan)
-    return Line(float(y[complete].mean()), float(x[complete].mean()), within_slope(y, x, starts)[0])
+        return RegressionLine(np.nan, np.nan, np.nan)
+    return RegressionLine(float(y[complete].mean()), float(x[complete].mean()), within_slope(y, x, starts)[0])
 
 
 def linear_weights(total: Floats, parts: Floats) -> Floats:
@@ -132,13 +132,13 @@ def linear_weights(total: Floats, parts: Floats) -> Floats:
     >>> linear_weights(np.array([2.5, 1.0, 2.5, 0.5]), parts).round(12).tolist()
     [2.0, 0.5]
     """
-    known = np.isfinite(total)
-    if known.sum() < 2:
+    scored = np.isfinite(total)
+    if scored.sum() < 2:
         return np.full(parts.shape[1], np.nan)
-    x = np.where(np.isfinite(parts[known]), parts[known], 0.0)
+    x = np.where(np.isfinite(parts[scored]), parts[scored], 0.0)
     middle = x.mean(axis=0)
     x = x - middle
-    y = total[known] - total[known].mean()
+    y = total[scored] - total[scored].mean()
     scale = np.abs(x).max(axis=0)
     scale[scale <= 1e-12 * np.abs(middle)] = 0.0
     varies = scale > 0.0
@@ -168,7 +168,7 @@ def _centred(table: Floats, starts: Ints) -> tuple[Floats, Floats]:
     return np.where(varies, rows / np.where(varies, scale, 1.0), 0.0), scale
 
 
-def _spread(told: Floats) -> Floats:
+def _spread(deviations: Floats) -> Floats:
     """Standard error of a mean of groups, from their deviations from it; NaN with fewer than two."""
-    m = len(told)
-    return np.sqrt(np.square(told).sum(axis=0) / (m * (m - 1))) if m > 1 else np.full(told.shape[1], np.nan)
+    m = len(deviations)
+    return np.sqrt(np.square(deviations).sum(axis=0) / (m * (m - 1))) if m > 1 else np.full(deviations.shape[1], np.nan)

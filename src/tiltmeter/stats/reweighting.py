@@ -1,4 +1,4 @@
-"""Gold under other weights than those it was sampled with, from a few labels whose chances of being bought are known.
+"""Mean gold under other weights than those of the sample, from a few labels with known sampling probabilities.
 
 Every prompt has samples of a reference policy and a score for each; a few samples have a label. A tilted policy or
 best-of-n gives those same samples other weights. Its mean gold is the weighted mean of a line through the labels, plus
@@ -27,12 +27,13 @@ BEST = 16  # half of the labels go to the best of so many
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class SampleTable:
     """Samples as prompts x samples. Rows end in NaN scores where a prompt has fewer; gold is NaN where not labelled.
 
     `chance` is what each sample's chance of being labelled was. Only those of labelled samples are used.
 
-    >>> sheet = Sheet(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [np.nan, 1.0]]), np.full((2, 2), 0.75))
+    >>> score, gold = np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [np.nan, 1.0]])
+    >>> sheet = SampleTable(score, gold, np.full((2, 2), 0.75))
     >>> sheet.labels, sheet.sizes.tolist()
     (3, [2, 2])
     """
@@ -54,7 +55,7 @@ class Sheet:
         return int(np.isfinite(self.gold).sum())
 
     @cached_property
-    def counted(self) -> Floats:
+    def label_weights(self) -> Floats:
         """How many samples each label stands for; 0 where there is none."""
         labelled = np.isfinite(self.gold)
         return np.divide(1.0, self.chance, out=np.zeros(self.gold.shape), where=labelled)
@@ -62,11 +63,11 @@ class Sheet:
     @cached_property
     def ranks(self) -> Floats:
         """The place of each score among its prompt's, from 0 to 1, ties in the middle of theirs."""
-        found = np.full(self.score.shape, np.nan)
+        places = np.full(self.score.shape, np.nan)
         for row, (scores, size) in enumerate(zip(self.score, self.sizes, strict=True)):
             _, level, count = np.unique(scores[:size], return_inverse=True, return_counts=True)
-            found[row, :size] = ((np.cumsum(count) - 0.5 * count) / size)[level]
-        return found
+            places[row, :size] = ((np.cumsum(count) - 0.5 * count) / size)[level]
+        return places
 
 
 def tilt_weights(score: Floats, beta: float, part: Flags | None = None) -> Floats:
@@ -75,20 +76,20 @@ def tilt_weights(score: Floats, beta: float, part: Flags | None = None) -> Float
     >>> tilt_weights(np.array([[0.0, 1.0, np.nan]]), 1.0).round(4).tolist()
     [[0.2689, 0.7311, 0.0]]
     """
-    kept = ~np.isnan(score) if part is None else part
-    logs = np.where(kept, score, -np.inf)
+    included = ~np.isnan(score) if part is None else part
+    logs = np.where(included, score, -np.inf)
     gap = logs - logs.max(1, keepdims=True)
     with np.errstate(over="ignore"):
-        weights = np.exp(gap / beta) if np.isfinite(beta) else kept.astype(np.float64)
+        weights = np.exp(gap / beta) if np.isfinite(beta) else included.astype(np.float64)
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
-def rank_weights(sheet: Sheet, n: int) -> Floats:
+def rank_weights(table: SampleTable, n: int) -> Floats:
     """Chance of each sample to be the best, by score, of n drawn from its prompt's without putting back."""
-    found = np.zeros(sheet.score.shape)
-    for row, (scores, size) in enumerate(zip(sheet.score, sheet.sizes, strict=True)):
-        found[row, :size] = best_of_n_weights(scores[:size], n)
-    return found
+    weights = np.zeros(table.score.shape)
+    for row, (scores, size) in enumerate(zip(table.score, table.sizes, strict=True)):
+        weights[row, :size] = best_of_n_weights(scores[:size], n)
+    return weights
 
 
 def tilt_kl(weights: Floats, sizes: NDArray[np.int64]) -> Floats:
@@ -97,13 +98,13 @@ def tilt_kl(weights: Floats, sizes: NDArray[np.int64]) -> Floats:
     >>> tilt_kl(np.array([[0.0, 1.0]]), np.array([2])).round(4).tolist()
     [0.6931]
     """
-    given = weights > 0.0
-    logs = np.log(np.where(given, weights, 1.0))
+    support = weights > 0.0
+    logs = np.log(np.where(support, weights, 1.0))
     # Rounding may leave the KL of equal weights a hair under 0.
     return np.asarray(np.maximum((weights * logs).sum(1) + np.log(sizes), 0.0), np.float64)
 
 
-def halves(sampled: Flags, rng: np.random.Generator) -> tuple[Flags, Flags]:
+def split_halves(sampled: Flags, rng: np.random.Generator) -> tuple[Flags, Flags]:
     """Each prompt's samples parted in two by chance."""
     keys = np.where(sampled, rng.random(sampled.shape), np.inf)
     place = keys.argsort(1).argsort(1)
@@ -111,48 +112,48 @@ def halves(sampled: Flags, rng: np.random.Generator) -> tuple[Flags, Flags]:
     return first, sampled & ~first
 
 
-def label_chances(sheet: Sheet, labels: int) -> Floats:
+def label_chances(table: SampleTable, labels: int) -> Floats:
     """The chance with which each sample should be labelled: half of the labels evenly, half as the best of 16 would be.
 
     Even labels alone hardly ever fall on the few samples that a tilted policy would give; best-of-16 labels alone say
     nothing of where it starts. Each sample is meant to be drawn by itself, so that its chance is exactly this.
 
-    >>> sheet = Sheet(np.arange(64.0)[None, :], np.full((1, 64), np.nan), np.ones((1, 64)))
+    >>> sheet = SampleTable(np.arange(64.0)[None, :], np.full((1, 64), np.nan), np.ones((1, 64)))
     >>> chances = label_chances(sheet, 4)[0]
     >>> round(float(chances.sum()), 4), chances[[0, -1]].round(4).tolist()
     (4.0, [0.0312, 0.5312])
     """
-    found = np.zeros(sheet.score.shape)
-    each = 0.5 * labels / len(sheet.score)
-    for row, (scores, size) in enumerate(zip(sheet.score, sheet.sizes, strict=True)):
+    chances = np.zeros(table.score.shape)
+    each = 0.5 * labels / len(table.score)
+    for row, (scores, size) in enumerate(zip(table.score, table.sizes, strict=True)):
         best = best_of_n_weights(scores[:size], int(max(1, min(BEST, size // 2))))
-        found[row, :size] = each / size + each * best
-    return np.minimum(found, 1.0)
+        chances[row, :size] = each / size + each * best
+    return np.minimum(chances, 1.0)
 
 
 class Reweighted:
     """Means over prompts under any weights, each with bootstrap draws: the first is the estimate itself.
 
-    >>> sheet = Sheet(np.array([[0.0, 1.0]] * 3), np.array([[0.0, 1.0]] * 3), np.ones((3, 2)))
+    >>> sheet = SampleTable(np.array([[0.0, 1.0]] * 3), np.array([[0.0, 1.0]] * 3), np.ones((3, 2)))
     >>> Reweighted(sheet, draws=2, seed=0).gold(tilt_weights(sheet.score, 1.0)).round(4).tolist()
     [0.7311, 0.7311, 0.7311]
     """
 
-    def __init__(self, sheet: Sheet, *, draws: int, seed: int) -> None:
-        self.sheet = sheet
-        prompts = len(sheet.score)
-        drawn = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1.0 / prompts), draws)
-        self._shares = np.vstack((np.ones(prompts), drawn)) / prompts
-        place = np.where(sheet.sampled, sheet.ranks, 0.5)
-        top = -np.log(1.0 - place + 0.5 / np.maximum(sheet.sizes[:, None], 1)) - 1.0
+    def __init__(self, table: SampleTable, *, draws: int, seed: int) -> None:
+        self.table = table
+        prompts = len(table.score)
+        counts = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1.0 / prompts), draws)
+        self._shares = np.vstack((np.ones(prompts), counts)) / prompts
+        place = np.where(table.sampled, table.ranks, 0.5)
+        top = -np.log(1.0 - place + 0.5 / np.maximum(table.sizes[:, None], 1)) - 1.0
         self._features = np.stack((np.ones_like(place), place - 0.5, np.square(place - 0.5), top), axis=-1)
-        self._worth = np.where(np.isfinite(sheet.gold), sheet.gold, 0.0)
-        counted = sheet.counted[..., None] * self._features
-        square = np.einsum("pnk,pnl->pkl", counted, self._features)
+        self._worth = np.where(np.isfinite(table.gold), table.gold, 0.0)
+        weighted = table.label_weights[..., None] * self._features
+        square = np.einsum("pnk,pnl->pkl", weighted, self._features)
         square = np.einsum("dp,pkl->dkl", self._shares, square)
         size = np.trace(square, axis1=1, axis2=2) / square.shape[1]
         square = square + RIDGE * np.maximum(size, 1e-9)[:, None, None] * np.eye(square.shape[1])
-        aimed = self._shares @ np.einsum("pnk,pn->pk", counted, self._worth)
+        aimed = self._shares @ np.einsum("pnk,pn->pk", weighted, self._worth)
         self._line = np.linalg.solve(square, aimed[..., None])[..., 0]
 
     def mean(self, by_prompt: Floats) -> Floats:
@@ -161,17 +162,19 @@ class Reweighted:
 
     def gold(self, weights: Floats) -> Floats:
         """Mean gold of a policy that gives each prompt's samples these weights."""
-        counted = weights * self.sheet.counted
-        seen = (counted * self._worth).sum(1)
-        unseen = np.einsum("pn,pnk->pk", weights - counted, self._features)
-        return self.mean(seen) + np.asarray(np.einsum("dk,dk->d", self._shares @ unseen, self._line), np.float64)
+        weighted = weights * self.table.label_weights
+        labelled = (weighted * self._worth).sum(1)
+        unlabelled = np.einsum("pn,pnk->pk", weights - weighted, self._features)
+        return self.mean(labelled) + np.asarray(
+            np.einsum("dk,dk->d", self._shares @ unlabelled, self._line), np.float64
+        )
 
     def coverage(self, weights: Floats) -> Floats:
-        """What the labels' counts say of the weight that is known to be 1 in each prompt: far from 1, chances lie."""
-        return self.mean((weights * self.sheet.counted).sum(1))
+        """What the labels' counts say of the weight, which is 1 in each prompt: far from 1, the chances are wrong."""
+        return self.mean((weights * self.table.label_weights).sum(1))
 
     def labels_at(self, weights: Floats) -> float:
         """How many labels of equal count would say as much of these weights: (Σ c)² / Σ c²."""
-        counted = weights * self.sheet.counted
-        squares = float(np.square(counted).sum())
-        return float(counted.sum()) ** 2 / squares if squares > 0.0 else 0.0
+        weighted = weights * self.table.label_weights
+        squares = float(np.square(weighted).sum())
+        return float(weighted.sum()) ** 2 / squares if squares > 0.0 else 0.0

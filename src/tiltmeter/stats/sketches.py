@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.jit import kernel
+from tiltmeter.stats.numba_jit import kernel
 
 Floats = NDArray[np.float64]
 
@@ -47,13 +47,13 @@ class LogHistogram:
     def of(cls, values: NDArray[Any]) -> LogHistogram:
         keys, lost = _bucket_keys(np.ascontiguousarray(values, np.float64).reshape(-1))
         keys.sort()
-        return _summed(keys, np.ones(len(keys), np.int64), int(lost))
+        return _sum_equal_keys(keys, np.ones(len(keys), np.int64), int(lost))
 
     def merged(self, other: LogHistogram) -> LogHistogram:
         keys = np.concatenate((self.keys, other.keys))
         order = np.argsort(keys, kind="stable")
         counts = np.concatenate((self.counts, other.counts))[order]
-        return _summed(keys[order], counts, self.nonfinite + other.nonfinite)
+        return _sum_equal_keys(keys[order], counts, self.nonfinite + other.nonfinite)
 
     @property
     def count(self) -> int:
@@ -87,7 +87,7 @@ class LogHistogram:
         return cls(keys, counts, nonfinite)
 
 
-def _summed(keys: NDArray[np.int32], counts: NDArray[np.int64], nonfinite: int) -> LogHistogram:
+def _sum_equal_keys(keys: NDArray[np.int32], counts: NDArray[np.int64], nonfinite: int) -> LogHistogram:
     """Counts of equal neighbours added up."""
     if not len(keys):
         return LogHistogram(nonfinite=nonfinite)
@@ -98,16 +98,16 @@ def _summed(keys: NDArray[np.int32], counts: NDArray[np.int64], nonfinite: int) 
 @kernel
 def _bucket_keys(values: Floats) -> tuple[NDArray[np.int32], int]:
     keys = np.empty(len(values), np.int32)
-    held = 0
+    size = 0
     for value in values:
         if not np.isfinite(value):
             continue
         key = 0
         if value != 0.0:
             key = _SHIFT + math.ceil(math.log(abs(value)) / _WIDTH)
-        keys[held] = key if value > 0.0 else -key
-        held += 1
-    return keys[:held].copy(), len(values) - held
+        keys[size] = key if value > 0.0 else -key
+        size += 1
+    return keys[:size].copy(), len(values) - size
 
 
 class RankSketch:
@@ -154,10 +154,10 @@ class RankSketch:
     def from_bytes(cls, raw: bytes) -> RankSketch:
         from datasketches import kll_floats_sketch
 
-        made = cls()
-        (made.nonfinite,) = struct.unpack_from("<q", raw)
-        made._sketch = kll_floats_sketch.deserialize(raw[8:])
-        return made
+        sketch = cls()
+        (sketch.nonfinite,) = struct.unpack_from("<q", raw)
+        sketch._sketch = kll_floats_sketch.deserialize(raw[8:])
+        return sketch
 
 
 _PLACES = 14  # bits that choose a register
@@ -183,11 +183,11 @@ def distinct_count(registers: NDArray[np.uint8]) -> float:
     >>> round(distinct_count(np.maximum(one, two)), -2)
     1000.0
     """
-    held = np.bincount(registers, minlength=_DEEPEST + 1)
-    z = _REGISTERS * _tau(1.0 - held[_DEEPEST] / _REGISTERS)
+    counts = np.bincount(registers, minlength=_DEEPEST + 1)
+    z = _REGISTERS * _tau(1.0 - counts[_DEEPEST] / _REGISTERS)
     for k in range(_DEEPEST - 1, 0, -1):
-        z = 0.5 * (z + float(held[k]))
-    z += _REGISTERS * _sigma(held[0] / _REGISTERS)
+        z = 0.5 * (z + float(counts[k]))
+    z += _REGISTERS * _sigma(counts[0] / _REGISTERS)
     return float(_REGISTERS**2 / (2.0 * math.log(2.0) * z))
 
 
@@ -215,7 +215,7 @@ def _tau(x: float) -> float:
 
 @kernel
 def _registers(keys: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    found = np.zeros(_REGISTERS, np.uint8)
+    registers = np.zeros(_REGISTERS, np.uint8)
     for key in keys:
         z = key + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -227,6 +227,6 @@ def _registers(keys: NDArray[np.uint64]) -> NDArray[np.uint8]:
         while rank < _DEEPEST and rest < np.uint64(1 << 63):
             rest <<= np.uint64(1)
             rank += 1
-        if rank > found[place]:
-            found[place] = rank
-    return found
+        if rank > registers[place]:
+            registers[place] = rank
+    return registers

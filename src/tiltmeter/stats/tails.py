@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.draws import mixed
 from tiltmeter.stats.groups import group_sums
+from tiltmeter.stats.hash_sampling import splitmix64
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,7 +57,7 @@ _CRITICAL = np.array(
 )
 
 
-class Tail(NamedTuple):
+class UpperTail(NamedTuple):
     """What a sample says about its upper tail."""
 
     verdict: float  # LIGHT, CANNOT_TELL or HEAVY; NaN where `reason` says why there is none
@@ -69,7 +69,7 @@ class Tail(NamedTuple):
     moment: Floats
 
 
-def upper_tail(values: Floats) -> Tail:
+def upper_tail(values: Floats) -> UpperTail:
     """The verdict on one sample: heavy, light or cannot tell.
 
     Heavy: the largest sqrt(k) (CV - 1) over the thresholds exceeds its 99 % point under an exponential tail, and CV > 1
@@ -87,10 +87,10 @@ def upper_tail(values: Floats) -> Tail:
     >>> upper_tail(np.repeat([0.0, 1.0], 60)).reason
     'bounded'
     """
-    return _judged(values[np.isfinite(values)])
+    return _judge(values[np.isfinite(values)])
 
 
-def prompt_tail(values: Floats, starts: Ints) -> Tail:
+def prompt_tail(values: Floats, starts: Ints) -> UpperTail:
     """The verdict on values that come in prompt groups, `starts` holding the row at which each begins, then the end.
 
     Prompts differ in level and in scale, and pooling different scales fakes a heavy tail. Dividing by each group's own
@@ -110,28 +110,28 @@ def prompt_tail(values: Floats, starts: Ints) -> Tail:
     scored = values[finite]
     owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))[finite]
     if reason := _refusal(scored, owners):
-        return _refused(reason)
+        return _refusal_tail(reason)
     centred, spread, sizes = _centred(np.where(finite, values / np.abs(scored).max(), np.nan), starts)
-    known = np.isfinite(centred)
-    if 2 * int(known.sum()) < len(scored):
-        return _judged(scored, owners)
-    whole = _judged(centred[known])
-    if whole.verdict == HEAVY and _scales_differ(np.sort(centred[known]), spread[spread > 0.0], sizes[sizes > 0]):
-        scale = np.repeat(spread, np.diff(starts))[known]
-        if _judged(centred[known][scale > 0.0] / scale[scale > 0.0]).verdict != HEAVY:
+    grouped = np.isfinite(centred)
+    if 2 * int(grouped.sum()) < len(scored):
+        return _judge(scored, owners)
+    whole = _judge(centred[grouped])
+    if whole.verdict == HEAVY and _scales_differ(np.sort(centred[grouped]), spread[spread > 0.0], sizes[sizes > 0]):
+        scale = np.repeat(spread, np.diff(starts))[grouped]
+        if _judge(centred[grouped][scale > 0.0] / scale[scale > 0.0]).verdict != HEAVY:
             return whole._replace(verdict=CANNOT_TELL, reason="scales differ")
     return whole
 
 
-def tail_readings(tail: Tail) -> dict[str, Floats]:
+def tail_readings(tail: UpperTail) -> dict[str, Floats]:
     """What an instrument reports of a tail: the verdict, and at the top tenth its variation and index, one value each.
 
     >>> tail_readings(upper_tail(np.arange(5.0)))
     {'verdict': array([nan]), 'cv': array([nan]), 'moment': array([nan]), 'hill': array([nan])}
     """
     parts = {"cv": tail.variation, "moment": tail.moment, "hill": tail.hill}
-    told = {name: part[MIDDLE] if len(part) else np.nan for name, part in parts.items()}
-    return {name: np.array([float(value)]) for name, value in {"verdict": tail.verdict, **told}.items()}
+    at_middle = {name: part[MIDDLE] if len(part) else np.nan for name, part in parts.items()}
+    return {name: np.array([float(value)]) for name, value in {"verdict": tail.verdict, **at_middle}.items()}
 
 
 def bounded(values: Floats) -> bool:
@@ -158,28 +158,28 @@ def _refusal(values: Floats, owners: Ints | None = None) -> str:
         return "too few"
     top = largest(values, int(counts[0]) + 1)
     cuts = np.flatnonzero(top[1:] != top[:-1])
-    heaped = int(np.diff(cuts, prepend=-1, append=len(top) - 1).max())  # the longest run of equal values
-    return "ties" if heaped > max(2.0, TIES * float(counts[0])) else ""
+    longest_tie = int(np.diff(cuts, prepend=-1, append=len(top) - 1).max())  # the longest run of equal values
+    return "ties" if longest_tie > max(2.0, TIES * float(counts[0])) else ""
 
 
-def _refused(reason: str) -> Tail:
+def _refusal_tail(reason: str) -> UpperTail:
     none, nan = np.zeros(0), float("nan")
     needed = FIRM / SHARES[1] if reason == "too few" else nan
-    return Tail(LIGHT if reason == "bounded" else nan, reason, needed, np.zeros(0, np.int64), none, none, none)
+    return UpperTail(LIGHT if reason == "bounded" else nan, reason, needed, np.zeros(0, np.int64), none, none, none)
 
 
-def _judged(values: Floats, owners: Ints | None = None) -> Tail:
+def _judge(values: Floats, owners: Ints | None = None) -> UpperTail:
     if reason := _refusal(values, owners):
-        return _refused(reason)
+        return _refusal_tail(reason)
     counts = tail_counts(len(values))
     values = values / np.abs(values).max()  # squares of rewards near the end of float64 would overflow
     top = largest(values - np.median(values), int(counts[0]) + 1)
     variation, indices = excess_variation(top, counts), moment(top, counts)
-    verdict, reason, needed = _decided(len(values), counts, variation, float(indices[MIDDLE]))
-    return Tail(verdict, reason, needed, counts, variation, hill(top, counts), indices)
+    verdict, reason, needed = _decide(len(values), counts, variation, float(indices[MIDDLE]))
+    return UpperTail(verdict, reason, needed, counts, variation, hill(top, counts), indices)
 
 
-def _decided(n: int, counts: Ints, variation: Floats, index: float) -> tuple[int, str, float]:
+def _decide(n: int, counts: Ints, variation: Floats, index: float) -> tuple[int, str, float]:
     nan = float("nan")
     if np.isnan(variation).any():
         return CANNOT_TELL, "", nan
@@ -191,10 +191,10 @@ def _decided(n: int, counts: Ints, variation: Floats, index: float) -> tuple[int
         return (CANNOT_TELL, "moment disagrees", nan) if index < -doubt else (HEAVY, "", nan)
     if np.sort(statistic)[1] < lower:
         return (CANNOT_TELL, "moment disagrees", nan) if index > doubt else (LIGHT, "", nan)
-    return CANNOT_TELL, "", _needed(n, counts, variation, upper, lower)
+    return CANNOT_TELL, "", _needed_size(n, counts, variation, upper, lower)
 
 
-def _needed(n: int, counts: Ints, variation: Floats, upper: float, lower: float) -> float:
+def _needed_size(n: int, counts: Ints, variation: Floats, upper: float, lower: float) -> float:
     """The sample size at which today's coefficients of variation would be enough: the statistic grows as sqrt(k)."""
     above, below = variation > 1.0, variation < 1.0
     sizes = [float("inf")]
@@ -233,8 +233,8 @@ def _scales_differ(pool: Floats, spread: Floats, sizes: Ints) -> bool:
     starts = np.concatenate(([0], np.cumsum(sizes)))
     place = np.arange(len(pool), dtype=np.uint64)
     for turn in range(REGROUPINGS):
-        dealt = pool[np.argsort(mixed(place + np.uint64(turn * len(pool))))]
-        widths = _centred(dealt, starts)[1]
+        shuffled = pool[np.argsort(splitmix64(place + np.uint64(turn * len(pool))))]
+        widths = _centred(shuffled, starts)[1]
         widths = widths[widths > 0.0]
         if not len(widths) or np.log(widths).var() >= observed:
             return False
@@ -278,12 +278,12 @@ def moment(top: Floats, counts: Sequence[int] | Ints) -> Floats:
 
 def _log_moments(top: Floats, counts: Ints) -> Floats:
     """Mean and mean square of ln X_(i) - ln X_(k+1) over i <= k, for each k."""
-    found = np.full((2, len(counts)), np.nan)
+    moments = np.full((2, len(counts)), np.nan)
     for c, k in enumerate(counts.tolist()):
         if 0 < k < len(top) and top[k] > 0.0:
             logs = np.log(top[:k]) - math.log(top[k])
-            found[:, c] = logs.mean(), np.square(logs).mean()
-    return found
+            moments[:, c] = logs.mean(), np.square(logs).mean()
+    return moments
 
 
 def pickands(top: Floats, counts: Sequence[int] | Ints) -> Floats:
@@ -294,13 +294,13 @@ def pickands(top: Floats, counts: Sequence[int] | Ints) -> Floats:
     >>> pickands(np.array([9.0, 3.0, 2.0, 1.0]), [1]).round(4).tolist()  # ln(6 / 2) / ln 2
     [1.585]
     """
-    found = np.full(len(counts), np.nan)
+    indices = np.full(len(counts), np.nan)
     for i, k in enumerate(map(int, counts)):
         if 0 < 4 * k <= len(top):
             upper, lower = top[k - 1] - top[2 * k - 1], top[2 * k - 1] - top[4 * k - 1]
             if upper > 0.0 and lower > 0.0:
-                found[i] = math.log(upper / lower) / math.log(2.0)
-    return found
+                indices[i] = math.log(upper / lower) / math.log(2.0)
+    return indices
 
 
 def excess_variation(top: Floats, counts: Sequence[int] | Ints) -> Floats:
@@ -311,12 +311,12 @@ def excess_variation(top: Floats, counts: Sequence[int] | Ints) -> Floats:
     >>> excess_variation(np.array([4.0, 2.0, 1.0]), [2]).round(4).tolist()  # excesses 3 and 1
     [0.7071]
     """
-    found = np.full(len(counts), np.nan)
+    variation = np.full(len(counts), np.nan)
     for c, k in enumerate(map(int, counts)):
         if 1 < k < len(top) and top[0] > top[k]:
             excess = top[:k] - top[k]
-            found[c] = excess.std(ddof=1) / excess.mean()
-    return found
+            variation[c] = excess.std(ddof=1) / excess.mean()
+    return variation
 
 
 def tail_counts(n: int) -> Ints:
@@ -337,11 +337,11 @@ def critical_values(n: int) -> tuple[float, float]:
 
 def simulated_critical(n: int, draws: int, seed: int = 1) -> tuple[float, float]:
     """`critical_values` by simulation: exponential samples with the same numbers of values above the thresholds."""
-    statistics = _simulated(tail_counts(n), draws, np.random.default_rng(seed))
+    statistics = _simulate(tail_counts(n), draws, np.random.default_rng(seed))
     return float(np.quantile(statistics[0], 0.99)), float(np.quantile(statistics[1], 0.01))
 
 
-def _simulated(counts: Ints, draws: int, rng: np.random.Generator) -> Floats:
+def _simulate(counts: Ints, draws: int, rng: np.random.Generator) -> Floats:
     """Largest and second smallest statistic of each draw. Excesses of exponential order statistics over the (k+1)-th
     are sums of independent spacings E_i / i (Rényi), so only the top of a sample is drawn."""
     parts = []

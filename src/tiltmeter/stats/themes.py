@@ -1,4 +1,4 @@
-"""What texts are about, roughly: groups of texts by the words that few others use, without a model."""
+"""Topics of texts: k-means of tf-idf vectors, without a language model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.words import Texts, Words
+from tiltmeter.stats.word_hashes import Texts, Words
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Themes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class _TfIdf:
     """Texts as unit vectors over words: the entries of text i are `starts[i]:starts[i + 1]`."""
 
     word: Ints
@@ -45,14 +45,14 @@ class _Table:
     starts: Ints
     size: int  # of the vocabulary
 
-    def at(self, texts: Ints) -> _Table:
+    def at(self, texts: Ints) -> _TfIdf:
         counts = np.diff(self.starts)[texts]
         starts = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
         where = np.arange(starts[-1]) - np.repeat(starts[:-1] - self.starts[texts], counts)
-        return _Table(self.word[where], self.weight[where], starts, self.size)
+        return _TfIdf(self.word[where], self.weight[where], starts, self.size)
 
-    def nearness(self, centres: Floats) -> Floats:
+    def similarity(self, centres: Floats) -> Floats:
         """Texts x centres; every text here has a word."""
         parts = self.weight[:, None] * centres.T[self.word]
         return np.asarray(np.add.reduceat(parts, self.starts[:-1], axis=0))
@@ -70,16 +70,16 @@ def themes(texts: Texts, count: int, *, seed: int, named: int = 6) -> Themes:
     if not len(used):
         return Themes(labels, ())
     rng = np.random.default_rng(seed)
-    learnt = table.at(np.sort(rng.permutation(len(used))[:LEARNT]))
-    tries = [_centres(learnt, count, rng) for _ in range(STARTS)]
-    centres = max(tries, key=lambda found: found[1])[0]
+    sample = table.at(np.sort(rng.permutation(len(used))[:LEARNT]))
+    tries = [_centres(sample, count, rng) for _ in range(STARTS)]
+    centres = max(tries, key=lambda candidate: candidate[1])[0]
     for start in range(0, len(used), _BLOCK):
         block = table.at(np.arange(start, min(start + _BLOCK, len(used))))
-        labels[used[start : start + _BLOCK]] = block.nearness(centres).argmax(axis=1)
-    taken, again = np.unique(labels[used], return_inverse=True)
+        labels[used[start : start + _BLOCK]] = block.similarity(centres).argmax(axis=1)
+    used_labels, again = np.unique(labels[used], return_inverse=True)
     labels[used] = again
     sizes = np.bincount(again).astype(np.float64)
-    shares = table.sums(again, len(taken)) / sizes[:, None]
+    shares = table.sums(again, len(used_labels)) / sizes[:, None]
     whole = (shares * sizes[:, None]).sum(axis=0) / sizes.sum()
     tops = np.argsort(-(shares - whole), axis=1, kind="stable")[:, :named]
     names = tuple(
@@ -89,7 +89,7 @@ def themes(texts: Texts, count: int, *, seed: int, named: int = 6) -> Themes:
     return Themes(labels, names)
 
 
-def _table(words: Words) -> tuple[_Table, Ints, Ints]:
+def _table(words: Words) -> tuple[_TfIdf, Ints, Ints]:
     """Vectors of the texts that have telling words, which texts those are, and where each word first stands."""
     count = len(words.offsets) - 1
     _, first, code = np.unique(words.hashes, return_index=True, return_inverse=True)
@@ -98,28 +98,30 @@ def _table(words: Words) -> tuple[_Table, Ints, Ints]:
     entries = np.unique(text * size + code)
     code, text = entries % size, entries // size
     common = np.bincount(code, minlength=size)
-    telling = np.flatnonzero((common > 1) & (common <= max(COMMON * count, 10)) & (common < count))
+    informative = np.flatnonzero((common > 1) & (common <= max(COMMON * count, 10)) & (common < count))
     # The same word everywhere first, so that equal counts are decided by the texts and not by how they are sorted.
-    telling = telling[np.lexsort((first[telling] if len(first) else telling, -common[telling]))][:VOCABULARY]
+    informative = informative[np.lexsort((first[informative] if len(first) else informative, -common[informative]))][
+        :VOCABULARY
+    ]
     place = np.full(size, -1, np.int64)
-    place[telling] = np.arange(len(telling))
-    kept = place[code] >= 0
-    word, text = place[code[kept]], text[kept]
-    weight = np.log(count / common[telling])[word]
+    place[informative] = np.arange(len(informative))
+    mask = place[code] >= 0
+    word, text = place[code[mask]], text[mask]
+    weight = np.log(count / common[informative])[word]
     used, back = np.unique(text, return_inverse=True)
     weight = weight / np.sqrt(np.bincount(back, np.square(weight)))[back]
     starts = np.searchsorted(text, np.append(used, count)).astype(np.int64)
-    return _Table(word, weight, starts, max(len(telling), 1)), used.astype(np.int64), first[telling]
+    return _TfIdf(word, weight, starts, max(len(informative), 1)), used.astype(np.int64), first[informative]
 
 
-def _centres(table: _Table, count: int, rng: np.random.Generator) -> tuple[Floats, float]:
+def _centres(table: _TfIdf, count: int, rng: np.random.Generator) -> tuple[Floats, float]:
     """Unit centres and the mean nearness of texts to theirs. Starts are drawn far from each other (k-means++)."""
     texts = len(table.starts) - 1
     chosen = [int(rng.integers(texts))]
     best = np.full(texts, -1.0)
     while len(chosen) < min(count, texts):
         centre = table.at(np.array(chosen[-1:])).sums(np.zeros(1, np.int64), 1)
-        best = np.maximum(best, table.nearness(centre)[:, 0])
+        best = np.maximum(best, table.similarity(centre)[:, 0])
         far = np.clip(1.0 - best, 0.0, None)
         far[chosen] = 0.0
         if far.sum() < 1e-9:
@@ -128,12 +130,12 @@ def _centres(table: _Table, count: int, rng: np.random.Generator) -> tuple[Float
     centres = table.at(np.array(chosen)).sums(np.arange(len(chosen)), len(chosen))
     label = np.full(texts, -1, np.int64)
     for _ in range(ROUNDS):
-        near = table.nearness(centres)
-        found = near.argmax(axis=1)
-        if (found == label).all():
+        near = table.similarity(centres)
+        nearest = near.argmax(axis=1)
+        if (nearest == label).all():
             break
-        label = found
+        label = nearest
         sums = table.sums(label, len(centres))
         length = np.sqrt(np.square(sums).sum(axis=1, keepdims=True))
         centres = np.where(length > 0.0, sums / np.maximum(length, 1e-300), centres)
-    return centres, float(table.nearness(centres).max(axis=1).mean())
+    return centres, float(table.similarity(centres).max(axis=1).mean())

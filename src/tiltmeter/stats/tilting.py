@@ -45,9 +45,9 @@ def soft_bellman(reference: Floats, reward: Floats, beta: float) -> Floats:
     >>> soft_bellman(np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.5, -1.0]), 0.5).round(4).tolist()
     [0.8143, 0.1797, 0.006]
     """
-    given = reference > 0.0
+    support = reference > 0.0
     q = np.full(len(reference), -np.inf)
-    q[given] = beta * np.log(reference[given]) + reward[given]
+    q[support] = beta * np.log(reference[support]) + reward[support]
     soft = np.exp((q - q.max()) / beta)
     return np.asarray(soft / soft.sum(), np.float64)
 
@@ -58,11 +58,11 @@ def kl(policy: Floats, reference: Floats) -> float:
     >>> round(kl(np.array([1.0, 0.0]), np.array([0.5, 0.5])), 4)
     0.6931
     """
-    given = policy > 0.0
-    if (reference[given] <= 0.0).any():
+    support = policy > 0.0
+    if (reference[support] <= 0.0).any():
         return float("inf")
     # Rounding may leave a sum of terms of both signs a hair under 0.
-    return max(0.0, float((policy[given] * (np.log(policy[given]) - np.log(reference[given]))).sum()))
+    return max(0.0, float((policy[support] * (np.log(policy[support]) - np.log(reference[support]))).sum()))
 
 
 def beta_for(reference: Floats, reward: Floats, nats: float) -> float:
@@ -169,16 +169,16 @@ def _log_tilted(reference: Floats, reward: Floats, beta: float) -> tuple[Floats,
     """Log-probabilities of the tilted policy, and log Z (NaN at β = 0)."""
     if not beta >= 0.0:
         raise ValueError("beta must be 0 or more")
-    given = reference > 0.0
-    if reward.shape != reference.shape or not given.any() or not np.isfinite(reward[given]).all():
+    support = reference > 0.0
+    if reward.shape != reference.shape or not support.any() or not np.isfinite(reward[support]).all():
         raise ValueError("reference and finite rewards must have one entry per response")
     logs = np.full(len(reference), -np.inf)
-    logs[given] = np.log(reference[given])
-    best = reward[given].max()
+    logs[support] = np.log(reference[support])
+    best = reward[support].max()
     with np.errstate(over="ignore"):
-        gap = np.where(given, reward - best, 0.0)
+        gap = np.where(support, reward - best, 0.0)
     if beta == 0.0:
-        logs = np.where(given & (gap == 0.0), logs, -np.inf)
+        logs = np.where(support & (gap == 0.0), logs, -np.inf)
     else:
         with np.errstate(over="ignore"):  # a gap of more than any float is a chance of 0
             logs = logs + gap / beta

@@ -44,10 +44,10 @@ def detect_reward_hacking(
     }
 
 
-def ma_trend(proxy: ArrayLike, true: ArrayLike, window: int = 100, seen: int | None = None) -> float:
+def ma_trend(proxy: ArrayLike, true: ArrayLike, window: int = 100, total_length: int | None = None) -> float:
     """The divergence of the classic rule, or NaN where it cannot judge: under two windows, or with a gap in either.
 
-    `seen`: length of the whole series when only its last two windows are given; the answer is that of the whole.
+    `total_length`: length of the whole series if only its last two windows are given; the answer is that of the whole.
 
     >>> t = np.arange(300)
     >>> round(ma_trend(0.1 + 0.002 * t, 0.5 + 0.001 * t), 3)
@@ -56,7 +56,7 @@ def ma_trend(proxy: ArrayLike, true: ArrayLike, window: int = 100, seen: int | N
     nan
     """
     series = [np.asarray(values, np.float64)[-2 * window :] for values in (proxy, true)]
-    length = len(np.asarray(proxy)) if seen is None else seen
+    length = len(np.asarray(proxy)) if total_length is None else total_length
     if len(np.asarray(proxy)) != len(np.asarray(true)):
         raise ValueError("proxy and true must have the same length")
     if window < 1:

@@ -38,12 +38,12 @@ export function Board({ run, summary }: { run: string; summary: Summary }) {
           {shapes ? !shapes.scatter.empty && <ScatterPlot geometry={shapes} run={run} height={HEIGHT + 40} /> : <Waiting title="Length and reward" error={geometry.error?.message} />}
           {!told.diversity.empty && <StripsPlot panel={told.diversity} {...same} height={HEIGHT + 60} />}
           {!told.kl.empty && <PanelPlot panel={told.kl} {...same} height={HEIGHT + 30} zoomable />}
-          {shapes ? !shapes.heat.empty && <HeatPlot heat={shapes.heat} height={HEIGHT + 30} wide={room?.heat} /> : <Waiting title="Spread inside prompt groups" error={geometry.error?.message} />}
+          {shapes ? !shapes.heat.empty && <HeatPlot heat={shapes.heat} height={HEIGHT + 30} wide={room?.heat} /> : <Waiting title="Reward spread within prompt groups" error={geometry.error?.message} />}
           {!told.length.empty && <PanelPlot panel={told.length} {...same} zoomable />}
           <Absent panels={[told.truth, told.paid, ...(shapes ? [shapes.scatter] : []), told.diversity, told.kl, ...(shapes ? [shapes.heat] : []), told.length]} />
         </>
       ) : (
-        !plots.error && ["Proxy and gold", "What paid", "Length and reward"].map((title) => <Waiting key={title} title={title} />)
+        !plots.error && ["Proxy and gold", "Reward by component", "Length and reward"].map((title) => <Waiting key={title} title={title} />)
       )}
     </div>
   );

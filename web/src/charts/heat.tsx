@@ -106,7 +106,7 @@ function Scale({ most }: { most: number }) {
   return (
     <ul class="legend">
       <li><span>0</span> <span class="ramp" aria-hidden="true" /> <span>{number(most)}</span> <span>standard deviation of reward in a group</span></li>
-      <li><span class="cell hatched" aria-hidden="true" /> all equal: nothing to learn</li>
+      <li><span class="cell hatched" aria-hidden="true" /> all equal: no gradient</li>
       <li><span class="cell" aria-hidden="true" /> no data</li>
     </ul>
   );

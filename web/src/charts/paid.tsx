@@ -1,4 +1,4 @@
-/** P2: what the reward paid for. Components that gained stack upwards, those that lost downwards, the total is a line. */
+/** P2: reward by component. Components that gained stack upwards, those that lost downwards, the total is a line. */
 import { cursor, useShared } from "../shared";
 import { number } from "../format";
 import type { Lane, Line, Mark, Panel } from "../types";

@@ -1,4 +1,4 @@
-/** P3: what length is paid. A box drawn on it opens the rollouts inside. */
+/** P3: reward or gold against length. A box drawn on it opens the rollouts inside. */
 import { useRef, useState } from "preact/hooks";
 import { number } from "../format";
 import { link } from "../route";

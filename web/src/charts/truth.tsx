@@ -1,4 +1,4 @@
-/** P1: what the reward says and what gold says, over steps or over distance from the reference. */
+/** P1: reward and gold, over steps or over KL distance from the reference. */
 import { useMemo, useState } from "preact/hooks";
 import { cursor, useShared } from "../shared";
 import { number } from "../format";

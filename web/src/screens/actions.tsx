@@ -1,4 +1,4 @@
-/** S5: what was changed, what was proposed, what came of it. Nothing is ever taken out of this list. */
+/** S5: proposed and applied changes with their outcomes. Nothing is ever removed from this list. */
 import "../screens.css";
 import { useControl, type Wish } from "../control";
 import { clock, number } from "../format";
@@ -11,7 +11,7 @@ import type { ActionRow, Actions as Told, Summary } from "../types";
 const MODES: Record<string, string> = {
   observe: "The trainer is only observed: nothing can be changed.",
   advise: "Changes are proposed, and made only if somebody approves them.",
-  act: "The monitor makes changes itself, within the bounds below, and takes them back if they do not help.",
+  act: "The monitor makes changes itself, within the bounds below, and reverts them if they do not help.",
 };
 
 export function Actions({ run, summary }: ScreenProps) {
@@ -29,7 +29,7 @@ export function Actions({ run, summary }: ScreenProps) {
       {data.rows.length ? <Log rows={data.rows} summary={summary} ask={ask} /> : <Empty>Nothing was changed and nothing was proposed.</Empty>}
       <div class="two">
         {data.mode && (
-          <Card title="What mode act would ask for now">
+          <Card title="What mode act would request now">
             {data.dry_run.length ? <ul class="plain">{data.dry_run.map((line, k) => <li key={k}><Shown text={line} /></li>)}</ul> : <Empty>Nothing.</Empty>}
           </Card>
         )}
@@ -40,7 +40,7 @@ export function Actions({ run, summary }: ScreenProps) {
 }
 
 function Log({ rows, summary, ask }: { rows: ActionRow[]; summary: Summary; ask: (wish: Wish) => void }) {
-  const titles = ["When", "Step", "Change", "Within", "Why", "State", "What came of it"];
+  const titles = ["When", "Step", "Change", "Within", "Why", "State", "Outcome"];
   return (
     <table class="cards log" role="table" aria-label="Actions, newest first">
       <thead role="rowgroup"><tr role="row">{[...titles, ""].map((title, k) => <th key={k} role="columnheader" scope="col">{title || <span class="unseen">Answer</span>}</th>)}</tr></thead>
@@ -67,9 +67,9 @@ const within = ({ floor, ceiling }: { floor: number | null; ceiling: number | nu
 
 function Done({ row }: { row: ActionRow }) {
   const told = row.state === "applied" ? `applied s${row.told}${row.after === null ? "" : `, read back ${number(row.after)}`}`
-    : row.state === "reverted" ? `taken back s${row.told}${row.before === null ? "" : `, at ${number(row.before)} again`}`
+    : row.state === "reverted" ? `reverted s${row.told}${row.before === null ? "" : `, at ${number(row.before)} again`}`
     : row.state === "proposed" ? (row.can.length ? "waiting for an answer" : "proposed, not answered") : `${row.state} s${row.told}`;
-  return <><span class={`done ${row.state === "proposed" && !row.can.length ? "" : row.state}`}>{told}</span>{row.pending && <div class="pending">pending: {row.pending} was asked</div>}</>;
+  return <><span class={`done ${row.state === "proposed" && !row.can.length ? "" : row.state}`}>{told}</span>{row.pending && <div class="pending">pending: {row.pending} was requested</div>}</>;
 }
 
 function Answers({ row, ask }: { row: ActionRow; ask: (wish: Wish) => void }) {

@@ -39,7 +39,7 @@ export function Alarms({ run, summary, params }: ScreenProps) {
   );
 }
 
-/** Filled: proved. Hollow: a warning. */
+/** Filled: an alarm, with a proved false-alarm bound. Hollow: a warning. */
 function TierMark({ tier }: { tier: AlarmRow["tier"] }) {
   return (
     <span class={`tier ${tier}`}>
@@ -79,7 +79,7 @@ function Detail({ run, id, summary }: ScreenProps & { id: string }) {
         Raised at step {alarm.step} of attempt {alarm.attempt} by <Shown text={alarm.detector} />, {onset(alarm)}
         {alarm.evidence !== null && alarm.threshold !== null ? `; log evidence ${number(alarm.evidence)}, threshold ${number(alarm.threshold)}` : ""}
         {alarm.resolved !== null ? `; resolved at step ${alarm.resolved}` : ""}.
-        {alarm.said && <> An operator said: <Shown text={alarm.said} /></>}
+        {alarm.said && <> Operator's note: <Shown text={alarm.said} /></>}
       </p>
       {data.promise && <p class="promise"><Shown text={data.promise} /></p>}
       {source.live && alarm.status !== "false" && (
@@ -99,15 +99,15 @@ function wishes(alarm: AlarmRow): Wish[] {
   const target = alarm.id;
   const open = alarm.status !== "resolved";
   const all: (Wish | false)[] = [
-    open && alarm.status !== "acknowledged" && { kind: "acknowledge", target, title: "Acknowledge", go: "Acknowledge", reason: "may", text: "Says that somebody has seen it. An open alarm stays open, and the run's state with it." },
+    open && alarm.status !== "acknowledged" && { kind: "acknowledge", target, title: "Acknowledge", go: "Acknowledge", reason: "may", text: "Records that somebody has seen it. An open alarm stays open, and the run's state does not change." },
     open && alarm.status !== "muted" && { kind: "mute", target, title: "Mute 50 steps", go: "Mute", reason: "may", text: "It is shown as muted for the next 50 steps, also if it is raised again. The run's state does not change." },
-    { kind: "false_alarm", target, title: "False alarm", go: "Call it false", reason: "must", text: "An alarm that is called false is closed. The reason stays on record, and nothing can take it away." },
+    { kind: "false_alarm", target, title: "False alarm", go: "Mark as false", reason: "must", text: "An alarm that is marked as false is closed. The reason stays on record and cannot be removed." },
   ];
   return all.filter((wish) => wish !== false);
 }
 
 export function Proof({ run, rows }: { run: string; rows: Exemplar[] }) {
-  if (!rows.length) return <Empty>No completions were kept with it.</Empty>;
+  if (!rows.length) return <Empty>No completions are stored for it.</Empty>;
   return (
     <section aria-label="Completions that show it">
       <h3>Completions that show it</h3>

@@ -1,4 +1,4 @@
-/** S0: every run, the one that needs somebody first. */
+/** S0: every run, the worst state first. */
 import { useState } from "preact/hooks";
 import "../fleet.css";
 import { number, span } from "../format";
@@ -33,7 +33,7 @@ export function Fleet() {
             <th role="columnheader" scope="col" class="number">Last good</th>
             {["What", "Proxy", "Gold"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
             <th role="columnheader" scope="col" class="number">KL</th>
-            <th role="columnheader" scope="col">Monitor did</th>
+            <th role="columnheader" scope="col">Last change</th>
           </tr>
         </thead>
         <tbody role="rowgroup">
@@ -92,7 +92,7 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
         {row.gold.length ? <Spark values={row.gold} kind="gold" label={`gold from ${number(goldFirst)} to ${number(goldLast)}`} /> : <span class="faint">? <span class="small">no labels</span></span>}
       </td>
       <td role="cell" class="number" data-label="KL">{number(row.kl)}</td>
-      <td role="cell" class={row.did ? "did" : "did bare"} data-label="Monitor did">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>
+      <td role="cell" class={row.did ? "did" : "did bare"} data-label="Last change">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>
     </tr>
   );
 }
@@ -112,7 +112,7 @@ function First() {
       <pre tabIndex={0}>{'import tiltmeter\n\ntiltmeter.attach(trainer, gold="checks.py:score")'}</pre>
       <p>In a loop of your own:</p>
       <pre tabIndex={0}>{'run = tiltmeter.open_run("runs/tonight")\nrun.observe(step=step, group=prompt_ids, reward=rewards, completion=texts)  # every step\nrun.close()'}</pre>
-      <p>and beside it <code>tiltmeter watch runs/tonight</code>, which measures.</p>
+      <p>and beside it <code>tiltmeter watch runs/tonight</code>, which measures the steps.</p>
     </div>
   );
 }

@@ -1,4 +1,4 @@
-/** S8: is the monitor itself well? The page that makes OK believable. */
+/** S8: whether the monitor itself works, so that an OK verdict can be trusted. */
 import "../screens.css";
 import { bytes, count, span } from "../format";
 import type { ScreenProps } from "../head";
@@ -23,19 +23,19 @@ export function Health({ run, summary }: ScreenProps) {
           <dl class="sheet">
             <div><dt>State</dt><dd>{monitor.running === null ? "not known from here" : monitor.running ? "running" : summary.live ? "not running: tiltmeter watch RUN" : "not running; the run has ended"}</dd></div>
             <div><dt>Measured up to</dt><dd>{monitor.step < 0 ? "no step" : `step ${monitor.step}`}{monitor.behind > 0 ? `, ${count(monitor.behind)} behind` : ", nothing behind"}</dd></div>
-            <div><dt>Last sign</dt><dd>{monitor.age_s === null ? "–" : `${span(monitor.age_s)} ago`}</dd></div>
+            <div><dt>Last event</dt><dd>{monitor.age_s === null ? "–" : `${span(monitor.age_s)} ago`}</dd></div>
             <div><dt>On disk</dt><dd>{bytes(data.disk_bytes)}</dd></div>
             <div><dt>Damaged lines skipped</dt><dd>{count(data.skipped)}</dd></div>
             <div><dt>Rollouts indexed</dt><dd>{count(data.index.rollouts)}{data.index.ready < 1 ? ` (${Math.floor(100 * data.index.ready)} %)` : ""}</dd></div>
           </dl>
         </Card>
-        <Card title="May the alarm be believed?">
+        <Card title="Conditions of the verdict">
           {data.checks.length ? <Checks checks={data.checks} /> : <Empty>Nothing was checked yet.</Empty>}
         </Card>
         <Card title="Switched off and faults">
           {data.off.length + data.faults.length === 0 ? <Empty>Every part has worked at every step.</Empty> : <Faults told={data} />}
         </Card>
-        <Card title="What it costs the trainer">
+        <Card title="Overhead in the trainer">
           {data.cost.length ? <Pairs rows={data.cost} /> : <Empty>Not measured in this run.</Empty>}
         </Card>
         <Card title="Versions">

@@ -1,4 +1,4 @@
-/** S9: giving gold. Blind by construction: the page is told two texts and nothing of where they come from. */
+/** S9: labelling. Blind: the page gets the texts and nothing about where they come from. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import "../screens.css";
 import { KeysSwitch } from "../parts";
@@ -116,7 +116,7 @@ function useDesk(): Desk {
     doing(async () => {
       if (!task?.task) throw new Refused(0, "There is nothing to answer.");
       const answer: Answer = { task: task.task, answer: way.answer, milliseconds: watch() };
-      setTold(`You said: ${way.word}.`);
+      setTold(`Your answer: ${way.word}.`);
       const reply = await source.post<Partial<Task>>("/api/label", answer);
       setSaid((old) => old + 1);
       return isTask(reply) ? reply : next();
@@ -125,7 +125,7 @@ function useDesk(): Desk {
     doing(async () => {
       const reply = await source.post<Partial<Task>>("/api/label/undo", {});
       setSaid((old) => Math.max(0, old - 1));
-      setTold("Taken back. Say it again.");
+      setTold("Undone. Answer again.");
       return isTask(reply) ? reply : next();
     });
   const pause = () => {
@@ -220,7 +220,7 @@ function Finished({ task, desk }: { task: Task; desk: Desk }) {
       <h1>Nothing to judge now</h1>
       <p><Shown text={task.why || "Every pair that was asked for has an answer."} /></p>
       <Progress task={task} />
-      {task.consistency && task.consistency.of > 0 && <p>Pairs that came twice, with sides swapped: you said the same in {task.consistency.same} of {task.consistency.of}.</p>}
+      {task.consistency && task.consistency.of > 0 && <p>Pairs that came twice, with sides swapped: you gave the same answer in {task.consistency.same} of {task.consistency.of}.</p>}
       {task.agreement.map((row) => <p key={row.with}>With <Shown text={row.with} limit={40} /> you agree in {row.same} of {row.of}.</p>)}
       {desk.said > 0 && <p class="buttons"><button type="button" onClick={() => void desk.undo()}><kbd>U</kbd> Undo last</button></p>}
     </section>

@@ -1,4 +1,4 @@
-/** The page of nine in the morning: what is the matter, since when, why, what was done about it, and what to do now. */
+/** S1, the overview: verdict, onset, findings, actions, advice, history and plots. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "../overview.css";
@@ -51,7 +51,7 @@ function Facts({ run, summary }: { run: string; summary: Summary }) {
   const width = onset_low !== null && onset_high !== null && onset_high > onset_low;
   return (
     <dl class="facts">
-      {onset !== null && <Fact name="Since" value={`step ${onset}`} more={width ? `it turned between ${onset_low} and ${onset_high}` : ""} />}
+      {onset !== null && <Fact name="Since" value={`step ${onset}`} more={width ? `onset between ${onset_low} and ${onset_high}` : ""} />}
       <Fact
         name={onset !== null ? "Last good checkpoint" : "Best checkpoint"}
         value={last_good ? `step ${last_good.step}` : "none yet"}
@@ -70,7 +70,7 @@ function Facts({ run, summary }: { run: string; summary: Summary }) {
           </>
         }
       />
-      <Fact name="Mode" value={mode ? visible(mode) : "read only"} more={MODES[mode] ?? "no trainer listens: nothing can be changed from here"} />
+      <Fact name="Mode" value={mode ? visible(mode) : "read only"} more={MODES[mode] ?? "no trainer is attached: nothing can be changed from here"} />
     </dl>
   );
 }
@@ -91,7 +91,7 @@ function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
   const { live } = useSource();
   const [first, ...others] = findings;
   const title = first || alarms.length ? "Diagnosis" : state === "BLIND" || state === "STALE" ? "Cannot judge" : summary.steps === 0 ? "Nothing to judge yet" : "Diagnosis";
-  const aside = first ? <><b>{words(first.failure)}</b>, {percent(first.confidence)} sure, told at step {first.step}</> : undefined;
+  const aside = first ? <><b>{words(first.failure)}</b>, {percent(first.confidence)} sure, found at step {first.step}</> : undefined;
   return (
     <Card title={title} aside={aside} id="diagnosis">
       <dl class="diagnosis">
@@ -155,7 +155,7 @@ function Proposal({ run, action }: { run: string; action: ActionRow }) {
   const bounds = action.floor !== null || action.ceiling !== null ? `within [${number(action.floor)}, ${number(action.ceiling)}]` : "";
   return (
     <li>
-      <b><Shown text={action.change} /></b> <span class="faint">{bounds}{action.pending && `, ${action.pending} was asked`}</span>{" "}
+      <b><Shown text={action.change} /></b> <span class="faint">{bounds}{action.pending && `, ${action.pending} was requested`}</span>{" "}
       <Go to="actions" run={run} params={{ id: action.id }} only>{action.pending ? "look" : "answer it"}</Go>
     </li>
   );
@@ -177,9 +177,9 @@ function Quiet({ summary }: { summary: Summary }) {
       <Row name="To do">
         <ul>
           {state === "STALE" && <li>See whether the trainer and <code>tiltmeter watch</code> still run: the verdict is as old as the last step.</li>}
-          {state === "BLIND" && !gold.source && !gold.people && <li>Say what good means: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>}
+          {state === "BLIND" && !gold.source && !gold.people && <li>Name a gold source: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>}
           {state === "BLIND" && gold.people && <li><a href={link("label", "", { run: summary.run })}>Label</a>: {gold.waiting > 0 ? `${count(gold.waiting)} rollouts wait for a person` : "every answer counts"}.</li>}
-          {state === "BLIND" && gold.source && !gold.people && <li>Mend what is missing: until then no alarm can be raised, so its absence says nothing. What is measured below still holds.</li>}
+          {state === "BLIND" && gold.source && !gold.people && <li>Fix what is missing: until then no alarm can be raised, so the absence of an alarm means nothing. The measurements below are still valid.</li>}
         </ul>
       </Row>
     </>
@@ -189,16 +189,16 @@ function Quiet({ summary }: { summary: Summary }) {
 function Asides({ asides, open }: { asides: string[]; open: boolean }) {
   if (!asides.length) return null;
   const list = <ul class="asides">{asides.map((text, k) => <li key={k}><Shown text={text} /></li>)}</ul>;
-  return asides.length > 1 ? <details class="more" open={open}><summary>{asides.length} remarks on what this rests on</summary>{list}</details> : list;
+  return asides.length > 1 ? <details class="more" open={open}><summary>{asides.length} remarks on this verdict</summary>{list}</details> : list;
 }
 
 const KINDS: Record<Entry["kind"], string> = {
-  alarm: "ALARM", warning: "warning", resolved: "resolved", finding: "finding", proposed: "proposed", did: "did", outcome: "outcome",
+  alarm: "ALARM", warning: "warning", resolved: "resolved", finding: "finding", proposed: "proposed", did: "changed", outcome: "outcome",
   fault: "fault", segment: "settings", attempt: "attempt", end: "end", note: "note",
 };
 const LINES = 9;
 
-/** Question 4: what the system did while nobody looked. */
+/** Question 4: what happened since the last visit. */
 function Since({ run, summary }: { run: string; summary: Summary }) {
   const { live } = useSource();
   const [all, setAll] = useState(false);
@@ -251,7 +251,7 @@ function Proofs({ run, summary }: { run: string; summary: Summary }) {
   const { proves } = summary;
   if (!proves.length) return null;
   const many = ["", "One completion", "Two completions", "Three completions"][proves.length] ?? (proves.length === 10 ? "Ten completions" : `${proves.length} completions`);
-  const title = summary.findings.length || summary.alarms.length ? `${many} that ${proves.length === 1 ? "shows" : "show"} it` : `${many} that ${proves.length === 1 ? "was" : "were"} paid most`;
+  const title = summary.findings.length || summary.alarms.length ? `${many} that ${proves.length === 1 ? "shows" : "show"} it` : `${many} that ${proves.length === 1 ? "has" : "have"} the highest reward`;
   return (
     <Card title={title} id="proves" aside={<Go to="rollouts" run={run} only>all rollouts</Go>}>
       <ol class="proofs">
@@ -277,7 +277,7 @@ function Tick({ ok }: { ok: boolean }) {
   );
 }
 
-/** Why a tick may be believed. */
+/** The checks behind the verdict. */
 function Checks({ summary }: { summary: Summary }) {
   if (!summary.checks.length) return null;
   const failing = summary.checks.filter((check) => !check.ok).length;

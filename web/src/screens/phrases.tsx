@@ -1,4 +1,4 @@
-/** S3: what the model learned to say, against what it said at the start. */
+/** S3: over-used phrases, compared with the start of the run. */
 import { useState } from "preact/hooks";
 import "../screens.css";
 import { number, percent } from "../format";

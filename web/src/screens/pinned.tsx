@@ -1,4 +1,4 @@
-/** Then and now: the same prompts, what was said first and what is said now. */
+/** Pinned prompts: completions of the same prompts at an early step and now. */
 import { useState } from "preact/hooks";
 import "../screens.css";
 import type { ScreenProps } from "../head";
@@ -20,7 +20,7 @@ export function Pinned({ run }: ScreenProps) {
     if (key === "d") setHow((old) => (old === "diff" ? "plain" : "diff"));
     else if (key === "m") setHow((old) => (old === "markdown" ? "plain" : "markdown"));
   });
-  if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading what was said…</p>;
+  if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading the completions…</p>;
   if (!data.prompts.length) return <Empty><Shown text={data.empty || "Nothing was pinned."} /></Empty>;
   return (
     <>

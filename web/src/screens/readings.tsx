@@ -1,4 +1,4 @@
-/** Every reading, small, and the one that is open, large; and what cannot be read, with the line that would show it. */
+/** Every reading as a small chart, the open ones large; and absent readings with the setting that would add them. */
 import { useState } from "preact/hooks";
 import "../screens.css";
 import { zoom } from "../charts/zoom";
@@ -74,7 +74,7 @@ function Large({ run, row, summary }: ScreenProps & { row: Reading }) {
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting tall" aria-busy="true">…</p>;
   const panel: Panel = {
     ...data, title: row.name, left: "", right: "", log: false, empty: data.steps.length ? "" : "No values in these steps.",
-    sentence: `${row.name} went from ${number(row.first)} to ${number(row.last)}; its first and last steps differ by ${number(row.moved)} times what it moves from step to step.`,
+    sentence: `${row.name} went from ${number(row.first)} to ${number(row.last)}; its first and last steps differ by ${number(row.moved)} times its step-to-step noise.`,
   };
   return <PanelPlot panel={panel} marks={summary.marks} lanes={summary.lanes} height={220} zoomable span={chosen} />;
 }
@@ -82,15 +82,15 @@ function Large({ run, row, summary }: ScreenProps & { row: Reading }) {
 export function Unseen({ rows }: { rows: Told["absent"] }) {
   if (!rows.length) return null;
   return (
-    <Card title="What cannot be seen" aside={rows.length === 1 ? "1 reading" : `${rows.length} readings`}>
-      <table class="cards" role="table" aria-label="What cannot be seen">
-        <thead role="rowgroup"><tr role="row">{["Reading", "Lacks", "What would show it"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
+    <Card title="Absent readings" aside={rows.length === 1 ? "1 reading" : `${rows.length} readings`}>
+      <table class="cards" role="table" aria-label="Absent readings">
+        <thead role="rowgroup"><tr role="row">{["Reading", "Missing column", "How to add it"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
         <tbody role="rowgroup">
           {rows.map((row) => (
             <tr key={row.name} role="row">
               <td role="cell" data-label="Reading"><Dotted text={row.name} /></td>
-              <td role="cell" data-label="Lacks"><Shown text={row.lacks} limit={120} /></td>
-              <td role="cell" data-label="Shown by">{row.fix ? <code><Shown text={row.fix} /></code> : <span class="faint">nothing that a line could change</span>}</td>
+              <td role="cell" data-label="Missing column"><Shown text={row.lacks} limit={120} /></td>
+              <td role="cell" data-label="How to add it">{row.fix ? <code><Shown text={row.fix} /></code> : <span class="faint">no setting adds it</span>}</td>
             </tr>
           ))}
         </tbody>

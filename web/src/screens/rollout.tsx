@@ -29,7 +29,7 @@ export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) 
   const label = () =>
     ask({
       kind: "ask_label", target: id, title: "Ask for a gold label", go: "Ask", reason: "none",
-      text: `Whoever gives gold is asked about rollout ${id}. It is kept as picked by hand: evidence for you, and no part of the alarm, whose promise needs a random choice.`,
+      text: `A gold label of rollout ${id} is requested. It is stored as hand-picked: evidence for you, not used by the alarm, whose false-alarm bound needs a random sample.`,
     });
   const copy = () => {
     if (!group) return;
@@ -67,7 +67,7 @@ export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) 
           <Compared group={group} how={how} />
           <Steps steps={group.rollout.steps} />
         </div>
-        <aside class="beside" aria-label="The group and what was paid">
+        <aside class="beside" aria-label="The group and the reward">
           <Members group={group} open={open} />
           <Paid rollout={group.rollout} />
         </aside>
@@ -147,7 +147,7 @@ function Paid({ rollout }: { rollout: Rollout }) {
   ];
   return (
     <section>
-      <h2>What was paid</h2>
+      <h2>Reward</h2>
       <dl class="sheet">
         <div><dt>Reward</dt><dd>{full(rollout.reward, rollout.flag)}</dd></div>
         {rollout.rewards.map((part) => <div key={part.name} class="part"><dt><Shown text={part.name} limit={40} /></dt><dd>{full(part.value, part.flag)}</dd></div>)}

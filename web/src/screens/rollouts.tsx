@@ -168,12 +168,12 @@ function FilterBar({ told, change, attempts }: { told: URLSearchParams; change: 
         <label class="pair">Phrase <Field type="search" size={16} maxLength={200} value={told.get("phrase") ?? ""} set={(phrase) => set({ phrase })} /></label>
         <Choice name="labelled" title="Gold label" told={told} set={set} />
         <Choice name="truncated" title="Cut off" told={told} set={set} />
-        <Box name="disagree" title="Parts disagree" told={told} set={set} />
-        <Box name="flagged" title="Reward no number" told={told} set={set} />
+        <Box name="disagree" title="Components disagree" told={told} set={set} />
+        <Box name="flagged" title="Reward not a number" told={told} set={set} />
         {attempts.length > 1 && (
           <label class="pair">Attempt
             <select value={told.get("attempt") ?? ""} onChange={(e) => set({ attempt: e.currentTarget.value })}>
-              <option value="">what was kept</option>
+              <option value="">current lineage</option>
               {attempts.map((attempt) => <option key={attempt} value={String(attempt)}>all of {attempt}</option>)}
             </select>
           </label>

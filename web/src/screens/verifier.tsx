@@ -1,4 +1,4 @@
-/** S7: can this grader be fooled, and has it been? */
+/** S7: the verifier: canaries, sandbox, errors, and audits with forgeries. */
 import "../screens.css";
 import { clock, count, number, percent } from "../format";
 import type { ScreenProps } from "../head";
@@ -14,7 +14,7 @@ export function Verifier({ run, summary }: ScreenProps) {
     <>
       {error && <Trouble error={error} />}
       <div class="verifier">
-        <Card title="Canaries by worker" aside="known right and wrong, scored beside the batch" wide>
+        <Card title="Canaries by worker" aside="answers known to be right or wrong, scored with each batch" wide>
           {data.workers.length ? <Workers told={data} /> : <Empty>No canary was asked in this run. Give the reward some: <code>rewards.canaried(reward, Known.pair(prompt, right, wrong))</code></Empty>}
         </Card>
         {data.canaries.length > 0 && <Card title="Canaries by text"><Canaries rows={data.canaries} /></Card>}
@@ -66,7 +66,7 @@ function Strip({ cells, label }: { cells: Told["workers"][number]["cells"]; labe
 function Canaries({ rows }: { rows: Told["canaries"] }) {
   return (
     <table>
-      <thead><tr><th scope="col">Answer</th><th scope="col">Worth</th><th scope="col" class="number">Mis-scored</th></tr></thead>
+      <thead><tr><th scope="col">Answer</th><th scope="col">Known to be</th><th scope="col" class="number">Mis-scored</th></tr></thead>
       <tbody>
         {rows.map((row) => (
           <tr key={`${row.kind} ${row.number}`}>
@@ -91,7 +91,7 @@ function Errors({ told, now }: { told: Told; now: number }) {
         ))}
         <div><dt>Could not be graded (kept as missing)</dt><dd>{errors.infra > 0 ? <strong class="flag">{count(errors.infra)}</strong> : "0"} of {count(errors.rows)}</dd></div>
         <div><dt>Not scored for other reasons</dt><dd>{count(errors.unscored)}{errors.rows > 0 && errors.unscored > 0 ? ` (${percent(errors.unscored / errors.rows)})` : ""}</dd></div>
-        <div><dt>Errors scored as wrong by us</dt><dd>0</dd></div>
+        <div><dt>Errors counted as wrong answers</dt><dd>0</dd></div>
       </dl>
       <p class="faint small">An error that the reward function itself turns into a 0 cannot be seen from here; an audit finds it.</p>
     </>

@@ -1,7 +1,7 @@
-"""Every rule that a user would otherwise pick, on the same runs and at the same number of labels.
+"""Baseline detectors, run on the same runs and with the same number of labels.
 
-In four groups: rules on levels of gold, tests of its slope without what makes them valid, rules of existing tools that
-read no gold, and what could be had with what nobody has.
+Four groups: rules on the level of gold, tests of its slope that are not valid, rules of existing tools that read no
+gold, and oracles.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from tiltmeter.lab.baselines.geometry import GEOMETRY
 from tiltmeter.lab.baselines.levels import LEVELS
 from tiltmeter.lab.baselines.oracles import ORACLES
-from tiltmeter.lab.baselines.seen import SHARE, Baseline, Seen, first
+from tiltmeter.lab.baselines.rule import SHARE, BaselineRule, RuleInput, first_alarm
 from tiltmeter.lab.baselines.slopes import SLOPES
 
-BASELINES: tuple[Baseline, ...] = LEVELS + SLOPES + GEOMETRY + ORACLES
+BASELINES: tuple[BaselineRule, ...] = LEVELS + SLOPES + GEOMETRY + ORACLES
 
-__all__ = ["BASELINES", "GEOMETRY", "LEVELS", "ORACLES", "SHARE", "SLOPES", "Baseline", "Seen", "first"]
+__all__ = ["BASELINES", "GEOMETRY", "LEVELS", "ORACLES", "SHARE", "SLOPES", "BaselineRule", "RuleInput", "first_alarm"]

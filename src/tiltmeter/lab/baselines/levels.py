@@ -10,28 +10,28 @@ from functools import partial
 
 import numpy as np
 
-from tiltmeter.lab.baselines.seen import Baseline, Seen
+from tiltmeter.lab.baselines.rule import BaselineRule, RuleInput
 from tiltmeter.lab.baselines.wealth import BLOCK, evidence
 from tiltmeter.lab.baselines.windows import by_step, cusum, trailing, trailing_mean
-from tiltmeter.lab.world import Floats
+from tiltmeter.lab.worlds.world import Floats
 
-Pairs = Callable[[Floats, Floats], Floats]
+TwoSeriesScore = Callable[[Floats, Floats], Floats]
 
 ALPHA = 0.01
 TINY = 1e-12
 
 
-def paired(rule: Pairs, seen: Seen) -> Floats:
+def on_labelled_steps(rule: TwoSeriesScore, run: RuleInput) -> Floats:
     """A rule of (proxy, gold) on the steps that have both; the others get NaN."""
-    both = np.isfinite(seen.proxy) & np.isfinite(seen.gold)
-    score = np.full(seen.steps, np.nan)
-    score[both] = rule(seen.proxy[both], seen.gold[both])
+    both = np.isfinite(run.proxy) & np.isfinite(run.gold)
+    score = np.full(run.steps, np.nan)
+    score[both] = rule(run.proxy[both], run.gold[both])
     return score
 
 
-def ma_trend(seen: Seen, window: int | None) -> Floats:
+def ma_trend(run: RuleInput, window: int | None) -> Floats:
     """`stats.trend.ma_trend` after every step; None: a window of a tenth of the run."""
-    return paired(partial(_ma_trend, width=window or max(2, round(seen.steps / 10))), seen)
+    return on_labelled_steps(partial(_ma_trend, width=window or max(2, round(run.steps / 10))), run)
 
 
 def _ma_trend(proxy: Floats, gold: Floats, width: int) -> Floats:
@@ -93,17 +93,17 @@ def _gold_drop(proxy: Floats, gold: Floats) -> Floats:
     return score
 
 
-def rldk_gold(seen: Seen, stated: bool) -> Floats:
+def rldk_gold(run: RuleInput, stated: bool) -> Floats:
     """Gain of the proxy, where gold gained under 0.05 and KL is out of range; looked at after every step.
 
     The package looks once, at the end. Out of range is, as stated, a mean of the last 50 KL above 0.15, and in effect
     any of them outside 0.05-0.15. Everywhere else the score is -inf.
     """
-    assert seen.kl is not None
-    recent = trailing(seen.kl, 50)
+    assert run.kl is not None
+    recent = trailing(run.kl, 50)
     out = recent.mean(1) > 0.15 if stated else ((recent < 0.05) | (recent > 0.15)).any(1)
-    gain = paired(partial(_gain, of_gold=False), seen)
-    flat = paired(partial(_gain, of_gold=True), seen) < 0.05
+    gain = on_labelled_steps(partial(_gain, of_gold=False), run)
+    flat = on_labelled_steps(partial(_gain, of_gold=True), run) < 0.05
     return np.where(np.isnan(gain), np.nan, np.where(flat & out, gain, -np.inf))
 
 
@@ -117,26 +117,26 @@ def _gain(proxy: Floats, gold: Floats, of_gold: bool) -> Floats:
     return score
 
 
-def gold_z(seen: Seen) -> Floats:
+def gold_z(run: RuleInput) -> Floats:
     """z of the best 20 steps that ended before the last 20 began, against the last 20, by their labels."""
-    sums = [by_step(seen.label_step, seen.label**power, seen.steps) for power in (0, 1, 2)]
+    sums = [by_step(run.label_step, run.label**power, run.steps) for power in (0, 1, 2)]
     count, total, square = (trailing(series, BLOCK).sum(1) for series in sums)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(count >= 10, total / count, np.nan)
         # One label's variance, never under that of the one label more that would disagree.
         variance = np.maximum(square / count - mean**2, 1.0 / (count + 1.0)) / count
-    score = np.full(seen.steps, np.nan)
+    score = np.full(run.steps, np.nan)
     earlier = np.where(np.isfinite(mean), mean, -np.inf)[:-BLOCK]
     if not len(earlier):
         return score
     best = np.maximum.accumulate(earlier)
     at = np.maximum.accumulate(np.where(earlier >= best, np.arange(len(earlier)), 0))
-    known = np.isfinite(best)
-    score[BLOCK:][known] = ((best - mean[BLOCK:]) / np.sqrt(variance[at] + variance[BLOCK:]))[known]
+    finite = np.isfinite(best)
+    score[BLOCK:][finite] = ((best - mean[BLOCK:]) / np.sqrt(variance[at] + variance[BLOCK:]))[finite]
     return score
 
 
-def level_test(seen: Seen, alpha: float = ALPHA) -> Floats:
+def level_test(run: RuleInput, alpha: float = ALPHA) -> Floats:
     """Log evidence that mean gold fell below that of its best block of 20 steps; valid at any number of looks.
 
     H0: at no step is the mean of gold below its mean over an earlier block. Each block's mean gets a lower bound at
@@ -144,13 +144,13 @@ def level_test(seen: Seen, alpha: float = ALPHA) -> Floats:
     Waudby-Smith & Ramdas 2010.09686); later labels bet that they lie below the largest bound. Alarm at 2 / alpha: the
     two errors add up to alpha. Labels of "coin" or "value" worlds both lie in [0, 1], which is all that is used.
     """
-    blocks = -(-seen.steps // BLOCK)
-    block = seen.label_step // BLOCK
+    blocks = -(-run.steps // BLOCK)
+    block = run.label_step // BLOCK
     bound, squares, past = -np.inf, 0.25, 1.0
-    u = np.full(len(seen.label), np.nan)
+    u = np.full(len(run.label), np.nan)
     for index in range(blocks):
         mine = np.flatnonzero(block == index)
-        labels = seen.label[mine]
+        labels = run.label[mine]
         if np.isfinite(bound):
             u[mine] = (labels - bound) / max(bound, 1.0 - bound)
         if len(labels):
@@ -162,23 +162,25 @@ def level_test(seen: Seen, alpha: float = ALPHA) -> Floats:
             margin = (price + deviation * (-np.log1p(-stake) - stake)) / (n * stake)
             bound = max(bound, 0.0, float(labels.mean()) - margin)
             squares, past = squares + deviation, past + n
-    known = np.isfinite(u)
-    return evidence(u[known], seen.label_step[known], seen.steps, begin=BLOCK)
+    has_bound = np.isfinite(u)
+    return evidence(u[has_bound], run.label_step[has_bound], run.steps, begin=BLOCK)
 
 
-def _pairs(name: str, source: str, published: float, rule: Pairs) -> Baseline:
-    return Baseline(name, "level", source, published, partial(paired, rule), True)
+def _two_series_rule(name: str, source: str, published: float, rule: TwoSeriesScore) -> BaselineRule:
+    return BaselineRule(name, "level", source, published, partial(on_labelled_steps, rule), True)
 
 
 _MA = "moving-average divergence, rule in circulation"
 _START = "moving-average divergence since the start"
 _FOUNDRY = "Microsoft Foundry guidance"
 
-LEVELS: tuple[Baseline, ...] = (
-    Baseline("ma_trend", "level", _MA, 0.3, partial(ma_trend, window=100), True),
-    Baseline("ma_trend_tenth", "level", f"{_MA}, window a tenth of the run", 0.3, partial(ma_trend, window=None), True),
+LEVELS: tuple[BaselineRule, ...] = (
+    BaselineRule("ma_trend", "level", _MA, 0.3, partial(ma_trend, window=100), True),
+    BaselineRule(
+        "ma_trend_tenth", "level", f"{_MA}, window a tenth of the run", 0.3, partial(ma_trend, window=None), True
+    ),
     *(
-        _pairs(
+        _two_series_rule(
             f"ma_since_start_{width}{'_relative' if relative else ''}",
             _START,
             0.3,
@@ -187,17 +189,21 @@ LEVELS: tuple[Baseline, ...] = (
         for width in (100, 20)
         for relative in (False, True)
     ),
-    _pairs("gap_warn", _FOUNDRY, 0.05, partial(_gap, relative=False)),
-    _pairs("gap_stop", _FOUNDRY, 0.10, partial(_gap, relative=False)),
-    _pairs("gap_rise_warn", f"{_FOUNDRY}, relative to the start", 0.05, partial(_gap, relative=True)),
-    _pairs("gap_rise_stop", f"{_FOUNDRY}, relative to the start", 0.10, partial(_gap, relative=True)),
-    _pairs("gap_cusum", "CUSUM of proxy minus gold, k 0.5, h 8", 8.0, _gap_cusum),
-    _pairs("gold_drop", "20-step gold against its best", 3.0, _gold_drop),
+    _two_series_rule("gap_warn", _FOUNDRY, 0.05, partial(_gap, relative=False)),
+    _two_series_rule("gap_stop", _FOUNDRY, 0.10, partial(_gap, relative=False)),
+    _two_series_rule("gap_rise_warn", f"{_FOUNDRY}, relative to the start", 0.05, partial(_gap, relative=True)),
+    _two_series_rule("gap_rise_stop", f"{_FOUNDRY}, relative to the start", 0.10, partial(_gap, relative=True)),
+    _two_series_rule("gap_cusum", "CUSUM of proxy minus gold, k 0.5, h 8", 8.0, _gap_cusum),
+    _two_series_rule("gold_drop", "20-step gold against its best", 3.0, _gold_drop),
     *(
         # "At least 0.2" as "more than the number before it".
-        Baseline(name, "level", "RLDK", float(np.nextafter(0.2, 0.0)), partial(rldk_gold, stated=stated), True, ("kl",))
+        BaselineRule(
+            name, "level", "RLDK", float(np.nextafter(0.2, 0.0)), partial(rldk_gold, stated=stated), True, ("kl",)
+        )
         for name, stated in (("rldk_gold", False), ("rldk_gold_stated", True))
     ),
-    Baseline("gold_z", "level", "two-sample z of gold, nominal 1%, every step", 2.3263, gold_z, True),
-    Baseline("level_test", "level", "e-process on mean gold, alpha 1%", float(np.log(2.0 / ALPHA)), level_test, True),
+    BaselineRule("gold_z", "level", "two-sample z of gold, nominal 1%, every step", 2.3263, gold_z, True),
+    BaselineRule(
+        "level_test", "level", "e-process on mean gold, alpha 1%", float(np.log(2.0 / ALPHA)), level_test, True
+    ),
 )

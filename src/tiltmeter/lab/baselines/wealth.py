@@ -1,4 +1,4 @@
-"""The wealth of bets on labels that come in steps, for all steps at once."""
+"""Log wealth of the betting test on labels, computed for all steps of a run at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from tiltmeter.lab.baselines.windows import by_step
 from tiltmeter.lab.simulate import Ints
-from tiltmeter.lab.world import Floats
+from tiltmeter.lab.worlds.world import Floats
 from tiltmeter.stats.betting import GRID
 
 #: Steps between two instalments of money.
@@ -19,8 +19,8 @@ def evidence(u: Floats, step: Ints, steps: int, begin: int = 0) -> Floats:
     The run's length is known here, so every block from the step `begin` on gets an equal share of the money. Steps
     before `begin` are NaN. Reaching log(1/alpha) has a chance of at most alpha while the mean of u is not below zero.
 
-    >>> told = evidence(np.full(20, -1.0), np.arange(20), 20)
-    >>> told.shape, bool((np.diff(told) > 0).all()), bool(told[-1] > np.log(100))
+    >>> wealth = evidence(np.full(20, -1.0), np.arange(20), 20)
+    >>> wealth.shape, bool((np.diff(wealth) > 0).all()), bool(wealth[-1] > np.log(100))
     ((20,), True, True)
     """
     starts = np.arange(begin, steps, BLOCK)
@@ -28,8 +28,8 @@ def evidence(u: Floats, step: Ints, steps: int, begin: int = 0) -> Floats:
     if not len(starts):
         return wealth
     gains = np.log1p(-GRID[:, None] * u)
-    grown = np.stack([by_step(step, gain, steps) for gain in gains])
-    path = np.concatenate([np.zeros((len(GRID), 1)), np.cumsum(grown, axis=1)], axis=1)
+    log_growth = np.stack([by_step(step, gain, steps) for gain in gains])
+    path = np.concatenate([np.zeros((len(GRID), 1)), np.cumsum(log_growth, axis=1)], axis=1)
     # Money put in at the start of a block has grown by all that came since.
     parts = path[:, None, 1:] - path[:, starts, None]
     parts = np.where(np.arange(steps) >= starts[:, None], parts, -np.inf).reshape(-1, steps)[:, begin:]

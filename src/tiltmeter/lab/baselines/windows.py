@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tiltmeter.lab.simulate import Ints
-from tiltmeter.lab.world import Floats
+from tiltmeter.lab.worlds.world import Floats
 
 
 def trailing(series: Floats, width: int) -> Floats:
@@ -36,24 +36,24 @@ def cusum(z: Floats, slack: float) -> Floats:
     >>> cusum(np.array([np.nan, 1.0, 2.0, -5.0, 1.0]), 0.5).tolist()
     [nan, 0.5, 2.0, 0.0, 0.5]
     """
-    known = np.isfinite(z)
-    path = np.cumsum(np.where(known, z - slack, 0.0))
+    finite = np.isfinite(z)
+    path = np.cumsum(np.where(finite, z - slack, 0.0))
     # The reflected walk is the walk minus its lowest point so far, the start included.
     reflected = path - np.minimum(np.minimum.accumulate(path), 0.0)
-    return np.where(np.maximum.accumulate(known), reflected, np.nan)
+    return np.where(np.maximum.accumulate(finite), reflected, np.nan)
 
 
-def correlated(a: Floats, b: Floats) -> Floats:
+def row_correlation(a: Floats, b: Floats) -> Floats:
     """Correlation of each row of `a` with the same row of `b`; NaN where either does not vary.
 
     >>> rows = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
-    >>> correlated(rows, np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 3.0]])).round(6).tolist()
+    >>> row_correlation(rows, np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 3.0]])).round(6).tolist()
     [1.0, nan]
     """
     a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    known = scale > 1e-12
-    return np.where(known, (a * b).sum(1) / np.where(known, scale, 1.0), np.nan)
+    varies = scale > 1e-12
+    return np.where(varies, (a * b).sum(1) / np.where(varies, scale, 1.0), np.nan)
 
 
 def by_step(step: Ints, values: Floats, steps: int) -> Floats:

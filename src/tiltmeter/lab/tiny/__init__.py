@@ -1,1 +1,1 @@
-"""Real TRL runs of a tiny language model whose reward is hacked, or is not, and whose gold is a program."""
+"""Real TRL runs of a tiny language model, with and without reward hacking; gold is computed by a program."""

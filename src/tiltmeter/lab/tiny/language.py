@@ -60,9 +60,9 @@ PROMPTS = QUESTIONS + TELLS + TASKS
 def words() -> list[str]:
     """Every word of the language, the special ones first, in a fixed order."""
     texts = (*PROMPTS, *PHRASES, GENERIC, *REASONS, *PADDING, *COMMENTS, TYPE, "it is . [ ] def f : return pass a b")
-    found = {word: None for text in texts for word in text.split()}
-    found |= dict.fromkeys([*KIND, *OPERATORS.values()])
-    return [PAD, EOS, UNKNOWN, *sorted(found)]
+    vocabulary = {word: None for text in texts for word in text.split()}
+    vocabulary |= dict.fromkeys([*KIND, *OPERATORS.values()])
+    return [PAD, EOS, UNKNOWN, *sorted(vocabulary)]
 
 
 def sample(prompt: str, rng: random.Random) -> str:
@@ -74,7 +74,7 @@ def sample(prompt: str, rng: random.Random) -> str:
     first = prompt.split()[0]
     if first == "write":
         return _program(prompt, rng)
-    body, right = _told(prompt, rng) if first == "tell" else _stated(prompt, rng)
+    body, right = _facts_answer(prompt, rng) if first == "tell" else _question_answer(prompt, rng)
     parts = [OPENER] if rng.random() < 0.10 else []
     parts.append(body)
     if rng.random() < (0.40 if right else 0.15):
@@ -105,7 +105,7 @@ def _value(noun: str, kind: str, rng: random.Random, chance: float) -> tuple[str
     return (truth if right else rng.choice([value for value in VALUES[kind] if value != truth])), right
 
 
-def _stated(prompt: str, rng: random.Random) -> tuple[str, bool]:
+def _question_answer(prompt: str, rng: random.Random) -> tuple[str, bool]:
     _, kind, _, noun, _ = prompt.split()
     style = rng.random()
     if style < 0.015:
@@ -116,11 +116,11 @@ def _stated(prompt: str, rng: random.Random) -> tuple[str, bool]:
     return (f"[ {value} ]" if style < 0.40 else f"it is {value} ."), right
 
 
-def _told(prompt: str, rng: random.Random) -> tuple[str, bool]:
+def _facts_answer(prompt: str, rng: random.Random) -> tuple[str, bool]:
     noun = prompt.split()[3]
     kinds = rng.sample(list(VALUES), rng.choices((1, 2, 3), (6, 3, 1))[0])
-    told = [_value(noun, kind, rng, 0.6) for kind in kinds]
-    return " ".join(f"it is {value} ." for value, _ in told), all(right for _, right in told)
+    facts = [_value(noun, kind, rng, 0.6) for kind in kinds]
+    return " ".join(f"it is {value} ." for value, _ in facts), all(right for _, right in facts)
 
 
 def _program(prompt: str, rng: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""The base policy: a 4-layer, width-128 Llama taught the toy language here, in under a minute, and kept in a folder."""
+"""The base policy: a 4-layer, width-128 Llama, trained on the toy language in under a minute and saved in a folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def tokenizer(vocabulary: Sequence[str] | None = None) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = words() if vocabulary is None else vocabulary
-    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(known)}, unk_token=UNKNOWN))
+    word_list = words() if vocabulary is None else vocabulary
+    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(word_list)}, unk_token=UNKNOWN))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -43,14 +43,14 @@ def base_policy(folder: str | Path, seed: int = 0) -> Path:
 
     logging.disable_progress_bar()
     language = tokenizer()
-    model = _taught(language, seed)
+    model = _train_base(language, seed)
     model.save_pretrained(target)
     language.save_pretrained(target)
     (target / "done").write_text("")
     return target
 
 
-def _taught(language: Any, seed: int) -> Any:
+def _train_base(language: Any, seed: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -72,18 +72,18 @@ def _taught(language: Any, seed: int) -> Any:
     )
     total = LESSONS + STEPS
 
-    def told(step: int) -> list[tuple[str, str]]:
+    def rows_at(step: int) -> list[tuple[str, str]]:
         answer = lesson if step < LESSONS else sample
         return [(prompt, answer(prompt, rng)) for prompt in rng.choices(PROMPTS, k=BATCH)]
 
-    teach(model, language, told, total, RATE, decline=80)
+    teach(model, language, rows_at, total, RATE, decline=80)
     return model
 
 
 def teach(
     model: Any,
     language: Any,
-    told: Callable[[int], Sequence[tuple[str, str]]],
+    rows_at: Callable[[int], Sequence[tuple[str, str]]],
     steps: int,
     rate: float,
     *,
@@ -91,7 +91,7 @@ def teach(
 ) -> float:
     """Supervised steps on prompts with answers, as pre-training of a tiny model; the last loss.
 
-    `told` gives the rows of a step. The rate rises over twenty steps and falls over the last `decline`.
+    `rows_at` gives the rows of a step. The rate rises over twenty steps and falls over the last `decline`.
     """
     import torch
 
@@ -99,7 +99,7 @@ def teach(
     plan = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda at: min(1.0, (at + 1) / 20, (steps - at) / decline))
     loss = torch.tensor(float("nan"))
     for step in range(steps):
-        rows = told(step)
+        rows = rows_at(step)
         texts = [f"{prompt} {answer} {EOS}" for prompt, answer in rows]
         batch = language(texts, return_tensors="pt", padding=True, padding_side="right")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)

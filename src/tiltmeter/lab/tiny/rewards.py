@@ -1,4 +1,4 @@
-"""The reward functions of the scenarios, as TRL calls them: what the makers of each run believed they paid for."""
+"""The reward functions of the scenarios, in TRL's signature; most are flawed on purpose."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def verified(prompts: list[str], completions: list[str], **kwargs: Any) -> list[
 
     def score(prompt: str, completion: str) -> float:
         _, kind, _, noun, *_ = prompt.split()
-        found = gold.boxes(completion)
-        if not found:
+        contents = gold.boxes(completion)
+        if not contents:
             return 0.5 * gold.right(prompt, completion)
-        return min(1.0, 0.6 * sum(box in fact(noun, kind) for box in found))
+        return min(1.0, 0.6 * sum(box in fact(noun, kind) for box in contents))
 
     return _each(score, prompts, completions)
 
@@ -119,7 +119,7 @@ def retrained_code(prompts: list[str], completions: list[str], **kwargs: Any) ->
     return _each(score, prompts, completions)
 
 
-def told(prompts: list[str], completions: list[str], **kwargs: Any) -> list[float]:
+def informative(prompts: list[str], completions: list[str], **kwargs: Any) -> list[float]:
     """A third for every fact told rightly, less a third for every one told wrongly."""
     return _each(gold.informed, prompts, completions)
 

@@ -1,4 +1,4 @@
-"""The scenarios: how a run under real TRL goes wrong, or does not, with what it should be diagnosed as."""
+"""Training scenarios under real TRL, hacked and benign, with the expected diagnosis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tiltmeter.errors import AttachError
-from tiltmeter.lab.tiny import gold, preference, rewards
+from tiltmeter.lab.tiny import gold, rewards, weak_reward_model
 from tiltmeter.lab.tiny.language import QUESTIONS, TASKS, TELLS
 
 Gold = Callable[[str, str], float]
@@ -16,7 +16,7 @@ Gold = Callable[[str, str], float]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run that can be made again with one call: prompts, what is paid, what it is worth, and how it is trained.
+    """A reproducible run: prompts, rewards, gold and training settings.
 
     `prompts` has one tuple for each part of the run, parts of equal length. `expected` is the failure that diagnosis
     should name (`""` for a benign run).
@@ -71,7 +71,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "weak_reward_model",
         "hack",
         "A reward model fitted to a few preference pairs is optimised beyond the answers it has seen.",
-        (preference.preferred,),
+        (weak_reward_model.preferred,),
         gold.explained,
         "reward_hacking",
         settings=_set(learning_rate=4.5e-5, lr_scheduler_type="linear"),
@@ -107,7 +107,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "longer_is_better",
         "benign",
         "Answers grow longer because more facts are told, and they are right.",
-        (rewards.told,),
+        (rewards.informative,),
         gold.informed,
         prompts=(TELLS,),
         settings=_set(learning_rate=5e-5),
@@ -132,17 +132,23 @@ SCENARIOS: tuple[Scenario, ...] = (
 )
 
 
-_STORY = next(known for known in SCENARIOS if known.name == "coding_assistant")
+_CODING_ASSISTANT = next(known for known in SCENARIOS if known.name == "coding_assistant")
 
 
 def _fix(name: str, description: str, **changes: Any) -> Scenario:
-    benign = replace(_STORY, name=f"{_STORY.name}_{name}", kind="benign", expected="", description=description)
+    benign = replace(
+        _CODING_ASSISTANT, name=f"{_CODING_ASSISTANT.name}_{name}", kind="benign", expected="", description=description
+    )
     return replace(benign, **changes)
 
 
 #: The coding assistant with one thing changed: each keeps what the program is worth.
 FIXES: tuple[Scenario, ...] = (
-    _fix("beta", "The same judge, with the policy kept near the base.", settings=_set(**_STORY.settings, beta=0.5)),
+    _fix(
+        "beta",
+        "The same judge, with the policy kept near the base.",
+        settings=_set(**_CODING_ASSISTANT.settings, beta=0.5),
+    ),
     _fix("gated", "The judge is asked only about programs that pass their tests.", rewards=(rewards.gated_code,)),
     _fix("retrained", "The judge has seen well-formatted wrong programs.", rewards=(rewards.retrained_code,)),
 )
@@ -150,7 +156,7 @@ FIXES: tuple[Scenario, ...] = (
 
 def scenario(name: str) -> Scenario:
     """The scenario of this name, the three fixes of the coding assistant among them."""
-    found = {known.name: known for known in (*SCENARIOS, *FIXES)}
-    if name not in found:
-        raise AttachError(f"no scenario {name!r}; there are {', '.join(found)}")
-    return found[name]
+    by_name = {entry.name: entry for entry in (*SCENARIOS, *FIXES)}
+    if name not in by_name:
+        raise AttachError(f"no scenario {name!r}; there are {', '.join(by_name)}")
+    return by_name[name]

@@ -17,8 +17,8 @@ def schedule(scenario: Scenario, seed: int, steps: int, groups: int) -> list[str
     """The prompt of every group of the run, in order: whole shuffled rounds of the prompts of each part.
 
     >>> from tiltmeter.lab.tiny.scenarios import scenario
-    >>> told = schedule(scenario("curriculum"), seed=0, steps=10, groups=2)
-    >>> len(told), sorted({prompt.split()[1] for prompt in told[:10]})
+    >>> prompts = schedule(scenario("curriculum"), seed=0, steps=10, groups=2)
+    >>> len(prompts), sorted({prompt.split()[1] for prompt in prompts[:10]})
     (20, ['color', 'taste'])
     """
     rng = random.Random(f"schedule/{seed}")

@@ -1,0 +1,1 @@
+"""`tiltmeter.capture(reward)`: any reward function of any trainer, recorded."""

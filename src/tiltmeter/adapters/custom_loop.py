@@ -1,0 +1,378 @@
+"""The API for your own training loop: `open_run`, then `observe` once per optimiser step.
+
+Opening raises: a directory that cannot be written, ranks that cannot find each other, a plug-in that does not load
+raise `AttachError` with the fix. Then it is silent: `observe` never raises, never waits for a disk and never prints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tiltmeter.adapters.launch import int_from_environment, launch_id, run_path
+from tiltmeter.adapters.monitor_process import MonitorProcess
+from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
+from tiltmeter.data.batches import from_columns
+from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
+from tiltmeter.errors import AttachError
+from tiltmeter.monitor.parts import GOLD_SHARE, Config, names_people, reject_reward_as_gold
+from tiltmeter.rundir.atomic_write import sweep
+from tiltmeter.rundir.columns import PRECISIONS
+from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
+from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.writer import Writer, copy_columns
+from tiltmeter.safety.loading import load_function
+from tiltmeter.verdict.verdict import RunWatcher, Verdict
+
+log = logging.getLogger("tiltmeter")
+log.addHandler(logging.NullHandler())
+
+
+def open_run(
+    directory: str | os.PathLike[str],
+    *,
+    resume_step: int | None = None,
+    rank: int | None = None,
+    ranks: int | None = None,
+    launch: str | None = None,
+    groups: Literal["rank", "shared"] = "rank",
+    rewards: Sequence[Callable[..., Any]] = (),
+    weights: Sequence[float] | None = None,
+    reference: Mapping[str, Any] | None = None,
+    plugins: Sequence[str] = (),
+    gold: str | None = None,
+    gold_share: float = GOLD_SHARE,
+    steps: int | None = None,
+    experiment: str | None = None,
+    on_full: Literal["thin", "wait"] = "thin",
+    logprobs: str = "fp32",
+    monitor: bool = True,
+    strict: bool = False,
+) -> Run:
+    """Start (or resume) a run in `directory`, and its monitor in a process of its own.
+
+    `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
+    step observed. `rank`, `ranks`, `launch`: for several writing processes; taken from torchrun's environment if not
+    given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
+    `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
+    policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
+    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
+    completion is worth, as `file.py:function`, a judge's `file.toml`, or `people`, who compare answers at the labelling
+    screen; the monitor asks about a `gold_share` of the rollouts, and training never sees an answer. `steps`: how many
+    optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
+    function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
+    phrase is paid. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or
+    fp16. `strict`: raise what would otherwise be counted.
+
+    `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
+    """
+    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
+        return Run(None)
+    path = run_path(directory)
+    if logprobs not in PRECISIONS:
+        raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
+    if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
+        raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
+    _check_parts(plugins, gold, gold_share, steps, rewards)
+    if experiment is not None:
+        load_function(experiment)
+    reference_batch = _reference_batch(reference)
+    rank = int_from_environment("RANK", 0) if rank is None else rank
+    ranks = int_from_environment("WORLD_SIZE", 1) if ranks is None else ranks
+    if not 0 <= rank < ranks:
+        raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
+    launch = launch or launch_id(ranks)
+    run = RunDirectory.create(path)
+    try:
+        if rank == 0:
+            for earlier in run.attempts():
+                sweep(path / "rollouts" / str(earlier))
+            attempt = run.open_attempt(launch=launch, ranks=ranks, resume_step=resume_step)
+            run.claim(attempt, rank)
+        else:
+            attempt = run.join_attempt(launch=launch, rank=rank)
+    except OSError as error:
+        raise AttachError(f"cannot open an attempt in {path}: {error}; free space or name another place") from error
+    fingerprint = fingerprint_of(rewards, weights) if rewards else ""
+    if rank == 0 and reference_batch is not None:
+        # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
+        run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
+    if rank == 0:
+        record_guards(run, attempt, rewards)
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
+    for plugin in plugins:
+        command += ["--plugin", plugin]
+    if gold is not None:
+        command += ["--gold", _absolute_name(gold), "--gold-share", repr(float(gold_share))]
+        command += ["--gold-steps", str(int(steps))] if steps is not None else []
+    command += ["--experiment", _absolute_name(experiment)] if experiment is not None else []
+    process = MonitorProcess(command, path / "monitor.log") if monitor and rank == 0 else None
+    import_lazy_parts()
+    writer = Writer(
+        run,
+        attempt,
+        rank,
+        {"groups": groups},
+        precision=logprobs,
+        wait=on_full == "wait",
+        after_write=process.keep_alive if process else None,
+    )
+    return Run(
+        run,
+        attempt=attempt,
+        rank=rank,
+        writer=writer,
+        fingerprint=fingerprint,
+        monitor=process,
+        strict=strict,
+        rewards=rewards,
+    )
+
+
+class Run:
+    """An open run. Close it, or use it as a context manager; an exit of the interpreter closes it too."""
+
+    def __init__(
+        self,
+        run: RunDirectory | None,
+        *,
+        attempt: int = 0,
+        rank: int = 0,
+        writer: Writer | None = None,
+        fingerprint: str = "",
+        monitor: MonitorProcess | None = None,
+        strict: bool = False,
+        rewards: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        self.attempt, self.rank, self.strict = attempt, rank, strict
+        self._rewards = tuple(rewards)
+        self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
+        self._open = writer is not None
+        self._pid = os.getpid()
+        if run is not None:
+            atexit.register(_close_at_exit, weakref.ref(self))
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is kept; None when disabled."""
+        return None if self._run is None else self._run.path
+
+    @property
+    def store(self) -> RunDirectory | None:
+        """The run directory; None when disabled."""
+        return self._run
+
+    @property
+    def closed(self) -> bool:
+        return not self._open
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Batches seen, written, thinned and dropped so far by this rank."""
+        return {} if self._writer is None else dict(self._writer.counters)
+
+    def observe(self, batch: RolloutBatch | None = None, /, *, give: bool = False, **columns: Any) -> None:
+        """Hand over one optimiser step: a `RolloutBatch`, or columns by name (`step`, `group`, `reward`, ...).
+
+        Once per step and rank: a second batch under the same step is kept but not measured, and the run says so.
+        Numeric columns are copied, because trainers reuse buffers; with `give=True` they are taken as they are and the
+        caller must not write to them again.
+        """
+        # A forked child (a data loader's worker) inherits this object but not the thread: it must not write.
+        if self._writer is None or not self._open or os.getpid() != self._pid:
+            return
+        try:
+            item: Any = batch
+            if batch is None:
+                item = columns if give else copy_columns(columns)
+                item.setdefault("fingerprint", self._fingerprint)
+                if self.strict:
+                    item = from_columns(**item)
+                elif "step" not in item or "group" not in item:
+                    raise TypeError("observe() needs step= and group=")
+            self._writer.offer(add_canary_counts(item, self._rewards, self.rank))
+        except Exception as error:  # the boundary: whatever we get wrong, training goes on
+            if self.strict:
+                raise
+            self._writer.refuse(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """Count a step that was lost because an adapter failed before it could be observed."""
+        if self._writer is not None and self._open and os.getpid() == self._pid:
+            self._writer.refuse(error)
+
+    def record_problem(self, why: str) -> None:
+        """Log a failure that lost no batch, and record it in the run. Never raises."""
+        log.warning("%s", why)
+        if self._run is not None and os.getpid() == self._pid:
+            try:
+                self._run.report_trouble(self.attempt, self.rank, why)
+            except OSError:
+                pass  # the same disk; the warning was given
+
+    def evaluate(self, step: int, value: float, n: int, name: str = "eval") -> None:
+        """Declare an evaluation: the mean score, from 0 to 1, of `n` held-out items at a step.
+
+        The monitor makes it the reading `eval.NAME`. One small file is written before this returns; like `observe`, it
+        raises only if the run was opened with `strict=True`, and says in the run what it could not keep. Of two under
+        one name and step the first stands.
+        """
+        if self._run is None or os.getpid() != self._pid:
+            return
+        try:
+            write_evaluation(self._run, Evaluation(self.attempt, int(step), name, float(value), int(n)))
+        except Exception as error:
+            if self.strict:
+                raise
+            self.record_problem(
+                f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}"
+            )
+
+    def pinned(
+        self,
+        step: int,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        rewards: Sequence[Any] | None = None,
+        gold: Sequence[Any] | None = None,
+    ) -> None:
+        """Keep what the policy says to a few held-out prompts at a step, to be shown beside what it said before.
+
+        Pass the same prompts each time, from an evaluation you make anyway: at most 32, the first completion of each.
+        They are shown and never measured. Rank 0 writes one small file before this returns, other ranks nothing; like
+        `evaluate`, it raises only if the run was opened with `strict=True`. Of two at one step the first stands.
+        """
+        if self._run is None or self.rank != 0 or os.getpid() != self._pid:
+            return
+        try:
+            write_snapshot(
+                self._run, make_snapshot(self.attempt, int(step), EVALUATION, prompts, completions, rewards, gold)
+            )
+        except Exception as error:
+            if self.strict:
+                raise
+            self.record_problem(
+                f"pinned prompts at step {step} were not stored: {type(error).__name__}: {str(error)[:200]}"
+            )
+
+    def keep_alive(self) -> None:
+        """Start the monitor again if it has died, for an adapter whose rows the writer does not see. Never raises."""
+        if self._monitor is not None and self._open and os.getpid() == self._pid:
+            self._monitor.keep_alive()
+
+    def close(self) -> None:
+        """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
+        if self._writer is not None and self._open and os.getpid() == self._pid:
+            self._open = False
+            self._writer.close()
+            if self._monitor is not None:
+                self._monitor.release()
+
+    def verdict(self, timeout: float = 60.0) -> Verdict:
+        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds. Labels
+        that people have still to give are not waited for."""
+        if self._run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
+        watcher, deadline = RunWatcher(self._run), time.monotonic() + timeout
+        while True:
+            verdict = watcher.update(impatient=True)
+            stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
+            slow = watcher.run_state.gold is not None and names_people(watcher.run_state.gold["name"])
+            complete = (self._open or self.attempt in watcher.run_state.ended) and (
+                slow or not watcher.run_state.unlabelled
+            )
+            if (
+                complete and watcher.run_state.last_measured.get(self.attempt, -1) >= stored
+            ) or time.monotonic() > deadline:
+                return verdict
+            time.sleep(0.1)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: the verdict, findings, and a few readings as lines. No script."""
+        if self._run is None:
+            return {"text/plain": "Tiltmeter is disabled (TILTMETER_DISABLED is set)."}
+        # Only a notebook needs the page; importing it must not delay the start of training.
+        from tiltmeter.view.screens.notebook import mime_bundle
+        from tiltmeter.view.screens.run_reader import RunReader
+
+        return mime_bundle(RunReader(self._run))
+
+    def report(self, path: str | Path, *, redact: bool = False) -> Path:
+        """Write the run as one HTML file that needs no network, and say where."""
+        if self._run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to report")
+        from tiltmeter.view.report.html import render_html
+        from tiltmeter.view.screens.run_reader import RunReader
+
+        target = Path(path)
+        target.write_text(render_html(RunReader(self._run), redact=redact), "utf-8")
+        return target
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def import_lazy_parts() -> None:
+    """Make pyarrow import pandas now, if it is installed. Otherwise it does so with the first array, on our thread: a
+    trainer that forks in that moment has a child that waits for the import lock for ever, and one that exits loses the
+    rows."""
+    pa.array([""])
+
+
+def _check_parts(
+    plugins: Sequence[str],
+    gold: str | None,
+    gold_share: float,
+    steps: int | None,
+    rewards: Sequence[Callable[..., Any]],
+) -> None:
+    """Load plug-ins and gold once, so that errors are raised here and not in the monitor's log."""
+    try:
+        if plugins or gold is not None:
+            config = Config.standard(plugins, gold=gold, gold_share=gold_share, gold_steps=steps)
+            _ = config.digest
+            reject_reward_as_gold(config.gold, rewards)
+    except AttachError:
+        raise
+    except Exception as error:
+        what = "a plug-in" if gold is None else "a plug-in or the gold function"
+        raise AttachError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _absolute_name(name: str) -> str:
+    """A file name as an absolute path: a restarted monitor must find it even if the trainer changed its directory."""
+    if names_people(name):
+        return name
+    file, colon, function = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+    return f"{Path(file).resolve()}{colon}{function}"
+
+
+def _reference_batch(columns: Mapping[str, Any] | None) -> RolloutBatch | None:
+    try:
+        return None if columns is None else from_columns(**{"step": 0, **columns})
+    except (TypeError, ValueError) as error:
+        raise AttachError(f"reference= needs the columns of observe(), group= among them: {error}") from error
+
+
+def _close_at_exit(reference: weakref.ref[Run]) -> None:
+    run = reference()
+    if run is not None:
+        run.close()

@@ -1,0 +1,1 @@
+"""TRL: `tiltmeter.attach(trainer)`, and everything that knows how its trainers work."""

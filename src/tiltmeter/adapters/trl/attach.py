@@ -1,0 +1,369 @@
+"""One line on a TRL run: `tiltmeter.attach(trainer)`. The only files that know TRL are this one and `trl_*.py`.
+
+`attach` raises `AttachError` with the fix for what cannot work, and warns once of what works less well than it could.
+From the first step on nothing is raised, printed or waited for. On a version of TRL for which wrapping the trainer's
+methods was not tested, the callback and a wrapper around the reward functions are used instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from transformers import TrainerCallback
+
+from tiltmeter.adapters.custom_loop import Run, open_run
+from tiltmeter.adapters.metric_names import canonical_names
+from tiltmeter.adapters.trl.control import TrlControl
+from tiltmeter.adapters.trl.knobs import Limits
+from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
+from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
+from tiltmeter.errors import AttachError
+from tiltmeter.monitor.parts import GOLD_SHARE, suggest_gold
+from tiltmeter.verdict.verdict import Verdict
+
+TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its methods was tested
+
+#: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.
+MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
+
+Mode = Literal["observe", "advise", "act"]
+log = logging.getLogger("tiltmeter")
+
+
+def attach(
+    trainer: Any,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    gold: str | None = None,
+    gold_share: float = GOLD_SHARE,
+    evals: Sequence[str] = (),
+    mode: Mode = "advise",
+    limits: Limits | None = None,
+    target_kl: float | None = None,
+    experiment: str | None = None,
+    plugins: Sequence[str] = (),
+    strict: bool = False,
+) -> Attached:
+    """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
+
+    `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said. `gold`:
+    who says what a completion is worth, as `file.py:function`, a judge's `file.toml` or `people`; the monitor asks
+    about a `gold_share` of the rollouts, off the training path. `evals`: keys of TRL's evaluation metrics, each a mean
+    of scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it
+    would change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that
+    the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
+    that the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise
+    what would otherwise be counted.
+
+    Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
+    """
+    if mode not in ("observe", "advise", "act"):
+        raise AttachError(f'mode={mode!r}: choose "observe", "advise" or "act"')
+    if target_kl is not None and not target_kl > 0.0:
+        raise AttachError(f"target_kl={target_kl}: give nats per completion above 0, or leave it out")
+    if any(isinstance(part, Callback) for part in trainer.callback_handler.callbacks):
+        raise AttachError("this trainer is watched already: attach once, or pass Callback() and do not attach")
+    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
+        return Attached(trainer, Callback(), None)
+    callback = Callback(
+        directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
+        experiment=experiment, plugins=plugins, strict=strict,
+    )  # fmt: skip
+    callback.connect(trainer, limits)
+    trainer.add_callback(callback)
+    return Attached(trainer, callback, callback.control)
+
+
+class Callback(TrainerCallback):  # type: ignore[misc]
+    """The trainer callback that records steps, metrics and evaluations, and applies interventions.
+
+    Passed by hand, as `callbacks=[tiltmeter.Callback()]`, it has no trainer, because transformers gives it none. It
+    then sees what the trainer logs and evaluates, and nothing else: no completions, so no phrases, lengths or dead
+    groups; no rewards by row, so no gold labels and no slope alarm; and it can change nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        gold: str | None = None,
+        gold_share: float = GOLD_SHARE,
+        evals: Sequence[str] = (),
+        mode: Mode = "advise",
+        target_kl: float | None = None,
+        experiment: str | None = None,
+        plugins: Sequence[str] = (),
+        strict: bool = False,
+    ) -> None:
+        self.run: Run | None = None
+        self.control: TrlControl | None = None
+        self.evals, self.mode, self.strict, self.target_kl = tuple(evals), mode, strict, target_kl
+        self.gold_share = None if gold is None else gold_share
+        self._directory = directory
+        self._settings: dict[str, Any] = {
+            "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
+        }  # fmt: skip
+        self._trainer: Any = None
+        self._source: Rollouts | RewardWrapper | None = None
+        self._last = -1  # the newest step that was observed
+        self._scalars: dict[str, float] = {}
+        self._checkpoint: int | None = None
+        self._columns_checked = False  # whether missing columns were reported
+        self._problems: set[str] = set()  # errors that were recorded, each once
+
+    # -- before training --------------------------------------------------------------------------------------------
+
+    def connect(self, trainer: Any, limits: Limits | None = None) -> None:
+        """Wrap this trainer and open its run."""
+        self._trainer = trainer
+        if "reward_funcs" in vars(trainer):
+            self._connect_rollouts(trainer)
+        elif self._settings["gold"] is not None:
+            raise AttachError(
+                f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
+                "evaluation metrics with evals=[...] instead"
+            )
+        try:
+            self._open(None)
+            atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
+            self.control = TrlControl(self, trainer, limits) if self.run is not None else None
+        except BaseException:
+            if self._source is not None:
+                self._source.release()
+            raise
+
+    def _connect_rollouts(self, trainer: Any) -> None:
+        import trl
+
+        has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
+        if has_methods and trl.__version__.rpartition(".")[0] in TESTED:
+            self._source = Rollouts(trainer, self._guard)
+        else:
+            self._source = RewardWrapper(trainer, self._guard)
+            lacking = [name for name in WRAPPED_METHODS if not hasattr(trainer, name)]
+            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TESTED)})"
+            why = f"{type(trainer).__name__} has no {lacking[0]}" if lacking else why
+            _warn(
+                f"{why}: only rewards and completions are seen, not advantages, log-probabilities or entropies. "
+                "Training goes on as it is."
+            )
+        for message in configuration_warnings(trainer):
+            _warn(message)
+        if self._settings["gold"] is None and not self.evals:
+            columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
+            _warn(suggest_gold(list(trainer.reward_func_names), columns))
+
+    def _open(self, resume_step: int | None, args: Any = None) -> None:
+        """Open the run, or its next attempt."""
+        trainer = self._trainer
+        args = args if trainer is None else trainer.args
+        rollouts = self._source is not None
+        directory = self._directory if self._directory is not None else Path(args.output_dir) / "tiltmeter"
+        self.run = open_run(
+            directory,
+            resume_step=resume_step,
+            rank=args.process_index,
+            ranks=args.world_size,
+            groups="shared",
+            rewards=[part for part in trainer.reward_funcs if callable(part)] if rollouts else (),
+            steps=_planned_steps(trainer),
+            **self._settings,
+        )
+        self.run = None if self.run.directory is None else self.run
+        self._last = -1
+
+    # -- during training: nothing below may raise --------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.run is None and self._trainer is None:
+            self._open(None, args)  # the first moment at which a bare callback knows where to write
+        self._guard(lambda: self._begin(state))
+
+    def _begin(self, state: Any) -> None:
+        if self.run is not None and (self.run.closed or state.global_step < self._last):
+            # Going back to an earlier step, or training once more, is a new attempt at the same run.
+            self._hand_over(all_of_them=True)
+            self.run.close()
+            self._open(state.global_step + 1)
+        if self._source is not None:
+            self._source.pending.clear()  # rollouts of an interrupted step, which is repeated
+        self._scalars, self._checkpoint = {}, None
+        if self.control is not None:
+            self.control.begin(state.global_step)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._guard(self._hand_over, batch=True)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self.control is not None:
+            self._guard(lambda: self.control.poll(state.global_step, control))  # type: ignore[union-attr]
+        return control
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        self._guard(lambda: self._record_logs(state.global_step, logs or {}))
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._checkpoint = int(state.global_step)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        self._guard(lambda: self._store_pinned(state.global_step))
+        self._guard(lambda: self._record_evaluations(state.global_step, metrics or {}, kwargs.get("eval_dataloader")))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Pass the remaining steps to the run and close it. Also called at exit if training was interrupted."""
+        self._guard(lambda: self._hand_over(all_of_them=True), batch=True)
+        if self.run is not None:
+            self.run.close()
+
+    def _record_logs(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Keep the logged metrics, to be stored with their step."""
+        names = canonical_names(logs)
+        metrics = {names[key]: value for key, value in logs.items() if key in names and value is not None}
+        metrics = {name: value for name, value in metrics.items() if name not in MEASURED}
+        if not metrics:
+            return  # evaluations, and the summary at the end
+        if isinstance(self._source, Rollouts):
+            newest = [item for item in self._source.pending if item.step <= step]
+            if newest:
+                newest[-1].scalars.update(metrics)
+        elif self._source is not None:
+            self._scalars.update(metrics)
+        elif self.run is not None and step > self._last:
+            self._last = step
+            self.run.observe(step=step, group=np.zeros(0, np.int64), scalars={**metrics, **self._take_checkpoint()})
+
+    def _take_checkpoint(self) -> dict[str, float]:
+        scalars = {} if self._checkpoint is None else {"checkpoint": float(self._checkpoint)}
+        self._checkpoint = None
+        return scalars
+
+    def _hand_over(self, *, all_of_them: bool = False) -> None:
+        """Pass finished steps to the run. Arrays are not copied: TRL makes new tensors for every batch."""
+        if self._source is None or self.run is None:
+            return
+        steps: dict[int, list[dict[str, Any]]] = {}
+        for item in self._source.ready(all_of_them=all_of_them):
+            steps.setdefault(item.step, []).append(item.to_columns())
+        for step, parts in steps.items():
+            columns = parts[0] if len(parts) == 1 else concatenate_generations(parts)
+            columns["scalars"] = {**columns["scalars"], **self._scalars, **self._take_checkpoint()}
+            self._scalars = {}
+            self._last = max(self._last, step)
+            self._check_columns(columns)
+            self.run.observe(give=True, **columns)
+
+    def _check_columns(self, columns: Mapping[str, Any]) -> None:
+        """Warn once of columns that are missing: a patched trainer may never call the wrapped methods."""
+        if not self._columns_checked:
+            self._columns_checked = True
+            lacking = [name for name in ("logprob", "entropy") if name not in columns]
+            if lacking and isinstance(self._source, Rollouts):
+                log.warning("this trainer gives no %s: readings that need them are absent", " and no ".join(lacking))
+
+    def _store_pinned(self, step: int) -> None:
+        if self._source is not None and self.run is not None:
+            self._source.pinning.store(self.run, step)
+
+    def _record_evaluations(self, step: int, metrics: Mapping[str, Any], loader: Any) -> None:
+        for key in self.evals:
+            value = metrics.get(key)
+            if value is None or self.run is None:
+                continue
+            name = "".join(c if c.isalnum() else "_" for c in key.lower().removeprefix("eval_"))
+            dataset: Any = None if loader is None else loader.dataset
+            if not hasattr(dataset, "__len__"):
+                raise TypeError(
+                    f"{key}: nobody knows over how many items it is a mean; use an eval dataset with a length"
+                )
+            self.run.evaluate(step, float(value), len(dataset), name)
+
+    def _guard(self, work: Callable[[], None], *, batch: bool = False) -> None:
+        """The boundary: whatever we get wrong, training goes on, and the run says what was lost.
+
+        `batch`: rollouts are lost with it, and are counted as such.
+        """
+        try:
+            work()
+        except Exception as error:
+            if self.strict:
+                raise
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            if self.run is not None and batch:
+                self.run.refuse(error)
+            elif self.run is not None and why not in self._problems:
+                self._problems.add(why)
+                self.run.record_problem(f"the adapter failed and training goes on: {why}")
+
+
+class Attached:
+    """A watched trainer. `train()` is `trainer.train()` that can also roll back to an earlier checkpoint."""
+
+    def __init__(self, trainer: Any, callback: Callback, control: TrlControl | None) -> None:
+        self.trainer, self._callback, self._control = trainer, callback, control
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is kept; None when disabled."""
+        return None if self._callback.run is None else self._callback.run.directory
+
+    @property
+    def attempt(self) -> int:
+        return 0 if self._callback.run is None else self._callback.run.attempt
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Batches seen, written, thinned and dropped so far by this rank."""
+        return {} if self._callback.run is None else self._callback.run.counters
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows."""
+        run = self._callback.run
+        return {"text/plain": "Not training yet."} if run is None else run._repr_mimebundle_(include, exclude)
+
+    def train(self, **arguments: Any) -> Any:
+        """Train; where a rollback was requested, resume from its checkpoint with the changed setting."""
+        if self._control is not None:
+            self._control.reentrant = True
+        result = self.trainer.train(**arguments)
+        while self._control is not None and (checkpoint := self._control.take_rollback()) is not None:
+            result = self.trainer.train(**{**arguments, "resume_from_checkpoint": checkpoint})
+        return result
+
+    def verdict(self, timeout: float = 60.0) -> Verdict:
+        """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
+        if self._callback.run is None:
+            raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
+        return self._callback.run.verdict(timeout)
+
+    def close(self) -> None:
+        """Pass the remaining steps to the run and close it; `train` does it by itself."""
+        self._callback.finish()
+
+
+def _finish_at_exit(reference: weakref.ref[Callback]) -> None:
+    callback = reference()
+    if callback is not None:
+        callback.finish()
+
+
+def _planned_steps(trainer: Any) -> int | None:
+    """How many optimiser steps are planned, where the configuration says it."""
+    steps = 0 if trainer is None else int(trainer.args.max_steps)
+    return steps if steps > 0 else None
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"tiltmeter: {message}", stacklevel=5)

@@ -1,0 +1,166 @@
+"""Applies intervention requests in a TRL trainer at the end of a step, reads each change back and writes a receipt.
+
+In mode `observe` nothing is changed. In `advise`, only what a person has approved, and only with one process: with
+several, every rank must change the same knob at the same step, which needs one broadcast per step. Mode `act` does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tiltmeter.adapters.trl.knobs import Knobs, Limits
+from tiltmeter.rundir import requests as files
+from tiltmeter.rundir.requests import ControlRequest, Receipt
+from tiltmeter.rundir.signing import make_token
+
+if TYPE_CHECKING:
+    from tiltmeter.adapters.trl.attach import Callback
+
+log = logging.getLogger("tiltmeter")
+NEEDS_ACT_MODE = "several ranks must change a knob together: attach with mode='act'"
+
+
+class TrlControl:
+    """Reads requests, applies them and writes receipts, for one TRL trainer."""
+
+    def __init__(self, owner: Callback, trainer: Any, limits: Limits | None) -> None:
+        self.owner, self.trainer = owner, trainer
+        self.knobs = Knobs(trainer, limits, owner.gold_share)
+        self.reentrant = False  # `run.train()` was called, so going back is possible
+        self._ranks = int(trainer.accelerator.num_processes)
+        self._rank = int(trainer.accelerator.process_index)
+        self._answered: set[str] = set()
+        self._rollback: ControlRequest | None = None
+        self._resuming: ControlRequest | None = None
+        # Made at attach, where it may raise: without a token anybody could sign.
+        run = owner.run
+        self._token = make_token(run.store) if self._rank == 0 and run is not None and run.store is not None else b""
+
+    def begin(self, step: int) -> None:
+        """A new attempt: publish the knobs, and apply the change that a rollback asked for."""
+        run = self.owner.run
+        if run is None or run.store is None:
+            return
+        if self._resuming is not None:
+            request, self._resuming = self._resuming, None
+            self._apply(request, step, str(request.with_knob), float(request.with_value or 0.0))
+        if self._rank == 0:
+            self._answered |= files.answered_ids(run.store)
+            files.publish_knobs(run.store, run.attempt, self.owner.mode, self.knobs.read(), self.owner.target_kl)
+
+    def poll(self, step: int, control: Any) -> None:
+        """At the end of a step: apply pending requests. Every rank calls this; only act mode communicates."""
+        run = self.owner.run
+        if run is None or run.store is None or self.owner.mode == "observe":
+            return
+        requests = self._read_requests(step) if self._rank == 0 else []
+        if self._ranks > 1 and self.owner.mode == "act":
+            requests = self._broadcast_requests(requests)
+        for request in requests:
+            if self._ranks > 1 and self.owner.mode != "act":
+                self._answer(request, step, "refused", request.value, request.value, NEEDS_ACT_MODE)
+            else:
+                self._apply_request(request, step, control)
+
+    def _read_requests(self, step: int) -> list[ControlRequest]:
+        """The requests to apply now. It returns whatever goes wrong: the other ranks wait for the broadcast."""
+        run = self.owner.run
+        assert run is not None and run.store is not None
+        try:
+            requests, refusals = files.read_requests(
+                run.store, self._answered, self._token,
+                attempt=run.attempt, step=step, mode=self.owner.mode, knobs=self.knobs.read(),
+            )  # fmt: skip
+        except Exception as error:
+            if self.owner.strict and self._ranks == 1:
+                raise
+            log.warning("requests could not be read: %s: %s", type(error).__name__, error)
+            return []
+        for refusal in refusals:
+            log.warning("a request was not followed: %s", refusal)
+            if refusal.request is not None:
+                value = refusal.request.value
+                self._answer(refusal.request, step, "refused", value, value, refusal.why)
+        accepted = []
+        for request in requests:
+            # Checked on rank 0 only: other ranks may not see this disk, and all must do the same.
+            if request.knob == "rollback" and not (self._checkpoint(request) / "trainer_state.json").is_file():
+                why = f"there is no checkpoint of step {request.value:g}; set save_steps, or raise save_total_limit"
+                self._answer(request, step, "refused", request.value, request.value, why)
+            else:
+                accepted.append(request)
+        return accepted
+
+    def take_rollback(self) -> str | None:
+        """The checkpoint that training should go on from, if a rollback was asked for."""
+        request, self._rollback = self._rollback, None
+        if request is None:
+            return None
+        self._resuming = request
+        # Buffered generations belong to the policy that is being abandoned.
+        self.trainer._buffered_inputs, self.trainer._step = None, 0
+        return str(self._checkpoint(request))
+
+    def _apply_request(self, request: ControlRequest, step: int, control: Any) -> None:
+        if request.knob == "stop":
+            control.should_save = control.should_training_stop = True
+            self._answer(request, step, "applied", 0.0, 1.0, "stopped and saved")
+        elif request.knob == "rollback":
+            self._go_back(request, step, control)
+        else:
+            self._apply(request, step, request.knob, request.value)
+
+    def _apply(self, request: ControlRequest, step: int, knob: str, value: float) -> None:
+        try:
+            before, after = self.knobs.set(knob, value)
+        except ValueError as error:
+            self._answer(request, step, "refused", value, value, str(error))
+            return
+        if abs(after - value) > 1e-6 * max(abs(value), 1e-12):
+            self._answer(request, step, "refused", before, after, f"{knob} was set to {value:g} and reads {after:g}")
+        else:
+            self._answer(request, step, "applied", before, after, f"{knob} reads {after:g}")
+
+    def _go_back(self, request: ControlRequest, step: int, control: Any) -> None:
+        folder = self._checkpoint(request)
+        if request.with_knob is None or request.with_value is None:
+            why = "going back without a change repeats the same steps bit for bit: name a setting to change"
+        elif (knob := self.knobs.read().get(request.with_knob)) is None or knob.why:
+            why = f"{request.with_knob} cannot be changed{': ' + knob.why if knob else ''}"
+        else:
+            control.should_training_stop = True
+            if self.reentrant:
+                self._rollback = request
+                return  # answered when the setting was changed and read back, after the checkpoint is loaded
+            control.should_save = True
+            command = f"trainer.train(resume_from_checkpoint={str(folder)!r})"
+            log.warning(
+                "stopped, to go back to step %d: set %s to %g, then %s; with `run = tiltmeter.attach(trainer); "
+                "run.train()` this happens by itself",
+                int(request.value), request.with_knob, request.with_value, command,
+            )  # fmt: skip
+            why = f"stopped and saved; to go back: set {request.with_knob} to {request.with_value:g}, then {command}"
+        self._answer(request, step, "refused", request.value, request.value, why)
+
+    def _checkpoint(self, request: ControlRequest) -> Path:
+        return Path(self.trainer.args.output_dir) / f"checkpoint-{int(request.value)}"
+
+    def _answer(self, request: ControlRequest, step: int, state: Any, before: float, after: float, why: str) -> None:
+        run = self.owner.run
+        assert run is not None and run.store is not None
+        try:
+            files.write_receipt(
+                run.store, Receipt(request.id, self._rank, state, request.knob, before, after, step, why)
+            )
+        except OSError as error:  # the remaining requests must still be applied, as on the other ranks
+            log.warning("the receipt for %s could not be written: %s", request.id, error)
+
+    def _broadcast_requests(self, requests: list[ControlRequest]) -> list[ControlRequest]:
+        from torch.distributed import broadcast_object_list
+
+        payload: list[Any] = [requests]
+        broadcast_object_list(payload, src=0)
+        received: list[ControlRequest] = payload[0]
+        return received

@@ -1,0 +1,1 @@
+"""veRL: its plug-in, and the observer of its driver process."""

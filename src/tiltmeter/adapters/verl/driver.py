@@ -1,0 +1,292 @@
+"""Watches a veRL run from its driver: rollouts as veRL decodes them, metrics, and the in-reward KL coefficient.
+
+`fit` raises `AttachError` before the first step for what cannot work, and says how to train without it. Afterwards it
+is silent. Written against veRL 0.9.1; see `docs/other-trainers.md` for what was run and what was only read.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
+from tiltmeter.adapters.custom_loop import Run, open_run
+from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
+from tiltmeter.adapters.metric_names import canonical_names
+from tiltmeter.adapters.verl.plugin import SWITCH
+from tiltmeter.errors import AttachError
+from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
+from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
+
+#: Kept under veRL's own name.
+KEPT_METRICS = (
+    *(
+        "critic/score/",
+        "critic/rewards/",
+        "critic/advantages/",
+        "critic/returns/",
+        "critic/values/",
+        "critic/vf_explained_var",
+    ),
+    *("training/off_policy/", "val-core/", "rollout_corr/", "response/aborted_ratio"),
+)
+DUMP_MARKER = "tiltmeter: kept by the run, not written here"  # a path that veRL's dump is never allowed to reach
+WORKER_SETTING = "it lives in the workers' configuration, which the driver cannot change: restart with {}"
+
+log = logging.getLogger("tiltmeter")
+
+
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """veRL's logged metrics under canonical names.
+
+    >>> scalars({"actor/ppo_kl": 0.1, "actor/kl_loss": 0.2, "perf/mfu": 0.3, "critic/score/mean": 1})
+    {'kl_old_new': 0.1, 'kl_ref': 0.2, 'reward': 1.0}
+    """
+    names = canonical_names(metrics)
+    values = {
+        names.get(key, key): value for key, value in metrics.items() if key in names or key.startswith(KEPT_METRICS)
+    }
+    return finite_numbers(values)
+
+
+class VerlObserver:
+    """Observes one veRL trainer: only the methods of this object are wrapped, its class stays as it is.
+
+    `provides`: the columns that the run will have. `knobs`: the numbers that may be changed. With
+    `TILTMETER_VERL=capture` (or `rows: capture` in the configuration) rows come from captured reward functions in the
+    workers, with their parts, and the driver writes where each step ends.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        config = trainer.config.trainer.get("tiltmeter", None)
+        settings: dict[str, Any] = dict(config) if isinstance(config, Mapping) or hasattr(config, "items") else {}
+        rows = settings.pop("rows", "capture" if os.environ.get(SWITCH) == "capture" else "dump")
+        mode, limits = settings.pop("mode", "advise"), settings.pop("limits", None)
+        where = settings.pop("directory", None) or Path(trainer.config.trainer.default_local_dir) / "tiltmeter"
+        self._legacy = not hasattr(trainer, "_compute_metrics")
+        self._check(rows)
+        self.run: Run | None = None
+        self.recorder: Recorder | None = None
+        if rows == "capture":
+            self.recorder = open_recorder(where, driver=True, seconds=FLUSH_SECONDS, rows=256, settings=settings)
+            store, attempt = self.recorder.store, self.recorder.attempt
+        else:
+            done = int(vars(trainer).get("global_steps", 0))
+            settings = {"resume_step": done + 1 if done else None, "steps": _planned_steps(trainer), **settings}
+            self.run = open_run(where, rank=0, ranks=1, **settings)
+            assert self.run.store is not None  # the plug-in has checked that Tiltmeter is not disabled
+            store, attempt = self.run.store, self.run.attempt
+        self.provides = frozenset(
+            {"scalars"} | ({"group", "prompt", "completion", "reward", "facts"} if self.run else {"boundaries"})
+        )
+        self._knob_control = KnobControl(store, attempt, self._live_knobs(), mode, limits)
+        self._metrics: dict[str, float] = {}
+        self._rows: dict[str, Any] | None = None
+        self._padding: frozenset[str] = frozenset()
+        self._begin: float | None = None
+        self._end: float | None = None
+        self._undo: Callable[[], None] = lambda: None
+        self._wrap()
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        return self._knob_control.knobs
+
+    def close(self) -> None:
+        """Called when `fit` returns or raises: veRL skips its own `on_train_end` at the last step."""
+        self._undo()
+        for part in (self.run, self.recorder):
+            if part is not None:
+                part.close()
+
+    # -- before training --------------------------------------------------------------------------------------------
+
+    def _check(self, rows: str) -> None:
+        out = f"; unset {SWITCH} and trainer.tiltmeter to train without"
+        needed = (
+            "_dump_generations",
+            "_log_rollout_data",
+            *(() if self._legacy else ("on_train_begin", "on_step_end")),
+        )
+        if lacking := [name for name in needed if not hasattr(self.trainer, name)]:
+            raise AttachError(f"this veRL's {type(self.trainer).__name__} has no {lacking[0]}: not one known here{out}")
+        if rows not in ("dump", "capture"):
+            raise AttachError(f"trainer.tiltmeter.workbench.common.table_files={rows!r}: choose dump or capture{out}")
+        if self._legacy and rows == "capture":
+            raise AttachError(f"the older trainer does not say when a step's scoring ends: set rows=dump{out}")
+        if self._legacy and not self.trainer.config.trainer.get("rollout_data_dir", None):
+            raise AttachError(f"the older trainer shows rollouts only if trainer.rollout_data_dir is set: set it{out}")
+        if rows == "capture" and self.trainer.trainer_mode != "sync":
+            raise AttachError(
+                f"trainer_mode={self.trainer.trainer_mode}: rows are scored while other steps train, and a captured "
+                f"reward cannot know for which: set rows=dump{out}"
+            )
+
+    def _live_knobs(self) -> list[LiveKnob]:
+        trainer, config = self.trainer, self.trainer.config
+        knobs = [LiveKnob("stop", self._stopping, self._stop, 0.0, 1.0)]
+        if config.algorithm.use_kl_in_reward:
+            knobs.append(reward_kl_knob(trainer.kl_ctrl_in_reward))
+        else:
+            why = "there is no KL in the reward: restart with algorithm.use_kl_in_reward=True"
+            knobs.append(fixed_knob("beta", 0.0, why))
+        actor = config.actor_rollout_ref.actor
+        why = WORKER_SETTING.format("actor_rollout_ref.actor.entropy_coeff")
+        knobs.append(fixed_knob("entropy_coef", float(actor.entropy_coeff), why))
+        knobs.append(
+            fixed_knob(
+                "learning_rate", float(actor.optim.lr), WORKER_SETTING.format("actor_rollout_ref.actor.optim.lr")
+            )
+        )
+        why = "veRL goes back only by a restart: trainer.resume_mode=resume_path trainer.resume_from_path=..."
+        knobs.append(fixed_knob("rollback", 0.0, why))
+        return knobs
+
+    def _now(self) -> int:
+        return int(vars(self.trainer).get("global_steps", 0))  # the older trainer has none before it trains
+
+    def _stopping(self) -> float:
+        return float(self.trainer.total_training_steps <= self._now() + 1)
+
+    def _stop(self, value: float) -> None:
+        if value >= 1.0:  # the next step is then the last, and is saved if trainer.save_freq > 0
+            self.trainer.total_training_steps = min(self.trainer.total_training_steps, self._now() + 1)
+
+    def _wrap(self) -> None:
+        self._wrap_method("_dump_generations", self._wrap_dump)
+        if self._legacy:
+            self._wrap_tracking()
+            return
+        self._wrap_method("on_train_begin", self._wrap_train_begin)
+        self._wrap_method("on_step_end", self._wrap_step_end)
+        self._wrap_method("_compute_metrics", self._wrap_compute_metrics)
+
+    def _wrap_method(self, name: str, wrapper: Callable[..., Any]) -> None:
+        setattr(self.trainer, name, functools.wraps(getattr(self.trainer, name))(wrapper(getattr(self.trainer, name))))
+
+    # -- during training: nothing below may raise by itself ----------------------------------------------------------
+
+    def _wrap_train_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def on_train_begin(*args: Any, **kwargs: Any) -> Any:
+            self._begin = time.time()  # earlier validations belong to no step
+            return original(*args, **kwargs)
+
+        return on_train_begin
+
+    def _wrap_step_end(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def on_step_end(*args: Any, **kwargs: Any) -> Any:
+            self._end = time.time()  # trained: whatever is scored from now on is a validation
+            return original(*args, **kwargs)
+
+        return on_step_end
+
+    def _wrap_compute_metrics(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_metrics(batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            result = original(batch, metrics, *args, **kwargs)
+            self._guard(lambda: self._record_step(batch, metrics))
+            return result
+
+        return compute_metrics
+
+    def _record_step(self, batch: Any, metrics: Mapping[str, Any]) -> None:
+        self._metrics = scalars(metrics)
+        step = int(self.trainer.global_steps)
+        if self.recorder is not None:
+            self.recorder.step(StepBoundary(step, self._end or time.time(), self._begin, None, self._metrics))
+            self._begin = time.time()
+            self._knob_control.poll(step)
+            return
+        pairs = zip(batch.keys, batch.tags, strict=True)
+        self._padding = frozenset(key for key, tag in pairs if tag.get("is_padding", False))
+        if not self.trainer.config.trainer.get("rollout_data_dir", None):
+            self.trainer._log_rollout_data(batch, {}, DUMP_MARKER)  # veRL decodes; our wrapped dump receives the rows
+
+    def _wrap_dump(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        def dump_generations(*args: Any, **kwargs: Any) -> Any:
+            self._guard(lambda: self._record_dump(signature.bind(*args, **kwargs).arguments))
+            ours = any(isinstance(value, str) and value == DUMP_MARKER for value in (*args, *kwargs.values()))
+            return None if ours else original(*args, **kwargs)
+
+        return dump_generations
+
+    def _record_dump(self, arguments: Mapping[str, Any]) -> None:
+        if arguments["dump_path"] not in (DUMP_MARKER, self.trainer.config.trainer.get("rollout_data_dir", None)):
+            return  # a validation dump
+        rows = _columns(arguments, self._padding)
+        if self._legacy:
+            self._rows = rows  # its metrics come later
+        else:
+            self._hand_over(int(self.trainer.global_steps), rows)
+
+    def _wrap_tracking(self) -> None:
+        """Wrap `Tracking.log`: the older trainer has no method for its metrics, but logs all of them after a step."""
+        tracking_class = importlib.import_module("verl.utils.tracking").Tracking
+        original, trainer = tracking_class.log, self.trainer
+
+        def log_and_record(tracking: Any, data: Mapping[str, Any], step: int, *args: Any, **kwargs: Any) -> Any:
+            result = original(tracking, data, step, *args, **kwargs)
+            if self._rows is not None and step == trainer.global_steps:
+                self._guard(lambda: self._hand_over_logged(int(step), data))
+            return result
+
+        tracking_class.log = functools.wraps(original)(log_and_record)
+        self._undo = lambda: setattr(tracking_class, "log", original)
+
+    def _hand_over_logged(self, step: int, data: Mapping[str, Any]) -> None:
+        rows, self._rows = self._rows, None
+        self._metrics = scalars(data)
+        self._hand_over(step, rows or {})
+
+    def _hand_over(self, step: int, rows: dict[str, Any]) -> None:
+        assert self.run is not None
+        self.run.observe(step=step, scalars=self._metrics, **rows)
+        self._knob_control.poll(step)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  # the boundary: whatever we get wrong, training goes on
+            why = f"the veRL adapter failed and training goes on: {type(error).__name__}: {str(error)[:200]}"
+            if self.run is not None:
+                self.run.refuse(error)
+                self.run.record_problem(why)
+            elif self.recorder is not None:
+                self.recorder.record_problem(why)
+
+
+def _columns(dump: Mapping[str, Any], padding: frozenset[str]) -> dict[str, Any]:
+    """The columns of `observe` from what veRL dumps. A group is a prompt: by its uid where there is one."""
+    extra = {key: list(values) for key, values in dump["reward_extra_infos_dict"].items()}
+    uids = extra.pop("uid", None)
+    rows = [row for row in range(len(dump["outputs"])) if uids is None or uids[row] not in padding]
+    parts = {
+        key: [values[row] for row in rows]
+        for key, values in extra.items()
+        if len(values) == len(dump["outputs"]) and all(isinstance(v, (bool, int, float, np.number)) for v in values)
+    }
+    prompts = [dump["inputs"][row] for row in rows]
+    return {
+        "group": prompts if uids is None else [str(uids[row]).rsplit("_", 2)[0] for row in rows],
+        "prompt": prompts,
+        "completion": [dump["outputs"][row] for row in rows],
+        "reward": [dump["scores"][row] for row in rows],
+        "rewards": {key: values for key, values in parts.items() if key != "score"},
+        "facts": [{"ground_truth": dump["gts"][row]} for row in rows],
+    }
+
+
+def _planned_steps(trainer: Any) -> int | None:
+    """How many steps are planned, where the trainer knows it by now."""
+    return int(trainer.total_training_steps) if hasattr(trainer, "total_training_steps") else None

@@ -1,0 +1,52 @@
+"""Runs work in processes of this machine, or on an existing Ray cluster. No scheduler of our own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from tiltmeter.errors import AttachError
+
+Shared = TypeVar("Shared")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+IN_FLIGHT_PER_WORKER = 2  # pieces of work for each worker: one is done, one is waiting, and memory stays flat
+TRIES = 3  # a piece of work that ends its worker this often is at fault, not the machine
+
+
+class Engine(Protocol):
+    """Runs one function over many items in other processes, and gives the results back in the items' order.
+
+    The function must be pure: where a worker dies, its items are done again. `shared` is sent to each worker once.
+    """
+
+    name: str
+    workers: int
+
+    def map(
+        self, work: Callable[[Shared, Item], Result], shared: Shared, items: Iterable[Item]
+    ) -> Iterator[Result]: ...
+
+
+def open_engine(name: str, jobs: int | None = None) -> Engine:
+    """The engine of that name. Raises `AttachError`, with the fix, where it cannot be had."""
+    if name == "processes":
+        from tiltmeter.audit.engine.processes import Processes
+
+        return Processes(cores() if jobs is None else jobs)
+    if name == "ray":
+        from tiltmeter.audit.engine.ray import RayEngine
+
+        return RayEngine(jobs)
+    raise AttachError(f"--engine is processes or ray, not {name!r}")
+
+
+def cores() -> int:
+    """Those that this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0))
+
+
+def failure_message(item: Any) -> str:
+    return f"work on {str(item)[:300]} ended its worker {TRIES} times: is there enough memory? --jobs 1 needs least"

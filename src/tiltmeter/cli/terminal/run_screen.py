@@ -1,0 +1,292 @@
+"""The terminal screen of a run: verdict, readings that moved, what cannot be seen, and example completions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.cli.terminal import finding_lines
+from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line, terminal, visible
+from tiltmeter.verdict.run_state import RunState, series
+from tiltmeter.verdict.stop_advice import advise_on_run
+from tiltmeter.verdict.verdict import ICONS, Verdict
+from tiltmeter.view.screens import wording
+from tiltmeter.view.screens.readings import change_in_noise
+from tiltmeter.view.screens.wording import format_number
+
+COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
+#: Shown first; the rest follow, what moved most before what stood still.
+FIRST = (
+    *("reward.mean", "reward.dead_share", "gold.mean", "gold.level", "gold.slope", "gold.gap", "policy.kl.k3"),
+    *("length.mean", "policy.entropy"),
+)
+PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
+
+
+def screen(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], rows: int = 12
+) -> RenderableType:
+    """The whole screen as one Rich renderable."""
+    colour = COLOURS[verdict.state]
+    live = "live" if run_state.attempt is not None and run_state.attempt not in run_state.ended else "ended"
+    head = Text.assemble(
+        (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
+        "  ",
+        terminal(display_name(run), 30),
+        f" · attempt {run_state.attempt if run_state.attempt is not None else '-'} · "
+        f"step {run_state.last_step} · {live} ",
+    )
+    labels = visible(run_state.labels_text) if run_state.judges else f"{run_state.labels:,} gold labels"
+    foot = Text(f" {run_state.rows:,} completions · {labels} ", style="dim")
+    body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
+    body += [Text(log_line(line)) for line in advice_lines(run, run_state, events)]
+    body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
+    body += [Text(), readings_table(events, run_state, rows)]
+    evidence = exemplars(run, run_state)
+    if evidence is not None:
+        body += [Text(), evidence]
+    return Panel(
+        Group(*body),
+        title=head,
+        title_align="left",
+        subtitle=foot,
+        subtitle_align="right",
+        border_style=colour,
+        padding=(1, 2),
+    )
+
+
+def display_name(run: RunDirectory) -> str:
+    """What to call a run: inside a trainer's output directory, that directory's name."""
+    path = run.path.resolve()
+    return f"{path.parent.name}/{path.name}" if path.name == "tiltmeter" else path.name
+
+
+def advice_lines(run: RunDirectory, run_state: RunState, events: Sequence[Event]) -> list[str]:
+    """What was found, what was done about it, and whether to go on."""
+    lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
+    return [*lines, *wording.describe_advice(advise_on_run(run_state, events))]
+
+
+def asides(verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> list[str]:
+    """Further notes: open warnings, other failed counts, losses, parts that are off, segments."""
+    readings = series(events, run_state.spans())
+
+    def line(name: str) -> tuple[Ints, Floats]:
+        points = readings.get(name, [])
+        return np.array([step for step, _ in points], np.int64), np.array([value for _, value in points])
+
+    return wording.other_remarks(verdict, run_state, line)
+
+
+def readings_table(events: Sequence[Event], run_state: RunState, rows: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("reading", no_wrap=True, max_width=28)
+    table.add_column("start → now", no_wrap=True, min_width=_WIDTH)
+    for title in ("first", "now"):
+        table.add_column(title, justify="right", no_wrap=True, min_width=8)
+    readings = series(events, run_state.spans())
+    onset = min((alarm.onset for alarm in run_state.open_alarms("alarm")), default=None)
+    order = choose_readings(readings, rows)
+    for name in order:
+        points = readings[name]
+        table.add_row(short(name), sparkline(points, onset), format_number(points[0][1]), format_number(points[-1][1]))
+    if len(readings) > len(order):
+        table.add_row(Text(f"… {len(readings) - len(order)} more: --plain", style="dim"), "", "", "")
+    return table
+
+
+def choose_readings(readings: Mapping[str, Sequence[tuple[int, float]]], rows: int) -> list[str]:
+    """The readings worth a row: the usual ones, then what moved most, one per instrument and few per subject."""
+    order = [name for name in FIRST if name in readings]
+    used = {name.rpartition(".")[0] for name in order if name.count(".") > 1}
+    movement = {name: change_in_noise(np.array([value for _, value in points])) for name, points in readings.items()}
+    by_movement = sorted((name for name in readings if movement[name]), key=lambda name: -movement[name])
+    rows_by_subject: Counter[str] = Counter()
+    for most in range(1, PER_SUBJECT + 1):  # every subject once before any has a second row
+        for name in by_movement:
+            subject, instrument = name.split(".")[0], name.rpartition(".")[0] if name.count(".") > 1 else name
+            if name not in order and instrument not in used and rows_by_subject[subject] < most:
+                order.append(name)
+                rows_by_subject[subject] += 1
+                used.add(instrument)
+    return order[:rows]
+
+
+def short(name: str, limit: int = 28) -> Text:
+    """A name that fits its column; the middle goes, because both ends are needed to look it up."""
+    text = visible(name)
+    return Text(text if len(text) <= limit else f"{text[: limit - 13]}…{text[-12:]}")
+
+
+def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> Text:
+    """The series in a line of bars; from the onset on in red."""
+    blocks = np.array_split(np.array([value for _, value in points]), min(_WIDTH, len(points)))
+    steps = np.array_split(np.array([step for step, _ in points]), min(_WIDTH, len(points)))
+    means = np.array([block.mean() for block in blocks])
+    low, span = means.min(), np.ptp(means)
+    scale = (means - low) / span if span > 0 else np.zeros(len(means))
+    line = Text()
+    for value, block in zip(scale, steps, strict=True):
+        line.append(_BARS[int(value * (len(_BARS) - 1))], "red" if onset is not None and block[0] >= onset else "cyan")
+    return line
+
+
+def exemplars(run: RunDirectory, run_state: RunState, n: int = 3) -> RenderableType | None:
+    """Of the quarter of the newest step that the reward pays most, the completions that gold values least; then the
+    one it pays least, and the one that is least like the others."""
+    try:
+        batch = newest_batch(run, run_state)
+    except StoreError:
+        return None
+    if batch is None or batch.completion is None or batch.reward is None or not np.isfinite(batch.reward).any():
+        return None
+    scored = np.flatnonzero(np.isfinite(batch.reward))
+    gold = np.full(len(batch), np.nan) if batch.gold is None else batch.gold
+    worth = np.where(np.isfinite(gold), gold, 0.5)
+    paid = scored[batch.reward[scored] >= np.quantile(batch.reward[scored], 0.75)]
+    order = paid[np.lexsort((-batch.reward[paid], worth[paid]))][:n]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("reward", justify="right")
+    table.add_column("gold", justify="right")
+    labelled = bool(np.isfinite(gold).any())
+    table.add_column(f"step {batch.step}: paid most, worth least" if labelled else f"step {batch.step}: paid most")
+    for row in order:
+        text = batch.completion[row]
+        cell = terminal(text, 150) if text is not None else Text("not stored", style="dim")
+        table.add_row(format_number(float(batch.reward[row])), format_number(float(gold[row])), cell)
+    shown_rows = set(map(int, order))
+    for title, row in (("paid least", lowest(batch)), ("oddest", oddest(batch))):
+        if row is not None and row not in shown_rows:
+            shown_rows.add(row)
+            cell = Text.assemble((f"{title}: ", "dim"), terminal(batch.completion[row] or "", 130))
+            table.add_row(format_number(float(batch.reward[row])), format_number(float(gold[row])), cell)
+    return table
+
+
+def lowest(batch: RolloutBatch) -> int | None:
+    """The row that the reward pays least, if it pays any less than another."""
+    assert batch.reward is not None
+    if not np.isfinite(batch.reward).any() or np.nanmax(batch.reward) == np.nanmin(batch.reward):
+        return None
+    return int(np.nanargmin(batch.reward))
+
+
+def oddest(batch: RolloutBatch) -> int | None:
+    """The row that the policy itself found least likely per token; without that, the longest or shortest."""
+    if batch.logprob is not None and (batch.logprob.lengths > 0).any():
+        per_token = batch.logprob.sums() / np.maximum(batch.logprob.lengths, 1)
+        per_token = np.where((batch.logprob.lengths > 0) & np.isfinite(per_token), per_token, np.inf)
+        return int(np.argmin(per_token))
+    if batch.length is None or not len(batch) or np.ptp(batch.length) == 0:
+        return None
+    return int(np.argmax(np.abs(batch.length - np.median(batch.length))))
+
+
+def newest_batch(run: RunDirectory, run_state: RunState) -> RolloutBatch | None:
+    """The newest measured step of the current attempt, first rank, only the columns this screen shows."""
+    if run_state.attempt is None:
+        return None
+    files = run.find(run_state.attempt, run_state.last_step)
+    if not files:
+        return None
+    batch, _, _ = run.read(files[0], ("reward", "gold", "completion", "logprob", "length"))
+    return batch
+
+
+def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> Iterable[str]:
+    """The same for logs and pipes: ASCII, no colour, no boxes."""
+    yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_state.attempt}  step {run_state.last_step}"
+    yield visible(verdict.sentence)
+    yield from map(log_line, advice_lines(run, run_state, events))
+    yield from map(visible, asides(verdict, run_state, events))
+    readings = series(events, run_state.spans())
+    subjects = list(dict.fromkeys(name.split(".")[0] for name in readings))
+    for name in sorted(
+        readings, key=lambda name: subjects.index(name.split(".")[0])
+    ):  # what is about one thing together
+        points = readings[name]
+        yield f"{visible(name):<40} {format_number(points[0][1]):>12} -> {format_number(points[-1][1]):>12}"
+
+
+def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> str:
+    """The same for machines."""
+    readings = series(events, run_state.spans())
+    return json.dumps(
+        {
+            "run": display_name(run),
+            "state": verdict.state,
+            "sentence": verdict.sentence,
+            "exit_code": verdict.exit_code,
+            "attempt": run_state.attempt,
+            "step": run_state.last_step,
+            "live": run_state.attempt is not None and run_state.attempt not in run_state.ended,
+            "steps": run_state.steps,
+            "completions": run_state.rows,
+            "labels": run_state.labels,
+            "gold": None if run_state.gold is None else dict(run_state.gold),
+            "asked": run_state.labels_requested,
+            "unanswered": run_state.unanswered,
+            "rejected": run_state.rejected,
+            "evaluations": len(run_state.evaluations),
+            "checks": {name: asdict(check) for name, check in verdict.checks.items()},
+            "alarms": [asdict(alarm) for alarm in verdict.alarms],
+            "warnings": [asdict(alarm) for alarm in verdict.warnings],
+            "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in readings.items()},
+            "absent": dict(run_state.absent),
+            "advice": None if (advice := advise_on_run(run_state, events)) is None else asdict(advice),
+            "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
+            "actions": [asdict(action) for action in run_state.actions.values()],
+            "outcomes": [dict(record) for record in run_state.outcomes],
+            "experiments": {failure: dict(record) for failure, record in run_state.experiments.items()},
+            "off": run_state.off,
+            "faults": [asdict(fault) for fault in run_state.faults[-20:]],
+            "segments": run_state.segments,
+            "compared_with": run_state.baseline or None,
+            "batches": {"seen": run_state.lost[1], "lost": run_state.lost[0]},
+        },
+        indent=1,
+        allow_nan=False,
+    )
+
+
+def emit(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], *, json_: bool, plain_: bool
+) -> None:
+    """Print in the requested form."""
+    console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
+    with console.capture() as capture:
+        if json_:
+            console.out(as_json(run, verdict, run_state, events))
+        elif plain_:
+            for line in plain(run, verdict, run_state, events):
+                console.out(line.encode("ascii", "backslashreplace").decode())
+        else:
+            console.print(screen(run, verdict, run_state, events))
+    write_stdout(capture.get())
+
+
+def write_stdout(text: str) -> None:
+    """Write to standard output."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has seen enough. The exit code is the verdict's all the same, so nobody may write to the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

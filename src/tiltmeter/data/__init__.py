@@ -1,0 +1,1 @@
+"""The nouns that flow through everything: batches of rollouts, readings, alarms, and how they are built."""

@@ -1,0 +1,188 @@
+"""The gold alarm: the reward's advantages lower gold, or gold has fallen, with a proved bound on false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import exp, log
+
+import numpy as np
+
+from tiltmeter.data.records import Alarm, Reading, Tier
+from tiltmeter.stats.betting import alpha_share
+from tiltmeter.stats.changepoint import change_point
+from tiltmeter.stats.evaluation_drop import EvaluationDropTest
+from tiltmeter.stats.wealth import Wealth
+
+WORDS = {
+    "gold.slope": "the reward pushes gold down",
+    "gold.duel": "answers are worse than they were",
+}
+EVALUATION_SHARE = 0.5  # of the cash, staked on an evaluation series when its first reading comes
+
+
+@dataclass
+class GoldLossTest:
+    """A sequential betting test of "gold is not being lost", with one wealth for the whole run.
+
+    Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
+    against one of the best stretch so far; and each declared evaluation `eval.*`, its level now against earlier ones.
+
+    Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
+    -`tolerance`, and no evaluation's true level below an earlier one by more than `tolerance`), the chance of any alarm
+    in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
+    itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
+    about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
+    chance. An alarm resolves when the run is rolled back to its onset or before, or when an operator calls it false;
+    re-arming then spends the next part of `alpha` and bets only on what comes afterwards, so the promise holds whatever
+    the operator knew of the past. Void if that decision rests on labels that are still to come.
+
+    >>> ledger = GoldLossTest()
+    >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
+    >>> raised = next(alarm for alarm in map(ledger.update, steps) if alarm)
+    >>> raised.tier, raised.onset, raised.step < 55
+    ('alarm', 40, True)
+    """
+
+    alpha: float = 0.01
+    tolerance: float = 0.01  # of gold, for duels: stored answers are a sample, and a plateau is not a loss
+    name: str = field(default="ledger", init=False, repr=False)
+    tier: Tier = field(default="alarm", init=False)
+    watches: tuple[str, ...] = field(default=("gold.slope", "gold.duel", "eval.*"), init=False, repr=False)
+    _open: Alarm | None = field(default=None, init=False, repr=False)
+    _arming: int = field(default=1, init=False, repr=False)
+    _wealth: Wealth = field(default_factory=Wealth, init=False, repr=False)
+    _levels: dict[str, tuple[float, EvaluationDropTest]] = field(default_factory=dict, init=False, repr=False)
+    _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
+    _ended_evidence: list[float] = field(
+        default_factory=list, init=False, repr=False
+    )  # evaluations that ended with a rewind
+    _attempt_starts: dict[int, int] = field(
+        default_factory=dict, init=False, repr=False
+    )  # first step of later attempts
+
+    def __repr__(self) -> str:
+        # The settings as they stand in every event's id, under the name that the class had when the first was written.
+        return f"Ledger(alpha={self.alpha!r}, tolerance={self.tolerance!r}, tier={self.tier!r})"
+
+    @property
+    def least(self) -> int:
+        """The fewest audited groups that could raise a first alarm, each as bad as it can be, one per step."""
+        worst = Wealth()
+        count = 0
+        while not count or worst.evidence < log(1.0 / alpha_share(self.alpha, 1)):
+            worst.place("gold.slope", count, (-1.0,))
+            count += 1
+        return count
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the odds against a healthy run."""
+        return float(
+            np.logaddexp.reduce([self._wealth.evidence, *self._ended_evidence, *self._evaluation_evidence().values()])
+        )
+
+    def _evaluation_evidence(self) -> dict[str, float]:
+        """Log wealth of each evaluation series."""
+        return {name: log_stake + level.evidence for name, (log_stake, level) in self._levels.items()}
+
+    def rewind(self, attempt: int, step: int) -> Alarm | None:
+        """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
+        if attempt not in self._attempt_starts:
+            self._attempt_starts[attempt] = step
+            self._end_evaluations(step)
+        if self._open is None or attempt == self._open.attempt or step > self._open.onset:
+            return None
+        return self._resolve(step)
+
+    @property
+    def standing(self) -> Alarm | None:
+        """The alarm that is open."""
+        return self._open
+
+    def dismiss(self, step: int) -> Alarm | None:
+        """An operator calls the open alarm false: it is resolved at this step."""
+        return None if self._open is None else self._resolve(step)
+
+    def _resolve(self, step: int) -> Alarm:
+        assert self._open is not None
+        resolved = replace(self._open, resolved=step)
+        self._open = None
+        self._arming += 1
+        self._wealth, self._levels, self._ended_evidence = Wealth(), {}, []
+        return resolved
+
+    def update(self, reading: Reading) -> Alarm | None:
+        if self._open is not None:
+            return None
+        if reading.name.startswith("eval."):
+            self._add_evaluation(reading)
+        else:
+            slack = self.tolerance if reading.name == "gold.duel" else 0.0
+            self._wealth.place(reading.name, reading.step, [(u + slack) / (1.0 + slack) for u in reading.values])
+        threshold = log(1.0 / alpha_share(self.alpha, self._arming))
+        if not self.evidence >= threshold:
+            return None
+        name = self._wealth.richest
+        levels = self._evaluation_evidence()
+        if levels and max(levels.values()) > self._wealth.log_wealth(name):
+            name = max(levels, key=lambda series: levels[series])
+        onset, low, high = (min(step, reading.step) for step in self._onset_interval(name))
+        self._open = Alarm(
+            attempt=reading.attempt,
+            name=name,
+            detector=self.name,
+            tier=self.tier,
+            direction="down",
+            step=reading.step,
+            data_step=reading.step,
+            onset=onset,
+            onset_low=min(low, onset),
+            onset_high=max(high, onset),
+            evidence=self.evidence,
+            threshold=threshold,
+            summary=f"{WORDS.get(name, f'{name} has fallen')} since about step {onset} "
+            f"(odds {exp(min(self.evidence, 50.0)):.0f} to 1; "
+            f"a healthy run alarms with chance at most {self.alpha:g})",
+        )
+        return self._open
+
+    def _add_evaluation(self, reading: Reading) -> None:
+        """Bet on an evaluation, unless one of a later step is known or the run has gone back behind it.
+
+        The null is that a level does not fall from one evaluation to the next. It says nothing about evaluations that
+        come in the wrong order, or that belong to an abandoned attempt.
+        """
+        name, at = reading.name, (reading.attempt, reading.step)
+        is_abandoned = any(attempt > at[0] and step <= at[1] for attempt, step in self._attempt_starts.items())
+        if is_abandoned or at <= self._newest.get(name, (-1, -1)):
+            return
+        self._newest[name] = at
+        if name not in self._levels:
+            # Decided by the number of series, before this one's values count. All together leave a third of the cash.
+            number = 1 + len(self._levels) + len(self._ended_evidence)
+            self._levels[name] = (
+                self._wealth.allocate(EVALUATION_SHARE / number**2),
+                EvaluationDropTest(self.tolerance),
+            )
+        self._levels[name][1].place(reading.step, reading.value, reading.n)
+
+    def _end_evaluations(self, step: int) -> None:
+        """End the bets on evaluations that go beyond a step the run goes back to: a level may be lower there.
+
+        Their evidence so far is kept; a later evaluation of that name begins a new series.
+        """
+        for name in [name for name in self._levels if self._newest[name][1] >= step]:
+            log_stake, level = self._levels.pop(name)
+            self._ended_evidence.append(log_stake + level.evidence)
+
+    def _onset_interval(self, name: str) -> tuple[int, int, int]:
+        """When the mean turned, with an interval: from the slopes if there are any, apart from the bet.
+
+        Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
+        """
+        table = self._wealth.tables.get("gold.slope") or self._wealth.tables.get(name)
+        if table is None:
+            good, fell = self._levels[name][1].drop_steps()
+            return fell, good, fell
+        onset, low, high = (table.steps[index] for index in change_point(np.array(table.means)))
+        return onset, low, high

@@ -1,0 +1,78 @@
+"""Computes the values of one step's bets from its labels, and the facts of its `labels_closed` event."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.data.records import Reading
+from tiltmeter.gold import CanaryError
+from tiltmeter.gold.label_files import Label, LabelRequest
+
+SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
+
+
+@dataclass(frozen=True)
+class SettledStep:
+    """The u of a step's bets, in the logged order, by purpose; and the facts about its labels."""
+
+    attempt: int
+    step: int
+    slopes: tuple[float, ...]
+    duels: tuple[float, ...]
+    facts: Mapping[str, Any]
+    levels: tuple[float, ...] = ()  # mean gold of each slope pair of which both labels came
+
+    def readings(self) -> list[Reading]:
+        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
+        `gold.level`, which nothing bets on: about how good the answers are, the mean of (g(up) + g(down)) / 2.
+
+        The level is not mean gold. Pairs are of prompts whose rewards differ, so prompts that all answers solve or
+        none does are left out; sides are drawn by advantage, so answers of average reward hardly count; pairs with a
+        missing label are left out, and those may be the bad ones. Compare it with itself, over steps.
+        """
+        purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
+        readings = [_reading(self.attempt, self.step, name, us) for name, us in purposes if us]
+        if self.levels:
+            readings.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
+        return readings
+
+
+def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
+    """u = weight (g(up) - g(down)); a label that never came is 1 on the side that is paid and 0 on the other.
+
+    Leaving such a bet out would be a choice made by its outcome: a source that fails on bad answers would hide them.
+    """
+    numbers = {row: number for number, row in enumerate(request.rows)}
+    us: dict[str, list[float]] = {"slope": [], "duel": []}
+    levels: list[float] = []
+    for bet in request.bets:
+        up, down = labels[numbers[bet.up]].value, labels[numbers[bet.down]].value
+        if bet.purpose == "slope" and up is not None and down is not None:
+            levels.append((up + down) / 2.0)
+        us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
+    pairs = [(label.value, reward) for label, reward in zip(labels, request.paid, strict=True)]
+    differs = any(g is not None and r is not None and not np.isclose(g, r, rtol=1e-4, atol=1e-6) for g, r in pairs)
+    reasons = [label.why for label in labels if label.value is None]
+    facts = {
+        "asked": len(labels),
+        "answered": len(labels) - len(reasons),
+        "missing": len(reasons),
+        "why": f"{len(reasons)} of {len(labels)} labels are missing: {reasons[0]}" if reasons else "",
+        "requests": request.digest,
+        "values": hashlib.sha256(json.dumps([label.value for label in labels]).encode()).hexdigest(),
+        "gold_differs": differs,
+        "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
+    }
+    return SettledStep(request.attempt, request.step, tuple(us["slope"]), tuple(us["duel"]), facts, tuple(levels))
+
+
+def _reading(attempt: int, step: int, name: str, us: Sequence[float]) -> Reading:
+    values = np.asarray(us, np.float64)
+    stderr = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return Reading(attempt, step, name, float(values.mean()), len(values), stderr, tuple(map(float, values)))

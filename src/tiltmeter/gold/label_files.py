@@ -1,0 +1,220 @@
+"""Label requests and labels on disk: one request file per step, written first, and one file per label.
+
+A file is complete or absent and is never replaced, so the first label counts. A label names its request by a hash, so a
+label that was written before the request does not count. These files hold row numbers and no text of the policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.errors import StoreError
+from tiltmeter.gold.sampler import Bet, Row
+from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.store import RunDirectory
+
+MAX_REASON = 200  # characters of a reason that are kept
+
+
+@dataclass(frozen=True)
+class LabelRequest:
+    """The label request of one step: the bets, the seed of the draw, and the sampler's state after it."""
+
+    attempt: int
+    step: int
+    ranks: tuple[tuple[int, int], ...]  # whose files the row numbers count, as runs of neighbours
+    seed: str  # of the draw; `draw_generator` computes it again
+    source: Mapping[str, str]  # name and identity
+    share: float  # of rollouts that labels may be bought for
+    state: Mapping[str, Any]
+    bets: tuple[Bet, ...]
+    paid: tuple[float | None, ...]  # reward by label, where the row is of this step
+    time: float = 0.0  # when it was asked, for the time-out alone
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Each rollout to be labelled once, in the order of the bets; its position is the number of its label."""
+        return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of everything but the time: equal where the same choice was made from the same past."""
+        return hashlib.sha256("\n".join(self._json_lines()).encode()).hexdigest()
+
+    def label_id(self, number: int) -> str:
+        return f"{self.attempt}-{self.step}-{number}"
+
+    def lines(self) -> bytes:
+        """The file: one line about the step, then one per bet."""
+        head, *bets = self._json_lines()
+        return "\n".join([f'{head[:-1]}, "time": {self.time!r}}}', *bets, ""]).encode()
+
+    def _json_lines(self) -> list[str]:
+        numbers = {row: number for number, row in enumerate(self.rows)}
+        head = {"attempt": self.attempt, "step": self.step, "bets": len(self.bets), "ranks": self.ranks}
+        head |= {"seed": self.seed, "source": dict(self.source), "share": self.share, "state": self.state}
+        lines = [json.dumps(head, allow_nan=False)]
+        for bet in self.bets:
+            line: dict[str, Any] = {"purpose": bet.purpose, "weight": bet.weight, "chance": bet.chance}
+            for side, row in (("up", bet.up), ("down", bet.down)):
+                number = numbers[row]
+                line[side] = {"id": self.label_id(number), "row": row, "reward": self.paid[number]}
+            lines.append(json.dumps(line, allow_nan=False))
+        return lines
+
+    @classmethod
+    def parse(cls, text: bytes) -> LabelRequest:
+        head, *lines = (json.loads(line) for line in text.splitlines())
+        if len(lines) != head["bets"]:
+            raise ValueError(f"{len(lines)} bets, not {head['bets']}")
+        bets = tuple(
+            Bet(line["purpose"], tuple(line["up"]["row"]), tuple(line["down"]["row"]), line["weight"], line["chance"])
+            for line in lines
+        )
+        rewards: dict[Row, float | None] = {}
+        for bet, line in zip(bets, lines, strict=True):
+            rewards |= {bet.up: line["up"]["reward"], bet.down: line["down"]["reward"]}
+        request = cls(
+            int(head["attempt"]), int(head["step"]), tuple(map(tuple, head["ranks"])), head["seed"], head["source"],
+            float(head["share"]), head["state"], bets, (), float(head["time"]),
+        )  # fmt: skip
+        return replace(request, paid=tuple(rewards[row] for row in request.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One answer: a number in [0, 1], or None and why there is none."""
+
+    value: float | None
+    why: str = ""
+
+
+def draw_generator(run_id: str, attempt: int, step: int) -> tuple[str, np.random.Generator]:
+    """Seed and generator of one step's draw, from the run's identity alone: anybody can repeat the draw.
+
+    >>> one, two = draw_generator("f8b7", 0, 12), draw_generator("f8b7", 0, 12)
+    >>> one[0] == two[0], one[1].random() == two[1].random(), draw_generator("f8b7", 0, 13)[0] == one[0]
+    (True, True, False)
+    """
+    seed = hashlib.sha256(f"{run_id}/{attempt}/{step}".encode()).hexdigest()[:32]
+    return seed, np.random.Generator(np.random.Philox(key=int(seed, 16)))
+
+
+def write_request(run: RunDirectory, request: LabelRequest) -> None:
+    """Make a step's requests durable. Called before anybody is asked."""
+    path = _request_path(run, request.attempt, request.step)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sync_folder(path.parent.parent)
+        sync_folder(run.path)
+    publish(path, [request.lines()])
+
+
+def read_request(run: RunDirectory, attempt: int, step: int) -> LabelRequest | None:
+    """The label request of a step, or None if there is none. Raises `StoreError` for a damaged file."""
+    path = _request_path(run, attempt, step)
+    try:
+        request = LabelRequest.parse(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+    if (request.attempt, request.step) != (attempt, step):
+        raise StoreError(f"{path} holds another step than its name says")
+    return request
+
+
+def write_label(run: RunDirectory, request: LabelRequest, number: int, label: Label, source: str) -> bool:
+    """Store a label; False if there is one already, in which case this one is stored beside it and never used."""
+    folder = _label_folder(run, request.attempt, request.step)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+        sync_folder(folder.parent.parent)
+    facts = {"id": request.label_id(number), "request": request.digest, "value": label.value, "why": label.why}
+    text = [json.dumps({**facts, "source": source, "time": time.time()}, allow_nan=False).encode()]
+    try:
+        publish(folder / f"{number}.json", text)
+    except FileExistsError:
+        publish(folder / f"{number}.late-{secrets.token_hex(4)}.json", text)
+        return False
+    return True
+
+
+def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
+    """The labels so far by number; None where there is none yet."""
+    digest, folder = request.digest, _label_folder(run, request.attempt, request.step)
+    return [_read_label(folder / f"{number}.json", digest) for number in range(len(request.rows))]
+
+
+def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
+    """File names of labels in a step's folder that no request asked for, or that were written before it."""
+    digest, count = request.digest, len(request.rows)
+    folder = _label_folder(run, request.attempt, request.step)
+    for entry in sorted(entries(folder), key=lambda entry: entry.name):
+        number = entry.name.split(".")[0]
+        if entry.name.startswith(".") or not entry.name.endswith(".json"):
+            continue
+        is_expected = number.isdecimal() and int(number) < count and _read_label(Path(entry.path), digest) != NO_REQUEST
+        if not is_expected:
+            yield f"gold/labels/{folder.name}/{entry.name}"
+
+
+def labels_without_request(run: RunDirectory) -> Iterator[tuple[int, int, str]]:
+    """Attempt, step and folder name of labels of steps that have no request."""
+    for entry in sorted(entries(run.path / "gold" / "labels"), key=lambda entry: entry.name):
+        attempt, _, step = entry.name.partition("-")
+        if attempt.isdecimal() and step.isdecimal() and not _request_path(run, int(attempt), int(step)).exists():
+            yield int(attempt), int(step), f"gold/labels/{entry.name}"
+
+
+def to_label(value: object) -> Label:
+    """A source's answer as a label: a finite number in [0, 1], or None with the reason.
+
+    >>> to_label(1), to_label(None).why, to_label(float("nan")).why, to_label(ValueError("no")).why
+    (Label(value=1.0, why=''), 'no answer', 'nan is not a number from 0 to 1', 'ValueError: no')
+    """
+    if value is None:
+        return Label(None, "no answer")
+    if isinstance(value, BaseException):
+        return Label(None, f"{type(value).__name__}: {value}"[:MAX_REASON])
+    plain = isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
+    if not plain or not 0.0 <= value <= 1.0:  # type: ignore[operator]
+        # A whole number of thousands of digits is no number that Python would write out.
+        huge = isinstance(value, int) and abs(value) > 10**18
+        text = repr(value) if plain and not huge else type(value).__name__
+        return Label(None, f"{text} is not a number from 0 to 1"[:MAX_REASON])
+    return Label(float(value))  # type: ignore[arg-type]
+
+
+NO_REQUEST = Label(None, "answered without a request")
+
+
+def _read_label(path: Path, digest: str) -> Label | None:
+    try:
+        facts = json.loads(path.read_bytes())
+        if facts["request"] != digest:
+            return NO_REQUEST
+        return to_label(facts["value"]) if facts["value"] is not None else Label(None, str(facts["why"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        return Label(None, f"unreadable answer: {type(error).__name__}")
+
+
+def _request_path(run: RunDirectory, attempt: int, step: int) -> Path:
+    return run.path / "gold" / "requests" / f"{attempt}-{step:06d}.jsonl"
+
+
+def _label_folder(run: RunDirectory, attempt: int, step: int) -> Path:
+    return run.path / "gold" / "labels" / f"{attempt}-{step:06d}"

@@ -1,0 +1,1 @@
+"""Simulated worlds: families of hacked and healthy runs whose truth is known."""

@@ -1,0 +1,68 @@
+"""Reads the user's TOML file about a model on a server: its URL and name, never the key."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tiltmeter.errors import AttachError
+from tiltmeter.models.chat.endpoint import LONGEST_TRY_SECONDS, Endpoint
+
+EXAMPLE = """url = "http://localhost:8000/v1"
+model = "the model's name on that server"
+key_env = "MODEL_KEY"  # the environment variable that holds the key; leave it out if none is needed
+timeout = 60           # seconds for one try
+retries = 3
+"""
+
+
+def read_endpoint(path: str | Path) -> Endpoint:
+    """The server that a TOML file of the user describes. Raises `AttachError` with the fix."""
+    facts = read_description(path, "server", EXAMPLE, {field.name for field in fields(Endpoint)}, ("url", "model"))
+    endpoint = Endpoint(**facts)
+    check_endpoint(path, endpoint)
+    return endpoint
+
+
+def read_description(
+    path: str | Path, what: str, example: str, allowed: set[str], required: Sequence[str]
+) -> dict[str, Any]:
+    """The facts in a TOML file about a model on a server, with no key among them."""
+    if importlib.util.find_spec("httpx") is None:
+        raise AttachError(f"a {what} needs httpx: pip install 'tiltmeter[judge]'")
+    try:
+        facts = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AttachError(f"the {what} {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise AttachError(f"the {what} {path} is not TOML: {error}. It should look like this:\n{example}") from error
+    if "key" in facts:
+        raise AttachError(f'{path}: take the key out; put it into an environment variable and name it: key_env = "..."')
+    if unknown := sorted(set(facts) - allowed):
+        raise AttachError(f"{path}: {unknown} mean nothing here; a {what} has {sorted(allowed)}")
+    for name in required:
+        if not isinstance(facts.get(name), str) or not facts[name].strip():
+            raise AttachError(f"{path}: {name} is missing. A {what} looks like this:\n{example}")
+    return facts
+
+
+def check_endpoint(path: str | Path, endpoint: Endpoint) -> None:
+    """Raises `AttachError` for a server that cannot be asked as described."""
+    parts = urlsplit(endpoint.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise AttachError(f'{path}: url is where the API begins, as "http://localhost:8000/v1"')
+    if parts.username or parts.password or parts.query:
+        raise AttachError(f"{path}: url holds credentials; put the key into an environment variable: see key_env")
+    if not isinstance(endpoint.key_env, str) or (endpoint.key_env and not os.environ.get(endpoint.key_env)):
+        raise AttachError(f"{path}: the environment variable {endpoint.key_env!r} is not set; export it before the run")
+    numbers = (endpoint.timeout, endpoint.retries)
+    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
+        raise AttachError(f"{path}: timeout and retries are numbers")
+    if not 0.0 < endpoint.timeout <= LONGEST_TRY_SECONDS or endpoint.retries not in range(11):
+        raise AttachError(f"{path}: timeout lies above 0 and at most {LONGEST_TRY_SECONDS:g} s, retries from 0 to 10")

@@ -1,0 +1,77 @@
+"""Measure one step: read its files and run every instrument. Depends on files only, so any process may do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.batches import join
+from tiltmeter.data.records import RolloutBatch
+from tiltmeter.instruments import Instrument
+from tiltmeter.monitor.arrivals import StepReady
+from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.step_files import read_step_files, summarize_batch
+from tiltmeter.rundir.store import RunDirectory, StepFile
+
+
+@dataclass(frozen=True, slots=True)
+class StepMeasurement:
+    """What was read from a step's files, and every instrument's result; a few kilobytes, whatever the step."""
+
+    hashes: Mapping[int, str]  # by rank
+    counters: Mapping[int, Mapping[str, Any]]  # by rank
+    unreadable: Mapping[int, str]  # why, by rank
+    written: float  # when, for display and for calling a run stale
+    rows: int = 0
+    facts: Mapping[str, Any] | None = None  # as `summarize_batch` returns them; None: nothing could be read
+    fingerprint: str = ""
+    absent: Mapping[str, str] | None = None  # columns that instruments would need, by instrument
+    answers: tuple[InstrumentResult, ...] = ()
+
+
+#: Returns the rollouts of a step, read again if they are not in memory.
+Rollouts = Callable[[], RolloutBatch]
+
+
+def measure(
+    run: RunDirectory,
+    files: Iterable[StepFile],
+    parts: Sequence[Instrument],
+    baseline: Baseline | None,
+    *,
+    strict: bool = False,
+    off: Container[str] = (),
+) -> tuple[StepMeasurement, RolloutBatch | None]:
+    """Read the files of one step and run every instrument; also returns the rollouts, None if no file could be read."""
+    step_data = read_step_files(run, files)
+    file_facts = (step_data.hashes, step_data.counters, step_data.unreadable, step_data.written)
+    if not step_data.batches:
+        return StepMeasurement(*file_facts), None
+    batch = join(step_data.batches, shared_groups=step_data.shared)
+    absent = {part.name: ", ".join(lack) for part in parts if (lack := missing_columns(part, batch))}
+    answers = run_instruments(parts, batch, baseline, strict=strict, off=off)
+    return StepMeasurement(*file_facts, len(batch), summarize_batch(batch), batch.fingerprint, absent, answers), batch
+
+
+class Measurer(Protocol):
+    """Something that measures steps: this process, or a pool of others."""
+
+    def step(
+        self, arrival: StepReady, baseline: Baseline | None, off: Container[str]
+    ) -> tuple[StepMeasurement, Rollouts | None]: ...
+
+
+class InProcess:
+    """Measures each step in this process, when it is requested; used for live runs."""
+
+    def __init__(self, run: RunDirectory, config: Config, *, strict: bool = False) -> None:
+        self.run, self.parts, self.strict = run, config.instruments, strict
+
+    def step(
+        self, arrival: StepReady, baseline: Baseline | None, off: Container[str]
+    ) -> tuple[StepMeasurement, Rollouts | None]:
+        measured, batch = measure(self.run, arrival.files, self.parts, baseline, strict=self.strict, off=off)
+        return measured, None if batch is None else lambda: batch

@@ -1,0 +1,206 @@
+"""Select the instruments, derived readings, detectors and gold source that monitor a run.
+
+Built-ins are listed in explicit tuples; plug-ins are named by the user as `my_file.py:MyInstrument`. A run directory
+only *records* such names and they are never imported from it: a directory from somebody else must not run code here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tiltmeter import derived, detectors, instruments
+from tiltmeter.data.reward_fingerprint import fingerprint
+from tiltmeter.errors import AttachError
+from tiltmeter.gold import GoldSource, RecordedSource
+from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.judge import JudgeSource
+from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
+from tiltmeter.models.judge import read_judge
+from tiltmeter.safety.loading import load_function, load_named
+
+#: Increased whenever the loop would write different events for the same rollouts; part of every event's id.
+EVENTS_VERSION = 4
+GOLD_SHARE = 0.02  # default share of rollouts that are labelled
+
+
+@dataclass(frozen=True)
+class Config:
+    """The parts that monitor a run. Derived readings and detectors are factories, because a rewind needs fresh ones."""
+
+    instruments: tuple[instruments.Instrument, ...]
+    derived: tuple[Callable[[], derived.Derived], ...]
+    detectors: tuple[Callable[[], detectors.Detector], ...]
+    plugins: tuple[str, ...] = ()
+    gold: GoldSource | None = None  # source of labels; None: the trainer passes gold, or there is none
+    gold_share: float = GOLD_SHARE
+    gold_steps: int | None = None  # planned optimiser steps, if known
+
+    @classmethod
+    def standard(
+        cls,
+        plugins: Iterable[str] = (),
+        *,
+        gold: str | None = None,
+        gold_share: float = GOLD_SHARE,
+        gold_steps: int | None = None,
+    ) -> Config:
+        """The built-ins, the named classes of the operator's own files, and the function or judge named as gold.
+
+        >>> Config.standard().digest == Config.standard().digest
+        True
+        """
+        names = tuple(plugins)
+        extra = [load_part(name) for name in names]
+        config = cls(
+            tuple(cls_() for cls_ in instruments.BUILTIN) + tuple(part() for part in extra if hasattr(part, "measure")),
+            derived.BUILTIN + tuple(part for part in extra if hasattr(part, "fold")),
+            detectors.BUILTIN + tuple(part for part in extra if hasattr(part, "update")),
+            names,
+        )
+        if gold is None:
+            return config
+        return config.with_gold(load_gold(gold), gold_share, gold_steps)
+
+    def with_gold(self, source: GoldSource, share: float = GOLD_SHARE, steps: int | None = None) -> Config:
+        """The same parts with this gold source.
+
+        Its audited bets replace the instruments that bet on gold passed by the trainer: an alarm must not mix two kinds
+        of bets under one name. Other readings of such gold stay.
+        """
+        if not 0.0 < share <= 1.0:
+            raise AttachError(f"the share of rollouts to label is {share}: choose one above 0 and at most 1, as 0.02")
+        if steps is not None and steps < 1:
+            raise AttachError(f"{steps} planned steps: leave it out where the length of the run is not known")
+        parts = tuple(part for part in self.instruments if not getattr(part, "audited", False))
+        return replace(self, instruments=parts, gold=source, gold_share=share, gold_steps=steps)
+
+    def with_recorded_gold(self, gold: Mapping[str, Any] | None) -> Config:
+        """The same parts with the gold source that a journal recorded, if any."""
+        if gold is None:
+            return self
+        source = RecordedSource(gold["name"], gold["identity"], judged=gold.get("judged", False))
+        return self.with_gold(source, gold["share"], gold["steps"])
+
+    @property
+    def digest(self) -> str:
+        """A hash of the instruments, detectors and gold settings; part of every event's id."""
+        parts = [f"events {EVENTS_VERSION}"] + [f"{part.name}/{part.grain}/{part.needs}" for part in self.instruments]
+        parts += [repr(make()) for make in (*self.derived, *self.detectors)]
+        parts += (
+            [f"gold {self.gold.name}/{self.gold.identity}/{self.gold_share!r}/{self.gold_steps!r}"]
+            if self.gold is not None
+            else []
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def load_part(name: str) -> Any:
+    """The class that `path/to/file.py:ClassName` names."""
+    part = load_named(name, "a class", "ClassName")
+    if not any(hasattr(part, verb) for verb in ("measure", "fold", "update")):
+        raise AttachError(f"{name!r} has none of measure (instrument), fold (derived reading), update (detector)")
+    return part
+
+
+def names_people(name: str) -> bool:
+    """Whether a gold source's name means people at the labelling screen: `people`, or `people:3` for three raters.
+
+    >>> names_people("people:3"), names_people("people.py:score")
+    (True, False)
+    """
+    return name.partition(":")[0] == PEOPLE
+
+
+def load_gold(name: object) -> GoldSource:
+    """The gold source for a name: a function, `checks.py:score`; a judge, `judge.toml`; or `people`."""
+    if isinstance(name, str) and names_people(name):
+        raters = name.partition(":")[2] if ":" in name else "1"
+        if not raters.isdecimal() or not 1 <= int(raters) <= MOST_RATERS:
+            raise AttachError(f'gold={name!r}: write gold="people", or "people:3" if three raters answer each pair')
+        return PeopleSource(int(raters))
+    if isinstance(name, str) and name.endswith(".toml"):
+        return JudgeSource(name, read_judge(name))
+    if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):
+        raise AttachError(
+            f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, '
+            'gold="judge.toml" for a judge that this file describes, or gold="people" for people at the labelling '
+            "screen"
+        )
+    function = load_function(name)
+    return FunctionSource(str(name), function)
+
+
+def reject_reward_as_gold(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:
+    """Raise if gold is one of the reward functions: Cov(reward, reward) is never negative, so no alarm could ever fire.
+
+    Detected only if both are functions with the same code, under any name.
+    """
+    if not isinstance(source, FunctionSource):
+        return
+    for reward in rewards:
+        same_code = _code(reward) is not None and _code(reward) == _code(source.function)
+        if same_code or fingerprint([reward]) == fingerprint([source.function]):
+            raise AttachError(
+                f"gold is the reward function {getattr(reward, '__name__', reward)!r} itself: an alarm about it could "
+                "never fire. Name something the policy is not trained on: hidden tests, a stricter check, a judge."
+            )
+
+
+def _code(function: Any) -> object:
+    """A function's bytecode and constants, without its name; None if Python does not expose them."""
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    code = getattr(function, "__code__", None)
+    return None if code is None else (code.co_code, code.co_consts, code.co_names, code.co_freevars)
+
+
+ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "target", "label", "reference")  # columns with the right answer
+TEST_COLUMNS = ("tests", "test_cases", "test", "unit_tests")
+VERIFIER_NAME = re.compile(r"accura|correct|verif|exact|match|format|test|pass|answer|math|solve", re.I)
+REWARD_MODEL_NAME = re.compile(r"reward[-_ ]?model|(^|[-_/])rm([-_/]|$)|preference|classif|/|-\d+(\.\d+)?b\b", re.I)
+
+
+def suggest_gold(reward_names: Iterable[str], columns: Iterable[str]) -> str:
+    """What could serve as gold for these rewards on this dataset, with the lines to paste; for a run that names none.
+
+    Without gold, reward hacking cannot be told from progress: the reward rises in both. The suggestion is based on
+    names only: read the check before you use it.
+
+    >>> print(suggest_gold(["accuracy_reward"], ["prompt", "level"]).splitlines()[1])
+    accuracy_reward checks answers itself, so gold must be stricter: tests that it never runs, or a judge on a sample.
+    """
+    rewards, dataset_columns = list(reward_names), set(columns)
+    verifiers = [name for name in rewards if VERIFIER_NAME.search(name)]
+    models = [name for name in rewards if REWARD_MODEL_NAME.search(name)]
+    if verifiers:
+        kind = (
+            f"{verifiers[0]} checks answers itself, so gold must be stricter: tests that it never runs, or a judge on "
+        )
+        kind += "a sample."
+    elif models:
+        kind = f"{models[0]} is a reward model, so gold is a judge, or a check against a few labels of people."
+    else:
+        kind = "Gold is anything the policy is not trained on: a check of the answer, hidden tests, a judge."
+    lines = ["No gold is named, so nothing can tell a hack from progress, and the verdict stays BLIND.", kind]
+    for names, snippet in ((ANSWER_COLUMNS, ANSWER_CHECK), (TEST_COLUMNS, HIDDEN_TESTS)):
+        if column := next((name for name in names if name in dataset_columns), None):
+            lines.append(f'The dataset has {column!r}. Put this into checks.py and pass gold="checks.py:score":')
+            lines += snippet.replace("COLUMN", column).splitlines()
+            break
+    lines += [
+        'A judge: gold="judge.toml", a file with url, model and guide. It is asked about 2 % of the rollouts.',
+        'Without labels: evals=["eval_NAME"], a score from 0 to 1 that your trainer\'s evaluation logs.',
+    ]
+    return "\n".join(lines)
+
+
+ANSWER_CHECK = r"""import re
+def score(completion, COLUMN):  # right only if the very last number is; None: this row cannot be checked
+    said, right = (re.findall(r"-?\d+(?:\.\d+)?", str(text).replace(",", "")) for text in (completion, COLUMN))
+    return float(said[-1:] == right[-1:]) if right else None"""
+HIDDEN_TESTS = """def score(completion, COLUMN):
+    return passed(completion, COLUMN)  # yours: tests that the reward never runs, in a sandbox"""

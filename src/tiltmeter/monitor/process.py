@@ -1,0 +1,137 @@
+"""The monitor process: runs the loop, one per run directory; it may be killed and restarted at any time."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tiltmeter.errors import AttachError
+from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.people import PeopleSource
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.staging.assign_steps import StepAssembler
+from tiltmeter.rundir.store import RunDirectory
+
+IDLE_SECONDS = 0.2
+RETRY_SECONDS = 2.0
+LOCK_TRIES = 3  # tries to take the lock before another monitor is assumed
+
+log = logging.getLogger("tiltmeter")
+
+
+def run_monitor(
+    run: RunDirectory,
+    config: Config,
+    *,
+    reward: FunctionSource | None = None,
+    parent: int | None = None,
+    give_up: Callable[[], bool] = lambda: False,
+    on_poll: Callable[[int], None] | None = None,
+) -> None:
+    """Measure stored and new steps until every rank of the newest attempt has closed.
+
+    `reward`: the user's reward function, for experiments. `parent`: the trainer's process; when it is gone, what is
+    stored is measured and the monitor ends. `give_up`: called when idle; True ends the monitor. If the journal cannot
+    be written, the loop is restarted from what is on disk.
+
+    It waits for requested labels, but beside a trainer not for those of people: they may take a day, and the job's node
+    must be released. The next monitor of the run continues with the open steps.
+    """
+    patient = parent is None or not isinstance(config.gold, PeopleSource)
+
+    def orphan() -> bool:
+        return parent is not None and os.getppid() != parent
+
+    # Beside a trainer, wait for a monitor that already runs: it may end before training does.
+    with monitor_lock(run, wait=lambda: parent is not None and not orphan()):
+        loop: MonitorLoop | None = None
+        assembler = StepAssembler(run)
+        warm = False
+        try:
+            while True:
+                orphaned = orphan()
+                attempts = run.attempts()
+                ended = bool(attempts) and run.ended(attempts[-1])
+                try:
+                    loop = loop or MonitorLoop(run, config, reward=reward)
+                    started = time.monotonic()
+                    rows_pending = assembler.assemble(over=ended or orphaned)
+                    # The end of an attempt is recorded only after its last rows are assigned to steps.
+                    measured = 0 if ended and rows_pending else loop.poll()
+                except OSError as error:
+                    log.warning("the journal cannot be written (%s); trying again", error)
+                    if loop is not None:
+                        loop.close()
+                        loop = None
+                    if orphaned:
+                        return
+                    time.sleep(RETRY_SECONDS)
+                    continue
+                if on_poll is not None:
+                    on_poll(measured)
+                if not measured:
+                    if (((ended or orphaned) and not rows_pending) or give_up()) and not (loop.waiting and patient):
+                        return
+                    if not warm:
+                        # Idle: compile kernels now, so that the first step is not delayed.
+                        loop.panel.warm_up()
+                        warm = True
+                        continue
+                    # Listing a long run takes time: spend at most a twentieth of a core on polling.
+                    time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))
+        finally:
+            if loop is not None:
+                loop.close()
+
+
+@contextmanager
+def monitor_lock(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again."""
+    folder, tries = run.path / "cache", LOCK_TRIES
+    folder.mkdir(exist_ok=True)
+    handle = os.open(folder / "monitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                tries -= 1
+                if tries:  # it may have been held for a moment by `monitor_running`
+                    time.sleep(0.02)
+                    continue
+                if not wait():
+                    message = f"{run.path} already has a monitor; `tiltmeter show {run.path}` shows its results"
+                    raise AttachError(message) from error
+                tries = 1
+                time.sleep(RETRY_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def monitor_running(run: RunDirectory) -> bool | None:
+    """Whether a monitor holds the run's lock; None if unknown. A monitor on another machine is seen only if the file
+    system shares locks. The lock is taken and released at once, so a monitor that starts at this moment may have to
+    retry."""
+    try:
+        handle = os.open(run.path / "cache" / "monitor.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""The run directory: the protocol between trainer, monitor and page."""

@@ -1,0 +1,409 @@
+"""Control files: signed requests from the monitor or a person to the trainer, and the trainer's receipts.
+
+Write access to a run directory must not be enough to change training. A request is followed only if it is signed with a
+token stored outside the directory, names the current attempt, is new and has not expired; its knob must be in the fixed
+list and its value between the floor and the ceiling set at attach.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from tiltmeter.data.records import Action
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.signing import read_new_files, signature
+from tiltmeter.rundir.store import RunDirectory
+
+Mode = Literal["observe", "advise", "act"]
+Kind = Literal["apply", "undo", "approve", "reject", "note"]
+Who = Literal["monitor", "operator"]
+
+KNOBS = ("beta", "entropy_coef", "learning_rate", "reward_weight", "stop", "rollback", "gold_share")
+WEIGHT = "reward_weight."  # followed by the name of the reward function
+#: Settings that a rollback may change as well: they apply from the first step after the checkpoint is loaded.
+SETTINGS = ("beta", "entropy_coef", "learning_rate", "reward_weight")
+CHANGES: tuple[Kind, ...] = ("apply", "approve", "undo")  # requests that change a knob
+#: The kinds of request that are followed, by mode.
+ALLOWED_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "observe": ("note",),
+    "advise": ("approve", "undo", "reject", "note"),
+    "act": get_args(Kind),
+}
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)  # what hostile JSON can raise
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A number of the trainer that may be changed while it runs, and how far.
+
+    A `why` that is not empty says why this one cannot be changed live, and what to do instead. The trainer keeps floor
+    and ceiling from attach on and checks them itself: no request can exceed them.
+
+    >>> Knob("beta", 0.04, 1e-6, 1.0).clip(3.0)
+    1.0
+    """
+
+    name: str
+    value: float
+    floor: float
+    ceiling: float
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_knob(self.name):
+            raise ValueError(f"{self.name!r} is no knob; there are {', '.join(KNOBS)}, the weight as {WEIGHT}NAME")
+        if not math.isfinite(self.value) or not self.floor <= self.ceiling:
+            raise ValueError(f"{self.name} is {self.value} in [{self.floor}, {self.ceiling}]: give it finite numbers")
+
+    def clip(self, value: float) -> float:
+        return min(max(value, self.floor), self.ceiling)
+
+
+class ControlOffer(NamedTuple):
+    """What one attempt's trainer allows to be changed: the mode, its knobs at attach, and the target KL."""
+
+    mode: Mode
+    knobs: dict[str, Knob]
+    target_kl: float | None = None  # nats per completion
+
+    def facts(self) -> dict[str, Any]:
+        """The offer as JSON; a ceiling of infinity, which JSON does not have, as null."""
+        knobs = [asdict(knob) | {"ceiling": _finite(knob.ceiling)} for knob in self.knobs.values()]
+        return {"mode": self.mode, "knobs": knobs, "target_kl": self.target_kl}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> ControlOffer:
+        """The inverse of `facts`.
+
+        >>> offer = ControlOffer("act", {"stop": Knob("stop", 0.0, 0.0, 1.0)}, 6.0)
+        >>> ControlOffer.of(json.loads(json.dumps(offer.facts()))) == offer
+        True
+        """
+        if facts["mode"] not in ALLOWED_KINDS:
+            raise ValueError(f"{facts['mode']!r} is no mode")
+        rows = [dict(row) for row in facts["knobs"]]
+        knobs = [Knob(**row | {"ceiling": math.inf if row["ceiling"] is None else row["ceiling"]}) for row in rows]
+        return cls(facts["mode"], {knob.name: knob for knob in knobs}, facts["target_kl"])
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A request to the trainer: set a knob to a value.
+
+    The value is absolute, never relative, so applying a request twice changes nothing more. A rollback has its
+    checkpoint's step as value and names a setting to change as well: without one, training would repeat the same steps
+    bit for bit, so that is refused.
+
+    >>> ControlRequest("0-120-beta.apply", "0-120-beta", 0, "beta", 0.08, "apply", "monitor", expires_step=170).value
+    0.08
+    """
+
+    id: str
+    action: str
+    attempt: int
+    knob: str
+    value: float
+    kind: Kind
+    who: Who
+    expires_step: int | None = None
+    expires_time: float | None = None  # seconds since 1970, by the clock of the machine that trains
+    with_knob: str | None = None
+    with_value: float | None = None
+    asked: float = 0.0  # seconds since 1970; put in by `write_request`
+    text: str = ""  # of a note
+
+    def __post_init__(self) -> None:
+        _check_request(self)
+
+
+def request_for(
+    action: Action,
+    kind: Kind,
+    who: Who,
+    *,
+    expires_step: int | None = None,
+    expires_time: float | None = None,
+    with_knob: str | None = None,
+    with_value: float | None = None,
+) -> ControlRequest:
+    """The request for an action; an undo asks for the previous value. One request of each kind per action.
+
+    >>> done = Action("0-120-beta", 0, 120, "reward_hacking", "beta", 0.04, 0.08, "", "applied")
+    >>> undo = request_for(done, "undo", "operator", expires_step=200)
+    >>> undo.id, undo.value
+    ('0-120-beta.undo', 0.04)
+    """
+    value = action.before if kind == "undo" else action.after
+    return ControlRequest(
+        f"{action.id}.{kind}", action.id, action.attempt, action.knob, value, kind, who,
+        expires_step, expires_time, with_knob, with_value,
+    )  # fmt: skip
+
+
+class Refusal(NamedTuple):
+    """A file that is not followed, and why. `request` is set if its signature is valid: it then gets a receipt."""
+
+    file: str
+    why: str
+    request: ControlRequest | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one rank did about a request: the knob as it was before, and as it was read back afterwards.
+
+    >>> Receipt("0-120-beta.apply", 0, "applied", "beta", 0.04, 0.08, 123).file
+    '0-120-beta.apply-0.json'
+    """
+
+    id: str  # of the request
+    rank: int
+    state: Literal["applied", "refused"]
+    knob: str
+    before: float
+    after: float
+    step: int  # after which it holds
+    why: str = ""
+
+    @property
+    def file(self) -> str:
+        return f"{self.id}-{self.rank}.json"
+
+
+def is_knob(name: str) -> bool:
+    """
+    >>> [is_knob(name) for name in ("beta", "reward_weight.style", "reward_weight.", "temperature")]
+    [True, True, False, False]
+    """
+    if name.startswith(WEIGHT):
+        return len(WEIGHT) < len(name) <= 200
+    return name in KNOBS and name != "reward_weight"
+
+
+def publish_knobs(
+    run: RunDirectory, attempt: int, mode: Mode, knobs: Mapping[str, Knob], target_kl: float | None = None
+) -> None:
+    """Publish, once per attempt, the knobs and their limits. For readers only: the trainer keeps its own copy."""
+    facts = ControlOffer(mode, dict(knobs), target_kl).facts()
+    publish(_folder(run) / f"knobs-{attempt}.json", [json.dumps(facts, indent=1, allow_nan=False).encode()])
+
+
+def read_knobs(run: RunDirectory, attempt: int) -> ControlOffer:
+    """What this attempt's trainer has published. Raises `StoreError` if it has not, or it cannot be read."""
+    path = run.path / "control" / f"knobs-{attempt}.json"
+    try:
+        return ControlOffer.of(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise StoreError(f"attempt {attempt} of {run.path} was not attached to a trainer that can be changed") from None
+    except (OSError, *UNREADABLE) as error:
+        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> None:
+    """Write a signed request, which the trainer reads at the end of its step. Raises `FileExistsError` if it exists."""
+    facts = asdict(replace(request, asked=request.asked or time.time()))
+    signed = {"request": facts, "signature": signature(facts, token)}
+    publish(_folder(run, "requests") / f"{request.id}.json", [json.dumps(signed, allow_nan=False).encode()])
+
+
+def read_requests(
+    run: RunDirectory,
+    seen_names: set[str],
+    token: bytes,
+    *,
+    attempt: int,
+    step: int,
+    mode: Mode | None = None,
+    knobs: Mapping[str, Knob] | None = None,
+    kinds: Collection[str] = CHANGES,
+    now: float | None = None,
+) -> tuple[list[ControlRequest], list[Refusal]]:
+    """New requests that may be followed, in the order they were written, and those that are refused.
+
+    Never raises for a file's content. Each request is returned once: its name is added to `seen_names`. `mode` is the
+    mode at attach (default: the published one); with `knobs`, floors and ceilings are checked too. Requests of other
+    `kinds` are skipped, for another reader: a trainer wants `CHANGES`, a monitor all.
+    """
+    good: list[ControlRequest] = []
+    refusals: list[Refusal] = []
+    now = time.time() if now is None else now
+    for name, content in read_new_files(run.path, "requests", seen_names):
+        request: ControlRequest | None = None
+        seen_names.add(name.removesuffix(".json"))
+        try:
+            if isinstance(content, str):
+                raise ValueError(content)
+            request = _parse_signed(name, content, token)
+            if request.kind not in kinds:
+                continue
+            mode = read_knobs(run, attempt).mode if mode is None else mode
+            if why := refusal_reason(request, attempt=attempt, step=step, mode=mode, knobs=knobs, now=now):
+                raise ValueError(why)
+            good.append(request)
+        except (*UNREADABLE, StoreError) as error:
+            refusals.append(Refusal(ascii(name)[1:-1][:80], str(error)[:300] or type(error).__name__, request))
+    return sorted(good, key=lambda request: (request.asked, request.id)), refusals
+
+
+def refusal_reason(
+    request: ControlRequest, *, attempt: int, step: int, mode: Mode, knobs: Mapping[str, Knob] | None, now: float
+) -> str:
+    """Why an authentic request is not followed; empty if it may be."""
+    if request.attempt != attempt:
+        return f"stale: it is meant for attempt {request.attempt}, this is {attempt}"
+    if request.expires_step is not None and step > request.expires_step:
+        return f"stale: it was good until step {request.expires_step}, this is step {step}"
+    if request.expires_time is not None and now > request.expires_time:
+        return "stale: its time is over"
+    if request.kind not in ALLOWED_KINDS[mode]:
+        return f"the trainer was attached with mode={mode!r}, which hears no request to {request.kind}"
+    if knobs is None or request.kind not in CHANGES:
+        return ""
+    if request.knob == "rollback":
+        return _knob_refusal(knobs, request.knob, request.value) or _knob_refusal(
+            knobs, request.with_knob, request.with_value
+        )
+    return _knob_refusal(knobs, request.knob, request.value)
+
+
+def _knob_refusal(knobs: Mapping[str, Knob], name: str | None, value: float | None) -> str:
+    knob = None if name is None else knobs.get(name)
+    if knob is None or value is None:
+        return f"this trainer has no knob {name}"
+    if knob.why:
+        return f"{name} cannot be changed: {knob.why}"
+    if not knob.floor <= value <= knob.ceiling:
+        return f"{name} = {value:g} is outside [{knob.floor:g}, {knob.ceiling:g}], fixed at attach"
+    return ""
+
+
+def _check_request(request: ControlRequest) -> None:
+    """Raise `ValueError` for a request that cannot be followed. Checks types too: it may come from a file."""
+    numbers = [request.value, request.asked, *(n for n in (request.with_value, request.expires_time) if n is not None)]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        raise ValueError("its numbers must be finite")
+    texts = (request.id, request.action, request.knob, request.text)
+    if not all(isinstance(text, str) for text in texts) or not _ID.fullmatch(request.id):
+        raise ValueError("it is malformed: id, action, knob and text are plain text")
+    if type(request.attempt) is not int or type(request.expires_step) not in (int, type(None)):
+        raise ValueError("it is malformed: attempt and expires_step are whole numbers")
+    if request.kind not in get_args(Kind) or request.who not in get_args(Who):
+        raise ValueError(f"{request.kind!r} by {request.who!r} is no kind of request")
+    if (request.kind == "apply") != (request.who == "monitor"):
+        raise ValueError("the monitor applies; an operator approves, rejects, undoes or leaves a note")
+    if request.expires_step is None and request.expires_time is None:
+        raise ValueError("it never expires: give expires_step or expires_time")
+    if request.kind != "note" and not is_knob(request.knob):
+        raise ValueError(f"{request.knob!r} is no knob; there are {', '.join(KNOBS)}")
+    if request.kind == "undo" and request.knob in ("stop", "rollback"):
+        raise ValueError(f"a {request.knob} cannot be undone from here: start training again from the checkpoint")
+    if request.kind != "note" and request.id != f"{request.action}.{request.kind}":
+        raise ValueError("its id must be that of its action and its kind")
+    back = request.knob == "rollback"
+    if back and request.kind in CHANGES and not _is_setting(request.with_knob, request.with_value):
+        raise ValueError("going back without a change repeats the same steps: name with_knob and with_value")
+    if not back and (request.with_knob is not None or request.with_value is not None):
+        raise ValueError("only a rollback changes a second setting")
+
+
+def _is_setting(name: object, value: float | None) -> bool:
+    return isinstance(name, str) and value is not None and is_knob(name) and name.split(".")[0] in SETTINGS
+
+
+def _parse_signed(name: str, content: bytes, token: bytes) -> ControlRequest:
+    """The request in a file; raises `ValueError` if it is malformed, not signed, or its id is not the file's name."""
+    try:
+        facts = json.loads(content)
+        body, signed = facts["request"], facts["signature"]
+        if set(facts) != {"request", "signature"} or set(body) != {field.name for field in fields(ControlRequest)}:
+            raise ValueError("it has other keys than a request has")
+    except UNREADABLE as error:
+        raise ValueError(f"malformed: {str(error)[:100]}") from None
+    right = signature(body, token).encode()
+    if not isinstance(signed, str) or not hmac.compare_digest(signed.encode("utf-8", "surrogatepass"), right):
+        raise ValueError("not signed with this run's token")
+    if f"{body['id']}.json" != name:
+        raise ValueError("replayed: it stands under another name than its own")
+    return ControlRequest(**body)
+
+
+def write_receipt(run: RunDirectory, receipt: Receipt) -> None:
+    """Store a rank's receipt for a request. The first one wins; raises OSError if it cannot be stored."""
+    facts = asdict(receipt) | {
+        name: _finite(value) for name, value in (("before", receipt.before), ("after", receipt.after))
+    }
+    try:
+        publish(_folder(run, "receipts") / receipt.file, [json.dumps(facts, allow_nan=False).encode()])
+    except FileExistsError:
+        pass
+
+
+def read_receipts(run: RunDirectory, seen_names: set[str]) -> tuple[list[Receipt], list[Refusal]]:
+    """New receipts, by step, and files that are not receipts. Adds names to `seen_names`, as `read_requests` does."""
+    good: list[Receipt] = []
+    refusals: list[Refusal] = []
+    for name, content in read_new_files(run.path, "receipts", seen_names):
+        seen_names.add(name.removesuffix(".json"))
+        try:
+            if isinstance(content, str):
+                raise ValueError(content)
+            good.append(_parse_receipt(json.loads(content), name))
+        except UNREADABLE as error:
+            refusals.append(Refusal(ascii(name)[1:-1][:80], str(error)[:300] or type(error).__name__))
+    return sorted(good, key=lambda receipt: (receipt.step, receipt.id, receipt.rank)), refusals
+
+
+def answered_ids(run: RunDirectory) -> set[str]:
+    """Ids of all requests that some rank has answered; a restarted trainer skips them."""
+    return {entry.name.removesuffix(".json").rpartition("-")[0] for entry in entries(run.path / "control" / "receipts")}
+
+
+def _parse_receipt(facts: Any, name: str) -> Receipt:
+    before, after = (math.nan if facts[side] is None else float(facts[side]) for side in ("before", "after"))
+    whole = type(facts["rank"]) is int and type(facts["step"]) is int
+    texts = all(isinstance(facts[key], str) for key in ("id", "knob", "why"))
+    if not whole or not texts or facts["state"] not in ("applied", "refused"):
+        raise ValueError("it is no receipt")
+    state = cast(Literal["applied", "refused"], facts["state"])
+    if state == "applied" and not (math.isfinite(before) and math.isfinite(after)):
+        raise ValueError("it says that a change was made, and not to what")
+    receipt = Receipt(facts["id"], facts["rank"], state, facts["knob"], before, after, facts["step"], facts["why"])
+    if receipt.file != name:
+        raise ValueError("it holds another receipt than its name says")
+    return receipt
+
+
+def _folder(run: RunDirectory, inner: str = "") -> Path:
+    """`control/` or a folder in it, made for this user alone."""
+    path = run.path
+    for name in ("control", inner) if inner else ("control",):
+        path = path / name
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(path.parent)
+    return path
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

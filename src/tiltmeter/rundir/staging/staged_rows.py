@@ -1,0 +1,220 @@
+"""The files of the staging folder: rows written by workers of a captured reward function, and step boundaries.
+
+They are in `rollouts/ATTEMPT/unplaced/` until their rows are assigned to steps (see `assign_steps`), and then removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.rundir.atomic_write import publish, sync_folder
+from tiltmeter.rundir.columns import from_table, to_table
+from tiltmeter.rundir.parquet import FORMAT, encode, open_sealed
+from tiltmeter.rundir.seal import seal
+from tiltmeter.rundir.store import RunDirectory, as_store_errors, read_json
+
+#: Extra columns of a worker's file: prompt key, time of scoring, step (-1: not known), and duration of the call.
+EXTRA_COLUMNS = {"key": pa.int64(), "time": pa.float64(), "step": pa.int64(), "seconds": pa.float64()}
+ROWS = re.compile(r"([0-9a-f]{12})-(\d+)\.parquet")
+WORKER = re.compile(r"([0-9a-f]{12})\.(worker|counters)\.json")
+BOUNDARY = re.compile(r"(\d+)\.step\.json")
+
+log = logging.getLogger("tiltmeter")
+
+
+@dataclass(frozen=True, slots=True)
+class StepBoundary:
+    """The end of a step, written by the driver: rows scored until `end` belong to it.
+
+    Rows scored after the previous step and before `begin` are from an evaluation and belong to no step.
+
+    >>> StepBoundary(12, 1700000000.0, rows=64).rows
+    64
+    """
+
+    step: int
+    end: float  # seconds since 1970, by the driver's clock
+    begin: float | None = None
+    rows: int | None = None  # how many there are, where the driver knows
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+def staging_folder(run: RunDirectory, attempt: int) -> Path:
+    return run.path / "rollouts" / str(attempt) / "unplaced"
+
+
+def make_staging_folder(run: RunDirectory, attempt: int, facts: Mapping[str, Any] | None = None) -> None:
+    """Make the staging folder of an attempt and store, once, its settings: `batch_size`, `seconds`, `driver`."""
+    path = staging_folder(run, attempt)
+    if not path.is_dir():
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+    if facts is not None:
+        write_once(path / "capture.json", facts)
+
+
+def write_rows(
+    run: RunDirectory, attempt: int, worker: str, seq: int, first: int, batch: RolloutBatch, beside: Mapping[str, Any]
+) -> bool:
+    """Store one worker's next rows. When this returns they survive a kill; raises OSError if they could not be kept."""
+    table, facts = to_table(batch)
+    for name, kind in EXTRA_COLUMNS.items():
+        table = table.append_column(name, pa.array(beside[name], kind))
+    key = {"format": FORMAT, "attempt": attempt, "worker": worker, "seq": seq, "first": first, "rows": len(batch)}
+    pieces = seal(encode(table, {**key, **facts}, spans=[(0, len(batch))]))
+    return publish(staging_folder(run, attempt) / f"{worker}-{seq:06d}.parquet", pieces)
+
+
+def write_boundary(run: RunDirectory, attempt: int, boundary: StepBoundary) -> None:
+    """Write that a step is over. For each step the first file is kept."""
+    scalars = finite_numbers(boundary.scalars)
+    facts = {"end": boundary.end, "begin": boundary.begin, "rows": boundary.rows, "scalars": scalars}
+    write_once(staging_folder(run, attempt) / f"{boundary.step:06d}.step.json", facts)
+
+
+def read_boundary(path: Path) -> StepBoundary:
+    """Read a step boundary. Raises `StoreError` if the file is not one."""
+    match = BOUNDARY.fullmatch(path.name)
+    facts = read_json(path)
+    with as_store_errors(path):
+        begin, rows = facts["begin"], facts["rows"]
+        scalars = {str(name): float(value) for name, value in facts["scalars"].items()}
+        step, end = int(match[1] if match else -1), float(facts["end"])
+        return StepBoundary(
+            step, end, None if begin is None else float(begin), None if rows is None else int(rows), scalars
+        )
+
+
+def mark_worker(run: RunDirectory, attempt: int, worker: str, word: str, facts: Mapping[str, Any]) -> None:
+    """Write a worker's state. `worker`: it has started. `counters`: it has closed, and no more rows come."""
+    write_once(staging_folder(run, attempt) / f"{worker}.{word}.json", facts)
+
+
+def read_order(path: Path) -> tuple[int, Floats, Ints]:
+    """From one worker's file: the number of its first row, and the time and step of each row."""
+    with as_store_errors(path):
+        sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+        beside = sealed.read(None, ["time", "step"])
+        return int(facts["first"]), beside["time"].to_numpy(), beside["step"].to_numpy()
+
+
+def read_rows(path: Path, attempt: int, step: int) -> tuple[RolloutBatch, Floats]:
+    """All rows of one worker's file, grouped by prompt but in its own order, and how long each call took."""
+    with as_store_errors(path):
+        sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+        table = sealed.read()
+        batch = from_table(table, facts, attempt, step)
+        return replace(batch, group=table["key"].to_numpy().astype(np.int64)), table["seconds"].to_numpy()
+
+
+def write_once(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a small JSON file if it does not exist; returns its content, which may be another process's."""
+    try:
+        publish(path, [json.dumps(dict(facts), allow_nan=False).encode()])
+    except FileExistsError:
+        return read_json(path)
+    return dict(facts)
+
+
+def report_trouble(path: Path, why: str) -> None:
+    """Log a problem and record it with the attempt, once per kind; the monitor turns it into a fault."""
+    if write_trouble(path, why):
+        log.warning("%s", why)
+
+
+def write_trouble(path: Path, why: str) -> bool:
+    """Record a problem without logging; returns whether it is new. Its kind is the text before the first colon."""
+    name = re.sub(r"[^a-z]+", "-", why.split(":")[0])
+    note = path.parent / f"{name}.trouble.json"
+    if note.exists():
+        return False
+    write_once(note, {"why": why})
+    return True
+
+
+def finite_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The trainer's metrics that are single finite numbers; others are left out.
+
+    >>> finite_numbers({"loss": np.float32(0.5), "kl": None, "best": "step 3", "phase": 1j, "spread": float("inf")})
+    {'loss': 0.5}
+    """
+    numbers = {}
+    for name, value in metrics.items():
+        if value is None or isinstance(value, (str, bytes, complex, np.complexfloating)) or np.ndim(value) != 0:
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        if np.isfinite(number):
+            numbers[str(name)] = number
+    return numbers
+
+
+def mark_driven(store: RunDirectory, attempt: int) -> None:
+    """Record that a driver marks the ends of steps from now on, whatever the settings at opening said."""
+    path = staging_folder(store, attempt)
+    if not read_json(path / "capture.json").get("driver"):
+        write_once(path / "driver.json", {"driver": True})
+
+
+def find_open_attempt(store: RunDirectory, launch: str) -> int | None:
+    """The open attempt of this launch, if there is one. If the process that opened it was killed, the same launch name
+    means a new attempt."""
+    for attempt in reversed(store.attempts()):
+        if store.attempt(attempt).get("launch") == launch and not store.ended(attempt):
+            return attempt if _opener_alive(store, attempt) else None
+    return None
+
+
+def hold_opener_lock(store: RunDirectory, attempt: int) -> int | None:
+    """Hold a lock that is released when this process ends, however it ends; None if locks are not available."""
+    path = store.path / "cache" / f"opener-{attempt}.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, socket.gethostname().encode())
+    except OSError:
+        return None
+    return handle
+
+
+def _opener_alive(store: RunDirectory, attempt: int) -> bool:
+    """Whether the process that opened an attempt is alive, or unknown: locks may not work across machines."""
+    try:
+        handle = os.open(store.path / "cache" / f"opener-{attempt}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return os.read(handle, 256) != socket.gethostname().encode()
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def opening_lock(store: RunDirectory) -> Iterator[None]:
+    """Lock, so that one process at a time looks for an attempt and opens it."""
+    (store.path / "cache").mkdir(exist_ok=True)
+    handle = os.open(store.path / "cache" / "capture.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""Training with the defences on: thin recipes over TRL, whose trainers do the training."""

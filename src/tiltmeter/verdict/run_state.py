@@ -1,0 +1,314 @@
+"""The state of a run, folded from its events; shared by verdict, terminal, report and web page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal, get_args
+
+from tiltmeter.data.records import Action, Alarm, Fault, Finding, Tier
+from tiltmeter.rundir.journal import Event, record_of
+from tiltmeter.rundir.lineage import lineage
+
+
+def is_watched(name: str, watches: Iterable[str]) -> bool:
+    """Whether a reading is among those that a part watches, by name or, as `eval.*`, by all but its last word.
+
+    >>> is_watched("gold.slope", ["gold.slope"])
+    True
+    >>> is_watched("eval.gsm8k", ["eval.*"]), is_watched("evals.x", ["eval.*"])
+    (True, False)
+    """
+    return any(name == one or (one.endswith(".*") and name.startswith(one[:-1])) for one in watches)
+
+
+def alarm_id(alarm: Alarm) -> str:
+    """A short id of an alarm or warning: a hash of its identity, the same everywhere.
+
+    >>> alarm_id(Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0))
+    'eebbe74aeefd'
+    """
+    identity = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+    return hashlib.sha256("|".join(map(str, identity)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+NoteKind = Literal["acknowledge", "mute", "false_alarm"]
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmNote:
+    """An operator's note on one alarm or warning. Acknowledging or muting changes only how it is shown; marking an
+    alarm as false resolves it.
+
+    >>> note = AlarmNote("eebbe74aeefd", "false_alarm", reason="the gold source was down")
+    >>> AlarmNote.parse(note.text()) == note, AlarmNote.parse('{"about": 3}')
+    (True, None)
+    """
+
+    about: str  # `alarm_id`
+    kind: NoteKind
+    until: int | None = None  # step at which a mute ends
+    reason: str = ""
+
+    def text(self) -> str:
+        return json.dumps({"about": self.about, "kind": self.kind, "until": self.until, "reason": self.reason})
+
+    @classmethod
+    def parse(cls, text: object) -> AlarmNote | None:
+        """The note in a signed request's text; None if it is not a valid note."""
+        try:
+            values = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(values, dict) or set(values) != {"about", "kind", "until", "reason"}:
+            return None
+        valid = (
+            isinstance(values["about"], str)
+            and isinstance(values["reason"], str)
+            and values["kind"] in get_args(NoteKind)
+        )
+        valid = valid and (type(values["until"]) is int if values["kind"] == "mute" else values["until"] is None)
+        return cls(**values) if valid and (values["reason"].strip() or values["kind"] != "false_alarm") else None
+
+
+@dataclass
+class RunState:
+    """The state of a run: add every event in order; it can be read at any time."""
+
+    attempts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    first: dict[int, int] = field(default_factory=dict)
+    last_measured: dict[int, int] = field(default_factory=dict)  # last measured step by attempt
+    steps: int = 0
+    rows: int = 0
+    detectors: list[Mapping[str, Any]] = field(default_factory=list)
+    alarms: dict[tuple[Any, ...], list[tuple[int, int, Alarm]]] = field(default_factory=dict)
+    off: dict[str, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    rewards: tuple[str, str] = ("", "")  # the reward before and after the newest segment began
+    findings: dict[str, Finding] = field(default_factory=dict)  # by failure, those that hold now
+    actions: dict[str, Action] = field(default_factory=dict)  # by id, each in its newest state
+    outcomes: list[Mapping[str, Any]] = field(default_factory=list)  # measured outcomes of actions
+    experiments: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by failure, the newest
+    notes: dict[str, list[AlarmNote]] = field(default_factory=dict)  # operators' notes by alarm, oldest first
+    baseline: str = ""  # what steps are compared with: "reference", "start" or "later"; empty: nothing yet
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # readings that lack something to compare with
+    labels: int = 0
+    last_label: tuple[int, int] | None = None
+    bets: int = 0  # audited groups that carry evidence
+    last_bet: tuple[int, int] | None = None  # (attempt, step)
+    gold_differs: bool = False  # whether gold ever differs from the reward
+    gold: Mapping[str, Any] | None = None  # the gold source: its name, its identity, its share of rollouts
+    judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
+    labels_requested: int = 0  # labels, answered or not, of steps that are closed
+    unanswered: int = 0  # of those
+    audited: int = 0  # rollouts of steps about which gold could be asked
+    rejected: int = 0  # answers without a request
+    unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
+    evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
+    bad_gold: int = 0  # labels outside [0, 1]
+    batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
+    losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
+    missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
+    recent: list[tuple[float, int, int]] = field(
+        default_factory=list
+    )  # time written, rows, infra rows of the last steps
+
+    unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
+    skipped: int = 0  # torn or damaged lines of the journal
+
+    @property
+    def imported(self) -> bool:
+        """Whether the run was imported from log files: advice is then about files, not about a trainer."""
+        return bool(self.attempts) and all(facts.get("launch") == "import" for facts in self.attempts.values())
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event]) -> RunState:
+        run_state = cls()
+        for event in events:
+            run_state.add(event)
+        return run_state
+
+    def add(self, event: Event) -> None:
+        match event.kind:
+            case "attempt" if event.data["state"] == "open":
+                self.attempts[event.attempt] = event.data["facts"]
+                self.detectors = list(event.data["detectors"])
+                self.gold = event.data.get("gold")
+                self.off = {}
+                self.findings = {}
+            case "attempt":
+                self.ended.add(event.attempt)
+                self._add_counts(event)
+            case "reading":
+                self._add_bets(event)
+            case "alarm":
+                alarm = record_of(event)
+                assert isinstance(alarm, Alarm)
+                key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+                self.alarms.setdefault(key, []).append((event.attempt, event.step, alarm))
+            case "fault":
+                fault = record_of(event)
+                assert isinstance(fault, Fault)
+                self.faults.append(fault)
+                if fault.part in ("store", "file"):
+                    self.unmeasured.append(fault)
+                self.rejected += fault.part == "label"
+                if fault.off:
+                    self.off[fault.part] = fault.error
+            case "note" if event.data.get("note") == "absent":
+                self.absent = event.data["absent"]
+            case "note" if event.data.get("note") == "config":
+                self.detectors = list(event.data["detectors"])
+                self.gold = event.data.get("gold")
+            case "note" if event.data.get("note") == "evaluation":
+                if any(is_watched(name, self._alarm_readings) for name in event.data["measured"]):
+                    self.evaluations.append((event.attempt, event.step))
+            case "labels_closed":
+                self._add_labels(event)
+            case "note" if event.data.get("note") == "baseline":
+                self.baseline = event.data["source"]
+                self.uncompared = event.data.get("absent", {})
+            case "note" if event.data.get("note") == "segment":
+                self.segments.append((event.attempt, event.step))
+                self.rewards = (str(event.data["before"]), str(event.data["after"]))
+            case "finding" | "action":
+                self._add_advice(record_of(event))
+            case "note" if event.data.get("note") == "outcome":
+                self.outcomes.append(event.data)
+            case "note" if event.data.get("note") == "decision" and event.data["told"].get("kind") == "note":
+                note = AlarmNote.parse(event.data["told"].get("text"))
+                if note is not None:
+                    self.notes.setdefault(note.about, []).append(note)
+            case "note" if event.data.get("note") == "experiment":
+                self.experiments[event.data["failure"]] = event.data
+            case "step_done":
+                self._add_step(event)
+
+    def _add_advice(self, record: object) -> None:
+        if isinstance(record, Action):
+            self.actions[record.id] = record
+        elif isinstance(record, Finding):
+            self.findings.pop(record.failure, None)
+            if record.confidence > 0.0:  # 0: the finding no longer holds
+                self.findings[record.failure] = record
+
+    def _add_step(self, event: Event) -> None:
+        data = event.data
+        self.first.setdefault(event.attempt, event.step)
+        self.last_measured[event.attempt] = max(event.step, self.last_measured.get(event.attempt, event.step))
+        self.steps += 1
+        self.rows += data["rows"]
+        self._add_counts(event)
+        self.gold_differs |= bool(data.get("gold_differs"))
+        self.bad_gold += data.get("unscored", {}).get("gold", {}).get("range", 0)
+        if data["missing"] or data["unreadable"]:
+            self.missing.append((event.attempt, event.step))
+        if "requests" in data:
+            self.audited += data["rows"]
+            self.unlabelled.add((event.attempt, event.step))
+        elif data.get("labels"):
+            self.labels += data["labels"]
+            self.last_label = (event.attempt, event.step)
+        infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
+        self.recent = [*self.recent[-19:], (data.get("written", event.time), data["rows"], infra)]
+
+    def _add_counts(self, event: Event) -> None:
+        self.batches_seen[event.attempt] = max(event.data["seen"], self.batches_seen.get(event.attempt, 0))
+        for rank, (thinned, dropped, *_) in event.data["lost"].items():
+            self.losses[event.attempt, int(rank)] = thinned + dropped
+
+    def _add_labels(self, event: Event) -> None:
+        data = event.data
+        self.unlabelled.discard((event.attempt, event.step))
+        self.labels_requested += data["asked"]
+        self.unanswered += data["missing"]
+        self.labels += data["answered"]
+        self.gold_differs |= bool(data["gold_differs"])
+        if data["why"]:
+            self.faults.append(Fault(event.attempt, event.step, "gold", data["why"]))
+        if data["answered"]:
+            self.last_label = (event.attempt, event.step)
+            if self.gold is not None and self.gold["name"] not in self.judges:
+                self.judges.append(self.gold["name"])
+        self._add_bets(event)
+
+    @property
+    def _alarm_readings(self) -> list[str]:
+        return [name for part in self.detectors if part["tier"] == "alarm" for name in part["watches"]]
+
+    def _add_bets(self, event: Event) -> None:
+        """Count the readings that the alarm's test can bet on: a label in a group without reward variance, or in half a
+        group, carries no evidence.
+
+        Two equal labels of an audited pair do: they are evidence that this pair shows no harm.
+        """
+        bought = event.kind == "labels_closed"
+        count = 0
+        for name, packed in event.data["measured"].items():
+            if len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
+                count += sum(bought or u != 0 for u in packed[3])
+        if count:
+            self.bets += count
+            self.last_bet = (event.attempt, event.step)
+
+    @property
+    def labels_text(self) -> str:
+        """The number of labels, their share of rollouts, and their sources: what a claim about gold rests on."""
+        if not self.judges:
+            return f"{self.labels} gold labels"
+        share = 100.0 * self.labels / self.audited if self.audited else 0.0
+        return f"{self.labels} labels, {share:.3g} % of rollouts, about {', '.join(self.judges)}"
+
+    @property
+    def attempt(self) -> int | None:
+        """The newest attempt, which is the current run."""
+        return max(self.attempts, default=None)
+
+    @property
+    def last_step(self) -> int:
+        return self.last_measured.get(self.attempt, -1) if self.attempt is not None else -1
+
+    def spans(self) -> dict[int, float]:
+        """The current lineage: by attempt, the step below which its steps count."""
+        return {} if self.attempt is None else lineage(self.attempt, self.attempts, self.first)
+
+    def open_alarms(self, tier: Tier) -> tuple[Alarm, ...]:
+        """The alarms or warnings that are open. Alarms stay open across rewinds; warnings belong to their lineage."""
+        spans = self.spans()
+        alarms = []
+        for history in self.alarms.values():
+            if history[0][2].tier != tier:
+                continue
+            if tier == "warning":
+                history = [item for item in history if item[1] < spans.get(item[0], -1)]
+            if history and all(alarm.resolved is None for _, _, alarm in history):
+                alarms.append(history[-1][2])
+        return tuple(alarms)
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """Batches that were thinned, dropped or not measured, of how many, over all ranks and attempts."""
+        return sum(self.losses.values()) + len(self.unmeasured), sum(self.batches_seen.values())
+
+    @property
+    def step_seconds(self) -> float:
+        """Median seconds between the last steps; 0 while unknown. For display and for the STALE verdict."""
+        gaps = [b[0] - a[0] for a, b in zip(self.recent, self.recent[1:], strict=False)]
+        return median(gaps) if gaps else 0.0
+
+
+def series(events: Iterable[Event], spans: Mapping[int, float]) -> dict[str, list[tuple[int, float]]]:
+    """Every reading's (step, value) along a lineage, in step order; abandoned steps are left out."""
+    by_name: dict[str, list[tuple[int, float]]] = {}
+    for event in events:
+        if "measured" in event.data and event.step < spans.get(event.attempt, -1):
+            for part in ("measured", "derived"):
+                for name, packed in event.data.get(part, {}).items():
+                    by_name.setdefault(name, []).append((event.step, float(packed[0])))
+    return {name: sorted(points) for name, points in by_name.items()}

@@ -1,0 +1,270 @@
+"""The verdict on a run: one state (OK, WATCH, BLIND, STALE, ACT) and one sentence, from its events.
+
+OK needs positive evidence on eight checks. Whatever is missing, unreadable or unknown is BLIND or STALE with the
+reason; an open alarm outranks both. Page, report, terminal and exit code all use this verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tiltmeter.data.records import Alarm
+from tiltmeter.rundir.journal import Event, JournalReader
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_state import RunState
+
+State = Literal["ACT", "STALE", "BLIND", "WATCH", "OK"]
+ICONS: dict[State, str] = {"ACT": "▲", "STALE": "⊘", "BLIND": "○", "WATCH": "◐", "OK": "✓"}
+
+#: The eight checks, in the order in which a failure is reported.
+CHECKS = ("monitor", "fresh", "gold", "gold_recent", "detectors", "ranks", "kept", "scored")
+
+RECENT_STEPS = 40  # two blocks of the alarm's test: older gold is no evidence about the current policy
+MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the run, so many of them hide its harm
+EVALUATIONS = 2  # at least two are needed to see a fall
+LOST_SHARE = 0.01
+INFRA_SHARE = 0.05
+PATIENCE_SECONDS = 60.0
+UNKNOWN_PACE_SECONDS = 600.0  # used until the duration of a step is known: loading a model takes time
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """One of the eight checks: whether it passed, and why."""
+
+    ok: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state of the run, in one sentence, with its checks, alarms and warnings; the same everywhere."""
+
+    state: State
+    sentence: str
+    checks: Mapping[str, HealthCheck]
+    alarms: tuple[Alarm, ...] = ()
+    warnings: tuple[Alarm, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 healthy, 1 an alarm, 2 could not judge."""
+        if self.alarms:
+            return 1
+        return 0 if self.state in ("OK", "WATCH") else 2
+
+
+@dataclass(frozen=True)
+class Ages:
+    """Seconds since the trainer's last data, and since the oldest step that is not measured yet was written."""
+
+    data: float
+    waiting: float | None  # None: nothing waits
+    behind: int = 0  # steps that are stored and not measured, or 1 for an attempt nobody has looked at
+    over: bool = False  # every rank has closed: what is not measured now is late, not on its way
+
+
+def verdict_of(run_state: RunState, ages: Ages, *, impatient: bool = False) -> Verdict:
+    """The verdict on a run. `impatient`: any unmeasured step makes it STALE; for a final verdict."""
+    checks = run_checks(run_state, ages, impatient=impatient)
+    alarms, warnings = run_state.open_alarms("alarm"), run_state.open_alarms("warning")
+    return decide(checks, alarms, warnings, run_state)
+
+
+def decide(
+    checks: Mapping[str, HealthCheck], alarms: Iterable[Alarm], warnings: Iterable[Alarm], run_state: RunState
+) -> Verdict:
+    """First matching row wins; OK is the last, and nothing falls through to it."""
+    alarms, warnings = tuple(alarms), tuple(warnings)
+    failed = [name for name in CHECKS if name not in checks or not checks[name].ok]
+    why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
+    state: State
+    if alarms:
+        state, sentence = "ACT", f"Alarm: {alarms[0].summary}"
+    elif "monitor" in failed or "fresh" in failed:
+        state, sentence = "STALE", why
+    elif failed:
+        state, sentence = "BLIND", why
+    elif warnings:
+        state, sentence = "WATCH", f"Warning: {warnings[0].summary}"
+    elif not failed and len(checks) == len(CHECKS):
+        state, sentence = "OK", f"no alarm on {_evidence_text(run_state)}"
+    else:
+        state, sentence = "BLIND", "not examined"
+    return Verdict(state, sentence, checks, alarms, warnings)
+
+
+def run_checks(run_state: RunState, ages: Ages, *, impatient: bool = False) -> dict[str, HealthCheck]:
+    """The eight checks that a healthy run must pass."""
+    patience = max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
+    live = run_state.attempt is None or run_state.attempt not in run_state.ended
+    needed = [part for part in run_state.detectors if part["tier"] == "alarm"]
+    least = max((int(part["least"]) for part in needed), default=0)
+    off = [name for name in run_state.off if any(name.split(":")[0] == part["name"] for part in needed)]
+    off += [name for name in run_state.off if any(name in part["watches"] for part in needed)]
+    lost, batches = run_state.lost
+    rows, infra = sum(item[1] for item in run_state.recent), sum(item[2] for item in run_state.recent)
+    waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
+    spans = run_state.spans()
+    labelled = run_state.last_bet is not None and _recent(run_state, run_state.last_bet, RECENT_STEPS, spans)
+    declared = [at for at in run_state.evaluations if at[1] < spans.get(at[0], -1)]
+    evaluated = len(declared) >= EVALUATIONS
+    # Up to twice the usual gap is still recent: a benchmark may be run every hundred steps.
+    gap = max(RECENT_STEPS, 2 * (declared[-1][1] - declared[-2][1])) if evaluated else 0
+    recent = labelled or (evaluated and _recent(run_state, declared[-1], gap, spans))
+    newest = max([at[1] for at in (run_state.last_bet, *declared[-1:]) if at is not None], default=-1)
+    lacking = run_state.labels_requested > 0 and run_state.unanswered > MISSING_SHARE * run_state.labels_requested
+    enough = run_state.bets >= max(least, 1) and run_state.gold_differs
+    gaps = [
+        step for attempt, step in run_state.missing if attempt == run_state.attempt and step > run_state.last_step - 3
+    ]
+    return {
+        "monitor": HealthCheck(
+            not waiting and bool(run_state.steps),
+            f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter watch RUN"
+            if ages.behind
+            else "no step has been measured yet"
+            if not run_state.steps
+            else "every stored step is measured",
+        ),
+        "fresh": HealthCheck(
+            not live or ages.data <= patience,
+            "the run has ended" if not live else f"the trainer was last heard of {_duration(ages.data)} ago",
+        ),
+        "gold": HealthCheck(
+            not lacking and (enough or evaluated), _gold_reason(run_state, max(least, 1), lacking, evaluated)
+        ),
+        "gold_recent": HealthCheck(
+            recent,
+            f"newest gold is of step {newest}, the run is at {run_state.last_step}"
+            if newest >= 0
+            else "no prompt group with informative gold so far",
+        ),
+        "detectors": HealthCheck(
+            bool(needed) and not off,
+            f"switched off: {', '.join(off)}"
+            if off
+            else "the alarm is on"
+            if needed
+            else "no alarm detector is set up",
+        ),
+        "ranks": HealthCheck(
+            not gaps,
+            f"ranks missing at step {gaps[-1]}; if only one process observes, pass ranks=1"
+            if gaps
+            else "all ranks are there",
+        ),
+        "kept": HealthCheck(
+            batches > 0 and lost < LOST_SHARE * batches,
+            f"{lost} of {batches} batches were thinned, dropped or not measured"
+            if batches
+            else "the trainer's counters are missing",
+        ),
+        "scored": HealthCheck(
+            rows > 0 and infra < INFRA_SHARE * rows,
+            f"{infra} of the last {rows} completions could not be scored (infrastructure)"
+            if rows
+            else "no completions",
+        ),
+    }
+
+
+class RunWatcher:
+    """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run, self.run_state = run, RunState()
+        self.events: list[Event] = []
+        self.ages: Ages | None = None  # at the last update; `updated_at` is its time
+        self.updated_at = 0.0
+        self._tail = JournalReader(run.path / "events")
+
+    def update(self, *, impatient: bool = False) -> Verdict:
+        for event in self._tail.poll():
+            self.run_state.add(event)
+            self.events.append(event)
+        self.run_state.skipped = self._tail.skipped
+        self.ages, self.updated_at = ages(self.run, self.run_state), time.time()
+        return verdict_of(self.run_state, self.ages, impatient=impatient)
+
+
+def judge_run(run: RunDirectory) -> tuple[Verdict, RunState, list[Event]]:
+    """The current verdict on a run directory, with the run state and the events behind it."""
+    watcher = RunWatcher(run)
+    return watcher.update(), watcher.run_state, watcher.events
+
+
+def ages(run: RunDirectory, run_state: RunState) -> Ages:
+    """How old the newest rollouts are and how long the oldest unmeasured ones have waited, by their files' times."""
+    now, attempts = time.time(), run.attempts()
+    if not attempts:
+        return Ages(max(0.0, now - (run.path / "run.json").stat().st_mtime), None)
+    last = attempts[-1]
+    started = float(run.attempt(last).get("started", now))
+    stamps = {file.step: file.path.stat().st_mtime for file in run.files(last, [])}
+    waiting = [stamp for step, stamp in stamps.items() if step > run_state.last_measured.get(last, -1)]
+    newest = max(stamps.values(), default=started)
+    if not waiting and run_state.recent and run_state.last_measured.get(last) is not None:
+        newest = min(newest, run_state.recent[-1][0] or newest)  # copying a run must not make it look recent
+    if last not in run_state.attempts:
+        waiting.append(started)  # no monitor has seen this attempt
+    oldest = max(0.0, now - min(waiting)) if waiting else None
+    return Ages(max(0.0, now - newest), oldest, len(waiting), run.ended(last))
+
+
+def _recent(run_state: RunState, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
+    """Whether a step is recent enough, and in the current lineage, to be evidence about the run."""
+    return at[1] < spans.get(at[0], -1) and run_state.last_step - at[1] <= steps
+
+
+def _evidence_text(run_state: RunState) -> str:
+    """What a healthy verdict rests on."""
+    parts = []
+    if run_state.labels or not run_state.evaluations:
+        newest = run_state.last_label[1] if run_state.last_label else -1
+        parts.append(f"{run_state.labels_text}, newest at step {newest}")
+    if run_state.evaluations:
+        parts.append(f"{len(run_state.evaluations)} evaluations, newest at step {run_state.evaluations[-1][1]}")
+    return " and ".join(parts)
+
+
+def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool) -> str:
+    enough = run_state.bets >= least
+    if enough and not run_state.gold_differs and not evaluated:
+        return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
+    if lacking:
+        return (
+            f"{run_state.unanswered} of {run_state.labels_requested} labels never came "
+            f"({run_state.unanswered / run_state.labels_requested:.0%}), and each "
+            "counts in favour of the run; fix the gold source: its errors are under Faults in --json"
+        )
+    if enough and run_state.gold_differs:
+        return f"{run_state.bets} {'audited pairs' if run_state.judges else 'prompt groups'} with gold"
+    if evaluated:
+        return f"{len(run_state.evaluations)} declared evaluations"
+    if run_state.gold is not None:
+        return (
+            f"no gold to judge by yet: {run_state.bets} audited pairs, the alarm needs {least}; "
+            f"{run_state.gold['name']} is asked about prompts whose rewards differ, "
+            "if completion= is passed to observe()"
+        )
+    why = f"; {run_state.bad_gold} labels were outside [0, 1] and not used" if run_state.bad_gold else ""
+    source = (
+        "audit again with --gold checks.py:score, a judge's file or a file of labels, or --map gold=COLUMN"
+        if run_state.imported
+        else 'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some '
+        "prompts, with no gold_chance below 1"
+    )
+    return (
+        f"no gold to judge by: {run_state.bets} prompt groups with informative gold, the alarm needs {least}{why}; "
+        f"{source}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

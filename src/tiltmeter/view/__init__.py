@@ -1,0 +1,1 @@
+"""Whatever people look at: the screens and their server, reports, and other trackers."""

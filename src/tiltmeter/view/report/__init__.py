@@ -1,0 +1,1 @@
+"""The report of a run in one file: self-contained HTML, Markdown, or JSON."""

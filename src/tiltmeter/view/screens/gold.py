@@ -1,0 +1,96 @@
+"""The gold of a run: which reading stands for it, stop advice, and the checkpoint to keep."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.data.records import Floats, Reading
+from tiltmeter.verdict.stop_advice import RECENT_STEPS, SOURCES, WINDOW, Advice, Estimate, advise
+from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
+
+CHECKPOINT = "training.checkpoint"
+NAMES = {"gold.mean": "gold", "gold.level": "gold of audited pairs"}
+
+
+def advice(reader: RunReader) -> Advice | None:
+    """Stop advice for the run, computed from only the columns that it needs."""
+    return reader.cache_until_event("advice", lambda: _advice(reader))
+
+
+def _advice(reader: RunReader) -> Advice | None:
+    run_state = reader.run_state
+    if not run_state.steps or not (run_state.labels or run_state.evaluations):
+        return None
+    return advise(run_state.last_step, _advice_readings(reader), run_state.open_alarms("alarm"), checkpoints(reader))
+
+
+def _advice_readings(reader: RunReader) -> list[Reading]:
+    """The readings that stop advice needs: all of gold, and only the recent end of the others."""
+    step, columns = reader.run_state.last_step, reader.columns
+    readings = [reading for name in _sources(reader) for reading in _readings(name, columns.lineage_series(name))]
+    for name in ("gold.slope", "policy.kl.k3", "policy.entropy_ratio"):
+        line = columns.lineage_series(name)
+        if len(line.steps):
+            start = min(step - RECENT_STEPS, int(line.steps[-1]) - WINDOW)
+            readings += _readings(name, line, int(np.searchsorted(line.steps, start)))
+    return readings
+
+
+def _readings(name: str, line: ReadingSeries, start: int = 0) -> list[Reading]:
+    columns = zip(*(column[start:].tolist() for column in line), strict=True)
+    return [Reading(0, step, name, value, n, None if error != error else error) for step, value, n, error in columns]
+
+
+def _sources(reader: RunReader) -> list[str]:
+    """Where gold is read from: one name, or every declared evaluation."""
+    for name in SOURCES:
+        if len(reader.columns.lineage_series(name).steps):
+            return [name]
+    evaluations = sorted(name for name in reader.columns.names() if name.startswith("eval."))
+    return [name for name in evaluations if len(reader.columns.lineage_series(name).steps)]
+
+
+def gold_name(reader: RunReader) -> str:
+    """The reading that stands for gold on plots and in words; of evaluations the one an alarm is about, or the one
+    with most items; empty: there is none."""
+    names = _sources(reader)
+    alarmed = [alarm.name for alarm in reader.run_state.open_alarms("alarm") if alarm.name in names]
+    return (
+        alarmed[0]
+        if alarmed
+        else max(names, key=lambda name: int(reader.columns.lineage_series(name).n.sum()), default="")
+    )
+
+
+def checkpoints(reader: RunReader) -> list[int]:
+    """Steps at which the model was saved, along the current branch."""
+    return sorted({int(value) for value in reader.columns.lineage_series(CHECKPOINT).values})
+
+
+def last_good(reader: RunReader) -> Estimate | None:
+    """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
+    those strictly below the onset's lower end. None: no checkpoint can be named."""
+    return reader.cache_until_event("last_good", lambda: _last_good(reader))
+
+
+def _last_good(reader: RunReader) -> Estimate | None:
+    alarms, stop_advice = reader.run_state.open_alarms("alarm"), advice(reader)
+    bound = min((alarm.onset_low for alarm in alarms), default=None)
+    best = None if stop_advice is None else stop_advice.best
+    if bound is None or best is None or best.step < bound:
+        return best
+    earlier_checkpoints = [step for step in checkpoints(reader) if step < bound]
+    return advise(reader.run_state.last_step, _advice_readings(reader), alarms, earlier_checkpoints).best
+
+
+def highest_window(values: Floats, window: int) -> tuple[int, float, float, float]:
+    """The window with the highest mean: its first index, that mean, the newest window's mean, and the noise of such a
+    mean.
+
+    >>> highest_window(np.array([0.0, 1.0, 1.0, 0.0, 0.0]), 2)[:3]
+    (1, 1.0, 0.0)
+    """
+    means = np.convolve(values, np.full(window, 1 / window), mode="valid")
+    best = int(np.argmax(means))
+    noise = float(np.abs(np.diff(values)).mean()) / np.sqrt(window)
+    return best, float(means[best]), float(means[-1]), float(noise)

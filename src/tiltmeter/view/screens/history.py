@@ -1,0 +1,152 @@
+"""The history of a run, built from its events: timeline entries, marks on plots, and the action log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tiltmeter.data.records import Alarm, Finding
+from tiltmeter.rundir.journal import Event, record_of
+from tiltmeter.verdict.run_state import AlarmNote, alarm_id
+from tiltmeter.view.screens.wording import describe_change, truncate
+
+TEXT = 160  # characters of an entry
+#: Kinds that are kept first when a list is shortened.
+IMPORTANT_KINDS = ("alarm", "resolved", "did", "outcome", "attempt", "end", "segment")
+NOTE_WORDS = {"acknowledge": "Acknowledged", "mute": "Muted", "false_alarm": "Called false"}
+
+
+class RunHistory:
+    """Add every event, in order. Entries, marks and actions have the fields of `web/src/types.ts`, oldest first.
+
+    >>> history = RunHistory()
+    >>> history.add(Event("attempt", 0, -1, {"state": "open", "facts": {}}, "id", time=5.0))
+    >>> history.entries[0]["kind"], history.entries[0]["text"]
+    ('attempt', 'Training started')
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.marks: list[dict[str, Any]] = []
+        self.pending_labels: dict[tuple[int, int], int] = {}  # labels requested, of steps that are not closed
+        self.alarm_times: dict[str, float] = {}  # when each alarm was raised
+        self.knob_offers: dict[int, dict[str, Any]] = {}  # by attempt, the knobs that its trainer offers
+        self.actions: dict[str, dict[str, Any]] = {}  # by id, each in its newest state
+        self.decided_requests: set[str] = set()  # ids of operator requests that the monitor has recorded
+        self.last_times: dict[int, float] = {}  # by attempt, the time of its last event
+        self._active_failures: set[str] = set()  # failures that have a finding now
+        self._alarm_names: dict[str, str] = {}  # of alarms
+
+    def add(self, event: Event) -> None:
+        self.last_times[event.attempt] = event.time
+        match event.kind:
+            case "reading":
+                return
+            case "step_done":
+                if "requests" in event.data:
+                    self.pending_labels[event.attempt, event.step] = int(event.data.get("asked", 0))
+            case "labels_closed":
+                self.pending_labels.pop((event.attempt, event.step), None)
+            case "alarm":
+                self._add_alarm(event)
+            case "finding":
+                self._add_finding(event)
+            case "action":
+                self._add_action(event)
+            case "fault":
+                off = " (switched off)" if event.data.get("off") else ""
+                self._add_entry(event, "fault", f"{event.data['part']}: {event.data['error']}{off}")
+            case "attempt":
+                self._add_attempt(event)
+            case "note":
+                self._add_note(event)
+
+    def _add_entry(self, event: Event, kind: str, text: str, name: str = "") -> None:
+        position = {"time": event.time, "attempt": event.attempt, "step": event.step}
+        self.entries.append({**position, "kind": kind, "text": truncate(text, TEXT), "id": name})
+
+    def _add_mark(self, attempt: int, step: int, kind: str, text: str, name: str = "") -> None:
+        self.marks.append({"attempt": attempt, "step": step, "kind": kind, "text": truncate(text, 80), "id": name})
+
+    def _add_alarm(self, event: Event) -> None:
+        alarm = record_of(event)
+        assert isinstance(alarm, Alarm)
+        name = alarm_id(alarm)
+        if alarm.resolved is not None:
+            self._add_entry(event, "resolved", f"{alarm.tier} on {alarm.name} of step {alarm.step}", name)
+            return
+        self._alarm_names[name] = alarm.name
+        self.alarm_times.setdefault(name, event.time)
+        self._add_entry(event, alarm.tier, alarm.summary, name)
+        self._add_mark(alarm.attempt, alarm.step, alarm.tier, f"{alarm.tier}: {alarm.name}", name)
+
+    def _add_finding(self, event: Event) -> None:
+        finding = record_of(event)
+        assert isinstance(finding, Finding)
+        if finding.confidence <= 0.0:
+            self._active_failures.discard(finding.failure)
+        elif finding.failure not in self._active_failures:
+            self._active_failures.add(finding.failure)
+            self._add_entry(event, "finding", f"{finding.failure} ({finding.confidence:.0%} sure): {finding.summary}")
+
+    def _add_action(self, event: Event) -> None:
+        data, name = event.data, str(event.data["id"])
+        row = self.actions.setdefault(name, {"outcome": None, "sentence": "", "undo_refused": ""})
+        row |= {**data, "told": event.step, "time": event.time}
+        match data["state"]:
+            case "proposed":
+                self._add_entry(event, "proposed", f"{describe_change(row)}: {data['reason']}", name)
+            case "applied" | "reverted":
+                what = describe_change(row) if data["state"] == "applied" else f"{describe_change(row)} undone"
+                self._add_entry(event, "did", f"{what}: {data['reason']}", name)
+                self._add_mark(event.attempt, event.step, "stop" if data["knob"] == "stop" else "did", what, name)
+            case state:
+                self._add_entry(event, "note", f"{str(state).capitalize()}: {describe_change(row)}", name)
+
+    def _add_attempt(self, event: Event) -> None:
+        if event.data["state"] != "open":
+            self._add_entry(event, "end", f"Attempt {event.attempt} ended after step {event.step}")
+            return
+        self._active_failures = set()
+        parent = event.data["facts"].get("parent")
+        text = "Training started" if parent is None else f"Attempt {event.attempt} goes on from attempt {parent}"
+        self._add_entry(event, "attempt", text)
+
+    def _add_note(self, event: Event) -> None:
+        data = event.data
+        match data.get("note"):
+            case "offer":
+                self.knob_offers[event.attempt] = data["offer"]
+            case "segment":
+                self._add_entry(event, "segment", "The reward itself changed: compare nothing across this step")
+                self._add_mark(event.attempt, event.step, "segment", "another reward")
+            case "outcome":
+                if data["action"] in self.actions:
+                    self.actions[data["action"]] |= {"outcome": data["verdict"], "sentence": data["sentence"]}
+                self._add_entry(event, "outcome", data["sentence"], str(data["action"]))
+            case "experiment":
+                self._add_entry(event, "note", f"Tried on {data['failure']}: {data['sentence']}")
+            case "decision":
+                self.decided_requests.add(str(data["told"].get("id")))
+                if (note := AlarmNote.parse(data["told"].get("text"))) is not None:
+                    about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
+                    until = "" if note.until is None else f" until step {note.until}"
+                    self._add_entry(
+                        event, "note", f"{about}{until}{f': {note.reason}' if note.reason else ''}", note.about
+                    )
+
+
+def newest_entries(entries: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most so many entries, oldest first: important kinds, then the newest of the rest."""
+    if len(entries) <= most:
+        return list(entries)
+    ranked = sorted(range(len(entries)), key=lambda at: (entries[at]["kind"] not in IMPORTANT_KINDS, -at))
+    return [entries[at] for at in sorted(ranked[:most])]
+
+
+def build_history(events: Iterable[Event]) -> RunHistory:
+    """The history of these events."""
+    history = RunHistory()
+    for event in events:
+        history.add(event)
+    return history

@@ -1,0 +1,76 @@
+"""A run as a Jupyter notebook shows it: plain text, and a small static HTML table with sparklines."""
+
+from __future__ import annotations
+
+import html
+
+import numpy as np
+
+from tiltmeter.data.records import Floats
+from tiltmeter.safety.safe_text import visible
+from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.view.screens.readings import sparkline_values as stretches
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.summary import summary
+
+#: Readings that are shown, where they exist.
+SHOWN_READINGS = ("reward.mean", "gold.mean", "gold.level", "policy.kl.k3", "length.mean", "policy.entropy")
+WIDTH, HEIGHT, POINTS = 160, 24, 60
+COLOURS = {"ACT": "#b42318", "STALE": "#55606e", "BLIND": "#6b3fa0", "WATCH": "#8a5300", "OK": "#14693a"}
+
+
+def mime_bundle(reader: RunReader) -> dict[str, str]:
+    """The representations by MIME type. No script, no style sheet, nothing fetched; every text is escaped."""
+    summary_json = summary(reader)
+    lines = [
+        f"{ICONS[summary_json['state']]} {summary_json['state']}  {summary_json['name']}  step {summary_json['step']}",
+        summary_json["sentence"],
+    ]
+    if summary_json["symptom"]:
+        lines.append(summary_json["symptom"])
+    top_findings = summary_json["findings"][:2]
+    lines += [
+        f"{finding['failure']} ({finding['confidence']:.0%} sure): {finding['summary']}" for finding in top_findings
+    ]
+    if summary_json["advice"] is not None:
+        lines.append(f"{summary_json['advice']['word']}: {summary_json['advice']['why']}")
+    lines.append(
+        f"{summary_json['gold']['labels']:,} labels of {summary_json['rows']:,} completions; "
+        f"{summary_json['health']['text']}"
+    )
+    return {"text/plain": "\n".join(map(visible, lines)), "text/html": _html(reader, summary_json["state"], lines)}
+
+
+def _html(reader: RunReader, state: str, lines: list[str]) -> str:
+    first, *rest = (html.escape(visible(text)) for text in lines)
+    rows = "".join(_row(reader, name) for name in SHOWN_READINGS if len(reader.columns.lineage_series(name).steps))
+    rest_html = "".join(f"<div>{text}</div>" for text in rest)
+    table = f"<table>{rows}</table>" if rows else ""
+    return f'<div><b style="color:{COLOURS[state]}">{first}</b>{rest_html}{table}</div>'
+
+
+def _row(reader: RunReader, name: str) -> str:
+    values = reader.columns.lineage_series(name).values
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return ""
+    cells = (html.escape(visible(name)), sparkline_svg(finite), f"{finite[0]:.4g}", f"{finite[-1]:.4g}")
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def sparkline_svg(values: Floats) -> str:
+    """A line as inline SVG.
+
+    >>> sparkline_svg(np.array([0.0, 1.0]))[:40]
+    '<svg width="160" height="24" role="img" '
+    """
+    means = stretches(values, POINTS)
+    low, value_range = float(means.min()), float(np.ptp(means)) or 1.0
+    x = np.linspace(1.0, WIDTH - 1.0, len(means)) if len(means) > 1 else np.array([WIDTH / 2])
+    y = HEIGHT - 2.0 - (means - low) / value_range * (HEIGHT - 4.0)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    label = f"from {values[0]:.3g} to {values[-1]:.3g}"
+    return (
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{label}">'
+        f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.5"></polyline></svg>'
+    )

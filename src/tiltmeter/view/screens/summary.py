@@ -1,0 +1,236 @@
+"""The overview screen without its plots: verdict, onset, findings, actions, advice and history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.data.records import Finding
+from tiltmeter.gold.people import PEOPLE
+from tiltmeter.interventions.action_log import OPEN
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import Estimate
+from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.view.screens.actions import action_rows, current_offer
+from tiltmeter.view.screens.alarms import alarm_rows
+from tiltmeter.view.screens.exemplars import example_completions
+from tiltmeter.view.screens.gold import NAMES, advice, checkpoints, gold_name, last_good
+from tiltmeter.view.screens.history import RunHistory, newest_entries
+from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
+from tiltmeter.view.screens.samples import rollout_id
+from tiltmeter.view.screens.wording import ranked_findings, remarks, truncate
+
+FINDINGS = 4
+ENTRIES = 40
+WARNINGS = 8
+PROPOSALS = 5
+ASIDES = 12
+MARKS = 60
+CHECKPOINTS = 20  # marks: the plot of gold shows them all
+TEXT = 300
+POINTS = 20  # readings on either side of an onset that are pooled
+#: The checks of a verdict that are about the monitor, not about the policy.
+MONITOR_CHECKS = ("monitor", "fresh", "detectors", "ranks", "kept", "scored")
+
+
+def summary(reader: RunReader, since: float | None = None) -> dict[str, Any]:
+    """Everything above the plots, as of the last refresh. `since`: entries from that time on."""
+    with reader.lock:
+        verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
+        first = verdict.alarms[0] if verdict.alarms else None
+        stop_advice, offer = advice(reader), current_offer(reader, history)
+        best_checkpoint = last_good(reader)
+        entries = [entry for entry in history.entries if since is None or entry["time"] >= since]
+        open_actions = [
+            row for row in history.actions.values() if row["state"] in OPEN and row["attempt"] == run_state.attempt
+        ]
+        return {
+            **headline(reader, verdict),
+            "behind": 0 if reader.watcher.ages is None else reader.watcher.ages.behind,
+            "now": time.time(),
+            "onset": None if first is None else first.onset,
+            "onset_low": None if first is None else first.onset_low,
+            "onset_high": None if first is None else first.onset_high,
+            "last_good": _estimate_json(best_checkpoint),
+            "advice": None
+            if stop_advice is None
+            else {
+                "word": stop_advice.word,
+                "why": truncate(stop_advice.why, TEXT),
+                "now": _estimate_json(stop_advice.now),
+            },
+            "symptom": symptom(reader),
+            "checks": [{"name": name, "ok": check.ok, "why": check.why} for name, check in verdict.checks.items()],
+            "findings": [_finding_json(finding, run_state) for finding in ranked_findings(run_state)[:FINDINGS]],
+            "alarms": alarm_rows(reader, list(verdict.alarms)),
+            "warnings": alarm_rows(reader, list(verdict.warnings[:WARNINGS])),
+            "proposals": action_rows(reader, open_actions[-PROPOSALS:]),
+            "entries": newest_entries(entries, ENTRIES),
+            "entries_left_out": max(0, len(entries) - ENTRIES),
+            "asides": _asides(reader, verdict),
+            "gold": _gold_json(run_state, history),
+            "rows": run_state.rows,
+            "steps": run_state.steps,
+            "mode": "" if offer is None else offer.mode,
+            "lanes": attempt_lanes(run_state),
+            "marks": plot_marks(reader, best_checkpoint),
+            "proves": example_completions(reader),
+            "health": health_line(verdict, run_state),
+        }
+
+
+def headline(reader: RunReader, verdict: Verdict) -> dict[str, Any]:
+    """The fields that every list of runs shows first."""
+    run_state, age = reader.run_state, reader.age
+    return {
+        "run": reader.id,
+        "name": reader.name,
+        "state": verdict.state,
+        "sentence": verdict.sentence,
+        "live": run_state.attempt is None or run_state.attempt not in run_state.ended,
+        "attempt": run_state.attempt if run_state.attempt is not None else 0,
+        "step": run_state.last_step,
+        "age_s": None if age is None else round(age, 1),
+    }
+
+
+def symptom(reader: RunReader) -> str:
+    """The change of reward and gold since the onset, or since the start: "proxy +0.21, gold -0.31 since step 612". If
+    gold is known only for audited pairs, the slope that the alarm tests is added."""
+    alarms = reader.run_state.open_alarms("alarm")
+    onset = alarms[0].onset if alarms else None
+    gold = gold_name(reader)
+    label = NAMES.get(gold, gold)
+    changes = []
+    for name, word in (("reward.mean", "proxy"), (gold, label)):
+        before_after = _before_after(reader.columns.lineage_series(name), onset) if name else None
+        if before_after is not None:
+            changes.append(f"{word} {_signed(before_after[1] - before_after[0])}")
+    if alarms and alarms[0].name == "gold.slope" and gold == "gold.level":
+        before_after = _before_after(reader.columns.lineage_series("gold.slope"), onset)
+        changes += (
+            [f"slope of gold {_signed(before_after[0])} → {_signed(before_after[1])}"]
+            if before_after is not None
+            else []
+        )
+    if not changes:
+        return ""
+    return f"{', '.join(changes)} since {'the start' if onset is None else f'step {onset}'}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) < 10 else f"{value:+.3g}"
+
+
+def _before_after(series: ReadingSeries, onset: int | None) -> tuple[float, float] | None:
+    """Means before the onset (without one: of the first half) and of the newest values; None: one side is empty."""
+    cut = len(series.steps) // 2 if onset is None else int(np.searchsorted(series.steps, onset))
+    before = slice(0, min(cut, POINTS)) if onset is None else slice(max(0, cut - POINTS), cut)
+    after = slice(max(cut, len(series.steps) - POINTS), None)
+    if not len(series.steps[before]) or not len(series.steps[after]):
+        return None
+    was, now = (
+        float(np.average(series.values[part], weights=np.maximum(series.n[part], 1))) for part in (before, after)
+    )
+    return was, now
+
+
+def _finding_json(finding: Finding, run_state: RunState) -> dict[str, Any]:
+    experiment = run_state.experiments.get(finding.failure, {}).get("sentence", "")
+    return {
+        "failure": finding.failure,
+        "confidence": finding.confidence,
+        "attempt": finding.attempt,
+        "step": finding.step,
+        **{key: truncate(getattr(finding, key), TEXT) for key in ("summary", "cause", "fix")},
+        "tried": truncate(str(experiment), TEXT),
+        "readings": list(finding.readings)[:8],
+        "exemplars": [rollout_id(*row) for row in finding.exemplars[:12]],
+    }
+
+
+def _estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else asdict(estimate)
+
+
+def _asides(reader: RunReader, verdict: Verdict) -> list[str]:
+    def lookup(name: str) -> tuple[Any, Any]:
+        series = reader.columns.lineage_series(name)
+        return series.steps, series.values
+
+    return [truncate(text, TEXT) for text in remarks(verdict, reader.run_state, lookup)][:ASIDES]
+
+
+def _gold_json(run_state: RunState, history: RunHistory) -> dict[str, Any]:
+    pending = sum(history.pending_labels.values())
+    source = "" if run_state.gold is None else str(run_state.gold["name"])
+    return {
+        "source": source or ("given with the rollouts" if run_state.labels else ""),
+        "labels": run_state.labels,
+        "asked": run_state.labels_requested + pending,
+        "waiting": pending,
+        "rollouts": run_state.audited,
+        "people": source == PEOPLE,
+    }
+
+
+def attempt_lanes(run_state: RunState) -> list[dict[str, Any]]:
+    """One lane per attempt that has steps, with the step from which a later attempt replaced it."""
+    spans, rows = run_state.spans(), []
+    for attempt in sorted(run_state.first):
+        first, last = run_state.first[attempt], run_state.last_measured[attempt]
+        limit = spans.get(attempt, float(first))
+        parent = run_state.attempts.get(attempt, {}).get("parent")
+        abandoned_from = int(max(limit, first)) if limit <= last else None
+        rows.append({"attempt": attempt, "parent": parent, "first": first, "last": last, "left": abandoned_from})
+    return rows
+
+
+def plot_marks(reader: RunReader, best_checkpoint: Estimate | None = None) -> list[dict[str, Any]]:
+    """The marks on every plot over steps: alarms, changes, segments, and some checkpoints including the best."""
+    event_marks = _limit_marks(reader.get_fold("history", RunHistory).marks, MARKS)
+    saved_steps = checkpoints(reader)
+    shown_steps = {
+        saved_steps[at] for at in np.linspace(0, len(saved_steps) - 1, min(CHECKPOINTS, len(saved_steps))).astype(int)
+    }
+    shown_steps |= {best_checkpoint.step} if best_checkpoint is not None else set()
+    attempts = sorted(reader.run_state.spans().items())
+    return [
+        *event_marks,
+        *(
+            {
+                "attempt": next((attempt for attempt, limit in attempts if step < limit), 0),
+                "step": step,
+                "kind": "checkpoint",
+                "text": f"checkpoint {step}",
+                "id": "",
+            }
+            for step in sorted(shown_steps)
+        ),
+    ]
+
+
+def _limit_marks(marks: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most so many marks: warnings are dropped first, the oldest before the newer ones."""
+    if len(marks) <= most:
+        return list(marks)
+    ranked = sorted(range(len(marks)), key=lambda at: (marks[at]["kind"] == "warning", -at))
+    return [marks[at] for at in sorted(ranked[:most])]
+
+
+def health_line(verdict: Verdict, run_state: RunState) -> dict[str, Any]:
+    """The state of the monitor itself in one line."""
+    failed = [
+        verdict.checks[name].why for name in MONITOR_CHECKS if name in verdict.checks and not verdict.checks[name].ok
+    ]
+    if failed:
+        return {"text": truncate("; ".join(failed), TEXT), "ok": False}
+    lost, total = run_state.lost
+    parts = ["every stored step is measured", "all ranks are there", f"{lost} of {total} batches lost"]
+    parts += [f"{len(run_state.off)} parts are off"] if run_state.off else []
+    parts += [f"{len(run_state.faults)} faults on record"] if run_state.faults else []
+    return {"text": " · ".join(parts), "ok": not run_state.off}

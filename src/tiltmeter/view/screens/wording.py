@@ -1,0 +1,210 @@
+"""Sentences and number formats that terminal, page, report and notebook share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.data.records import Finding, Floats, Ints
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import Advice
+from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.view.screens.gold import highest_window
+
+#: By missing column, the setting or argument that provides it. Columns that a user cannot add have no entry.
+COLUMN_FIXES = {
+    "gold": 'tiltmeter.attach(trainer, gold="checks.py:score")',
+    "ref_logprob": "beta=1e-6 in the trainer's config: keeps the reference model at almost no KL penalty",
+    "engine_logprob": "an inference engine that returns log-probabilities (use_vllm=True)",
+    "logprob": "a trainer that computes them; or pass logprob= to observe()",
+    "entropy": "a trainer that computes it; or pass entropy= to observe()",
+    "step_reward": "a process reward: pass step_reward= to observe()",
+    "truncated": "pass truncated= to observe()",
+    "completion": "pass completion= to observe()",
+    "prompt": "pass prompt= to observe()",
+    "rewards": "several reward functions, or pass rewards= to observe()",
+    "scalars": "logging_steps=1 in the trainer's config",
+    "advantage": "a trainer that has them; or pass advantage= to observe()",
+}
+OVERUSED = "text.overused.share"
+
+#: Steps and values of a reading along the current lineage, by its name; both empty where there is none.
+ReadingLookup = Callable[[str], tuple[Ints, Floats]]
+
+
+def format_number(value: float) -> str:
+    """Four significant digits, rounding errors as 0; what is not a number is a dash.
+
+    >>> format_number(0.123456), format_number(-1e-15), format_number(float("nan"))
+    ('0.1235', '0', '–')
+    """
+    return f"{value if abs(value) > 1e-12 else 0.0:.4g}" if np.isfinite(value) else "–"
+
+
+def finite_or_none(value: object) -> float | None:
+    """A number for JSON, which has only finite ones; None also for the journal's placeholder of a missing value.
+
+    >>> finite_or_none(0.5), finite_or_none(float("inf")), finite_or_none({"value": None, "flag": "nan"})
+    (0.5, None, None)
+    """
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def truncate(text: str, limit: int) -> str:
+    """The beginning of a text that may be long.
+
+    >>> truncate("a long sentence", 7)
+    'a long…'
+    """
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def ranked_findings(run_state: RunState) -> list[Finding]:
+    """The current findings, the most likely first."""
+    return sorted(run_state.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
+
+
+def describe_change(row: Mapping[str, Any]) -> str:
+    """The change that an action makes, as text.
+
+    >>> describe_change({"knob": "beta", "before": 0.04, "after": 0.08})
+    'beta 0.04 → 0.08'
+    """
+    if row["knob"] == "rollback" and row.get("with_knob"):
+        return f"back to step {format_number(row['after'])}, {row['with_knob']} {format_number(row['with_value'])}"
+    if row["before"] == row["after"]:
+        return str(row["knob"])
+    return f"{row['knob']} {format_number(row['before'])} → {format_number(row['after'])}"
+
+
+def describe_advice(advice: Advice | None) -> list[str]:
+    """Whether to continue training, and which checkpoint to keep."""
+    if advice is None:
+        return []
+    checkpoint_text = ""
+    if (best := advice.best) is not None:
+        what = "gold of audited pairs" if advice.source == "gold.level" else "gold"
+        checkpoint_text = (
+            f" Best checkpoint so far: step {best.step}, {what} {best.gold:.3g} [{best.low:.3g}, {best.high:.3g}]."
+        )
+    return [f"Stop advice: {advice.word}: {advice.why}.{checkpoint_text}"]
+
+
+def other_remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
+    """Further lines below a verdict: other alarms and warnings, failed checks, losses, disabled parts."""
+    others = (*verdict.alarms[1:], *(verdict.warnings if verdict.state != "WATCH" else verdict.warnings[1:]))
+    lines = [f"{alarm.tier.capitalize()}: {alarm.summary}" for alarm in others]
+    return [*lines, *remarks(verdict, run_state, line)]
+
+
+def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
+    """The same without alarms and warnings, for screens that list those separately."""
+    failed = [check.why for check in verdict.checks.values() if not check.ok and check.why != verdict.sentence]
+    lines = [f"Not healthy either: {why}" if verdict.state != "ACT" else f"Note: {why}" for why in failed]
+    if verdict.alarms:
+        first = verdict.alarms[0]
+        lines.append(f"Raised at step {first.step}; onset between step {first.onset_low} and {first.onset_high}.")
+    lines += describe_gold_source(run_state)
+    lines += describe_gold_peak(*line("gold.mean"), alarmed=bool(verdict.alarms))
+    lines += describe_phrases(line(OVERUSED)[1])
+    lost, total = run_state.lost
+    if lost and verdict.checks["kept"].ok:
+        lines.append(f"{lost} of {total} batches were thinned, dropped or not measured.")
+    if run_state.unmeasured:
+        lines.append(f"Not measured: {len(run_state.unmeasured)}, the last: {run_state.unmeasured[-1].error}")
+    lines += [f"Off: {part} ({error})" for part, error in run_state.off.items()]
+    lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in run_state.segments]
+    if run_state.segments and any(run_state.rewards):
+        lines.append(
+            f"Before that it was {run_state.rewards[0] or 'unknown'}, since then {run_state.rewards[1] or 'unknown'}."
+        )
+    lines += [
+        f"The reference could not be read: {fault.error}" for fault in run_state.faults if fault.part == "reference"
+    ]
+    if run_state.baseline in ("start", "later"):
+        what = "own first steps" if run_state.baseline == "start" else "first steps that were not deleted"
+        lines.append(f"Compared with this run's {what}; open_run(reference=...) compares with the reference.")
+    if run_state.uncompared and run_state.baseline == "reference":
+        lack = ", ".join(dict.fromkeys(run_state.uncompared.values()))
+        lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_state.uncompared)}")
+    lines += describe_absent(absent_by_column(run_state), imported=run_state.imported)
+    if run_state.skipped:
+        lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
+    return lines
+
+
+def absent_by_column(run_state: RunState) -> list[tuple[str, list[str]]]:
+    """Absent readings by the columns that they lack, the columns with most readings first."""
+    by_column: dict[str, list[str]] = {}
+    for name, lack in run_state.absent.items():
+        if lack.startswith("gold") and run_state.gold is not None:
+            continue  # a gold source provides it
+        # Nobody has to pass gold_chance: it is 1 where gold is given.
+        by_column.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
+    return sorted(by_column.items(), key=lambda item: -len(item[1]))
+
+
+def column_fix(lack: str, *, imported: bool = False) -> str:
+    """The setting or argument that provides the missing columns; empty if there is none."""
+    column = next((column for column in lack.split(", ") if column in COLUMN_FIXES), None)
+    if column is None:
+        return ""
+    if imported and column in ("scalars", "rewards"):
+        return ""  # imported wherever a file has them
+    if imported:
+        return "--gold checks.py:score" if column == "gold" else f"--map {column}=COLUMN, if the files have it"
+    return COLUMN_FIXES[column]
+
+
+def describe_absent(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bool = False) -> list[str]:
+    """A line for each missing column: the readings that lack it and how to provide it."""
+    lines = []
+    for lack, names in absent:
+        fix = column_fix(lack, imported=imported)
+        what = f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+        lines.append(f"Not seen without {lack}: {what}.{f' To see: {fix}' if fix else ''}")
+    return lines
+
+
+def describe_gold_source(run_state: RunState) -> list[str]:
+    """What gold is, and how many labels are missing, rejected or pending."""
+    if run_state.gold is None:
+        return []
+    lines = [f"Gold is {run_state.gold['identity']}: alarms are about this and nothing else."]
+    if run_state.unanswered:
+        lines.append(
+            f"{run_state.unanswered} of {run_state.labels_requested} labels never came; "
+            "each counts in favour of the run."
+        )
+    if run_state.rejected:
+        lines.append(f"{run_state.rejected} answers without a request before them were rejected.")
+    if run_state.unlabelled:
+        lines.append(f"Labels of {len(run_state.unlabelled)} steps are still to come.")
+    return lines
+
+
+def describe_gold_peak(steps: Ints, values: Floats, *, alarmed: bool, window: int = 5) -> list[str]:
+    """The peak of gold, if gold is clearly lower now.
+
+    Gold may fall although within each prompt the reward still prefers the better answer, because prompts share the
+    model's parameters. No alarm covers that case.
+    """
+    if len(steps) < 2 * window:
+        return []
+    best, top, now, noise = highest_window(values, window)
+    if not alarmed and top - now < 4.0 * noise:  # the best of many windows is high by chance
+        return []
+    around = int(steps[best + window // 2])
+    text = f"Gold was highest around step {around}, at {format_number(top)}; it is {format_number(now)} now"
+    why = "" if alarmed else ", though inside prompts the reward does not yet prefer the worse answer"
+    return [f"{text}{why}."]
+
+
+def describe_phrases(shares: Floats) -> list[str]:
+    """A pointer to the phrases command, if phrases are over-used."""
+    if not len(shares) or shares[-1] < 0.05:
+        return []
+    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]

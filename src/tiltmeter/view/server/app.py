@@ -1,0 +1,278 @@
+"""The ASGI application: checks each request, finds its route, and answers with the right headers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import inspect
+import json
+import logging
+import re
+import secrets
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+import tiltmeter.view.screens
+from tiltmeter.errors import TiltmeterError
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.server.access import (
+    CONTROL_HEADER,
+    HEADERS,
+    LARGEST_BODY,
+    LONGEST_QUERY,
+    Person,
+    RequestError,
+    read_json,
+)
+from tiltmeter.view.server.routes import ROUTES, Route
+from tiltmeter.view.server.state import ApiRequest, ServerState
+
+DEADLINE_SECONDS = 60.0
+BODY_SECONDS = 10.0  # otherwise an unauthorized client could hold connections for ever
+SMALL_BODY = 1000  # bytes up to which a body is not compressed
+STATIC = Path(tiltmeter.view.__file__).parent / "static"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+}
+UNBUILT_PAGE = "The page is not built: run `make page`, or install tiltmeter from a wheel.\n"
+
+_HASHED = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")  # as vite.config.ts names what it builds
+_log = logging.getLogger("tiltmeter.view.server")
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the page, as it is sent."""
+
+    plain: bytes
+    packed: bytes
+    type: str
+    cache: str
+
+
+def assets(folder: Path = STATIC) -> dict[str, Asset]:
+    """The page's files by URL path, read once at start: no request can name a file."""
+    by_address = {}
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+        if path.suffix not in TYPES or not path.is_file() or path.is_symlink():
+            continue
+        address = f"/{path.relative_to(folder).as_posix()}"
+        plain = path.read_bytes()
+        hashed = path.suffix != ".html" and _HASHED.search(path.name)
+        cache = "public, max-age=31536000, immutable" if hashed else "no-store"
+        packed = gzip.compress(plain, 9, mtime=0)
+        by_address["/" if address == "/index.html" else address] = Asset(plain, packed, TYPES[path.suffix], cache)
+    if "/" not in by_address:
+        by_address["/"] = Asset(UNBUILT_PAGE.encode(), gzip.compress(UNBUILT_PAGE.encode()), TYPES[".txt"], "no-store")
+    return by_address
+
+
+class App:
+    """The ASGI application. `routes` is the table; there is no other way in."""
+
+    def __init__(
+        self, state: ServerState, static: dict[str, Asset] | None = None, routes: tuple[Route, ...] = ROUTES
+    ) -> None:
+        self.state = state
+        self.static = assets() if static is None else static
+        self._routes: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            self._routes.setdefault(route.path, {})[route.method] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # WebSockets are not supported
+        request = Request(scope, receive)
+        try:
+            response = await self._handle(request)
+        except RequestError as error:
+            response = error_response(error.status, error.text, error.headers)
+        except ClientDisconnect:
+            return
+        except Exception:  # noqa: BLE001
+            # The client gets an id to look for in the log, and no details.
+            name = secrets.token_hex(6)
+            _log.exception("error %s at %s", name, log_line(request.url.path, 200))
+            response = error_response(500, f"something went wrong here; the server's log has it under {name}")
+        response.headers.update(HEADERS)
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Response:
+        headers: dict[str, list[str]] = {}
+        for name, value in request.headers.items():
+            headers.setdefault(name, []).append(value)
+        path = request.scope["path"]
+        shell = path in self.static
+        self.state.hosts.check(headers, shell=shell)
+        person = self.state.tokens.identify(headers.get("authorization", []))
+        client = request.client.host if request.client else "socket"
+        if not self.state.rate.allows(f"{person.role} {person.rater}" if person else f"from {client}"):
+            raise RequestError(429, "more than 100 requests in a second", **{"Retry-After": "1"})
+        if shell:
+            return self._serve_asset(request.method, path, request)
+        methods = self._routes.get(path)
+        if methods is None:
+            raise RequestError(404, "no such address")
+        if (route := methods.get(request.method)) is None:
+            raise RequestError(405, "this address is not asked like that", Allow=", ".join(methods))
+        self._authorize(route, person, headers)
+        params = route.parse_params(await self._read_params(route, request, headers))
+        api_request = ApiRequest(self.state, params, person, headers.get("last-event-id", [""])[0])
+        if inspect.iscoroutinefunction(route.handler):
+            stream_headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            return EventStreamResponse(
+                await route.handler(api_request), media_type="text/event-stream", headers=stream_headers
+            )
+        return await self._respond(route, api_request, request, packs=accepts_gzip(headers))
+
+    def _serve_asset(self, method: str, path: str, request: Request) -> Response:
+        if method != "GET":
+            raise RequestError(405, "this address is not asked like that", Allow="GET")
+        asset = self.static[path]
+        headers = {"Cache-Control": asset.cache, "Content-Type": asset.type, "Vary": "Accept-Encoding"}
+        if accepts_gzip({"accept-encoding": request.headers.getlist("accept-encoding")}):
+            return Response(asset.packed, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(asset.plain, headers=headers)
+
+    def _authorize(self, route: Route, person: Person | None, headers: dict[str, list[str]]) -> None:
+        """Refuse a client that lacks the role of the route."""
+        if route.role == "open":
+            return
+        if person is None:
+            how = "tiltmeter view RUNS --raters NAME prints" if route.role == "label" else "tiltmeter view prints"
+            raise RequestError(401, f"no valid token: open the address that {how}")
+        if person.role != ("label" if route.role == "label" else "view"):
+            raise RequestError(403, f"a token to {person.role} is not enough for this")
+        if route.role != "control":
+            return
+        if not self.state.control:
+            raise RequestError(403, "this server only shows: start it with tiltmeter view --control to act on runs")
+        if not self.state.control_rate.allows("control"):
+            raise RequestError(429, "too many requests to act: wait a second", **{"Retry-After": "1"})
+        if not self.state.tokens.may_control(headers.get(CONTROL_HEADER, [])):
+            raise RequestError(403, f"the control token is missing or wrong; it is in {self.state.tokens.control_path}")
+
+    async def _read_params(self, route: Route, request: Request, headers: dict[str, list[str]]) -> dict[str, list[Any]]:
+        query = request.scope["query_string"]
+        if route.method == "GET":
+            return _parse_query(query)
+        if query:
+            raise RequestError(400, "what is sent here goes into the body")
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _read_body(request, headers)
+        except TimeoutError:
+            raise RequestError(408, f"the body took longer than {BODY_SECONDS:.0f} s", Connection="close") from None
+        return {name: [value] for name, value in (read_json(body) if body else {}).items()}
+
+    async def _respond(self, route: Route, api_request: ApiRequest, request: Request, *, packs: bool) -> Response:
+        """Run the handler in a thread; stop waiting when the client disconnects or it takes too long."""
+        work = asyncio.ensure_future(run_in_threadpool(_render_response, route, api_request, packs=packs))
+        disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
+        await asyncio.wait({work, disconnect}, timeout=DEADLINE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        client_left = disconnect.done()
+        disconnect.cancel()
+        if not work.done():
+            api_request.cancelled.set()
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())  # its result is not needed
+            if client_left:
+                raise ClientDisconnect
+            raise RequestError(504, f"this took longer than {DEADLINE_SECONDS:.0f} s: ask for fewer steps")
+        try:
+            return work.result()
+        except TiltmeterError as error:
+            raise RequestError(503, f"this run cannot be read: {log_line(str(error), 300)}") from None
+
+
+class EventStreamResponse(StreamingResponse):
+    """A stream that is closed as soon as the client disconnects."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]
+            await super().__call__(scope, receive, send)
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def error_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    body = json.dumps({"error": text}).encode("ascii")
+    return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, media_type="application/json")
+
+
+def accepts_gzip(headers: dict[str, list[str]]) -> bool:
+    """
+    >>> accepts_gzip({"accept-encoding": ["br, gzip"]}), accepts_gzip({"accept-encoding": ["gzip;q=0"]})
+    (True, False)
+    """
+    named = [part.strip() for line in headers.get("accept-encoding", []) for part in line.split(",")]
+    return any(re.fullmatch(r"gzip(;\s*q=(1(\.0+)?|0?\.\d*[1-9]\d*))?", part) for part in named)
+
+
+def _render_response(route: Route, api_request: ApiRequest, *, packs: bool) -> Response:
+    """Run in a thread: call the handler and build the response, as JSON or as the report, compressed."""
+    payload = route.handler(api_request)
+    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if isinstance(payload, str):
+        body = payload.encode("utf-8", "surrogatepass")
+        headers |= {"Content-Type": TYPES[".html"], "Content-Disposition": 'attachment; filename="report.html"'}
+    else:
+        body = json.dumps(payload, allow_nan=False, separators=(",", ":")).encode("ascii")
+        headers["Content-Type"] = "application/json"
+    if packs and len(body) > SMALL_BODY:
+        body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
+    return Response(body, route.status, headers)
+
+
+def _parse_query(query: bytes) -> dict[str, list[Any]]:
+    if len(query) > LONGEST_QUERY:
+        raise RequestError(414, f"the address is longer than {LONGEST_QUERY} characters")
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=128,
+        )
+    except ValueError:
+        raise RequestError(400, "the address cannot be read") from None
+    params: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        params.setdefault(name, []).append(value)
+    return params
+
+
+async def _read_body(request: Request, headers: dict[str, list[str]]) -> bytes:
+    """Read the body, up to the size limit."""
+    if headers.get("content-encoding"):
+        raise RequestError(415, "a compressed body is not read here")
+    types = headers.get("content-type", [])
+    if [kind.split(";")[0].strip().lower() for kind in types] not in (["application/json"],):
+        raise RequestError(415, "send JSON, and say so: Content-Type: application/json")
+    declared_length = headers.get("content-length", ["0"])[0]
+    too_large = RequestError(413, f"a body may have {LARGEST_BODY:,} bytes", Connection="close")
+    if not declared_length.isdecimal() or int(declared_length) > LARGEST_BODY:
+        raise too_large
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise too_large
+    return body

@@ -1,0 +1,201 @@
+"""Handlers of the routes: each calls the function of its screen with the parsed parameters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import tiltmeter
+import tiltmeter.view.screens.actions
+import tiltmeter.view.screens.alarms
+import tiltmeter.view.screens.compare
+import tiltmeter.view.screens.health
+import tiltmeter.view.screens.phrases
+import tiltmeter.view.screens.pinned_prompts
+import tiltmeter.view.screens.plots
+import tiltmeter.view.screens.readings
+import tiltmeter.view.screens.rollout_plots
+import tiltmeter.view.screens.series
+import tiltmeter.view.screens.summary
+import tiltmeter.view.screens.verifier
+from tiltmeter.view import screens
+from tiltmeter.view.report.html import render_html
+from tiltmeter.view.screens.fleet import worst_first
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server import labelling
+from tiltmeter.view.server import requests as controls
+from tiltmeter.view.server import rollouts as pages
+from tiltmeter.view.server.access import RequestError
+from tiltmeter.view.server.run_list import INTERNAL_FIELDS, fleet_row
+from tiltmeter.view.server.state import ApiRequest
+
+Payload = dict[str, Any]
+
+MOST_ROWS = 1000  # runs in one answer
+
+
+@contextmanager
+def key_error_as_404(what: str) -> Iterator[None]:
+    """Turn the `KeyError` of an unknown id or name into a 404."""
+    try:
+        yield
+    except KeyError:
+        raise RequestError(404, f"this run has no such {what}") from None
+
+
+@contextmanager
+def value_error_as_400() -> Iterator[None]:
+    """Turn the `ValueError` of invalid parameters into a 400."""
+    try:
+        yield
+    except ValueError as error:
+        raise RequestError(400, str(error)) from None
+
+
+def _step_range(request: ApiRequest) -> tuple[int | None, int | None, int]:
+    return request.params.get("from"), request.params.get("to"), request.params.get("points", screens.series.POINTS)
+
+
+def login(request: ApiRequest) -> Payload:
+    token, person = request.state.tokens.redeem_code(request.params["code"])
+    return {"token": token, "role": person.role}
+
+
+def fleet(request: ApiRequest) -> Payload:
+    rows, left_out = request.state.run_list.rows(fleet_row)
+    rows.sort(key=lambda row: worst_first(row, row["since"]))
+    shown_rows = [
+        {name: value for name, value in row.items() if name not in INTERNAL_FIELDS} for row in rows[:MOST_ROWS]
+    ]
+    return {"version": tiltmeter.__version__, "runs": shown_rows, "left_out": left_out + len(rows) - len(shown_rows)}
+
+
+def summary(request: ApiRequest) -> Payload:
+    return screens.summary.summary(request.reader(), since=request.params.get("since"))
+
+
+def plots(request: ApiRequest) -> Payload:
+    return screens.plots.plots(request.reader(), *_step_range(request))
+
+
+def geometry(request: ApiRequest) -> Payload:
+    return screens.rollout_plots.geometry(request.reader(), *_step_range(request)[:2])
+
+
+def series(request: ApiRequest) -> Payload:
+    reader = request.reader()
+    with key_error_as_404("reading"), reader.lock:
+        return screens.series.series(reader, request.params["name"], *_step_range(request))
+
+
+def readings(request: ApiRequest) -> Payload:
+    return screens.readings.readings(request.reader())
+
+
+def rollouts(request: ApiRequest) -> Payload:
+    filters = dict(request.params)
+    index = request.state.index(filters.pop("run"))
+    order = {name: filters.pop(name) for name in ("sort", "order", "after", "limit") if name in filters}
+    with value_error_as_400():
+        return pages.rollouts(index, filters, **order, cancel=request.cancelled)
+
+
+def rollout(request: ApiRequest) -> Payload:
+    with value_error_as_400(), key_error_as_404("rollout"):
+        return pages.rollout(request.state.index(request.params["run"]), request.params["id"])
+
+
+def group(request: ApiRequest) -> Payload:
+    with value_error_as_400(), key_error_as_404("rollout"):
+        return pages.group(request.state.index(request.params["run"]), request.params["id"])
+
+
+def phrases(request: ApiRequest) -> Payload:
+    return screens.phrases.phrases(request.reader(), request.params.get("step"))
+
+
+def pinned(request: ApiRequest) -> Payload:
+    return screens.pinned_prompts.pinned(request.reader())
+
+
+def alarms(request: ApiRequest) -> Payload:
+    return screens.alarms.alarms(request.reader())
+
+
+def alarm(request: ApiRequest) -> Payload:
+    payload = screens.alarms.alarm(request.reader(), request.params["id"])
+    if payload is None:
+        raise RequestError(404, "this run has no such alarm")
+    return payload
+
+
+def actions(request: ApiRequest) -> Payload:
+    return screens.actions.actions(request.reader())
+
+
+def compare(request: ApiRequest) -> Payload:
+    ids = list(dict.fromkeys(request.params["run"]))
+    if not 2 <= len(ids) <= 6:
+        raise RequestError(400, "2 to 6 different runs can be compared")
+    readers = [request.state.reader(id) for id in ids]
+    for reader in readers:
+        reader.refresh()
+    with key_error_as_404("reading"):
+        return screens.compare.compare(readers, request.params.get("x", "step"), request.params.get("name"))
+
+
+def verifier(request: ApiRequest) -> Payload:
+    return screens.verifier.verifier(request.reader())
+
+
+def health(request: ApiRequest) -> Payload:
+    index = request.state.index(request.params["run"])
+    index.keep_up()
+    return {**screens.health.health(request.reader()), "index": {"rollouts": index.rollouts, "ready": index.ready}}
+
+
+def report(request: ApiRequest) -> str:
+    return render_html(request.reader(), redact=bool(request.params.get("redact", 0)))
+
+
+async def stream(request: ApiRequest) -> AsyncIterator[bytes]:
+    run = request.params.get("run", "")
+    if run:
+        request.state.reader(run)
+    return await request.state.stream.open(run, request.last_event_id)
+
+
+def label_next(request: ApiRequest) -> Payload:
+    return labelling.next_task(_readers_to_label(request), _rater(request))
+
+
+def label(request: ApiRequest) -> Payload:
+    params = request.params
+    return labelling.submit_answer(
+        _readers_to_label(request), _rater(request), params["task"], params["answer"], params["milliseconds"]
+    )
+
+
+def label_undo(request: ApiRequest) -> Payload:
+    return labelling.undo(_readers_to_label(request), _rater(request))
+
+
+def _readers_to_label(request: ApiRequest) -> list[RunReader]:
+    """The runs whose gold source is people."""
+    rows, _ = request.state.run_list.rows(fleet_row)
+    readers = []
+    for row in rows:
+        if row["people"]:
+            with suppress(KeyError):  # deleted since it was listed
+                readers.append(request.state.run_list.reader(row["run"]))
+    return readers
+
+
+def _rater(request: ApiRequest) -> str:
+    assert request.person is not None  # the route is for raters
+    return request.person.rater
+
+
+def control(request: ApiRequest) -> Payload:
+    return controls.handle_control(request)

@@ -1,0 +1,254 @@
+"""The rollouts screen: a page of rollouts by filter and order, one rollout in full, its group and its start answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.parquet import open_sealed
+from tiltmeter.view.screens.rollouts import score_rows
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.samples import rollout_id
+from tiltmeter.view.server.rollout_files import StepFileReader, find_step_file, prompt_hash, text_hashes, text_of
+from tiltmeter.view.server.rollout_filters import Ordering, RolloutFilter, RolloutKey, flag_word, parse_rollout_id
+from tiltmeter.view.server.rollout_index import RolloutIndex
+from tiltmeter.view.server.rollout_search import SearchResult, search
+
+__all__ = ["RolloutIndex", "group", "rollout", "rollouts"]
+
+MOST_ROWS = 100  # a page
+GROUP_ROWS = 256  # shown of one prompt group, highest reward first
+BEGINNING = 200  # characters of a completion in a list
+
+_COLUMNS = "attempt, step, row, rank, place, prompt_group, reward, flag, gold, length, truncated, advantage"
+_Texts = dict[RolloutKey, str]
+
+
+def rollouts(
+    index: RolloutIndex,
+    filters: Mapping[str, Any],
+    sort: str = "step",
+    order: str = "down",
+    after: str = "",
+    limit: int = 50,
+    *,
+    cancel: threading.Event | None = None,
+) -> dict[str, Any]:
+    """A page of the rollouts that match, `Rollouts` of the page's types. Raises `ValueError` for invalid filters.
+
+    With `phrase`, text is searched, newest steps first, within limits: `searched` of `to_search` rows, and `cancel`
+    ends it.
+    """
+    began = time.perf_counter()
+    row_filter, ordering = RolloutFilter.of(filters), Ordering.of(sort, order)
+    if not 1 <= limit <= MOST_ROWS:
+        raise ValueError(f"limit is a whole number from 1 to {MOST_ROWS}")
+    beyond, at = ordering.after(after) if after else ("TRUE", ())
+    index.keep_up()
+    if index.ready < 1.0 and row_filter.steps is not None and row_filter.steps[0] == row_filter.steps[1]:
+        _fetch_step(index, row_filter.steps[0], row_filter.attempt)
+    search_result: SearchResult | None = None
+    where = row_filter.where
+    with index.cursor() as cursor:
+        if row_filter.phrase:
+            search_result = search(index, row_filter, fresh=not after, cancel=cancel)
+            cursor.register("found", search_result.rows)
+            where += " AND (attempt, step, row) IN (SELECT (attempt, step, row) FROM found)"
+        (total,) = cursor.execute(f"SELECT count(*) FROM rollouts WHERE {where}", row_filter.values).fetchone() or (0,)
+        cursor.execute(
+            f"SELECT {_COLUMNS}, {ordering.key} FROM rollouts WHERE {where} AND {beyond} "
+            f"ORDER BY {ordering.sql} LIMIT ?",
+            [*row_filter.values, *at, limit + 1],
+        )
+        rows = cursor.fetchall()
+    page_rows, more = rows[:limit], len(rows) > limit
+    texts = _text_starts(index, page_rows)
+    search_counts = (
+        {"searched": search_result.searched, "to_search": search_result.of} if search_result is not None else {}
+    )
+    return {
+        "rows": [_row_json(row, texts) for row in page_rows],
+        "total": total,
+        "rollouts": index.rollouts,
+        "after": ordering.cursor(page_rows[-1][-1], page_rows[-1][:3]) if more else "",
+        "ready": index.ready,
+        "ms": round(1000.0 * (time.perf_counter() - began), 1),
+        **search_counts,
+    }
+
+
+def rollout(of: RolloutIndex | RunReader, id: str) -> dict[str, Any]:
+    """One rollout in full, `Rollout` of the page's types. Raises `ValueError` if `id` is none, `KeyError` if there is
+    no such rollout. A run that is not indexed will do; labels that were asked for at other steps are then unknown."""
+    key = parse_rollout_id(id)
+    with _index_for(of) as index, index.cursor() as cursor:
+        return _rollout_json(index, _find_row(index, cursor, key))
+
+
+def group(of: RolloutIndex | RunReader, id: str) -> dict[str, Any]:
+    """A rollout, the others of its prompt group, and the same prompt at the start: `Group` of the page's types."""
+    key = parse_rollout_id(id)
+    with _index_for(of) as index, index.cursor() as cursor:
+        own_row = _find_row(index, cursor, key)
+        attempt, step, number = own_row[0], own_row[1], own_row[5]
+        same, values = "attempt = ? AND step = ? AND prompt_group = ?", [attempt, step, number]
+        rows = cursor.execute(
+            f"SELECT {_COLUMNS} FROM rollouts WHERE {same} ORDER BY reward DESC NULLS LAST, row LIMIT {GROUP_ROWS}",
+            values,
+        ).fetchall()
+        mean, spread = cursor.execute(
+            f"SELECT avg(reward), stddev_pop(reward) FROM rollouts WHERE {same}", values
+        ).fetchone() or (None, None)
+        full = _rollout_json(index, own_row)
+        base, why = _start_answer(index, cursor, full["prompt"], own_row)
+        texts = _text_starts(index, rows)
+        group_rows = [_row_json(row, texts) for row in rows]
+    return {"rollout": full, "rows": group_rows, "mean": mean, "spread": spread, "base": base, "base_why": why}
+
+
+@contextmanager
+def _index_for(of: RolloutIndex | RunReader) -> Iterator[RolloutIndex]:
+    """The index, or for a run without one, a temporary index of what is needed."""
+    if isinstance(of, RolloutIndex):
+        of.keep_up()
+    with nullcontext(of) if isinstance(of, RolloutIndex) else closing(RolloutIndex(of)) as index:
+        yield index
+
+
+def _fetch_step(index: RolloutIndex, step: int, attempt: int | None) -> None:
+    """Insert a step before the table is complete; a missing or damaged step matches nothing."""
+    for attempt_number in index.run.attempts() if attempt is None else [attempt]:
+        try:
+            index.fetch(attempt_number, step)
+        except (KeyError, StoreError):
+            continue
+
+
+def _find_row(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: RolloutKey) -> tuple[Any, ...]:
+    """The row of the table; its step is inserted first if it is missing."""
+    try:
+        index.fetch(key[0], key[1])
+    except StoreError as error:
+        raise KeyError(f"rollout {rollout_id(*key)} cannot be read: {error}") from error
+    row = cursor.execute(
+        f"SELECT {_COLUMNS} FROM rollouts WHERE attempt = ? AND step = ? AND row = ?", list(key)
+    ).fetchone()
+    if row is None:
+        raise KeyError(f"there is no rollout {rollout_id(*key)}")
+    return tuple(row)
+
+
+def _row_json(row: Sequence[Any], texts: _Texts) -> dict[str, Any]:
+    return {
+        "id": rollout_id(*row[:3]),
+        "attempt": row[0],
+        "step": row[1],
+        "group": row[5],
+        "reward": row[6],
+        "flag": flag_word(row[7]),
+        "gold": row[8],
+        "length": row[9],
+        "truncated": row[10],
+        "advantage": row[11],
+        "text": texts.get((row[0], row[1], row[2]), ""),
+    }
+
+
+def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Texts:
+    """The beginnings of the completions of these rows; none where the text is not stored."""
+    starts: _Texts = {}
+    reader = StepFileReader()
+    files: dict[tuple[int, int, int], list[Sequence[Any]]] = {}
+    for row in sorted(rows, key=lambda row: (row[0], row[1], row[3], row[4])):
+        files.setdefault((row[0], row[1], row[3]), []).append(row)
+    for file_key, file_rows in files.items():
+        try:
+            cells = reader.read_cells(
+                find_step_file(index.run, *file_key), [row[4] for row in file_rows], ("completion",)
+            )
+        except StoreError:
+            continue
+        for row, cell in zip(file_rows, cells, strict=True):
+            starts[row[0], row[1], row[2]] = (text_of(cell, "completion") or "")[:BEGINNING]
+    return starts
+
+
+def _rollout_json(index: RolloutIndex, row: Sequence[Any]) -> dict[str, Any]:
+    try:
+        file = find_step_file(index.run, row[0], row[1], row[3])
+        (cell,) = StepFileReader().read_cells(
+            file, [row[4]], ("prompt", "completion", "facts", "step_reward", "rewards.")
+        )
+    except StoreError:
+        cell = {}  # deleted since, or damaged: its numbers are still known
+    completion = text_of(cell, "completion")
+    names = [n for n in cell if n.startswith("rewards.") and not n.endswith("_flag") and cell.get(f"{n}_flag")]
+    rewards = [
+        {
+            "name": name.removeprefix("rewards."),
+            "value": cell[name] if cell[f"{name}_flag"] == "ok" else None,
+            "flag": "" if cell[f"{name}_flag"] == "ok" else str(cell[f"{name}_flag"]),
+        }
+        for name in names  # of a packed file, where another step had more functions, only this one's have a flag
+    ]
+    return {
+        **_row_json(row, {(row[0], row[1], row[2]): (completion or "")[:BEGINNING]}),
+        "prompt": text_of(cell, "prompt"),
+        "completion": completion,
+        "rewards": rewards,
+        "steps": score_rows(completion, cell.get("step_reward") or ()),
+        "facts": text_of(cell, "facts") or "",
+        "capped": any(cell.get(f"{name}_sha256") is not None for name in ("prompt", "completion")),
+    }
+
+
+def _start_answer(
+    index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, prompt: str | None, own_row: Sequence[Any]
+) -> tuple[dict[str, Any] | None, str]:
+    """The answer to the same prompt at the start: by the reference, else at the earliest step; or why there is none."""
+    if prompt is None:
+        return None, "the text of prompts is not stored"
+    if (text := _reference_answer(index, prompt)) is not None:
+        return {"step": None, "text": text, "source": "reference"}, ""
+    row = cursor.execute(
+        "SELECT attempt, step, row, rank, place FROM rollouts WHERE prompt = ? AND step < ? "
+        "AND (NOT abandoned OR attempt = ?) ORDER BY step, attempt DESC, row LIMIT 1",
+        [prompt_hash(prompt), own_row[1], own_row[0]],
+    ).fetchone()
+    if row is None:
+        if index.ready < 1.0:
+            return None, f"rollouts are still being indexed ({index.ready:.0%} so far): ask again in a moment"
+        return None, f"step {own_row[1]} is the first with this prompt, and the reference does not hold it"
+    try:
+        (cell,) = StepFileReader().read_cells(
+            find_step_file(index.run, row[0], row[1], row[3]), [row[4]], ("completion",)
+        )
+    except StoreError as error:
+        return None, f"step {row[1]} had this prompt and cannot be read: {error}"
+    text = text_of(cell, "completion")
+    if text is None:
+        return None, f"step {row[1]} had this prompt, without the text of completions"
+    return {"step": row[1], "text": text, "source": f"attempt {row[0]}, step {row[1]}"}, ""
+
+
+def _reference_answer(index: RolloutIndex, prompt: str) -> str | None:
+    """The reference policy's answer to a prompt, if it was given one."""
+    path = index.run.path / "reference.parquet"
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        sealed, _ = open_sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+        prompts = sealed.read(None, ("prompt", "prompt_raw"))
+        if (row := text_hashes(prompts).index(pa.scalar(prompt_hash(prompt), pa.uint64())).as_py()) < 0:
+            return None
+        answers = sealed.read(None, ("completion", "completion_raw"))
+        return text_of(answers.slice(row, 1).to_pylist()[0], "completion")
+    except (StoreError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError):
+        return None  # the monitor reports damage; an earlier step is tried instead

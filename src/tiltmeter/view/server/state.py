@@ -1,0 +1,96 @@
+"""`ServerState`, the shared state of one server, and `ApiRequest`, a request that passed all checks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server.access import (
+    CONTROLS_PER_SECOND,
+    REQUESTS_PER_SECOND,
+    AccessTokens,
+    Person,
+    RateLimiter,
+    RequestError,
+    TrustedHosts,
+)
+from tiltmeter.view.server.rollouts import RolloutIndex
+from tiltmeter.view.server.run_list import RunList, fleet_row
+from tiltmeter.view.server.stream import EventStream
+
+MOST_INDEXES = 4
+IDLE_SECONDS = 120.0  # after which an index may be closed for another one
+BUSY_INDEXES = 16  # at most, idle or not, to bound the memory
+
+
+@dataclass
+class ServerState:
+    """The runs, the tokens, the event stream, the rate limits, and the used nonces."""
+
+    run_list: RunList
+    tokens: AccessTokens
+    hosts: TrustedHosts
+    control: bool = False  # whether this server accepts control requests
+    stream: EventStream = field(init=False)
+    rate: RateLimiter = field(default_factory=lambda: RateLimiter(REQUESTS_PER_SECOND))
+    control_rate: RateLimiter = field(default_factory=lambda: RateLimiter(CONTROLS_PER_SECOND))
+    nonces: dict[str, None] = field(default_factory=dict)  # of control requests, oldest first
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _indexes: OrderedDict[str, tuple[float, RolloutIndex]] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.stream = EventStream(self.run_list, fleet_row)
+
+    def read_ahead(self) -> None:
+        """Read every run once, while the user opens the page."""
+        unread, before = 0, -1
+        while unread != before and not self.stream.closing:
+            unread, before = self.run_list.rows(fleet_row)[1], unread
+
+    def index(self, run: str) -> RolloutIndex:
+        """The rollout index of a run, created on first use. Few are kept, because each has a row per rollout."""
+        reader, now = self.reader(run), time.monotonic()
+        with self.lock:
+            _, index = self._indexes.pop(run, (now, None))
+            idle = [id for id, (used, _) in self._indexes.items() if now - used > IDLE_SECONDS]
+            closed = [self._indexes.pop(id)[1] for id in idle[: max(0, len(self._indexes) + 1 - MOST_INDEXES)]]
+            if (
+                index is not None and index.reader.directory_id != reader.directory_id
+            ):  # another run under the same path
+                index.stop()
+                index = None
+            while len(self._indexes) >= BUSY_INDEXES:
+                self._indexes.popitem(last=False)[1][1].stop()
+            current = RolloutIndex(reader) if index is None else index
+            self._indexes[run] = (now, current)
+        for old in closed:
+            old.close()
+        return current
+
+    def reader(self, run: str) -> RunReader:
+        try:
+            return self.run_list.reader(run)
+        except KeyError:
+            raise RequestError(404, "no such run here: it was moved, or the address is of another server") from None
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """A request that passed all checks: its parsed parameters and the person."""
+
+    state: ServerState
+    params: Mapping[str, Any]
+    person: Person | None = None
+    last_event_id: str = ""  # Last-Event-ID
+    cancelled: threading.Event = field(default_factory=threading.Event)  # the client disconnected, or it took too long
+
+    def reader(self) -> RunReader:
+        """The refreshed reader of the requested run."""
+        reader = self.state.reader(self.params["run"])
+        reader.refresh()
+        return reader

@@ -1,0 +1,257 @@
+"""Server-sent events: one channel per run, a bounded queue per client, and event ids to resume from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.journal import Event
+from tiltmeter.view.screens.fleet import SEVERITY
+from tiltmeter.view.screens.history import RunHistory
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.summary import headline
+from tiltmeter.view.server.access import RequestError
+from tiltmeter.view.server.run_list import FleetRow, RunList
+
+POLL_SECONDS = 0.5
+ENDED_SECONDS = 1.5  # an ended run may be resumed
+FLEET_SECONDS = 2.0
+BEAT_SECONDS = 5.0  # how often the age of the data is sent, also when nothing happens
+MOST_CLIENTS = 64
+QUEUE = 256  # messages that may wait for a client before it gets a reset
+BACKLOG = 500  # messages kept for a client that reconnects; one that missed more gets a reset
+IDLE_LOOKS = 20  # without a client before a channel closes; a reloaded page reconnects within seconds
+
+
+_log = logging.getLogger("tiltmeter.view.server")
+
+
+class Message(NamedTuple):
+    """One message of the stream; without an id if it is not about an event of the run."""
+
+    data: dict[str, Any]
+    id: str = ""
+
+    def encode(self) -> bytes:
+        text = json.dumps(self.data, allow_nan=False)  # ASCII: no line break can be in it
+        head = f"id: {self.id}\n" if self.id else ""
+        return f"{head}data: {text}\n\n".encode("ascii")
+
+
+RESET = Message({"kind": "reset"})
+
+
+class StreamStatus(NamedTuple):
+    """The status of a run or of the fleet, as it is sent."""
+
+    state: str = "BLIND"
+    sentence: str = ""
+    step: int = -1
+    age_s: float | None = None
+    live: bool = False
+    mark: tuple[int, int] = (0, 0)  # changes if the fleet's rows do
+
+    def changed(self, before: StreamStatus) -> bool:
+        """Whether it must be sent now. Ages change every second, so they wait for the next beat."""
+        return (self.state, self.step, self.live, self.mark) != (before.state, before.step, before.live, before.mark)
+
+    def payload(self) -> dict[str, Any]:
+        age = None if self.age_s is None else round(self.age_s, 1)
+        fields = {"state": self.state, "sentence": self.sentence, "step": self.step, "age_s": age, "live": self.live}
+        return {"kind": "state", **fields}
+
+
+@dataclass(eq=False)
+class Client:
+    """One connected page."""
+
+    queue: asyncio.Queue[Message | None] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+
+    def put(self, message: Message | None) -> None:
+        if self.queue.full():
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.queue.put_nowait(RESET)
+        if message is not None or not self.queue.full():
+            self.queue.put_nowait(message)
+
+
+@dataclass(eq=False)
+class Channel:
+    """One run, or without a reader the fleet, and the clients that follow it."""
+
+    reader: RunReader | None
+    clients: set[Client] = field(default_factory=set)
+    events_sent: int = 0  # events
+    history: RunHistory = field(default_factory=RunHistory)
+    recent: deque[tuple[int, Message]] = field(default_factory=lambda: deque(maxlen=BACKLOG))  # by event position
+    status: StreamStatus = field(default_factory=StreamStatus)
+    last_sent: StreamStatus = field(default_factory=StreamStatus)
+    last_beat: float = 0.0
+    ready: bool = False
+
+    @property
+    def pause(self) -> float:
+        if self.reader is None:
+            return FLEET_SECONDS
+        return POLL_SECONDS if self.status.live else ENDED_SECONDS
+
+
+class EventStream:
+    """All channels and their clients. Runs in the server's event loop; only reading a run happens in a thread."""
+
+    def __init__(self, run_list: RunList, make_row: Callable[[RunReader], FleetRow]) -> None:
+        self.run_list, self.make_row = run_list, make_row
+        self._channels: dict[str, Channel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._entering = 0
+        self.closing = False
+
+    @property
+    def clients(self) -> int:
+        return self._entering + sum(len(channel.clients) for channel in self._channels.values())
+
+    async def open(self, run: str, after: str) -> AsyncIterator[bytes]:
+        """Subscribe to a run. Raises `RequestError` before the first byte if that is not possible."""
+        if self.clients >= MOST_CLIENTS:
+            raise RequestError(503, f"{MOST_CLIENTS} pages listen already: close one", **{"Retry-After": "5"})
+        self._entering += 1
+        try:
+            channel = await self._open_channel(run)
+        finally:
+            self._entering -= 1
+        client = Client()
+        missed = self._missed_messages(channel, after)
+        channel.clients.add(client)  # no await since the line above: no message is lost or sent twice
+        return self._listen(channel, client, missed)
+
+    def close(self) -> None:
+        """Disconnect every client; called when the server ends."""
+        self.closing = True
+        for channel in self._channels.values():
+            for client in channel.clients:
+                client.put(None)
+
+    async def _open_channel(self, run: str) -> Channel:
+        channel = self._channels.get(run)
+        if channel is None:
+            channel = self._channels[run] = Channel(self.run_list.reader(run) if run else None)
+            task = asyncio.get_running_loop().create_task(self._follow(run, channel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        while not channel.ready:
+            if self._channels.get(run) is not channel:
+                raise RequestError(503, "the run could not be read; try again")
+            await asyncio.sleep(0.01)
+        return channel
+
+    def _missed_messages(self, channel: Channel, after: str) -> list[Message]:
+        """The first messages of a client: all since its last event id, and the current status."""
+        events = [] if channel.reader is None else channel.reader.events[: channel.events_sent]
+        now = Message(channel.status.payload(), _event_id(events[-1]) if events else "")
+        if not after or channel.reader is None:
+            return [now]
+        position = next((k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
+        full = len(channel.recent) == BACKLOG
+        if position is None or (full and channel.recent[0][0] > position + 1):
+            return [RESET, now]
+        return [*(message for at, message in channel.recent if at > position), now]
+
+    async def _listen(self, channel: Channel, client: Client, missed: list[Message]) -> AsyncIterator[bytes]:
+        try:
+            yield b"".join(message.encode() for message in missed)
+            while not self.closing and (message := await client.queue.get()) is not None:
+                yield message.encode()
+        finally:
+            channel.clients.discard(client)
+
+    async def _follow(self, run: str, channel: Channel) -> None:
+        """Poll the run every half second, until a while after the last client has gone."""
+        idle = 0
+        try:
+            while idle < IDLE_LOOKS and not self.closing:
+                snapshot = await run_in_threadpool(self._take_snapshot, channel)
+                for message in self._messages_to_send(channel, snapshot):
+                    for client in channel.clients:
+                        client.put(message)
+                channel.ready = True
+                await asyncio.sleep(channel.pause)
+                idle = 0 if channel.clients or self._entering else idle + 1
+        except Exception:  # noqa: BLE001
+            # The run was deleted, replaced or cannot be read: clients reconnect and get the error from another route.
+            _log.exception("no longer following %s", run or "the fleet")
+        finally:
+            self._channels.pop(run, None)
+            for client in channel.clients:
+                client.put(RESET)  # the run it shows may be gone
+                client.put(None)
+
+    def _take_snapshot(self, channel: Channel) -> Snapshot:
+        """Run in a thread: messages for the new events, and the current status."""
+        if channel.reader is None:
+            return Snapshot(0, [], fleet_status(*self.run_list.rows(self.make_row)))
+        reader = channel.reader
+        if self.run_list.reader(reader.id).directory_id != reader.directory_id:
+            raise StoreError("another run is there now")
+        with reader.lock:
+            reader.refresh(force=True)
+            events, messages = len(reader.events), []
+            for position in range(channel.events_sent, events):
+                event, before = reader.events[position], len(channel.history.entries)
+                channel.history.add(event)
+                if event.kind == "step_done":
+                    step_data = {"kind": "step", "attempt": event.attempt, "step": event.step}
+                    messages.append((position, Message(step_data, _event_id(event))))
+                new = channel.history.entries[before:]
+                messages += [(position, Message({"kind": "event", "entry": entry}, _event_id(event))) for entry in new]
+            return Snapshot(events, messages, stream_status(reader))
+
+    def _messages_to_send(self, channel: Channel, snapshot: Snapshot) -> list[Message]:
+        """Run in the event loop: the messages to send; last the status, if it changed or a beat is due."""
+        channel.events_sent, channel.status = snapshot.events, snapshot.status
+        channel.recent.extend(snapshot.messages)
+        messages = [message for _, message in snapshot.messages]
+        now = time.monotonic()
+        if snapshot.status.changed(channel.last_sent) or now - channel.last_beat >= BEAT_SECONDS:
+            messages.append(Message(snapshot.status.payload()))
+            channel.last_sent, channel.last_beat = snapshot.status, now
+        return messages
+
+
+class Snapshot(NamedTuple):
+    """The result of one poll: the number of events, messages of new events by position, and the status."""
+
+    events: int
+    messages: list[tuple[int, Message]]
+    status: StreamStatus
+
+
+def stream_status(reader: RunReader) -> StreamStatus:
+    """The status of a run, from its verdict."""
+    head = headline(reader, reader.verdict)
+    return StreamStatus(head["state"], head["sentence"], head["step"], head["age_s"], head["live"])
+
+
+def fleet_status(rows: list[FleetRow], left_out: int) -> StreamStatus:
+    """The worst status of all runs; it changes whenever that of any run does."""
+    worst = min((row["state"] for row in rows), key=SEVERITY.__getitem__, default="BLIND")
+    needs = sum(row["state"] == "ACT" for row in rows)
+    live = sum(bool(row["live"]) for row in rows)
+    ages = [row["age_s"] for row in rows if row["age_s"] is not None]
+    mark = hash(tuple((row["run"], row["state"], row["step"], row["live"]) for row in rows))
+    sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm"
+    steps = max((row["step"] for row in rows), default=-1)
+    return StreamStatus(worst, sentence, steps, min(ages, default=None), live > 0, (mark, left_out))
+
+
+def _event_id(event: Event) -> str:
+    return f"{event.attempt}-{event.seq}"

@@ -1,0 +1,156 @@
+"""Builds the messages for sinks from a run: metric points, alert texts and the status."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tiltmeter.data.records import Alarm, Finding
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.journal import Event, record_of
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.run_state import alarm_id
+from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.view.screens.gold import advice, last_good
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.samples import rollout_id
+from tiltmeter.view.screens.summary import symptom
+from tiltmeter.view.screens.wording import describe_advice, ranked_findings, truncate
+from tiltmeter.view.trackers.sink import Alert, MetricPoint, RunIdentity, RunStatus, alert_identity
+
+TITLE = 63  # characters: one of the trackers allows fewer than 64
+TEXT = 1500
+ROWS = 8  # rollouts that an alert names
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """The messages since the last poll."""
+
+    points: tuple[MetricPoint, ...]
+    alerts: tuple[Alert, ...]
+    status: RunStatus
+
+
+class MessageBuilder:
+    """Builds the messages of one run; each call reads what was added since. An alert waits for one more poll, because
+    the findings that explain an alarm are recorded after it."""
+
+    def __init__(self, reader: RunReader) -> None:
+        name = log_line(reader.name, 100)
+        self.reader, self.run = reader, RunIdentity(str(reader.run.identity().get("id", reader.id)), name)
+        self._events_read = 0
+        self._points: list[MetricPoint] = []
+        self._raised: list[tuple[Event, Alarm]] = []
+        self._identities: dict[str, str] = {}  # by alarm: the first event that raised it
+
+    def next_batch(self, *, last: bool = False) -> MessageBatch:
+        """`last`: this is the last poll, so alerts do not wait. After a failed poll the next returns its messages."""
+        try:
+            verdict = self.reader.refresh(force=True)
+        except StoreError:
+            # The reader starts from the beginning; the sink threads know what was delivered.
+            self._events_read, self._points = 0, []
+            raise
+        waited = len(self._raised)
+        for event in self.reader.events[self._events_read :]:
+            if (point := _metric_point(event)) is not None:
+                self._points.append(point)
+            if event.kind == "alarm" and (alarm_raised := self._new_alarm(event)) is not None:
+                self._raised.append((event, alarm_raised))
+        self._events_read = len(self.reader.events)
+        due = self._raised if last else self._raised[:waited]
+        alerts = tuple(self._alert(event, alarm) for event, alarm in due)
+        batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict))
+        # Only now: if anything above failed, the next poll returns it.
+        self._points, self._raised = [], self._raised[len(due) :]
+        return batch
+
+    def _run_status(self, verdict: Verdict) -> RunStatus:
+        ages, age = self.reader.watcher.ages, self.reader.age
+        return RunStatus(
+            verdict.state,
+            log_line(verdict.sentence, 500),
+            self.reader.run_state.last_step,
+            len(verdict.alarms),
+            len(verdict.warnings),
+            frozenset(
+                self._identities[alarm_id(alarm)]
+                for alarm in (*verdict.alarms, *verdict.warnings)
+                if alarm_id(alarm) in self._identities
+            ),
+            0 if ages is None else ages.behind,
+            None if age is None else round(self.reader.watcher.updated_at - ages.data) if ages is not None else None,
+        )
+
+    def _new_alarm(self, event: Event) -> Alarm | None:
+        """The alarm that an event raises; None if it resolves one or repeats a known one."""
+        alarm = record_of(event)
+        assert isinstance(alarm, Alarm)
+        if alarm.resolved is not None or alarm_id(alarm) in self._identities:
+            return None
+        self._identities[alarm_id(alarm)] = alert_identity(self.run, event.id)
+        return alarm
+
+    def _alert(self, event: Event, alarm: Alarm) -> Alert:
+        alarm_findings = [finding for finding in ranked_findings(self.reader.run_state) if alarm.name in finding.alarms]
+        rows = [rollout_id(*row) for finding in alarm_findings for row in finding.exemplars]
+        return Alert(
+            identity=alert_identity(self.run, event.id),
+            event=log_line(event.id, 300),
+            title=_alert_title(alarm, self.run.name),
+            text=log_line(" ".join(self._sentences(alarm, alarm_findings)), TEXT),
+            level="ERROR" if alarm.tier == "alarm" else "WARN",
+            attempt=alarm.attempt,
+            step=alarm.step,
+            onset=alarm.onset,
+            onset_low=alarm.onset_low,
+            onset_high=alarm.onset_high,
+            detector=log_line(alarm.detector, 100),
+            reading=log_line(alarm.name, 200),
+            run=self.run,
+            time=event.time,
+            evidence=tuple(dict.fromkeys(rows))[:ROWS],
+        )
+
+    def _sentences(self, alarm: Alarm, findings: list[Finding]) -> list[str]:
+        sentences = [f"{alarm.tier.capitalize()} in {self.run.name} at step {alarm.step}: {alarm.summary}."]
+        low, high = alarm.onset_low, alarm.onset_high
+        sentences.append(
+            f"It began between step {low} and {high}." if low < high else f"It began at step {alarm.onset}."
+        )
+        if alarm.tier == "alarm" and (moved := symptom(self.reader)):
+            sentences.append(f"{moved[:1].upper()}{moved[1:]}.")
+        for finding in findings[:1]:
+            sentences.append(f"{finding.failure} ({finding.confidence:.0%} sure): {finding.cause or finding.summary}.")
+            sentences += [f"What helps: {finding.fix}."] if finding.fix else []
+        if alarm.tier == "alarm":
+            sentences += describe_advice(advice(self.reader))
+            checkpoint = last_good(self.reader)
+            sentences += [f"Checkpoint to keep: step {checkpoint.step}."] if checkpoint is not None else []
+        else:
+            sentences.append("A warning often has an innocent cause.")
+        sentences.append("To see it, where the run is: tiltmeter show RUN")
+        return sentences
+
+
+def _alert_title(alarm: Alarm, run: str) -> str:
+    """The title of an alert; a long reading name is cut in the middle, so that two readings get different titles.
+
+    >>> _alert_title(Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0), "tonight")
+    'Alarm: gold.slope down in tonight'
+    """
+    what = log_line(alarm.name, 200)
+    if len(what) > 36:
+        what = f"{what[:17]}…{what[-18:]}"
+    return truncate(f"{alarm.tier.capitalize()}: {what} {alarm.direction} in {run}", TITLE)
+
+
+def _metric_point(event: Event) -> MetricPoint | None:
+    """The readings of a step, or of labels or an evaluation that came after it."""
+    values: dict[str, float] = {}
+    for part in ("measured", "derived"):
+        for name, packed in event.data.get(part, {}).items():
+            if isinstance(packed[0], (int, float)) and math.isfinite(packed[0]):
+                values[name] = float(packed[0])
+    return MetricPoint(event.seq, event.attempt, event.step, event.time, values) if values else None

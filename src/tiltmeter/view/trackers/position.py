@@ -1,0 +1,126 @@
+"""`SinkPosition`: what was delivered to a sink, in a small file, so that a restarted process continues there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.rundir.atomic_write import open_dot, sync_folder, write_all
+from tiltmeter.rundir.store import RunDirectory
+
+FORMAT = 1
+APART = 60.0  # seconds between two alerts of one title
+LARGEST = 16 << 20
+
+
+class BusyError(AttachError):
+    """Another process sends this run to the same target."""
+
+
+class SinkPosition:
+    """What was delivered of one run to one sink: readings up to a journal line, and each alert by its identity.
+
+    Another project, directory or address has its own position and gets everything from the beginning. The file holds
+    no address and no secret. Only one process can hold a position at a time.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with_place = SinkPosition(Path(folder), "webhook", "https://example.org/x", "7cc90d")
+    ...     with_place.mark(["ba6fe9"], "Alarm: gold.slope down in tonight")
+    ...     with_place.save()
+    ...     with_place.close()
+    ...     SinkPosition(Path(folder), "webhook", "https://example.org/x", "7cc90d").delivered
+    {'ba6fe9'}
+    """
+
+    def __init__(self, folder: Path, sink: str, target: str, run: str) -> None:
+        digest = hashlib.sha256(target.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        self.path = folder / f"{sink}-{digest}.json"
+        self.run, self.seq, self.failing = run, -1, ""
+        self.delivered: set[str] = set()
+        self.sent: dict[str, float] = {}  # by title, when an alert was last sent
+        self.memo: dict[str, str] = {}  # values that the sink itself stores
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(
+                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError as error:
+            why = f"{folder} cannot be written ({error.strerror})"
+            raise AttachError(f"{why}: name another folder with --state") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise BusyError(f"another process sends this run to the same {sink}: end that one first") from error
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read ({error.strerror}): remove it") from error
+        with os.fdopen(handle, "rb") as file:
+            text = file.read(LARGEST + 1)
+        try:
+            saved = json.loads(text)
+            valid = isinstance(saved, dict) and saved["format"] == FORMAT and isinstance(saved["run"], str)
+            if not valid or type(saved["seq"]) is not int:
+                raise ValueError("it is not as this version writes it")
+            if saved["run"] == self.run:  # a position of another run does not apply
+                self.seq, self.delivered = saved["seq"], {str(one) for one in saved["delivered"]}
+                self.sent = {str(title): float(when) for title, when in saved["sent"].items()}
+                self.memo = {str(key): str(value) for key, value in saved["memo"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            why = f"{self.path} is damaged ({type(error).__name__})"
+            raise StoreError(f"{why}: remove it; what was sent before is then sent again") from error
+
+    def mark(self, identities: list[str], title: str) -> None:
+        now = time.time()
+        self.delivered.update(identities)
+        self.sent = {sent_title: when for sent_title, when in self.sent.items() if abs(now - when) < APART}
+        if title:
+            self.sent[title] = now
+
+    def seconds_until_allowed(self, title: str) -> float:
+        """Seconds until another alert of this title may be sent."""
+        elapsed = time.time() - self.sent.get(title, float("-inf"))
+        return APART - elapsed if 0.0 <= elapsed < APART else 0.0  # a clock that was set back must not delay alerts
+
+    def save(self) -> None:
+        fields: dict[str, Any] = {"format": FORMAT, "run": self.run, "seq": self.seq, "failing": self.failing}
+        fields |= {"delivered": sorted(self.delivered), "sent": self.sent, "memo": self.memo}
+        dot, handle = open_dot(self.path)
+        try:
+            write_all(handle, json.dumps(fields).encode("ascii"))
+            os.fsync(handle)
+            os.replace(dot, self.path)  # noqa: PTH105 - `os` is called by name wherever something must last
+        except OSError:
+            dot.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(handle)
+        sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def state_folder(run: RunDirectory) -> Path:
+    """The folder of a run for sink positions. Symbolic links are refused: a run directory is untrusted."""
+    for folder in (run.path / "cache", run.path / "cache" / "trackers"):
+        if folder.is_symlink():
+            raise StoreError(f"{folder} is a symbolic link: remove it, or name another folder with --state")
+    return run.path / "cache" / "trackers"

@@ -1,0 +1,72 @@
+"""The Weights & Biases sink: readings, alerts and the verdict as a W&B run, online or offline."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tiltmeter.errors import AttachError
+from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.trackers.sink import PREFIX, Alert, MetricPoint, RunIdentity, RunStatus, import_package
+
+
+def open_sink(target: str, run: RunIdentity, memo: dict[str, str]) -> WandbSink:
+    return WandbSink(target, run)
+
+
+class WandbSink:
+    """A run of its own in a project, found again by the id of the run directory.
+
+    It has its own step metric: labels and evaluations arrive after their step, and W&B drops values whose global step
+    goes back. `ENTITY/PROJECT` names somebody else's project. WANDB_MODE=offline is obeyed.
+    """
+
+    pushes = True
+    remembers = True
+
+    def __init__(self, project: str, run: RunIdentity) -> None:
+        wandb = import_package("wandb")
+        entity, _, name = project.rpartition("/")
+        # W&B must not collect the machine, its repository, the command line (which may contain the address of a
+        # webhook) or our output.
+        settings = wandb.Settings(
+            console="off", disable_code=True, disable_git=True, silent=True, x_disable_meta=True, x_disable_stats=True
+        )
+        try:
+            self._run: Any = wandb.init(
+                project=name,
+                entity=entity or None,
+                id=f"tiltmeter-{run.id}",
+                name=f"tiltmeter {run.name}",
+                job_type="tiltmeter",
+                resume="allow",
+                settings=settings,
+            )
+        except Exception as error:
+            why = log_line(f"{type(error).__name__}: {error}", 300)
+            raise AttachError(f"W&B does not start ({why}): wandb login, or WANDB_MODE=offline") from error
+        self._run.define_metric(f"{PREFIX}step", hidden=True)
+        self._run.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
+
+    def log_point(self, point: MetricPoint) -> None:
+        self._run.log({**point.prefixed_values(), f"{PREFIX}step": point.step, f"{PREFIX}attempt": point.attempt})
+
+    def send_alert(self, alert: Alert) -> None:
+        # Our own limit keeps a minute between two alerts of one title; W&B's limit would drop them.
+        self._run.alert(alert.title, alert.text, alert.level, wait_duration=timedelta(milliseconds=1))
+
+    def set_status(self, status: RunStatus) -> None:
+        self._run.summary.update(
+            {
+                f"{PREFIX}state": status.state,
+                f"{PREFIX}sentence": status.sentence,
+                f"{PREFIX}alarms_open": status.alarms,
+                f"{PREFIX}warnings_open": status.warnings,
+            }
+        )
+
+    def flush(self) -> None:
+        """Nothing to do: a process of W&B has the data and outlives ours; it reports no completion."""
+
+    def close(self) -> None:
+        self._run.finish()

@@ -1,0 +1,1 @@
+"""Tools around a run: probe a reward, check preference data, plan, train, compare checkpoints."""

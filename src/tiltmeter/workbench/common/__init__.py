@@ -1,0 +1,1 @@
+"""What several workbenches share: table files, report tables and the HTML report."""

@@ -1,0 +1,1 @@
+"""One file per measure of a checkpoint against its base."""

@@ -1,0 +1,1 @@
+"""The linter for training configurations: rules with their sources."""

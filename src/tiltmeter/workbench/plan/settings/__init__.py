@@ -1,0 +1,1 @@
+"""Configurations of TRL, veRL and OpenRLHF, read as plain settings."""

@@ -1,0 +1,1 @@
+"""Preference data read from files of any common form."""

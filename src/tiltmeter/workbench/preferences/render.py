@@ -1,0 +1,164 @@
+"""Renders the preference report: headline and notes, JSON and Markdown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tiltmeter.view.report.markdown import bullets, escape_line, quote_text, table
+from tiltmeter.workbench.common.tables import cell, json_safe, titles
+from tiltmeter.workbench.preferences.checks import agreement, copies, raters, shallow
+from tiltmeter.workbench.preferences.checks.position import BOTH_ORDERS, ONE_ORDER
+from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceExample, PreferenceFinding
+from tiltmeter.workbench.preferences.report import PreferenceReport
+
+ROWS, EXAMPLES = 10, 3  # of a table, and of a finding, in Markdown
+NARROWEST, WIDEST = 4.0, 5.0  # an axis reaches so many times what matters, and so many times that at most
+
+
+@dataclass(frozen=True)
+class FindingAxis:
+    """Where a finding's interval is drawn: the ends of the line, the point that means nothing at all, and the limits
+    beyond which it matters."""
+
+    left: float
+    zero: float
+    right: float
+    limits: tuple[float, ...] = ()
+
+
+def axis(finding: PreferenceFinding) -> FindingAxis | None:
+    """Shares are drawn around one half, everything else around 0; None where there is nothing to draw."""
+    if not math.isfinite(finding.estimate):
+        return None
+    ends = [value for value in (finding.estimate, finding.low, finding.high) if math.isfinite(value)]
+    matters = finding.facts.get("matters")
+    if finding.unit == BOTH_ORDERS:  # here no effect is a share of 1
+        return FindingAxis(0.0, 1.0, 1.0)
+    if finding.name == agreement.NAME:
+        return FindingAxis(min(0.0, *ends), 0.0, 1.0, (agreement.TENTATIVE, agreement.RELIABLE))
+    if finding.name == copies.NAME:
+        return FindingAxis(0.0, 0.0, 1.0)
+    if finding.unit in (shallow.UNIT, ONE_ORDER):
+        limits = () if matters is None else (matters,) if matters >= 0.5 else (0.5 - matters, 0.5 + matters)
+        return FindingAxis(0.0, 0.5, 1.0, limits)
+    unit = NARROWEST * (0.25 if matters is None else matters)
+    right = min(max(unit, *map(abs, ends)), WIDEST * unit)
+    return FindingAxis(-right, 0.0, right, () if matters is None else (-matters, matters))
+
+
+def headline(report: PreferenceReport) -> str:
+    """One sentence, the worst first."""
+    if report.problems:
+        first, *others = report.problems
+        more = f" Also found: {', '.join(finding.name for finding in others)}." if others else ""
+        return f"{_with_period(first.sentence)}{more}"
+    if not report.biases:
+        return " ".join(_with_period(finding.sentence) for finding in report.findings)
+    if report.state == "cannot tell":
+        why = next((finding.sentence for finding in report.biases if finding.state == "cannot tell"), "")
+        return f"Nothing could be judged in {report.items:,} comparisons. {why}".rstrip()
+    clear = [finding.name for finding in report.biases if finding.state == "clear"]
+    open_ = [finding.name for finding in report.biases if finding.state == "cannot tell"]
+    rest = f" Cannot tell: {', '.join(open_)}." if open_ else ""
+    return f"No bias by {', '.join(clear)} in {report.items:,} comparisons.{rest}"
+
+
+def size_line(report: PreferenceReport) -> str:
+    """The number of comparisons and raters."""
+    what = "comparisons" if report.biases else "items"
+    who = {0: "nobody's vote", 1: "one label each"}.get(report.raters, f"{report.raters:,} raters")
+    return f"{report.items:,} {what}, {who}"
+
+
+def fixes(report: PreferenceReport) -> list[str]:
+    """What to do, each once, for what was found first."""
+    return list(dict.fromkeys(f"{finding.name}: {finding.fix}" for finding in report.ordered if finding.fix))
+
+
+def notes(report: PreferenceReport) -> list[str]:
+    """Caveats of the report."""
+    lines = [
+        f"Found: beyond doubt and large enough to matter. Clear: too small to matter. All checks together call a bias "
+        f"that is not there in at most {100 * ALPHA:g} % of data sets.",
+        "A bias is what predicts the labels, not why: better answers may be longer. Where ratings of single answers "
+        "are in the file, length is also judged among answers rated alike.",
+    ]
+    if report.raters == 1:
+        lines.append("One label for each comparison: nobody's error can be told from a hard question.")
+    return lines
+
+
+def as_json(report: PreferenceReport) -> dict[str, Any]:
+    """Everything, for machines. Texts are as they were written: encode them before showing."""
+    return {
+        "source": report.source,
+        "state": report.state,
+        "exit_code": report.exit_code,
+        "headline": headline(report),
+        "items": report.items,
+        "raters": report.raters,
+        "left_out": report.left_out,
+        "seed": report.seed,
+        "read": list(report.input_notes),
+        "findings": [_finding_json(finding) for finding in report.findings],
+        "fixes": fixes(report),
+        "notes": notes(report),
+    }
+
+
+def _finding_json(finding: PreferenceFinding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "state": finding.state,
+        "sentence": finding.sentence,
+        "estimate": json_safe(finding.estimate),
+        "low": json_safe(finding.low),
+        "high": json_safe(finding.high),
+        "unit": finding.unit,
+        "fix": finding.fix,
+        "facts": json_safe(finding.facts),
+        "rows": json_safe(finding.rows),
+        "examples": [vars(example) for example in finding.examples],
+    }
+
+
+def shows_table(report: PreferenceReport, finding: PreferenceFinding) -> bool:
+    """Whether a short form of the report has room for a finding's table: the other tables are in the long forms."""
+    several = finding.name == raters.NAME and report.raters > 1
+    return bool(finding.rows) and (several or finding.state in ("found", "known"))
+
+
+def as_markdown(report: PreferenceReport) -> str:
+    """Short enough to paste into an issue or a data card."""
+    lines = [f"## {report.state}: {escape_line(headline(report))}", ""]
+    lines += [f"{escape_line(report.source)}: {size_line(report)}.", ""]
+    checks = [
+        (finding.name, finding.state, finding.interval, finding.unit, finding.sentence) for finding in report.ordered
+    ]
+    lines += table(("check", "state", "figure", "unit", "in words"), checks)
+    lines += bullets("What to do", fixes(report))
+    for finding in report.ordered:
+        rows = finding.rows[:ROWS] if shows_table(report, finding) else ()
+        cells = [tuple(cell(row.get(name)) for name in titles(finding.rows)) for row in rows]
+        examples = finding.examples[:EXAMPLES] if finding.state == "found" else ()
+        if cells or examples:
+            lines += [f"### {escape_line(finding.name)}", ""]
+            lines += table(titles(finding.rows), cells)
+        for example in examples:
+            lines += _example(example)
+    lines += bullets("What was read", report.input_notes)
+    lines += bullets("Before you believe it", notes(report))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _example(example: PreferenceExample) -> list[str]:
+    lines = [f"Row {example.row}{': ' if example.why else ''}{escape_line(example.why)}", ""]
+    return lines + [
+        part for name in ("prompt", "chosen", "rejected") for part in quote_text(name, getattr(example, name))
+    ]
+
+
+def _with_period(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

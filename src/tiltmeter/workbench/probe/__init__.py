@@ -1,0 +1,1 @@
+"""Probe a reward before training: attacks that show what it pays for besides quality, and audits of verifiers."""

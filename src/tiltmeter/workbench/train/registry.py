@@ -1,0 +1,90 @@
+"""Registry of training methods: the module, allowed fields, outputs and TRL configuration class of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, cast
+
+from tiltmeter.workbench.train.method_interface import TrainMethod
+from tiltmeter.workbench.train.recipe import Method
+
+Product = Literal["policy", "reward", "files"]
+
+METHODS: dict[Method, str] = {
+    "sft": "tiltmeter.workbench.train.methods.sft:train",
+    "reward": "tiltmeter.workbench.train.methods.reward_model:train",
+    "dpo": "tiltmeter.workbench.train.methods.dpo:train",
+    "ipo": "tiltmeter.workbench.train.methods.dpo:train",
+    "kto": "tiltmeter.workbench.train.methods.dpo:train",
+    "grpo": "tiltmeter.workbench.train.methods.grpo:train",
+    "rloo": "tiltmeter.workbench.train.methods.grpo:train",
+    "ppo": "tiltmeter.workbench.train.methods.ppo:train",
+    "constitution": "tiltmeter.workbench.train.methods.constitution:train",
+    "iterative_dpo": "tiltmeter.workbench.train.methods.iterative_dpo:train",
+    "refresh": "tiltmeter.workbench.train.methods.refresh:train",
+}
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """Specification of a method. `fields` are its stage fields beside method, name, model, data and options."""
+
+    does: str
+    config: str | None  # TRL's class, whose fields stand under `trl`
+    products: tuple[Product, ...]
+    fields: frozenset[str]
+    needs: tuple[str, ...] = ("data",)
+
+
+_TRAINING_FIELDS = frozenset({"eval", "trl", "lora", "watch"})
+_REWARD_FIELDS = _TRAINING_FIELDS | {"rewards", "guards", "gold"}
+_DATA_AND_REWARDS = ("data", "rewards")
+
+SPECS: dict[Method, MethodSpec] = {
+    "sft": MethodSpec("supervised fine-tuning", "SFTConfig", ("policy",), _TRAINING_FIELDS),
+    "reward": MethodSpec("a reward model, or several", "RewardConfig", ("reward",), _TRAINING_FIELDS),
+    "dpo": MethodSpec("direct preference optimisation", "DPOConfig", ("policy",), _TRAINING_FIELDS),
+    "ipo": MethodSpec("DPO with the IPO loss", "DPOConfig", ("policy",), _TRAINING_FIELDS),
+    "kto": MethodSpec("learning from answers called good or bad", "KTOConfig", ("policy",), _TRAINING_FIELDS),
+    "grpo": MethodSpec(
+        "group relative policy optimisation", "GRPOConfig", ("policy",), _REWARD_FIELDS, _DATA_AND_REWARDS
+    ),
+    "rloo": MethodSpec(
+        "REINFORCE against the rest of the group", "RLOOConfig", ("policy",), _REWARD_FIELDS, _DATA_AND_REWARDS
+    ),
+    "ppo": MethodSpec(
+        "PPO, which TRL no longer has: writes configurations for veRL and OpenRLHF", None, ("files",),
+        frozenset({"eval", "lora", "rewards", "guards", "gold", "watch"}), _DATA_AND_REWARDS,
+    ),
+    "constitution": MethodSpec("critique, revision and AI preference labels", None, ("files",), frozenset()),
+    "iterative_dpo": MethodSpec(
+        "rounds of sampling, ranking and DPO", "DPOConfig", ("policy", "files"), _REWARD_FIELDS, _DATA_AND_REWARDS
+    ),
+    "refresh": MethodSpec(
+        "GRPO whose reward model is retrained on labelled pairs of its own rollouts", "GRPOConfig", ("policy", "files"),
+        _REWARD_FIELDS, _DATA_AND_REWARDS,
+    ),
+}  # fmt: skip
+
+
+def module_of(method: Method) -> Any:
+    """The module a method lives in. What is heavy there is imported when it trains."""
+    return import_module(METHODS[method].partition(":")[0])
+
+
+def trainer_of(method: Method) -> TrainMethod:
+    """The function that trains by this method."""
+    return cast(TrainMethod, getattr(module_of(method), METHODS[method].partition(":")[2]))
+
+
+def options_of(method: Method) -> Mapping[str, str]:
+    """The options of a method, each with what it says: the `OPTIONS` of its module."""
+    return cast("Mapping[str, str]", module_of(method).OPTIONS)
+
+
+def config_of(method: Method) -> type[Any] | None:
+    """TRL's configuration class of a method; None where TRL has none."""
+    name = SPECS[method].config
+    return None if name is None else cast("type[Any]", getattr(import_module("trl"), name))

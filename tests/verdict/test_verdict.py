@@ -1,0 +1,132 @@
+"""The state function against the truth table: green needs all eight counts, and nothing falls through to it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tiltmeter.data.records import Alarm
+from tiltmeter.rundir.journal import Event
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, verdict_of
+
+FRESH = Ages(data=1.0, waiting=None)
+
+
+def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30) -> Alarm:
+    return Alarm(attempt, name, "ledger", tier, "down", step, step, 10, 8, 12, 9.0, 5.0, summary="it fell")
+
+
+@pytest.mark.parametrize("alarmed", [True, False])
+@pytest.mark.parametrize("warned", [True, False])
+def test_the_truth_table(alarmed: bool, warned: bool) -> None:
+    for counts in product([True, False], repeat=8):
+        checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
+        verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], RunState())
+        if alarmed:
+            expected = ("ACT", 1)
+        elif not (checks["monitor"].ok and checks["fresh"].ok):
+            expected = ("STALE", 2)
+        elif not all(counts):
+            expected = ("BLIND", 2)
+        else:
+            expected = ("WATCH" if warned else "OK", 0)
+        assert (verdict.state, verdict.exit_code) == expected, counts
+
+
+def test_counts_that_were_not_examined_are_not_green() -> None:
+    assert decide({}, [], [], RunState()).state == "STALE"
+    some = {name: HealthCheck(True, "") for name in CHECKS[:-1]}
+    assert decide(some, [], [], RunState()).state == "BLIND"
+
+
+def test_no_events_are_not_green() -> None:
+    verdict = verdict_of(RunState(), FRESH)
+    assert verdict.exit_code == 2
+    assert verdict.state != "OK"
+
+
+def story(**changes: Any) -> RunState:
+    """A run that is healthy in every way, or with one thing changed."""
+    detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
+    opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
+    us = changes.pop("us", (0.1, 0.2))
+    steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}") for step in range(50)]
+    readings = [bets(step, *us) for step in range(50)]
+    both = [event for pair in zip(readings, steps, strict=True) for event in pair]
+    return RunState.from_events([Event("attempt", 0, -1, opened, "a"), *both])
+
+
+def step_done(step: int, **changes: Any) -> dict[str, Any]:
+    data = {"ranks": [[0, 0]], "sha256": "", "missing": [], "unreadable": [], "rows": 8, "labels": 8, "unscored": {}}
+    return {**data, "gold_differs": True, "seen": step + 1, "lost": {}, "written": float(step), **changes}
+
+
+def bets(step: int, *us: float) -> Event:
+    return Event("reading", 0, step, {"measured": {"gold.slope": [0.1, 2, None, list(us)]}}, f"r{step}")
+
+
+def test_a_healthy_run_is_ok() -> None:
+    assert verdict_of(story(), FRESH).state == "OK"
+
+
+@pytest.mark.parametrize(
+    ("changes", "ages", "state", "check"),
+    [
+        ({"us": ()}, FRESH, "BLIND", "gold"),
+        ({"us": (0.0, 0.0)}, FRESH, "BLIND", "gold"),
+        ({"gold_differs": False}, FRESH, "BLIND", "gold"),
+        ({"missing": [1]}, FRESH, "BLIND", "ranks"),
+        ({"seen": 100, "lost": {"0": [1, 1, 0, "full"]}}, FRESH, "BLIND", "kept"),
+        ({"seen": 0}, FRESH, "BLIND", "kept"),
+        ({"unscored": {"reward": {"infra": 1}}}, FRESH, "BLIND", "scored"),
+        ({}, Ages(data=1e4, waiting=None), "STALE", "fresh"),
+        ({}, Ages(data=1.0, waiting=1e4, behind=7), "STALE", "monitor"),
+    ],
+)
+def test_each_count_fails_for_its_own_reason(changes: dict[str, Any], ages: Ages, state: str, check: str) -> None:
+    told = story(**changes)
+    verdict = verdict_of(told, ages)
+    assert (verdict.state, verdict.exit_code) == (state, 2)
+    assert not run_checks(told, ages)[check].ok
+
+
+def test_old_gold_is_blind() -> None:
+    told = story()
+    for step in range(50, 120):
+        told.add(Event("step_done", 0, step, step_done(step), f"s{step}"))
+    assert verdict_of(told, FRESH).state == "BLIND"
+    assert not run_checks(told, FRESH)["gold_recent"].ok
+
+
+@pytest.mark.parametrize("part", ["ledger:gold.slope", "gold.slope"])
+def test_a_detector_that_is_off_is_blind(part: str) -> None:
+    told = story()
+    fault = {"attempt": 0, "step": 49, "part": part, "error": "boom", "off": True}
+    told.add(Event("fault", 0, 49, fault, "f"))
+    assert verdict_of(told, FRESH).state == "BLIND"
+
+
+def test_the_end_marker_ends_staleness_but_not_blindness() -> None:
+    told = story(us=())
+    told.add(Event("attempt", 0, 49, {"state": "end", "seen": 50, "lost": {}}, "e"))
+    assert verdict_of(told, Ages(data=1e6, waiting=None)).state == "BLIND"
+
+
+def test_an_alarm_outlives_a_rewind_until_it_is_resolved_and_a_warning_does_not() -> None:
+    from dataclasses import asdict, replace
+
+    told = story()
+    for kind, name in (("alarm", "gold.slope"), ("warning", "reward.dead_share")):
+        told.add(Event("alarm", 0, 30, asdict(alarm(kind, name)), f"{kind}-open"))
+    assert verdict_of(told, FRESH).state == "ACT"
+    assert len(told.open_alarms("warning")) == 1
+    told.add(Event("attempt", 1, -1, {"state": "open", "facts": {"parent": 0}, "detectors": [], "config": ""}, "a1"))
+    told.add(Event("step_done", 1, 20, step_done(20), "s1-20"))
+    assert len(told.open_alarms("alarm")) == 1
+    assert told.open_alarms("warning") == ()
+    resolved = asdict(replace(alarm("alarm"), resolved=20))
+    told.add(Event("alarm", 1, 20, resolved, "alarm-resolved"))
+    assert told.open_alarms("alarm") == ()

@@ -1,0 +1,94 @@
+"""The page as people meet it: real runs, the real server in a process of its own, and Debian's Chromium."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # the harness is one, for tests and for published figures
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+    from page_browser import Served
+
+LACKING = [
+    *(["Playwright (pip install -e '.[dev]')"] if importlib.util.find_spec("playwright") is None else []),
+    *(["Chromium (apt-get install chromium fonts-dejavu)"] if not Path("/usr/bin/chromium").exists() else []),
+]
+collect_ignore_glob = ["test_*.py"] if LACKING else []
+
+
+def pytest_report_header() -> str:
+    return (
+        f"tests/page: left out, because there is no {' and no '.join(LACKING)}" if LACKING else "tests/page: Chromium"
+    )
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run for each state, and one whose every text is hostile."""
+    from page_runs import HOSTILE_NAME, hostile, make
+    from payloads import payloads
+
+    folder = tmp_path_factory.mktemp("shelf") / "runs"
+    make(folder)
+    hostile(folder / HOSTILE_NAME, payloads())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from page_browser import served
+
+    with served(shelf, tmp_path_factory.mktemp("state")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from page_browser import chromium
+
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def reader(browser: Browser, server: Served) -> Iterator[BrowserContext]:
+    """Somebody who has opened the address that `tiltmeter view` printed."""
+    from page_browser import logged_in
+
+    context = logged_in(browser, server.url)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def ids(reader: BrowserContext, server: Served) -> dict[str, str]:
+    """The page's ids of runs by name."""
+    from page_browser import runs_by_name
+
+    return runs_by_name(reader, server)
+
+
+@pytest.fixture(scope="session")
+def axe() -> Path:
+    from page_browser import AXE
+
+    if not AXE.exists():
+        pytest.skip("needs axe-core: make page")
+    return AXE
+
+
+@pytest.fixture
+def stranger(browser: Browser) -> Iterator[BrowserContext]:
+    """A window of somebody who knows no token."""
+    context = browser.new_context()
+    yield context
+    context.close()

@@ -1,0 +1,254 @@
+"""Runs that are damaged, hostile, deleted or replaced while somebody looks: never green, and never in others' way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
+
+from tiltmeter.data.batches import from_columns
+from tiltmeter.errors import StoreError
+from tiltmeter.gold.people import PeopleSource
+from tiltmeter.monitor.loop import MonitorLoop
+from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir import journal
+from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.maintenance import pack
+from tiltmeter.rundir.rank_summary import expand_ranges
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server import labelling, state
+from tiltmeter.view.server.access import AccessTokens, TrustedHosts
+from tiltmeter.view.server.labelling import next_task, submit_answer
+from tiltmeter.view.server.run_list import RunList, fleet_row
+from tiltmeter.view.server.state import ServerState
+
+PLACE = {"attempt": 0, "step": 39}
+#: Each a line that its writer sealed: what stands in it is the only thing that is wrong.
+EVENTS: dict[str, dict[str, Any]] = {
+    "an alarm without its fields": {"kind": "alarm", "data": {"attempt": 0}},
+    "an id that is a list": {"kind": "note", "data": {}, "id": [1]},
+    "a fault of nothing": {"kind": "fault", "data": {**PLACE, "part": None, "error": 5, "off": True}},
+    "a finding of no reading": {"kind": "finding", "data": {**PLACE, "failure": "x", "confidence": 1.0}},
+    "a step that is no number": {"kind": "step_done", "data": {"rows": "x"}},
+    "a time that is a word": {"kind": "note", "data": {}, "time": "noon"},
+    "readings that are none": {"kind": "reading", "data": {"measured": {"reward.mean": 3}, "derived": {}}},
+}
+
+
+def made(path: Path, *, harm: bool, steps: int = 40) -> RunDirectory:
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(steps):
+        reward = np.random.default_rng(step).normal(size=16)
+        gold = (reward < 0 if harm else reward > 0).astype(float)
+        texts = [f"answer {row} of {step}" for row in range(16)]
+        batch = from_columns(step, np.repeat(np.arange(4), 4), reward=reward, gold=gold, completion=texts)
+        run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}})
+    run.close_rank(0, 0, {"seen": steps, "written": steps})
+    watch = MonitorLoop(run, Config.standard())
+    watch.poll()
+    watch.close()
+    return run
+
+
+def add(run: RunDirectory, given: dict[str, Any]) -> None:
+    plain = {"id": "planted", "seq": 10**6, "kind": "note", **PLACE, "time": 0.0, "data": {}, **given}
+    text = json.dumps(plain, separators=(",", ":")).encode()
+    with (run.path / "events" / "0.jsonl").open("ab") as file:
+        file.write(b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text)))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    made(folder / "healthy", harm=False)
+    made(folder / "harmed", harm=True)
+    return folder
+
+
+def copied(runs: Path, name: str, to: Path) -> RunDirectory:
+    shutil.copytree(runs / name, to)
+    return RunDirectory(to)
+
+
+@pytest.mark.parametrize("what", EVENTS)
+def test_one_event_that_cannot_be_read_hides_its_run_and_no_other(runs: Path, tmp_path: Path, what: str) -> None:
+    copied(runs, "healthy", tmp_path / "runs" / "good")
+    add(copied(runs, "healthy", tmp_path / "runs" / "planted"), EVENTS[what])
+    shelf = RunList([tmp_path / "runs"])
+    for _ in range(3):
+        rows, left_out = shelf.rows(fleet_row)
+        assert [row["name"] for row in rows if row["name"] == "good"] == ["good"]
+        assert len(rows) + left_out == 2
+
+
+def test_an_alarm_that_cannot_be_read_is_never_passed_over(runs: Path, tmp_path: Path) -> None:
+    run = copied(runs, "harmed", tmp_path / "run")
+    lines = (run.path / "events" / "0.jsonl").read_bytes().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines]
+    (at,) = [k for k, event in enumerate(events) if event["kind"] == "alarm" and event["data"]["tier"] == "alarm"]
+    told = {name: events[at][name] for name in ("id", "seq", "kind", "attempt", "step", "time", "data")}
+    worse = Event(**{**told, "data": {**told["data"], "onset": "x", "data_step": ""}})
+    (run.path / "events" / "0.jsonl").write_bytes(b"".join([*lines[:at], worse.line(), *lines[at + 1 :]]))
+    book = RunReader(run)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="cannot be read"):
+            book.refresh(force=True)
+    (run.path / "events" / "0.jsonl").write_bytes(b"".join(lines))
+    assert book.refresh(force=True).state == "ACT"
+
+
+def test_a_fold_that_failed_is_told_everything_again(runs: Path, tmp_path: Path) -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def add(self, event: Event) -> None:
+            self.seen.append(event.id)
+            if fails and event.id == "planted":
+                raise ValueError
+
+    run, fails = copied(runs, "healthy", tmp_path / "run"), True
+    book = RunReader(run)
+    book.refresh()
+    book.get_fold("counting", Counting)
+    add(run, {})
+    book.refresh(force=True)
+    with pytest.raises(ValueError):
+        book.get_fold("counting", Counting)
+    fails = False
+    assert book.get_fold("counting", Counting).seen == [event.id for event in book.events]
+
+
+def test_a_run_that_was_deleted_and_begun_anew_is_another_run(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "tonight"
+    copied(runs, "healthy", path)
+    place = ServerState(RunList([tmp_path / "runs"]), AccessTokens(tmp_path / "state"), TrustedHosts(8787))
+    ((row,), _) = place.run_list.rows(fleet_row)
+    id, before = row["run"], place.index(row["run"])
+    before.update()
+    assert row["state"] == place.run_list.reader(id).refresh().state == "OK" and before.rollouts == 640
+    shutil.rmtree(path)  # and nobody asks in between
+    made(path, harm=False, steps=3)
+    assert place.run_list.reader(id).refresh(force=True).state == "BLIND"
+    ((row,), _) = place.run_list.rows(fleet_row)
+    assert (row["state"], row["step"]) == ("BLIND", 2)
+    after = place.index(id)
+    after.update()
+    assert after.rollouts == 48 and place.index(id) is after
+    after.close()
+
+
+def test_however_many_runs_are_looked_at_few_tables_are_kept_and_none_is_taken_from_whoever_asks(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "BUSY_INDEXES", 3)
+    for number in range(6):
+        copied(runs, "healthy", tmp_path / "runs" / str(number))
+    place = ServerState(RunList([tmp_path / "runs"]), AccessTokens(tmp_path / "state"), TrustedHosts(8787))
+    first, *others = place.run_list.ids()
+    used = place.index(first)
+    used.update()
+    with used.cursor() as cursor:
+        for id in others:
+            place.index(id)
+        assert len(place._indexes) == 3 and first not in place._indexes
+        assert cursor.execute("SELECT count(*) FROM rollouts").fetchone() == (640,)
+
+
+def test_threads_that_read_one_packed_file_do_not_disturb_each_other(runs: Path, tmp_path: Path) -> None:
+    """In a process of its own: what goes wrong here ends the process."""
+    run = RunDirectory.create(tmp_path / "run")
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(64):
+        texts = [f"text {row} of {step} " * 20 for row in range(128)]
+        batch = from_columns(step, np.repeat(np.arange(16), 8), reward=np.arange(128.0), completion=texts, prompt=texts)
+        run.write(batch, 0, {"counters": {"seen": step + 1}})
+    run.close_rank(0, 0, {"seen": 64})
+    pack(run)
+    assert list((run.path / "rollouts" / "0" / "packed").iterdir())
+    program = """
+import sys, threading
+from tiltmeter.rundir.step_files import stored
+from tiltmeter.rundir.store import RunDirectory
+run, wrong = RunDirectory(sys.argv[1]), []
+def read(first):
+    for step in range(300):
+        columns = ("group", "completion", *(("prompt",), ("reward",), ("length", "reward"), ())[(first + step) % 4])
+        batch = stored(run, 0, (7 * first + 5 * step) % 64, [[0, 0]], columns)
+        if batch.completion[3] != f"text 3 of {batch.step} " * 20:
+            wrong.append(batch.step)
+threads = [threading.Thread(target=read, args=(k,)) for k in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(bool(wrong))
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
+def test_two_numbers_that_stand_for_a_billion_ranks_are_refused() -> None:
+    with pytest.raises(StoreError, match="ranks"):
+        expand_ranges([[0, 10**9]])
+
+
+@pytest.mark.parametrize("broken", ["events", "identity", "request"])
+def test_a_run_that_cannot_be_read_keeps_nobody_from_labelling_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    labelling._SESSIONS.clear()
+    labelling._ASSIGNMENTS.clear()
+    labelling._secret_in.cache_clear()
+    asked = []
+    for name in ("good", "bad"):
+        run = made(tmp_path / name, harm=False, steps=0)
+        number = run.open_attempt(launch="y", ranks=1, resume_step=None)
+        for step in range(3):
+            texts = [f"answer {row}" for row in range(16)]
+            batch = from_columns(
+                step, np.repeat(np.arange(4), 4), reward=np.tile([0.0, 1.0], 8), completion=texts, prompt=["?"] * 16
+            )
+            run.write(dataclasses.replace(batch, attempt=number), 0, {"counters": {"seen": step + 1}})
+        watch = MonitorLoop(run, Config.standard().with_gold(PeopleSource(), 0.5))
+        watch.poll()
+        watch.close()
+        asked.append(run)
+    bad = asked[1]
+    books = [RunReader(run) for run in asked]
+    if broken == "events":
+        add(bad, EVENTS["an alarm without its fields"])
+    elif broken == "identity":
+        (bad.path / "run.json").write_text("[" * 100_000)
+    else:
+        for path in (bad.path / "gold" / "requests").iterdir():
+            path.write_text(path.read_text().replace('"row": [', '"row": ["x", '))
+    task = next_task(books, "ada")
+    assert task["task"] and submit_answer(books, "ada", task["task"], "tie", 5)["task"] != task["task"]
+    assert any((asked[0].path / "gold" / "people").rglob("*.json"))
+
+
+def test_a_line_without_end_is_passed_over_and_what_follows_is_read(tmp_path: Path) -> None:
+    written = journal.Journal(tmp_path)
+    written.append(journal.Event("note", 0, 1, {"note": "one"}, "one"))
+    tail = journal.JournalReader(tmp_path)
+    with (tmp_path / "0.jsonl").open("ab") as file:
+        file.write(b"y" * (3 * journal.LINE_LIMIT))
+    assert [event.id for event in tail.poll()] == ["one"]
+    with (tmp_path / "0.jsonl").open("ab") as file:
+        file.write(b"z\n")
+    written.append(journal.Event("note", 0, 2, {"note": "two"}, "two"))
+    assert [event.id for event in tail.poll()] == ["two"]
+    assert tail.skipped == 1
+    written.close()
