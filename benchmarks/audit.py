@@ -21,7 +21,7 @@ from typing import Any
 from record import record, show
 from tiltmeter.rewards.canaries import Known, canaried
 from tiltmeter.workbench.probe.audit import audit
-from tiltmeter.workbench.probe.forgeries import AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "audit"
 MATHS = [

@@ -24,11 +24,12 @@ from typing import Any
 from mutants import mutants
 from record import record, show
 from tiltmeter.rewards import code, maths
-from tiltmeter.rewards.code_reward import CodeReward
-from tiltmeter.rewards.math_answers import equal, read_answer
-from tiltmeter.rewards.maths_reward import FORMS
+from tiltmeter.rewards.verifiers.code_reward import CodeReward
+from tiltmeter.rewards.verifiers.math_answers import equal, read_answer
+from tiltmeter.rewards.verifiers.maths_reward import FORMS
 from tiltmeter.sandbox import Ended, Limits, open_sandbox
-from tiltmeter.workbench.probe.forgeries import CODE, AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
+from tiltmeter.workbench.probe.forgeries import CODE
 from toy_harnesses import HARNESSES, forgeries_paid_maths, table
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

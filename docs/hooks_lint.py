@@ -10,7 +10,8 @@ from typing import Any
 
 from shown import table as tabled
 
-from tiltmeter.workbench.plan.lint.rules import LintRule, every_rule
+from tiltmeter.workbench.plan.lint.all_rules import every_rule
+from tiltmeter.workbench.plan.lint.rule import LintRule
 from tiltmeter.workbench.plan.settings.trainer_settings import NAMES, trainer_tables
 
 RULES, VERSIONS = "<!-- lint rules -->", "<!-- lint versions -->"

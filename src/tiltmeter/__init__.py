@@ -15,15 +15,16 @@ Then `tiltmeter show runs/tonight`, from any terminal, during or after.
 
 from typing import TYPE_CHECKING, Any
 
+from tiltmeter import adapters, moved
 from tiltmeter.data.records import Ragged, RolloutBatch
 from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterError
+from tiltmeter.version import __version__
 
 if TYPE_CHECKING:
     from tiltmeter.adapters.capture.capture import capture
     from tiltmeter.adapters.custom_loop import Run, open_run
     from tiltmeter.adapters.trl.attach import Callback, attach
 
-__version__ = "0.1.0"
 __all__ = [
     "AttachError",
     "Callback",
@@ -57,3 +58,14 @@ def __getattr__(name: str) -> Any:
             raise AttachError(f"tiltmeter.{name} needs TRL ({error}): pip install 'tiltmeter[trl]'") from error
         return getattr(attach, name)
     raise AttributeError(f"module 'tiltmeter' has no attribute {name!r}")
+
+
+def _open_view() -> Any:
+    # Only a report or a notebook needs the page; importing it must not delay the start of training.
+    from tiltmeter.view import run_views
+
+    return run_views
+
+
+adapters.open_view = _open_view
+moved.install()

@@ -1,156 +1,228 @@
-"""Imports point down only. The layers are the ones of the architecture; a new file must be given its place here."""
+"""Rooms import downwards only, no files import each other in circles, and no folder fills up again.
+
+The order of the rooms is in pyproject.toml, under import-linter. Every rule is also tried on a tree that breaks it.
+"""
 
 from __future__ import annotations
 
 import ast
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src" / "tiltmeter"
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "tiltmeter"
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
-#: Each file or folder by layer; a folder's files may not import each other unless it is listed in TALKING.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("remembered", "errors"),
-    ("records", "stats", "ranks"),
-    ("facts",),
-    ("batches", "fingerprint", "durable", "lineage", "encode", "loading", "rows", "tables"),
-    ("seal", "columns", "journal", "baseline"),
-    ("parquet", "story"),
-    ("store",),
-    ("chat",),
-    ("verdict", "upkeep", "writer", "evaluations", "pinned", "steps", "signing", "judge", "sandbox", "verifier_audits"),
-    ("control", "advice", "unplaced"),
-    ("instruments", "derived", "detectors", "gold", "diagnosis", "interventions", "rewards"),
-    ("config", "arrivals", "counsel"),
-    ("panel",),
-    ("measuring",),
-    ("watch",),
-    ("piles",),
-    ("placing",),
-    ("monitor", "replay"),
-    ("engine",),
-    ("page", "sheet"),
-    ("report",),
-    ("adapters",),
-    ("audit",),
-    ("testing", "lab", "dashboard", "probe", "trackers", "preferences", "plan", "forecast", "compare", "constitution"),
-    ("train",),  # a recipe puts the workbenches together
-    ("cli",),
-    ("__init__", "__main__"),
-)
-TALKING = {
-    *("cli", "stats", "gold", "lab", "diagnosis", "interventions", "adapters", "page", "dashboard", "report"),
-    *("sandbox", "rewards", "probe", "engine", "trackers", "audit", "preferences", "plan", "forecast"),
-    *("chat", "compare", "constitution", "train"),
-}
-#: `tiltmeter` itself gives `__version__`; anything else of it would be an upward import.
+import house  # noqa: E402  # the figures that are published are those that are tested
+
+MOST_AT_THE_TOP = 6
+MOST_IN_A_FOLDER = 25
+#: One file per reading, and one per method: they may grow.
+LARGE = ("instruments", "stats")
+
 HEAVY = {
-    *(
-        "torch",
-        "transformers",
-        "trl",
-        "peft",
-        "accelerate",
-        "lm_eval",
-        "datasets",
-        "tokenizers",
-        "ray",
-        "starlette",
-        "uvicorn",
-        "duckdb",
-        "wandb",
-    ),
-    *("tensorboard", "mlflow", "trackio", "prometheus_client", "verl", "openrlhf", "verifiers"),
+    *("torch", "transformers", "trl", "peft", "accelerate", "lm_eval", "datasets", "tokenizers", "ray", "starlette"),
+    *("uvicorn", "duckdb", "wandb", "tensorboard", "mlflow", "trackio", "prometheus_client"),
+    *("verl", "openrlhf", "verifiers"),
 }
 #: Models, which are read and trained by the libraries that made them.
 MODELS = (
-    *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py"),
-    *("workbench/probe/gradient.py", "probe/models.py"),
-    *(
-        "workbench/preferences/likelihood.py",
-        "models/chat/local.py",
-        "workbench/compare/measures/capability.py",
-        "workbench/compare/suite.py",
-    ),
+    *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py", "models/chat/local.py"),
+    *("workbench/probe/gradient.py", "workbench/preferences/likelihood.py"),
+    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py"),
 )
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
-    *("adapters/trl", "adapters/checkpoints", "lab/tiny/", "cli/lab.py", "dashboard/", *MODELS),
-    *("adapters/verl", "adapters/openrlhf", "adapters/readers/tensorboard", "adapters/readers/wandb"),
-    *("engine/ray", "trackers/", "train/"),
+    *("adapters/trl/", "adapters/verl/", "adapters/openrlhf", "adapters/checkpoint_samples", "lab/tiny/", "cli/lab.py"),
+    *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "view/server/", "view/trackers/"),
+    *("workbench/train/", *MODELS),
 )
-#: What the command line and the writer's side may use, by package.
+#: What only these rooms may use.
 ONLY_IN = {
-    "rich": {"cli", "encode"},
-    "typer": {"cli"},
-    "numba": {"stats"},
-    "datasketches": {"stats"},
-    "httpx": {"judge", "chat"},
+    "rich": ("cli/", "safety/safe_text"),
+    "typer": ("cli/",),
+    "numba": ("stats/",),
+    "httpx": ("models/",),
+}
+
+#: Functions that import our own modules late: public names on first use, and modules that need TRL or veRL.
+LATE = {
+    *("__init__.py: __getattr__", "__init__.py: _open_view", "adapters/verl/plugin.py: fit"),
+    *("adapters/verl/plugin.py: wrap", "cli/lab.py: tiny_runs", "cli/lab.py: tiny_score"),
+    *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
+    *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
+    *("workbench/train/trl_trainer.py: _evaluate", "workbench/train/trl_trainer.py: attach_monitor"),
 }
 
 
-def imports(path: Path) -> list[tuple[int, str]]:
-    """Every imported module with its line, those inside functions included."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
-    return found
-
-
-def violations(src: Path) -> list[str]:
-    """What breaks the layering of a source tree, in words."""
-    place = {name: level for level, names in enumerate(LAYERS) for name in names}
+def external_imports(src: Path) -> list[str]:
+    """Packages of others where they must not be imported."""
     wrong = []
     for path in sorted(src.rglob("*.py")):
-        parts = path.relative_to(src).with_suffix("").parts
-        own = parts[0]
-        if own not in place:
-            wrong.append(f"{own} has no layer")
-            continue
-        for line, name in imports(path):
-            where = f"{path.relative_to(src)}:{line}"
-            top, *rest = name.split(".")
-            if top in HEAVY and not path.relative_to(src).as_posix().startswith(MAY_BE_HEAVY):
-                wrong.append(f"{where} imports {top}")
-            if top in ONLY_IN and own not in ONLY_IN[top]:
-                wrong.append(f"{where} imports {top}")
-            if top != "tiltmeter" or not rest or rest[0] not in place or own in ("__init__", "__main__"):
-                continue
-            target = rest[0]
-            sibling = target == own and len(parts) > 1 and parts[1] != "__init__" and len(rest) > 1
-            if place[target] > place[own] or (place[target] == place[own] and target != own):
-                wrong.append(f"{where} imports upward or sideways: {name}")
-            elif sibling and own not in TALKING:
-                wrong.append(f"{where} imports a sibling: {name}")
+        place = path.relative_to(src).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for top in (name.partition(".")[0] for name in names):
+                heavy = top in HEAVY and not place.startswith(MAY_BE_HEAVY)
+                if heavy or (top in ONLY_IN and not place.startswith(ONLY_IN[top])):
+                    wrong.append(f"{place} imports {top}")
     return wrong
 
 
-def test_imports_point_down() -> None:
-    assert violations(SRC) == []
+def own_imports_inside_functions(src: Path) -> list[str]:
+    """Imports of our own modules that hide in functions: those are for packages that may be absent."""
+    hidden = []
+    for path in sorted(src.rglob("*.py")):
+        functions = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+        for function in functions:
+            for node in ast.walk(function):
+                own = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tiltmeter"
+                if own:
+                    hidden.append(f"{path.relative_to(src)}: {function.name}")
+    return sorted(set(hidden))
+
+
+def crowded(src: Path) -> list[str]:
+    """Too many modules at the top, or too many files in one folder."""
+    wrong = []
+    if len(top := house.top_level_modules(src)) > MOST_AT_THE_TOP:
+        wrong.append(f"{len(top)} modules at the top level: {', '.join(top)}")
+    sizes = house.folder_sizes(src)
+    return wrong + [
+        f"{size} files in {folder}" for folder, size in sizes.items() if size > MOST_IN_A_FOLDER and folder not in LARGE
+    ]
+
+
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    """import-linter with the contracts of pyproject.toml, on the tree below `root`."""
+    linter = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    command = [*linter, "--config", str(root / "pyproject.toml"), "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+
+
+def test_every_contract_holds() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_files_import_each_other_in_circles_and_none_imports_a_higher_room() -> None:
+    graph = house.import_graph(SRC)
+    assert house.import_circles(graph) == []
+    assert house.upward_imports(graph, house.layer_order()) == []
+
+
+def test_no_folder_fills_up() -> None:
+    assert crowded(SRC) == []
+
+
+def test_other_peoples_packages_are_imported_where_they_belong() -> None:
+    assert external_imports(SRC) == []
+
+
+def test_own_modules_are_imported_at_the_top_of_a_file() -> None:
+    assert set(own_imports_inside_functions(SRC)) == LATE
+
+
+# -- every rule, broken on purpose -------------------------------------------------------------------------------------
+
+
+def plant(src: Path, file: str, line: str) -> Path:
+    target = src / file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text((target.read_text() if target.exists() else '"""Planted."""\n') + f"\n{line}\n")
+    return src
+
+
+PLANTED = (
+    ("data/records.py", "from tiltmeter.rundir.store import RunDirectory", "data.records -> tiltmeter.rundir.store"),
+    ("rundir/writer.py", "def late():\n    from tiltmeter.cli import main", "rundir.writer -> tiltmeter.cli"),
+    ("adapters/launch.py", "import tiltmeter.view.report.html", "adapters.launch -> tiltmeter.view.report.html"),
+    (
+        "workbench/plan/groups.py",
+        "import tiltmeter.workbench.compare.suite",
+        "plan.groups -> tiltmeter.workbench.compare",
+    ),
+    (
+        "instruments/kl.py",
+        "from tiltmeter.instruments.entropy import PolicyEntropy",
+        "instruments.kl -> tiltmeter.instr",
+    ),
+)
+
+
+def test_planted_imports_break_their_contracts(tmp_path: Path) -> None:
+    left_out = shutil.ignore_patterns("__pycache__", "demo_runs", "static", "recorded", "suites")
+    src = Path(shutil.copytree(SRC, tmp_path / "src" / "tiltmeter", ignore=left_out))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file, line, _ in PLANTED:
+        plant(src, file, line)
+    plant(src, "rundir/parquet.py", "import tiltmeter.rundir.store")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.count("BROKEN") == 4
+    shown = " ".join(done.stdout.split())
+    for _, _, chain in PLANTED:
+        assert chain in shown, done.stdout
+    plant(src, "helpers.py", "")
+    assert "tiltmeter.helpers" in lint_imports(tmp_path).stdout
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A tree of a few files in the rooms of ours, in order."""
+    src = tmp_path / "tiltmeter"
+    plant(src, "__init__.py", "")
+    for room in ("data", "sandbox", "monitor"):
+        plant(src, f"{room}/__init__.py", "")
+    plant(src, "data/records.py", "")
+    plant(src, "sandbox/contract.py", "import tiltmeter.data.records")
+    plant(src, "sandbox/opening.py", "from tiltmeter.sandbox.contract import Limits")
+    plant(src, "sandbox/__init__.py", "from tiltmeter.sandbox.opening import open_sandbox")
+    plant(src, "monitor/loop.py", "def late():\n    import torch_free\n    import tiltmeter.data.records")
+    assert not house.import_circles(house.import_graph(src))
+    assert not house.upward_imports(house.import_graph(src), house.layer_order())
+    assert not crowded(src) and not external_imports(src) and not own_imports_inside_functions(src)
+    return src
+
+
+def test_a_planted_circle_is_found_also_through_a_function_and_a_package(small: Path) -> None:
+    plant(small, "sandbox/contract.py", "def late():\n    from tiltmeter.sandbox import open_sandbox")
+    circle = ["tiltmeter.sandbox", "tiltmeter.sandbox.contract", "tiltmeter.sandbox.opening"]
+    assert house.import_circles(house.import_graph(small)) == [circle]
+
+
+def test_a_planted_upward_import_is_counted(small: Path) -> None:
+    plant(small, "data/records.py", "import tiltmeter.monitor.loop")
+    upward = house.upward_imports(house.import_graph(small), house.layer_order())
+    assert upward == ["tiltmeter.data.records imports tiltmeter.monitor.loop"]
+
+
+def test_planted_crowds_are_seen(small: Path) -> None:
+    for number in range(MOST_AT_THE_TOP):
+        plant(small, f"planted_{number}.py", "")
+    assert len(crowded(small)) == 1
+    for number in range(MOST_IN_A_FOLDER):
+        plant(small, f"monitor/planted_{number}.py", "")
+    assert len(crowded(small)) == 2
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "message"),
-    [
-        ("records.py", "from tiltmeter.rundir.store import RunDirectory", "upward"),
-        ("store.py", "import tiltmeter.monitor.loop", "upward"),
-        ("stats/betting.py", "from tiltmeter import records", "sideways"),
-        ("instruments/kl.py", "from tiltmeter.instruments.entropy import PolicyEntropy", "sibling"),
-        ("instruments/kl.py", "from tiltmeter.detectors.limit import Limit", "sideways"),
-        ("writer.py", "def late():\n    from tiltmeter.cli import main", "upward"),
-        ("panel.py", "import torch", "imports torch"),
-        ("verdict.py", "from rich.text import Text", "imports rich"),
-        ("helpers.py", "", "has no layer"),
-    ],
+    ("file", "line"), [("monitor/loop.py", "import torch"), ("data/records.py", "from rich.text import Text")]
 )
-def test_a_planted_import_is_noticed(tmp_path: Path, file: str, line: str, message: str) -> None:
-    copy = tmp_path / "tiltmeter"
-    shutil.copytree(SRC, copy, ignore=shutil.ignore_patterns("__pycache__", "demo"))
-    target = copy / file
-    target.write_text((target.read_text() if target.exists() else "") + f"\n{line}\n")
-    assert any(message in wrong for wrong in violations(copy))
+def test_a_planted_package_is_seen(small: Path, file: str, line: str) -> None:
+    assert external_imports(plant(small, file, line))
+
+
+def test_a_planted_late_import_is_seen(small: Path) -> None:
+    plant(small, "monitor/loop.py", "def later():\n    from tiltmeter.data.records import Reading")
+    assert own_imports_inside_functions(small) == ["monitor/loop.py: later"]

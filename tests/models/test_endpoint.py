@@ -11,10 +11,11 @@ import pytest
 from tests.workbench.constitution.scripted import Scripted, serving
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatAnswer, ChatError, all_answers, open_model
 from tiltmeter.models.chat import endpoint as module
+from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, all_answers
 from tiltmeter.models.chat.endpoint import Endpoint, read_answer
 from tiltmeter.models.chat.endpoint_file import EXAMPLE, read_endpoint
+from tiltmeter.models.chat.open_model import open_model
 
 pytest.importorskip("httpx")
 

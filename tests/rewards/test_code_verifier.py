@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from tiltmeter.rewards import code, maths
-from tiltmeter.rewards.code_reward import CodeReward
+from tiltmeter.rewards.verifiers.code_reward import CodeReward
 from tiltmeter.sandbox import Limits, Sandbox, open_sandbox
 from tiltmeter.sandbox.harness import Case, grade, grade_many
 from tiltmeter.sandbox.hidden_inputs import hidden_cases, vary_examples
 from tiltmeter.sandbox.recorded_tests import BrokenTask, grade_recorded, record
-from tiltmeter.workbench.probe.forgeries import CODE, AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
+from tiltmeter.workbench.probe.forgeries import CODE
 
 DOCS = Path(__file__).parents[2] / "docs"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

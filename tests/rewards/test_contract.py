@@ -231,7 +231,7 @@ def test_rewards_are_found_by_name_and_nothing_heavy_comes_with_them() -> None:
     import sys
 
     program = (
-        "import sys, tiltmeter.rewards.verifier_gate, tiltmeter.rewards.composed_reward\n"
+        "import sys, tiltmeter.rewards.verifiers.verifier_gate, tiltmeter.rewards.composed_reward\n"
         "from tiltmeter import rewards\n"
         "from tiltmeter.rewards.weighted_sum import WeightedSum\n"
         "assert callable(rewards.gate) and callable(rewards.combine) and callable(rewards.pareto), rewards.gate\n"

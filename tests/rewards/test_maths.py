@@ -13,9 +13,10 @@ import pytest
 
 from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.rewards import maths
-from tiltmeter.rewards.math_answers import LONGEST_TEXT, equal, extract_answers, read_answer
-from tiltmeter.rewards.math_terms import BITS, UnreadableTerm, evaluate, parse_term
-from tiltmeter.workbench.probe.forgeries import AuditTask, forgeries_for
+from tiltmeter.rewards.verifiers.math_answers import LONGEST_TEXT, equal, extract_answers, read_answer
+from tiltmeter.rewards.verifiers.math_terms import BITS, UnreadableTerm, evaluate, parse_term
+from tiltmeter.workbench.probe.audit_task import AuditTask
+from tiltmeter.workbench.probe.forgeries import forgeries_for
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 has_data = pytest.mark.skipif(not DATA.exists(), reason="GSM8K and MATH-500 are not on this machine")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tiltmeter import adapters
 from tiltmeter.adapters.launch import int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
@@ -112,7 +113,7 @@ def open_run(
         run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
     if rank == 0:
         record_guards(run, attempt, rewards)
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(path), "--attached", str(os.getpid())]
+    command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", plugin]
     if gold is not None:
@@ -304,21 +305,14 @@ class Run:
         """What a notebook shows: the verdict, findings, and a few readings as lines. No script."""
         if self._run is None:
             return {"text/plain": "Tiltmeter is disabled (TILTMETER_DISABLED is set)."}
-        # Only a notebook needs the page; importing it must not delay the start of training.
-        from tiltmeter.view.screens.notebook import mime_bundle
-        from tiltmeter.view.screens.run_reader import RunReader
-
-        return mime_bundle(RunReader(self._run))
+        bundle: dict[str, str] = adapters.open_view().mime_bundle(self._run)
+        return bundle
 
     def report(self, path: str | Path, *, redact: bool = False) -> Path:
         """Write the run as one HTML file that needs no network, and say where."""
         if self._run is None:
             raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to report")
-        from tiltmeter.view.report.html import render_html
-        from tiltmeter.view.screens.run_reader import RunReader
-
-        target = Path(path)
-        target.write_text(render_html(RunReader(self._run), redact=redact), "utf-8")
+        target: Path = adapters.open_view().write_report(self._run, path, redact=redact)
         return target
 
     def __enter__(self) -> Run:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
+from tiltmeter.rewards.guard_inventory import canary_scalars, describe_canaries, describe_sandboxes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.verifier_audits import write_guards
 
@@ -18,11 +19,6 @@ def record_guards(run: RunDirectory, attempt: int, rewards: Rewards) -> None:
     """Store which canaries and sandboxes the reward functions have."""
     if not rewards:
         return
-    from tiltmeter.rewards.guard_inventory import (  # imported only where there are reward functions
-        describe_canaries,
-        describe_sandboxes,
-    )
-
     try:
         write_guards(run, attempt, describe_canaries(rewards), describe_sandboxes(rewards))
     except OSError as error:
@@ -36,8 +32,6 @@ def add_canary_counts(item: Any, rewards: Rewards, rank: int) -> Any:
     """
     if not rewards:
         return item
-    from tiltmeter.rewards.guard_inventory import canary_scalars
-
     counts = canary_scalars(rewards, rank)
     if not counts:
         return item

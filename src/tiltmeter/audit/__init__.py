@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiltmeter.audit.engine import Engine
+from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.engine.parallel import ParallelMeasurer
 from tiltmeter.audit.importing import ENGINE_BYTES, import_run
 from tiltmeter.audit.label_file import GoldLabels

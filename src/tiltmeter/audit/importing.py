@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.audit.engine import Engine
+from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.label_file import GoldLabels
 from tiltmeter.audit.readers import BY_NAME
 from tiltmeter.audit.readers.external_run import ExternalRun, Piece

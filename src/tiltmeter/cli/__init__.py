@@ -2,44 +2,89 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
+from dataclasses import dataclass
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from tiltmeter.cli import (
-    actions,
-    audit,
-    compare,
-    constitution,
-    demo,
-    diff,
-    doctor,
-    forecast,
-    lab,
-    pack,
-    phrases,
-    pin,
-    plan,
-    preferences,
-    probe,
-    purge,
-    replay,
-    report,
-    sandbox,
-    show,
-    tilt,
-    track,
-    train,
-    verify,
-    view,
-    watch,
-)
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.safety.safe_text import log_line
 
+BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a verb's function stands, and under which heading `--help` lists it."""
+
+    panel: str
+    file: str
+    function: str = ""  # if it is not the file's name; `app` where the verb has verbs of its own
+
+
+VERBS = {
+    "doctor": Verb(BEFORE, "doctor"),
+    "sandbox": Verb(BEFORE, "sandbox", "app"),
+    "probe": Verb(BEFORE, "probe"),
+    "preferences": Verb(BEFORE, "preferences"),
+    "constitution": Verb(BEFORE, "constitution"),
+    "plan": Verb(BEFORE, "plan"),
+    "forecast": Verb(BEFORE, "forecast"),
+    "tilt": Verb(BEFORE, "tilt"),
+    "train": Verb(DURING, "train"),
+    "watch": Verb(DURING, "watch"),
+    "show": Verb(DURING, "show"),
+    "view": Verb(DURING, "view"),
+    "track": Verb(DURING, "track"),
+    "phrases": Verb(DURING, "phrases"),
+    "alarms": Verb(DURING, "actions", "alarms"),
+    "acknowledge": Verb(DURING, "actions", "acknowledge"),
+    "dismiss": Verb(DURING, "actions", "dismiss"),
+    "actions": Verb(DURING, "actions", "actions"),
+    "approve": Verb(DURING, "actions", "approve"),
+    "reject": Verb(DURING, "actions", "reject"),
+    "undo": Verb(DURING, "actions", "undo"),
+    "compare": Verb(AFTER, "compare"),
+    "audit": Verb(AFTER, "audit"),
+    "report": Verb(AFTER, "report"),
+    "diff": Verb(AFTER, "diff"),
+    "pin": Verb(AFTER, "pin"),
+    "replay": Verb(AFTER, "replay"),
+    "verify": Verb(AFTER, "maintenance", "verify"),
+    "pack": Verb(AFTER, "maintenance", "pack"),
+    "purge": Verb(AFTER, "maintenance", "purge"),
+    "demo": Verb(PROVE, "demo"),
+    "lab": Verb(PROVE, "lab", "app"),
+}
+
+
+class LazyVerbs(TyperGroup):
+    """Loads a verb's file when the verb is used: the others cost nothing. Only `--help` loads them all."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        verb = VERBS[cmd_name]
+        part = getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.function or verb.file)
+        if not isinstance(part, typer.Typer):
+            single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+            single.command(cmd_name)(part)
+            part = single
+        command: Any = typer.main.get_command(part)
+        command.name, command.rich_help_panel = cmd_name, verb.panel
+        return command
+
+
 app = typer.Typer(
     name="tiltmeter",
+    cls=LazyVerbs,
     help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
     "Exit codes: 0 healthy, 1 an alarm, 2 could not judge (no gold, stale, unreadable, wrong usage).",
     no_args_is_help=True,
@@ -48,40 +93,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"
 
-app.command("doctor", rich_help_panel=BEFORE)(doctor.doctor)
-app.add_typer(sandbox.app, name="sandbox", rich_help_panel=BEFORE)
-app.command("probe", rich_help_panel=BEFORE)(probe.probe)
-app.command("preferences", rich_help_panel=BEFORE)(preferences.preferences)
-app.command("constitution", rich_help_panel=BEFORE)(constitution.constitution)
-app.command("plan", rich_help_panel=BEFORE)(plan.plan)
-app.command("forecast", rich_help_panel=BEFORE)(forecast.forecast)
-app.command("tilt", rich_help_panel=BEFORE)(tilt.tilt)
-app.command("train", rich_help_panel=DURING)(train.train)
-app.command("watch", rich_help_panel=DURING)(watch.watch)
-app.command("show", rich_help_panel=DURING)(show.show)
-app.command("view", rich_help_panel=DURING)(view.view)
-app.command("track", rich_help_panel=DURING)(track.track)
-app.command("phrases", rich_help_panel=DURING)(phrases.phrases)
-app.command("alarms", rich_help_panel=DURING)(actions.alarms)
-app.command("acknowledge", rich_help_panel=DURING)(actions.acknowledge)
-app.command("dismiss", rich_help_panel=DURING)(actions.dismiss)
-app.command("actions", rich_help_panel=DURING)(actions.actions)
-app.command("approve", rich_help_panel=DURING)(actions.approve)
-app.command("reject", rich_help_panel=DURING)(actions.reject)
-app.command("undo", rich_help_panel=DURING)(actions.undo)
-app.command("compare", rich_help_panel=AFTER)(compare.compare)
-app.command("audit", rich_help_panel=AFTER)(audit.audit)
-app.command("report", rich_help_panel=AFTER)(report.report)
-app.command("diff", rich_help_panel=AFTER)(diff.diff)
-app.command("pin", rich_help_panel=AFTER)(pin.pin)
-app.command("replay", rich_help_panel=AFTER)(replay.replay)
-app.command("verify", rich_help_panel=AFTER)(verify.verify)
-app.command("pack", rich_help_panel=AFTER)(pack.pack)
-app.command("purge", rich_help_panel=AFTER)(purge.purge)
-app.command("demo", rich_help_panel=PROVE)(demo.demo)
-app.add_typer(lab.app, name="lab", rich_help_panel=PROVE)
+@app.callback()
+def verbs() -> None:
+    """A Typer without commands of its own needs this to be a group; its help is the one above."""
 
 
 def main() -> None:
@@ -91,6 +106,6 @@ def main() -> None:
         sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
         raise SystemExit(2) from None
     except Exception:  # noqa: BLE001
-        # A bug of ours must not exit with 1, which means "alarm".
+        # Our own mistake must not leave with 1, which means "alarm".
         traceback.print_exc()
         raise SystemExit(2) from None

@@ -20,7 +20,7 @@ from rich.text import Text
 from tiltmeter.audit import AuditedRun
 from tiltmeter.audit import Progress as AuditProgress
 from tiltmeter.audit import audit as audit_runs
-from tiltmeter.audit.engine import open_engine
+from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.label_file import SUFFIXES, read_labels
 from tiltmeter.audit.readers import BY_NAME
 from tiltmeter.audit.readers.external_run import ReadOptions

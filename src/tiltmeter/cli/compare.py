@@ -6,7 +6,7 @@ import json as json_module
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,12 +14,19 @@ from rich.console import Console
 from tiltmeter.cli.terminal.compare_report import render_comparison
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
+from tiltmeter.monitor.parts import reject_reward_as_gold
+from tiltmeter.safety.loading import load_function
+from tiltmeter.workbench.compare.comparison import PARTS, ComparisonRequest, compare_models, open_models, open_prompts
+from tiltmeter.workbench.compare.html import page
+from tiltmeter.workbench.compare.measures.accuracy import open_reward
+from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
+from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
 from tiltmeter.workbench.compare.render import as_json, as_markdown
-
-if TYPE_CHECKING:
-    from tiltmeter.workbench.compare.comparison import ComparisonRequest
-    from tiltmeter.workbench.compare.report import ComparisonReport
-    from tiltmeter.workbench.compare.sampling import AnswerSampler
+from tiltmeter.workbench.compare.report import ComparisonReport
+from tiltmeter.workbench.compare.sampling import AnswerSampler
+from tiltmeter.workbench.compare.suite import suite_rows
+from tiltmeter.workbench.train.recipe import read_recipe
+from tiltmeter.workbench.train.resolve_rewards import last_rewards
 
 QUICK = {"most": 32, "samples": 2, "limit": 96}
 
@@ -97,9 +104,6 @@ def compare(
     Costs it names: quality, generality, reward hacked, sycophancy, refusals of what is harmless, lost refusals of what
     is not, capability, diversity, length, hedging, speed. Exit code: 0 healthy, 1 a cost or drift, 2 cannot tell.
     """
-    from tiltmeter.workbench.compare.comparison import compare_models, open_models
-    from tiltmeter.workbench.compare.sampling import AnswerSampler
-
     if quick:
         most, samples, limit = most or QUICK["most"], min(samples, QUICK["samples"]), min(limit, QUICK["limit"])
     for option, path in (("--html", html), ("--md", md)):
@@ -136,14 +140,6 @@ def _open_inputs(
     leave_out: Sequence[str],
 ) -> ComparisonRequest:
     """Open and check every input, so that a mistake is found before anything is sampled."""
-    from tiltmeter.monitor.parts import reject_reward_as_gold
-    from tiltmeter.safety.loading import load_function
-    from tiltmeter.workbench.compare.comparison import PARTS, ComparisonRequest, open_prompts
-    from tiltmeter.workbench.compare.measures.accuracy import open_reward
-    from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
-    from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
-    from tiltmeter.workbench.compare.suite import suite_rows
-
     if unknown := sorted(set(leave_out) - set(PARTS)):
         raise typer.BadParameter(f"there is no {unknown[0]!r}; there are {', '.join(PARTS)}", param_hint="--leave-out")
     if scored and not (judge or "").endswith(".toml"):
@@ -197,16 +193,11 @@ def _suites(folder: Path | None, options: Mapping[str, str]) -> dict[str, str]:
 
 def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
     """The rewards and guards of a recipe's last stage that has any."""
-    from tiltmeter.workbench.train.recipe import read_recipe
-    from tiltmeter.workbench.train.resolve_rewards import last_rewards
-
     entries, stage = last_rewards(read_recipe(path))
     return entries, stage.guards or "standard"
 
 
 def _write_reports(report: ComparisonReport, html: Path | None, md: Path | None) -> None:
-    from tiltmeter.workbench.compare.html import page
-
     for path, render in ((html, page), (md, as_markdown)):
         if path is not None:
             try:

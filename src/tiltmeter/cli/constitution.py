@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.models.chat import open_model
+from tiltmeter.models.chat.open_model import open_model
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.workbench.constitution.run import ConstitutionSettings
 from tiltmeter.workbench.constitution.training_files import ConstitutionFiles, HumanPairs

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.audit import audit
-from tiltmeter.audit.engine import open_engine
+from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, write_stdout

@@ -26,6 +26,7 @@ from tiltmeter.lab.score import score as scored
 from tiltmeter.lab.worlds.world import load_worlds
 
 app = typer.Typer(
+    add_completion=False,
     help="Simulated runs with known ground truth, and how well every alarm does on them.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -13,6 +13,7 @@ import typer
 from tiltmeter.cli.terminal import plan_report as view
 from tiltmeter.workbench.plan import groups as group_sizes
 from tiltmeter.workbench.plan.choose_method import AvailableInputs, MethodChoice, choose_method
+from tiltmeter.workbench.plan.lint.linter import lint_file
 from tiltmeter.workbench.plan.memory import estimate as planned
 from tiltmeter.workbench.plan.memory.activations import PRECISIONS, Adapters, Attention, Head
 from tiltmeter.workbench.plan.memory.estimate import GB, ONLINE, TrainingJob
@@ -26,6 +27,7 @@ from tiltmeter.workbench.plan.report import (
     published_json,
     shape_json,
 )
+from tiltmeter.workbench.plan.starter import starter, unsupported_choices
 
 METHODS = ("auto", *get_args(planned.Method))
 #: Methods that the linter knows and the memory planner does not.
@@ -245,8 +247,6 @@ def as_json(result: Plan) -> dict[str, Any]:
 
 
 def _lint(path: Path, trainer: str | None, method: str | None, json: bool) -> int:
-    from tiltmeter.workbench.plan.lint.linter import lint_file
-
     result = lint_file(path, trainer, method)
     if json:
         sys.stdout.write(json_module.dumps(view.lint_json(result), allow_nan=False) + "\n")
@@ -259,8 +259,6 @@ def _write_starter(
     path: Path, trainer: str, result: Plan, model: str, group: int | None, have: AvailableInputs
 ) -> None:
     """A configuration for the method planned, of the trainer chosen."""
-    from tiltmeter.workbench.plan.starter import starter, unsupported_choices
-
     if len(result.fits) != 1:
         raise typer.BadParameter("one method must be planned: give --method, or what you have", param_hint="--write")
     job = result.fits[0].memory.job

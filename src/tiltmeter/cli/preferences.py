@@ -33,6 +33,7 @@ from tiltmeter.workbench.preferences import balanced_subset
 from tiltmeter.workbench.preferences import html as page
 from tiltmeter.workbench.preferences import review_queue as reviewing
 from tiltmeter.workbench.preferences.finding import PreferenceFinding
+from tiltmeter.workbench.preferences.likelihood import model_likelihood
 from tiltmeter.workbench.preferences.reading.columns import KEYS
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.join_files import first_rows, join_files
@@ -196,8 +197,6 @@ def _draw_sample(
 def _likelihood(base: Path | None) -> Likelihood | None:
     if base is None:
         return None
-    from tiltmeter.workbench.preferences.likelihood import model_likelihood
-
     return model_likelihood(base)
 
 

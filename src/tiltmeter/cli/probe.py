@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.cli.terminal.verifier_audit import audit_reward
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.probe import html as page
@@ -95,8 +96,6 @@ def probe(
     code = 0
     audited = tasks is not None
     if tasks is not None:
-        from tiltmeter.cli.terminal.verifier_audit import audit_reward
-
         beside = html.with_stem(f"{html.stem}-tasks") if html is not None and (pairs or prompts) else html
         code = audit_reward(reward, tasks, json=json, html=beside, run=run)
     if not audited or pairs is not None or prompts is not None:

@@ -21,6 +21,7 @@ from tiltmeter.sandbox.probed_sandbox import Tier
 from tiltmeter.sandbox.tiers import INSTALL, Attempt, tier_candidates, try_tier
 
 app = typer.Typer(
+    add_completion=False,
     help="Where code written by a model may run.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -11,11 +11,10 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.show import Run
+from tiltmeter.monitor.alerts import WEBHOOK_VARIABLE
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.trackers.follow import SinkSpec, follow, parent_gone
-
-ADDRESS = "TILTMETER_WEBHOOK_URL"
 
 Wandb = Annotated[
     str | None, typer.Option("--wandb", help="Weights & Biases: PROJECT or ENTITY/PROJECT.", metavar="PROJECT")
@@ -30,7 +29,7 @@ Prometheus = Annotated[
 ]
 Webhook = Annotated[
     str | None,
-    typer.Option("--webhook", help=f"POST alerts as JSON; the environment's {ADDRESS} if not given.", metavar="URL"),
+    typer.Option("--webhook", help=f"POST alerts as JSON; if not given, to {WEBHOOK_VARIABLE}.", metavar="URL"),
 ]
 State = Annotated[
     Path | None, typer.Option("--state", help="Where to keep each sink's position; in RUN if not given.", metavar="DIR")
@@ -63,7 +62,7 @@ def track(
     targets = {"wandb": wandb, "tensorboard": tensorboard and str(tensorboard.resolve()), "mlflow": mlflow}
     targets |= {"trackio": trackio, "prometheus": prometheus, "webhook": webhook}
     wishes = [SinkSpec(sink, target) for sink, target in targets.items() if target]
-    if not webhook and (address := os.environ.get(ADDRESS)):
+    if not webhook and (address := os.environ.get(WEBHOOK_VARIABLE)):
         # A monitor may already be sending to it.
         wishes.append(SinkSpec("webhook", address, if_free=True))
     if not wishes:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
@@ -17,11 +17,12 @@ from rich.text import Text
 
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.safety.safe_text import terminal
+from tiltmeter.workbench.train import distributed
+from tiltmeter.workbench.train.method_interface import Progress
+from tiltmeter.workbench.train.preview import preview_recipe
 from tiltmeter.workbench.train.recipe import RECIPE_FIELDS, STAGE_FIELDS, Method, Recipe, read_recipe
-
-if TYPE_CHECKING:
-    from tiltmeter.workbench.train.method_interface import Progress
-    from tiltmeter.workbench.train.runner import FinishedStage
+from tiltmeter.workbench.train.registry import SPECS, options_of
+from tiltmeter.workbench.train.runner import FinishedStage, run_recipe
 
 STYLES = {"ACT": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
 SENTENCE = 500  # characters
@@ -68,9 +69,6 @@ def train(
     if check:
         _print_check(parsed_recipe, json)
         return
-    from tiltmeter.workbench.train import distributed
-    from tiltmeter.workbench.train.runner import run_recipe
-
     with _report_progress(distributed.is_main_process()) as report_progress:
         done = run_recipe(parsed_recipe, report_progress, fresh=tuple(fresh or ()), steps=steps)
     if distributed.is_main_process():
@@ -151,8 +149,6 @@ def _print_stages(done: Sequence[FinishedStage]) -> None:
 
 def _unjudged(done: FinishedStage) -> bool:
     """Whether there is nothing to say of a verdict: all is well, or the method makes no completions to judge."""
-    from tiltmeter.workbench.train.registry import SPECS
-
     state = done.result.trained.facts.get("verdict")
     judged = "gold" in SPECS[cast(Method, done.result.method)].fields
     return state in (None, "OK") or (state == "BLIND" and not judged)
@@ -163,8 +159,6 @@ def _short(path: Path) -> str:
 
 
 def _print_check(recipe: Recipe, json: bool) -> None:
-    from tiltmeter.workbench.train.preview import preview_recipe
-
     with redirect_stdout(sys.stderr):
         report = preview_recipe(recipe)
     if json:
@@ -189,8 +183,6 @@ def _print_check(recipe: Recipe, json: bool) -> None:
 
 
 def _print_fields(method: str, json: bool) -> None:
-    from tiltmeter.workbench.train.registry import SPECS, options_of
-
     if method not in get_args(Method):
         raise typer.BadParameter(f"choose one of {', '.join(get_args(Method))}", param_hint="--fields")
     kind, options = SPECS[cast(Method, method)], options_of(cast(Method, method))

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tiltmeter.errors import AttachError
+from tiltmeter.view.server.serve import ServerOptions, open_server, serve
 
 NEEDED = ("starlette", "uvicorn", "duckdb")
 INSTALL = "the page needs packages that are not installed: pip install 'tiltmeter[dashboard]'"
@@ -54,8 +55,6 @@ def view(
     """
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         raise AttachError(INSTALL)
-    from tiltmeter.view.server.serve import ServerOptions, open_server, serve
-
     names = tuple(name.strip() for name in raters.split(",") if name.strip())
     options = ServerOptions(
         tuple(runs or [Path()]), host, port, socket, tuple(trusted_host or ()), auth, control, names

@@ -1,10 +1,7 @@
-"""`tiltmeter watch`: the monitor, in the foreground or beside a trainer."""
+"""`tiltmeter watch`: the monitor in the foreground. The one beside a trainer is `python -m tiltmeter.monitor`."""
 
 from __future__ import annotations
 
-import logging
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +16,9 @@ from rich.text import Text
 
 from tiltmeter.cli.show import Json, Plain, Run
 from tiltmeter.cli.terminal.run_screen import emit, screen
-from tiltmeter.cli.track import ADDRESS
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.monitor.alerts import STARTS, AlertProcess
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import GOLD_SHARE, Config
 from tiltmeter.monitor.process import monitor_lock, run_monitor
@@ -34,10 +31,6 @@ from tiltmeter.view.screens.summary import summary
 
 PLACING_SECONDS = 5.0  # that `--once` waits for rows without a step
 HEARTBEAT_SECONDS = 60.0  # between two lines about a run in which nothing happens
-STARTS = 4  # of the process that posts alerts: the first, and again when it dies
-START_SECONDS = 5.0  # between two of them
-
-log = logging.getLogger("tiltmeter")
 
 Plugins = Annotated[
     list[str] | None,
@@ -84,7 +77,6 @@ def watch(
     once: Once = False,
     json: Json = False,
     plain: Plain = False,
-    attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
 ) -> None:
     """Measure a run while it is written, or catch up with it; ends when the run has ended or fallen silent.
 
@@ -99,10 +91,6 @@ def watch(
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
     alerts = AlertProcess(directory, 0 if once else STARTS)
-    if attached is not None:
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-        run_monitor(directory, config, reward=reward, parent=attached, on_poll=alerts.check)
-        return
     reader = RunReader(directory)
     reader.refresh()
     if gold is None and reader.run_state.gold is not None and reader.run_state.attempt not in reader.run_state.ended:
@@ -120,36 +108,6 @@ def watch(
     verdict = reader.refresh(force=True)
     emit(directory, verdict, reader.run_state, reader.events, json_=json, plain_=plain)
     raise typer.Exit(verdict.exit_code)
-
-
-class AlertProcess:
-    """A child process that posts alerts to the webhook named in the environment, so that measuring goes on if posting
-    fails. The address stays in the environment, because anybody can see a command line. The child ends after this
-    process; one that ended earlier has died, and is started again a few times."""
-
-    def __init__(self, run: RunDirectory, starts: int = STARTS) -> None:
-        self._command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
-        self._starts = starts if os.environ.get(ADDRESS) else 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._not_before = 0.0
-        self.check()
-
-    def check(self, measured: int = 0) -> None:
-        if self._process is not None:
-            if (code := self._process.poll()) is None:
-                return
-            self._process = None
-            self._log_failure(f"the process that posts alerts ended with {code}")
-        if self._starts and time.monotonic() >= self._not_before:
-            self._starts, self._not_before = self._starts - 1, time.monotonic() + START_SECONDS
-            try:
-                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            except OSError as error:
-                self._log_failure(f"no process that posts alerts could be started ({error.strerror})")
-
-    def _log_failure(self, why: str) -> None:
-        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter track RUN"
-        log.warning("%s; %s", why, then)
 
 
 def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) -> None:

@@ -23,7 +23,10 @@ import numpy as np
 
 import tiltmeter
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.lab.evaluate_run import evaluate_run
 from tiltmeter.lab.simulate import simulate
+from tiltmeter.lab.worlds.families import FAMILIES, generator
+from tiltmeter.lab.worlds.families import split as families_of
 from tiltmeter.lab.worlds.world import World, load_worlds
 
 Line = dict[str, Any]
@@ -52,16 +55,12 @@ class CampaignRun:
         A family's severity and the run's samples have separate random streams, so a family may draw more numbers
         without changing the samples.
         """
-        from tiltmeter.lab.worlds.families import generator
-
         (dice,) = np.random.SeedSequence([self.seed, zlib.crc32(self.family.encode()), self.index]).spawn(1)
         return self._world_maker()(generator(self.family, self.seed, self.index)), int(dice.generate_state(1)[0])
 
     def _world_maker(self) -> Callable[[np.random.Generator], World]:
         if self.worlds:
             return _load_worlds(self.worlds, _hash(self.worlds))[self.family]
-        from tiltmeter.lab.worlds.families import FAMILIES
-
         if self.family not in FAMILIES:
             raise AttachError(f"no family is called {self.family!r}; there are: {', '.join(sorted(FAMILIES))}")
         family = FAMILIES[self.family]
@@ -70,9 +69,7 @@ class CampaignRun:
 
 def members(split: str) -> tuple[list[str], list[str]]:
     """The families and the update rules of a split of the package."""
-    from tiltmeter.lab.worlds.families import split as chosen
-
-    families, updates = chosen(split)
+    families, updates = families_of(split)
     return [family.name for family in families], list(updates)
 
 
@@ -132,9 +129,7 @@ def run(
 def run_task(task: CampaignRun, evaluate: EvaluateRun | None = None) -> Line:
     """One run's result line, as JSON would give it back."""
     if evaluate is None:
-        from tiltmeter.lab.evaluate_run import evaluate_run as standard
-
-        evaluate = standard
+        evaluate = evaluate_run
     world, seed = task.make_world()
     line = {**evaluate(world, seed), "family": task.family, "index": task.index}
     if "gold" not in line:

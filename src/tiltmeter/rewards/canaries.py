@@ -19,7 +19,6 @@ import numpy as np
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge import HIGH, LOW, JudgeCanary
-from tiltmeter.rewards import Reward, Scores
 from tiltmeter.rewards.composed_reward import (
     ComposedReward,
     Floats,
@@ -32,6 +31,8 @@ from tiltmeter.rewards.composed_reward import (
     nan_to_none,
     part_bounds,
 )
+from tiltmeter.rewards.reward import Reward, Scores
+from tiltmeter.safety.safe_text import log_line
 
 CANARIES_PER_CALL = (
     2  # canaries per call after the first call, which has all of them: one right and one wrong where both exist
@@ -282,8 +283,6 @@ class CanaryReward(ComposedReward):
         return ": your canary or your verifier is wrong" if self._calls == 1 else ""
 
     def _warn_once(self, message: str) -> None:
-        from tiltmeter.safety.safe_text import log_line  # an error may quote what a model wrote
-
         kind = message.partition(" ")[0]
         if (self.__name__, kind) not in self._warned:
             self._warned.add((self.__name__, kind))
@@ -335,9 +334,7 @@ def _pass_through(part_scores: PartScores, rows: Rows) -> Any:
 
 
 def _is_judge(part: Part) -> bool:
-    from tiltmeter.rewards.judge_reward import JudgeRule
-
-    return isinstance(part, ComposedReward) and isinstance(part.rule, JudgeRule)
+    return isinstance(part, ComposedReward) and getattr(part.rule, "is_judge", False)
 
 
 def _to_known(canary: Known | JudgeCanary) -> Known:

@@ -21,7 +21,8 @@ from tiltmeter.data.batches import INFRA, MISSING, NAN, OK, TYPE, component_name
 from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge import JudgeError
-from tiltmeter.rewards import InfraError, Reward, Scores, texts
+from tiltmeter.rewards.reward import InfraError, Reward, Scores, texts
+from tiltmeter.safety.safe_text import log_line
 from tiltmeter.sandbox import SandboxUnavailable
 from tiltmeter.stats.word_hashes import Texts, Words
 
@@ -250,8 +251,6 @@ class ComposedReward:
         if (name, kind) in self._warned:
             return
         self._warned.add((name, kind))
-        from tiltmeter.safety.safe_text import log_line  # an error may quote what a model wrote
-
         warnings.warn(f"tiltmeter: the reward {log_line(f'{name} {message}', 300)}", stacklevel=4)
 
     def state(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards import texts
+from tiltmeter.rewards.reward import texts
 from tiltmeter.rewards.reward_model import RewardModel, preserve_rng
 from tiltmeter.stats.intervals import student_t_quantile as quantile
 

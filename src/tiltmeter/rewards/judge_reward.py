@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tiltmeter.models.judge import CANARIES, Judge, read_judge
-from tiltmeter.rewards import Reward
+from tiltmeter.rewards.canaries import canaried
 from tiltmeter.rewards.composed_reward import ComposedReward, OnInfra, PartScores, Rows
+from tiltmeter.rewards.reward import Reward
 
 SECONDS = 600.0  # for all rows of one call: training waits for it
 
@@ -19,6 +20,7 @@ class JudgeRule:
 
     judge: Judge
     seconds: float
+    is_judge: ClassVar[bool] = True  # its canaries warn instead of alarming: a judge may err
 
     def __call__(self, part_scores: PartScores, rows: Rows) -> Any:
         prompts = [None] * len(rows) if rows.prompts is None else rows.prompt_texts
@@ -49,6 +51,4 @@ def judge(
     )
     if not every:
         return reward
-    from tiltmeter.rewards.canaries import canaried
-
     return canaried(reward, (*CANARIES, *client.canaries), every=every)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tiltmeter.rewards import Reward
 from tiltmeter.rewards.composed_reward import Stepwise, mark_broken
+from tiltmeter.rewards.reward import Reward
 
 
 def observed(reward: Reward, scores: Sequence[Any]) -> dict[str, Any]:

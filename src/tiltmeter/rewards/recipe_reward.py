@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards import Reward
+from tiltmeter.rewards import shaping
 from tiltmeter.rewards.composed_reward import Agree, Part
+from tiltmeter.rewards.judge_reward import judge
+from tiltmeter.rewards.lagrangian import constrained
+from tiltmeter.rewards.length import length_debiased, overlong
+from tiltmeter.rewards.repetition_penalty import repetition
+from tiltmeter.rewards.reward import Reward
+from tiltmeter.rewards.reward_ensemble import ensemble
+from tiltmeter.rewards.reward_model import RewardModel, model
+from tiltmeter.rewards.verifiers.verifier_gate import gate
 from tiltmeter.rewards.weighted_sum import combine
 from tiltmeter.safety.loading import load_function
 
@@ -112,11 +120,7 @@ def _build(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
 
 def _penalty(name: str, settings: dict[str, Any], limit: int | None) -> Part:
     if name == "repetition":
-        from tiltmeter.rewards.repetition_penalty import repetition
-
         return repetition(**settings)
-    from tiltmeter.rewards.length import overlong
-
     most = settings.pop("limit", limit)
     if most is None:
         raise AttachError("overlong: say the limit in tokens, as - overlong: {limit: 1024}")
@@ -125,19 +129,13 @@ def _penalty(name: str, settings: dict[str, Any], limit: int | None) -> Part:
 
 def _wrap(name: str, settings: dict[str, Any], reward: Part, folder: Path, agree: Agree | None) -> Part:
     if name == "length_debiased":
-        from tiltmeter.rewards.length import length_debiased
-
         return length_debiased(reward, agree=agree, **settings)
     if name == "constrained":
         return _add_floors(settings, reward, folder, agree)
     if name == "gate":
-        from tiltmeter.rewards.verifier_gate import gate
-
         if "check" not in settings:
             raise AttachError("gate: name the check that must pass, as - gate: {check: checks.py:right}")
         return gate(load_function(_resolve_path(settings.pop("check"), folder)), reward, **settings)
-    from tiltmeter.rewards import shaping
-
     if name == "clipped":
         return shaping.clipped(reward, **settings)
     if "reference" not in settings:
@@ -146,8 +144,6 @@ def _wrap(name: str, settings: dict[str, Any], reward: Part, folder: Path, agree
 
 
 def _add_floors(settings: dict[str, Any], reward: Part, folder: Path, agree: Agree | None) -> Part:
-    from tiltmeter.rewards.lagrangian import constrained
-
     floors: dict[str, tuple[Part, float]] = {}
     for at, entry in enumerate(settings.pop("floors", ())):
         name, part = _source("constrained", entry, at, folder, agree, "floor")
@@ -170,8 +166,6 @@ def read_source(where: str, entry: object, at: int, amount: str = "weight") -> t
         raise AttachError(f"{where}: number {at + 1} needs exactly one of {', '.join(SOURCES)}")
     settings = dict(_settings(sources[0], entry.get("settings")))
     if sources[0] == "model":
-        from tiltmeter.rewards.reward_model import RewardModel
-
         if amount in entry:
             _number(f"{where}: the {amount} of number {at + 1}", entry[amount])
         _build("model", lambda: RewardModel("", **{k: v for k, v in settings.items() if k not in ENSEMBLE_SETTINGS}))
@@ -205,12 +199,7 @@ def _open_source(source: str, value: Any, settings: dict[str, Any], folder: Path
             raise AttachError(f"{value}: a function takes no settings here; write them into its file")
         return load_function(_resolve_path(value, folder))
     if source == "judge":
-        from tiltmeter.rewards.judge_reward import judge
-
         return judge(folder / str(value), **settings)
-    from tiltmeter.rewards.reward_ensemble import ensemble
-    from tiltmeter.rewards.reward_model import model
-
     if not isinstance(value, (str, Path, list, tuple)) or not value:
         raise AttachError(f"model: name a folder, or a list of folders for an ensemble, not {value!r}")
     folders = [str(value)] if isinstance(value, (str, Path)) else [str(one) for one in value]

@@ -15,7 +15,7 @@ from typing import Any
 
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards import Scores, texts
+from tiltmeter.rewards.reward import Scores, texts
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.data.batches import INFRA
-from tiltmeter.rewards import InfraError, texts
 from tiltmeter.rewards.composed_reward import (
     TRAINER_ARGUMENTS,
     ComposedReward,
@@ -24,6 +23,7 @@ from tiltmeter.rewards.composed_reward import (
     is_column,
     score_part,
 )
+from tiltmeter.rewards.reward import InfraError, texts
 
 #: A column of the dataset with reference answers, one number for all rows, or a number by prompt.
 Reference = str | float | Mapping[str, float]

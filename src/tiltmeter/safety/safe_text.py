@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ESCAPE = re.compile(r"\\u\{([0-9a-f]+)\}")
@@ -42,6 +44,8 @@ def from_visible(text: str) -> str:
 
 def terminal(text: str, limit: int = 200) -> Text:
     """One line for a terminal: no markup is read in it, no escape passes, and a long text says how much is left out."""
+    from rich.text import Text  # a trainer and a monitor write logs and no terminal: they do not load it
+
     line = visible(text).replace("\n", "⏎").replace("\t", "⇥")
     if len(line) > limit:
         line = f"{line[:limit]}… (+{len(line) - limit})"

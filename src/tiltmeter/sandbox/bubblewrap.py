@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tiltmeter.errors import AttachError
-from tiltmeter.sandbox import Ended, Limits
+from tiltmeter.sandbox.contract import Ended, Limits
 from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import NOBODY, Interpreter, find_interpreter
 from tiltmeter.sandbox.process import BOOTSTRAP, launcher_status, run_process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tiltmeter.sandbox import Ended, Limits
+from tiltmeter.sandbox.contract import Ended, Limits
 from tiltmeter.sandbox.process import ProcessResult
 
 #: The last line of an uncaught exception that a limit of ours brings about, and the limit. A program that prints such a

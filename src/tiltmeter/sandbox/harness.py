@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from tiltmeter.sandbox import Ended, Sandbox
+from tiltmeter.sandbox.contract import Ended, Sandbox
 from tiltmeter.sandbox.harness_programs import calling_program, job_line, parse_messages
 from tiltmeter.sandbox.values import NotPlain, clipped, decode, encode, same
 

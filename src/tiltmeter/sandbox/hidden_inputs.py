@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tiltmeter.sandbox import Sandbox
+from tiltmeter.sandbox.contract import Sandbox
 from tiltmeter.sandbox.harness import Case, NotRun, answers_of, no_grade_reason
 from tiltmeter.sandbox.harness_programs import calling_program, job_line
 from tiltmeter.sandbox.values import NotPlain, canonical, decode, encode

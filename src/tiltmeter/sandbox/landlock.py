@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.sandbox import Ended, Limits
 from tiltmeter.sandbox.bubblewrap import PYTHON, setpriv_prefix
+from tiltmeter.sandbox.contract import Ended, Limits
 from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import PACKAGES, Interpreter, find_interpreter
 from tiltmeter.sandbox.process import BOOTSTRAP, run_process

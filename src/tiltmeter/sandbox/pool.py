@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.sandbox import Ended, Limits
 from tiltmeter.sandbox.bubblewrap import PYTHON, bwrap_arguments, find_program, setpriv_prefix
+from tiltmeter.sandbox.contract import Ended, Limits
 from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import Interpreter, find_interpreter
 from tiltmeter.sandbox.landlock import DROP_PRIVILEGES

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
 
-from tiltmeter.sandbox import Ended, Limits
+from tiltmeter.sandbox.contract import Ended, Limits
 
 TRIES = 3
 PAUSE_SECONDS = 0.05  # before the second try; doubled before the third

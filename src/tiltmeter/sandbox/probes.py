@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.sandbox import Ended
+from tiltmeter.sandbox.contract import Ended
 from tiltmeter.sandbox.probed_sandbox import Probe, Tier
 from tiltmeter.sandbox.seccomp import syscall_number
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tiltmeter.sandbox import Limits
+from tiltmeter.sandbox.contract import Limits
 
 SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008  # no more seals, no shrinking, no growing, no writing
 ADD_SEALS = 1033

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.sandbox import Ended, Sandbox
+from tiltmeter.sandbox.contract import Ended, Sandbox
 from tiltmeter.sandbox.harness import UNREADABLE, Case, CodeGrade, NotRun, answers_of, hard_coded, no_grade_reason
 from tiltmeter.sandbox.harness_programs import (
     calling_program,

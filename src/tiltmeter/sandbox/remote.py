@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tiltmeter.sandbox import Ended, Limits, Service
+from tiltmeter.sandbox.contract import Ended, Limits, Service
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiltmeter.errors import AttachError
-from tiltmeter.sandbox import Limits, SandboxUnavailable, Service
 from tiltmeter.sandbox.bubblewrap import Bubblewrap
+from tiltmeter.sandbox.contract import Limits, SandboxUnavailable, Service
 from tiltmeter.sandbox.landlock import Landlock
 from tiltmeter.sandbox.pool import Pool
 from tiltmeter.sandbox.probed_sandbox import Probe, ProbedSandbox, Tier

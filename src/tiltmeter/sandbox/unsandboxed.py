@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tiltmeter.sandbox import Ended, Limits
 from tiltmeter.sandbox.bubblewrap import PYTHON
+from tiltmeter.sandbox.contract import Ended, Limits
 from tiltmeter.sandbox.exit_reason import classify_end
 from tiltmeter.sandbox.interpreter import find_interpreter
 from tiltmeter.sandbox.landlock import NO_PROCESS_LIMIT

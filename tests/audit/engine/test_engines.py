@@ -17,7 +17,8 @@ from tests.audit.engine.runs import STEPS, columns, told, twice, write_run
 
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.audit import audit
-from tiltmeter.audit.engine import Engine, open_engine
+from tiltmeter.audit.engine.engine import Engine
+from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.engine.processes import Processes
 from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.errors import AttachError, StoreError
@@ -212,7 +213,7 @@ def test_no_cluster_is_said_with_the_fix() -> None:
         "import ray\n"
         "def refuse(**_): raise ConnectionError('Could not find any running Ray instance')\n"
         "ray.init = refuse\n"
-        "from tiltmeter.audit.engine import open_engine\n"
+        "from tiltmeter.audit.engine.open_engine import open_engine\n"
         "open_engine('ray')"
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

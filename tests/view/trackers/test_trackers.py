@@ -25,12 +25,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli import watch as watching
 from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.cli.track import track
-from tiltmeter.cli.watch import AlertProcess
 from tiltmeter.data.records import Alarm
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.monitor import alerts as watching
+from tiltmeter.monitor.alerts import AlertProcess
 from tiltmeter.rundir.journal import Event, Journal, event, read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
@@ -839,7 +839,7 @@ def test_the_monitor_posts_alerts_by_itself_where_the_environment_names_an_addre
     shutil.rmtree(run.path / "events")
     (run.path / "events").mkdir()
     environment = {**os.environ, "TILTMETER_WEBHOOK_URL": receiver.url}
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--attached", str(os.getpid())]
+    command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     until(lambda: len(receiver.taken) == 2, 60.0)
@@ -851,7 +851,7 @@ def test_a_monitor_measures_on_whatever_the_address_is(recorded: Path, tmp_path:
     shutil.rmtree(run.path / "events")
     (run.path / "events").mkdir()
     environment = {**os.environ, "TILTMETER_WEBHOOK_URL": "gopher://nonsense"}
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--attached", str(os.getpid())]
+    command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0
     assert [one.kind for one in read_events(run.path / "events")].count("step_done") == 84
@@ -905,7 +905,7 @@ def test_a_process_that_dies_again_and_again_is_given_up_aloud(
 def test_a_monitor_looks_after_the_process_that_posts_alerts(run: RunDirectory) -> None:
     (run.path / "rollouts" / "1").mkdir()  # an attempt nobody has measured yet: the run goes on
     environment = {**os.environ, "TILTMETER_WEBHOOK_URL": "gopher://nonsense"}
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--attached", str(os.getpid())]
+    command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
     log = run.path / "monitor.log"
     with log.open("wb") as file:
         monitor = subprocess.Popen(command, stdout=file, stderr=file, env=environment)

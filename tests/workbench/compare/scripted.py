@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiltmeter.models.chat import ChatAnswer, Turns
+from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
 from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
 

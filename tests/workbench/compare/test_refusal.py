@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.workbench.compare.scripted import Says, material, unkept
 
-from tiltmeter.models.chat import ChatAnswer
+from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.compare.measures.difference import shares
 from tiltmeter.workbench.compare.measures.measure import Measure

@@ -13,7 +13,7 @@ import pytest
 from tests.workbench.compare.scripted import Scripted, material
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatAnswer, Turns
+from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
 from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.workbench.compare.measures.measure import Measure
 from tiltmeter.workbench.compare.measures.speed import ROUNDS, SLOWER, measure

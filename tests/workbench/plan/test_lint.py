@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.workbench.plan.lint_tables import VERL_FILES, package
 
+from tiltmeter.workbench.plan.lint.all_rules import every_rule
 from tiltmeter.workbench.plan.lint.linter import LintReport, lint_file
-from tiltmeter.workbench.plan.lint.rules import every_rule
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))  # the figures for the record are made of the same files

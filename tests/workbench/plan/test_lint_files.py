@@ -11,8 +11,9 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.plan.lint.linter import lint_file
+from tiltmeter.workbench.plan.settings.read_settings import read_settings
 from tiltmeter.workbench.plan.settings.shell import commands
-from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD, read_settings
+from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD
 
 
 def written(folder: Path, name: str, text: str | bytes) -> Path:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards.code_tasks import extract_code
-from tiltmeter.workbench.probe.forgeries import CODE, FORGERIES, AuditTask, forgeries_for, read_tasks
+from tiltmeter.rewards.verifiers.code_tasks import extract_code
+from tiltmeter.workbench.probe.audit_task import AuditTask
+from tiltmeter.workbench.probe.forgeries import CODE, FORGERIES, forgeries_for, read_tasks
 
 FENCED = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\n"
 KNOWN = {"cases": [{"args": [1, 2], "expected": 3}]}

@@ -16,10 +16,10 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.train import runner
+from tiltmeter.workbench.train.checkpoint_folders import latest_checkpoint
 from tiltmeter.workbench.train.recipe import read_recipe
 from tiltmeter.workbench.train.runner import FinishedStage
 from tiltmeter.workbench.train.stage_results import content_id
-from tiltmeter.workbench.train.trl_trainer import latest_checkpoint
 
 from .conftest import TRL, Write, write_recipe
 

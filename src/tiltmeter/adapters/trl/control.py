@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.trl.knobs import Knobs, Limits
 from tiltmeter.rundir import requests as files
-from tiltmeter.rundir.requests import ControlRequest, Receipt
+from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt
 from tiltmeter.rundir.signing import make_token
-
-if TYPE_CHECKING:
-    from tiltmeter.adapters.trl.attach import Callback
 
 log = logging.getLogger("tiltmeter")
 NEEDS_ACT_MODE = "several ranks must change a knob together: attach with mode='act'"
 
 
+class Watcher(Protocol):
+    """What this file needs of the callback that owns it."""
+
+    run: Run | None
+    mode: Mode
+    strict: bool
+    target_kl: float | None
+
+    @property
+    def gold_share(self) -> float | None: ...
+
+
 class TrlControl:
     """Reads requests, applies them and writes receipts, for one TRL trainer."""
 
-    def __init__(self, owner: Callback, trainer: Any, limits: Limits | None) -> None:
+    def __init__(self, owner: Watcher, trainer: Any, limits: Limits | None) -> None:
         self.owner, self.trainer = owner, trainer
         self.knobs = Knobs(trainer, limits, owner.gold_share)
         self.reentrant = False  # `run.train()` was called, so going back is possible

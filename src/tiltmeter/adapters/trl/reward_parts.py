@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiltmeter.rewards import Reward
 from tiltmeter.rewards.composed_reward import mark_broken
 from tiltmeter.rewards.observe_columns import observed
+from tiltmeter.rewards.reward import Reward
 
 
 def reward_columns(functions: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:

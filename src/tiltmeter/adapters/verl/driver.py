@@ -22,7 +22,7 @@ from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.metric_names import canonical_names
-from tiltmeter.adapters.verl.plugin import SWITCH
+from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from tiltmeter.adapters.verl.switch import SWITCH, is_enabled
+
 #: Where veRL 0.9 has its training loops, and the class whose `fit` is one.
 TRAINERS = {
     "verl.trainer.ppo.v1.trainer_base": "PPOTrainer",
     "verl.trainer.ppo.ray_trainer": "RayPPOTrainer",
 }
-SWITCH = "TILTMETER_VERL"
 
 log = logging.getLogger("tiltmeter")
 
@@ -89,24 +90,6 @@ def wrap(trainer: Any) -> None:
 
     fit.tiltmeter = True  # type: ignore[attr-defined]
     trainer.fit = fit
-
-
-def is_enabled(config: Any) -> bool:
-    """Whether the environment or `trainer.tiltmeter` of the configuration turns Tiltmeter on.
-
-    >>> class Trainer(dict):
-    ...     trainer = {"tiltmeter": {"directory": "runs/tonight"}}
-    >>> is_enabled(Trainer())
-    True
-    """
-    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
-        return False
-    if os.environ.get(SWITCH, "0") not in ("", "0"):
-        return True
-    try:
-        return bool(config.trainer.get("tiltmeter", None))
-    except (AttributeError, TypeError, KeyError):  # another kind of configuration
-        return False
 
 
 def install() -> None:

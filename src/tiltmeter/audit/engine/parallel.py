@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from secrets import token_hex
 
-from tiltmeter.audit.engine import Engine
+from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.engine.worker import MeasureSpec, measure_steps, unpack_readings
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.monitor.arrivals import StepReady

@@ -16,7 +16,7 @@ from multiprocessing import current_process, get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any
 
-from tiltmeter.audit.engine import IN_FLIGHT_PER_WORKER, TRIES, Item, Result, Shared, failure_message
+from tiltmeter.audit.engine.engine import IN_FLIGHT_PER_WORKER, TRIES, Item, Result, Shared, failure_message
 from tiltmeter.errors import AttachError, StoreError
 
 #: Loaded once, before workers part from their common parent: instruments and their kernels take seconds to load.

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.audit.engine import IN_FLIGHT_PER_WORKER, TRIES, Item, Result, Shared, failure_message
+from tiltmeter.audit.engine.engine import IN_FLIGHT_PER_WORKER, TRIES, Item, Result, Shared, failure_message
 from tiltmeter.audit.engine.worker import MeasureSpec
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.monitor.parts import GOLD_SHARE, Config

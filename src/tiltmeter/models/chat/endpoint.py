@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tiltmeter.data.batches import replace_surrogates
-from tiltmeter.models.chat import ChatAnswer, ChatError, Turns
+from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, Turns
 
 if TYPE_CHECKING:
     import httpx

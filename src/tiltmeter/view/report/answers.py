@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-import tiltmeter
+from tiltmeter.version import __version__
 from tiltmeter.view.report.redact import redact_texts
 from tiltmeter.view.screens.actions import actions
 from tiltmeter.view.screens.alarms import alarm, alarms
@@ -30,7 +30,7 @@ def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool
     answers = dict(_iter_answers(reader, rollouts))
     summary_json = answers["/api/summary"]
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(summary_json["now"]))
-    about = f"Report of tiltmeter {tiltmeter.__version__}, {when} UTC, up to step {summary_json['step']}"
+    about = f"Report of tiltmeter {__version__}, {when} UTC, up to step {summary_json['step']}"
     if redact:
         answers, about = redact_texts(answers), f"{about}; texts are redacted"
     return {"made": about, "answers": answers}

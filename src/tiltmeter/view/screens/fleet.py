@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from tiltmeter import __version__
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import State
+from tiltmeter.version import __version__
 from tiltmeter.view.screens.gold import gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.readings import sparkline_values

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tiltmeter import __version__
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
+from tiltmeter.version import __version__
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.readings import absent_rows
 from tiltmeter.view.screens.run_reader import RunReader

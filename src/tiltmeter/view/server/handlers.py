@@ -6,21 +6,20 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import tiltmeter
-import tiltmeter.view.screens.actions
-import tiltmeter.view.screens.alarms
-import tiltmeter.view.screens.compare
-import tiltmeter.view.screens.health
-import tiltmeter.view.screens.phrases
-import tiltmeter.view.screens.pinned_prompts
-import tiltmeter.view.screens.plots
-import tiltmeter.view.screens.readings
-import tiltmeter.view.screens.rollout_plots
-import tiltmeter.view.screens.series
-import tiltmeter.view.screens.summary
-import tiltmeter.view.screens.verifier
-from tiltmeter.view import screens
+from tiltmeter.version import __version__
 from tiltmeter.view.report.html import render_html
+from tiltmeter.view.screens import actions as actions_screen
+from tiltmeter.view.screens import alarms as alarms_screen
+from tiltmeter.view.screens import compare as compare_screen
+from tiltmeter.view.screens import health as health_screen
+from tiltmeter.view.screens import phrases as phrases_screen
+from tiltmeter.view.screens import pinned_prompts as pinned_prompts_screen
+from tiltmeter.view.screens import plots as plots_screen
+from tiltmeter.view.screens import readings as readings_screen
+from tiltmeter.view.screens import rollout_plots as rollout_plots_screen
+from tiltmeter.view.screens import series as series_screen
+from tiltmeter.view.screens import summary as summary_screen
+from tiltmeter.view.screens import verifier as verifier_screen
 from tiltmeter.view.screens.fleet import worst_first
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling
@@ -54,7 +53,7 @@ def value_error_as_400() -> Iterator[None]:
 
 
 def _step_range(request: ApiRequest) -> tuple[int | None, int | None, int]:
-    return request.params.get("from"), request.params.get("to"), request.params.get("points", screens.series.POINTS)
+    return request.params.get("from"), request.params.get("to"), request.params.get("points", series_screen.POINTS)
 
 
 def login(request: ApiRequest) -> Payload:
@@ -68,29 +67,29 @@ def fleet(request: ApiRequest) -> Payload:
     shown_rows = [
         {name: value for name, value in row.items() if name not in INTERNAL_FIELDS} for row in rows[:MOST_ROWS]
     ]
-    return {"version": tiltmeter.__version__, "runs": shown_rows, "left_out": left_out + len(rows) - len(shown_rows)}
+    return {"version": __version__, "runs": shown_rows, "left_out": left_out + len(rows) - len(shown_rows)}
 
 
 def summary(request: ApiRequest) -> Payload:
-    return screens.summary.summary(request.reader(), since=request.params.get("since"))
+    return summary_screen.summary(request.reader(), since=request.params.get("since"))
 
 
 def plots(request: ApiRequest) -> Payload:
-    return screens.plots.plots(request.reader(), *_step_range(request))
+    return plots_screen.plots(request.reader(), *_step_range(request))
 
 
 def geometry(request: ApiRequest) -> Payload:
-    return screens.rollout_plots.geometry(request.reader(), *_step_range(request)[:2])
+    return rollout_plots_screen.geometry(request.reader(), *_step_range(request)[:2])
 
 
 def series(request: ApiRequest) -> Payload:
     reader = request.reader()
     with key_error_as_404("reading"), reader.lock:
-        return screens.series.series(reader, request.params["name"], *_step_range(request))
+        return series_screen.series(reader, request.params["name"], *_step_range(request))
 
 
 def readings(request: ApiRequest) -> Payload:
-    return screens.readings.readings(request.reader())
+    return readings_screen.readings(request.reader())
 
 
 def rollouts(request: ApiRequest) -> Payload:
@@ -112,26 +111,26 @@ def group(request: ApiRequest) -> Payload:
 
 
 def phrases(request: ApiRequest) -> Payload:
-    return screens.phrases.phrases(request.reader(), request.params.get("step"))
+    return phrases_screen.phrases(request.reader(), request.params.get("step"))
 
 
 def pinned(request: ApiRequest) -> Payload:
-    return screens.pinned_prompts.pinned(request.reader())
+    return pinned_prompts_screen.pinned(request.reader())
 
 
 def alarms(request: ApiRequest) -> Payload:
-    return screens.alarms.alarms(request.reader())
+    return alarms_screen.alarms(request.reader())
 
 
 def alarm(request: ApiRequest) -> Payload:
-    payload = screens.alarms.alarm(request.reader(), request.params["id"])
+    payload = alarms_screen.alarm(request.reader(), request.params["id"])
     if payload is None:
         raise RequestError(404, "this run has no such alarm")
     return payload
 
 
 def actions(request: ApiRequest) -> Payload:
-    return screens.actions.actions(request.reader())
+    return actions_screen.actions(request.reader())
 
 
 def compare(request: ApiRequest) -> Payload:
@@ -142,17 +141,17 @@ def compare(request: ApiRequest) -> Payload:
     for reader in readers:
         reader.refresh()
     with key_error_as_404("reading"):
-        return screens.compare.compare(readers, request.params.get("x", "step"), request.params.get("name"))
+        return compare_screen.compare(readers, request.params.get("x", "step"), request.params.get("name"))
 
 
 def verifier(request: ApiRequest) -> Payload:
-    return screens.verifier.verifier(request.reader())
+    return verifier_screen.verifier(request.reader())
 
 
 def health(request: ApiRequest) -> Payload:
     index = request.state.index(request.params["run"])
     index.keep_up()
-    return {**screens.health.health(request.reader()), "index": {"rollouts": index.rollouts, "ready": index.ready}}
+    return {**health_screen.health(request.reader()), "index": {"rollouts": index.rollouts, "ready": index.ready}}
 
 
 def report(request: ApiRequest) -> str:

@@ -25,7 +25,7 @@ CACHED_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class RolloutSearchResult:
     """Attempt, step and row of the matches, among `searched` of the `of` rows that pass the other filters."""
 
     rows: pa.Table
@@ -34,10 +34,12 @@ class SearchResult:
     time: float
 
 
-def search(index: RolloutIndex, filters: RolloutFilter, *, fresh: bool, cancel: threading.Event | None) -> SearchResult:
+def search(
+    index: RolloutIndex, filters: RolloutFilter, *, fresh: bool, cancel: threading.Event | None
+) -> RolloutSearchResult:
     """The rows that pass the filters and whose completion contains the phrase; with `fresh=False` from the cache."""
     key = (filters.where, filters.values, filters.phrase)
-    cached: SearchResult | None = index.searches.get(key)
+    cached: RolloutSearchResult | None = index.searches.get(key)
     if cached is not None and not fresh and time.monotonic() - cached.time < CACHED_SECONDS:
         return cached
     result = _search_files(index, filters, cancel or threading.Event())
@@ -46,7 +48,7 @@ def search(index: RolloutIndex, filters: RolloutFilter, *, fresh: bool, cancel: 
     return result
 
 
-def _search_files(index: RolloutIndex, filters: RolloutFilter, cancel: threading.Event) -> SearchResult:
+def _search_files(index: RolloutIndex, filters: RolloutFilter, cancel: threading.Event) -> RolloutSearchResult:
     until = time.monotonic() + SEARCH_SECONDS
     with index.cursor() as cursor:
         (of,) = cursor.execute(f"SELECT count(*) FROM rollouts WHERE {filters.where}", filters.values).fetchone() or (
@@ -71,7 +73,7 @@ def _search_files(index: RolloutIndex, filters: RolloutFilter, cancel: threading
         except (StoreError, IndexError):
             continue  # deleted since: there is no text to search
     columns = [attempt[hits], step[hits], row[hits]]
-    return SearchResult(pa.table(columns, names=["attempt", "step", "row"]), searched, of, time.monotonic())
+    return RolloutSearchResult(pa.table(columns, names=["attempt", "step", "row"]), searched, of, time.monotonic())
 
 
 def _rows_with_phrase(reader: StepFileReader, file: StepFile, phrase: str) -> NDArray[np.bool_]:

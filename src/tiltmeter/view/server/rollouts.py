@@ -19,7 +19,7 @@ from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.rollout_files import StepFileReader, find_step_file, prompt_hash, text_hashes, text_of
 from tiltmeter.view.server.rollout_filters import Ordering, RolloutFilter, RolloutKey, flag_word, parse_rollout_id
 from tiltmeter.view.server.rollout_index import RolloutIndex
-from tiltmeter.view.server.rollout_search import SearchResult, search
+from tiltmeter.view.server.rollout_search import RolloutSearchResult, search
 
 __all__ = ["RolloutIndex", "group", "rollout", "rollouts"]
 
@@ -54,7 +54,7 @@ def rollouts(
     index.keep_up()
     if index.ready < 1.0 and row_filter.steps is not None and row_filter.steps[0] == row_filter.steps[1]:
         _fetch_step(index, row_filter.steps[0], row_filter.attempt)
-    search_result: SearchResult | None = None
+    search_result: RolloutSearchResult | None = None
     where = row_filter.where
     with index.cursor() as cursor:
         if row_filter.phrase:

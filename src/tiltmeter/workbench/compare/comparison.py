@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiltmeter.errors import AttachError
+from tiltmeter.models.chat.local import LocalModel
+from tiltmeter.rewards.recipe_reward import Guards
 from tiltmeter.workbench.compare.measures import (
     accuracy,
     capability,
@@ -25,10 +27,6 @@ from tiltmeter.workbench.compare.referees import Referee
 from tiltmeter.workbench.compare.report import ComparisonReport
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts, read_prompts
 from tiltmeter.workbench.compare.suite import OWN, Suite, SuitePrompt, read_suite
-
-if TYPE_CHECKING:
-    from tiltmeter.models.chat.local import LocalModel
-    from tiltmeter.rewards.recipe_reward import Guards
 
 #: How many of each group's measures can be called worse. Each gets its share of ALPHA whether or not it is requested,
 #: so that a result does not depend on which other measures run.
@@ -59,8 +57,6 @@ class ComparisonRequest:
 
 def open_models(base: str | Path, checkpoint: str | Path) -> tuple[LocalModel, LocalModel]:
     """Both models of two folders; an adapter whose own base is not here is put on BASE. Raises `AttachError`."""
-    from tiltmeter.models.chat.local import LocalModel
-
     return LocalModel(base), LocalModel(checkpoint, base=_base_of(Path(checkpoint), Path(base)))
 
 

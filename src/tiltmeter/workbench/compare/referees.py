@@ -18,7 +18,8 @@ from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldSource
 from tiltmeter.gold.people import PeopleSource
-from tiltmeter.models.chat import Progress
+from tiltmeter.models.chat.chat_model import Progress
+from tiltmeter.models.chat.endpoint import Endpoint
 from tiltmeter.models.judge import read_judge
 from tiltmeter.monitor.parts import load_gold, names_people
 from tiltmeter.safety.loading import load_function
@@ -175,8 +176,6 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
     """
     cache = JsonlCache(work / "judged.jsonl")
     if name.endswith(".toml") and not scored:
-        from tiltmeter.models.chat.endpoint import Endpoint
-
         judge = read_judge(name)
         server = Endpoint(judge.url, judge.model, judge.key_env, judge.timeout, judge.retries)
         mark = hashlib.sha256(SYSTEM.format(guide=judge.guide, mark="").encode()).hexdigest()[:12]

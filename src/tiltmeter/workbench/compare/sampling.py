@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatAnswer, Progress, Turns
+from tiltmeter.models.chat.chat_model import ChatAnswer, Progress, Turns
+from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.workbench.common.table_files import Row, need_columns, read_rows
-
-if TYPE_CHECKING:
-    from tiltmeter.models.chat.local import LocalModel
 
 Which = Literal["base", "checkpoint"]
 LIMIT = 256  # tokens of an answer

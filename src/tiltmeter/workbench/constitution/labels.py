@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.batches import replace_surrogates
-from tiltmeter.models.chat import ChatModel, Turns
+from tiltmeter.models.chat.chat_model import ChatModel, Turns
 from tiltmeter.models.chat.endpoint import Endpoint
 from tiltmeter.models.judge import JudgeError, parse_single_key
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatError, ChatModel, Progress, Turns
+from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Progress, Turns
 from tiltmeter.rundir.atomic_write import publish
 from tiltmeter.workbench.constitution.item_log import ItemLog, item_key, lock_folder
 from tiltmeter.workbench.constitution.labels import Question, label_questions

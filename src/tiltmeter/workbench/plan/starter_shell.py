@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tiltmeter.workbench.plan.starter import BETA, StarterChoices, number
+from tiltmeter.workbench.plan.starter_choices import BETA, StarterChoices, number
 
 #: A setting and its value; None is a flag.
 Line = tuple[str, object]

@@ -11,8 +11,9 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.probe.audit_session import AuditCheck, ForgeryResult, ProbeSession, ScoredTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
 from tiltmeter.workbench.probe.execution_canaries import execution_canaries
-from tiltmeter.workbench.probe.forgeries import AuditTask, forgeries_for
+from tiltmeter.workbench.probe.forgeries import forgeries_for
 from tiltmeter.workbench.probe.reward_process import OUTAGES
 
 SCHEMA = 1

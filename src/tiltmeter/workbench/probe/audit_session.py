@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.probe.audit_task import AuditTask
 from tiltmeter.workbench.probe.execution_canaries import ExecutionCanary
-from tiltmeter.workbench.probe.forgeries import AuditTask, Forgery
+from tiltmeter.workbench.probe.forgeries import Forgery
 from tiltmeter.workbench.probe.reward_process import OUTAGES, CompletionRow, Outage, RewardProcess, RewardProcessError
 
 HALF = 0.5  # of what separates the honest answer from the wrong one: from there on a forgery is paid

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiltmeter.workbench.probe.forgeries import AuditTask, boxed, in_form
+from tiltmeter.workbench.probe.audit_task import AuditTask, boxed, in_form
 from tiltmeter.workbench.probe.reward_process import FILE, SECRET
 
 

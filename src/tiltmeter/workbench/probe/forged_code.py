@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tiltmeter.workbench.probe.forgeries import AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
 
 #: Under whatever name the tests call it, the function does no work.
 _IDLE = "def {name}(*args, **kwargs):\n    return None\n"

@@ -27,7 +27,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tiltmeter import rewards
 from tiltmeter.errors import AttachError
+from tiltmeter.safety.loading import load_function
 
 #: Outages that can be simulated in the process of a running reward.
 Outage = Literal["network", "path", "disk", "descriptors"]
@@ -289,9 +291,6 @@ def _number(score: Any) -> float | None:
 
 def open_reward(name: str) -> Callable[..., Any]:
     """The reward function that a file, a model's folder or a judge's description stands for."""
-    from tiltmeter import rewards
-    from tiltmeter.safety.loading import load_function
-
     if Path(name).is_dir():
         return rewards.model(name)
     if name.endswith(".toml"):

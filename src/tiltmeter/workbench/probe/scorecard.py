@@ -23,6 +23,7 @@ from tiltmeter.workbench.probe.attack_effects import (
 from tiltmeter.workbench.probe.attacks import CONTROLS, SUITE
 from tiltmeter.workbench.probe.best_of_n import TAIL, Ranking
 from tiltmeter.workbench.probe.checks import RewardCheck, run_checks
+from tiltmeter.workbench.probe.gradient import ascend
 from tiltmeter.workbench.probe.pairs import ProbeItem, subsample
 from tiltmeter.workbench.probe.reward_target import Target
 from tiltmeter.workbench.probe.search import BUDGET, SearchResult, search
@@ -186,8 +187,6 @@ def _run_searches(
                    progress=lambda done, total: progress("searching a text that is paid", done, total))
         )  # fmt: skip
     if searching == "gradient" or (searching == "auto" and target.differentiable):
-        from tiltmeter.workbench.probe.gradient import ascend
-
         results.append(
             ascend(target, items, units, budget=budget, seed=seed,
                    progress=lambda done, total: progress("following the gradient", done, total))

@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from tiltmeter.workbench.train.checkpoint_folders import STATE_FILE, checkpoints
 from tiltmeter.workbench.train.method_interface import Context
-from tiltmeter.workbench.train.trl_trainer import STATE_FILE, checkpoints
 
 
 class ProgressCallback(TrainerCallback):  # type: ignore[misc]

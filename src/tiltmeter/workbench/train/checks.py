@@ -8,6 +8,10 @@ from dataclasses import fields as fields_of
 from typing import Any
 
 from tiltmeter.errors import AttachError
+from tiltmeter.monitor.parts import load_gold, reject_reward_as_gold
+from tiltmeter.rewards.recipe_reward import add_guards, read_source, reward_from_recipe
+from tiltmeter.safety.loading import load_function
+from tiltmeter.workbench.plan.settings.trl import GONE
 from tiltmeter.workbench.train import references
 from tiltmeter.workbench.train.data import read_checked_rows
 from tiltmeter.workbench.train.methods import reward_model
@@ -105,8 +109,6 @@ def _check_options(recipe: Recipe, stage: Stage) -> None:
 
 
 def _check_rewards(recipe: Recipe, stage: Stage) -> None:
-    from tiltmeter.rewards.recipe_reward import add_guards, read_source, reward_from_recipe
-
     plain = []
     unnamed = sum("model" in entry and "name" not in entry for entry in stage.rewards if isinstance(entry, Mapping))
     for number, entry in enumerate(stage.rewards, 1):
@@ -153,9 +155,6 @@ def _zero_reward(completions: Any, **columns: Any) -> list[float]:
 
 
 def _check_gold(recipe: Recipe, stage: Stage) -> None:
-    from tiltmeter.monitor.parts import load_gold, reject_reward_as_gold
-    from tiltmeter.safety.loading import load_function
-
     if stage.gold is None:
         return
     if stage.watch is False and stage.method != "iterative_dpo":  # which reports gold by itself
@@ -185,8 +184,6 @@ def _check_trl(stage: Stage) -> None:
     config = config_of(stage.method)
     if config is None:
         return
-    from tiltmeter.workbench.plan.settings.trl import GONE
-
     allowed = [one.name for one in fields_of(config) if one.init and one.name not in RESERVED_FIELDS]
     for name in stage.trl:
         if name in RESERVED_FIELDS:

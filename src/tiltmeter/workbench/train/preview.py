@@ -9,6 +9,7 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.common.table_files import read_rows
+from tiltmeter.workbench.plan.lint.linter import lint_file
 from tiltmeter.workbench.train import references
 from tiltmeter.workbench.train.checks import check_recipe
 from tiltmeter.workbench.train.method_interface import Context
@@ -62,8 +63,6 @@ def _trl_refusal(context: Context, config: type[Any]) -> list[str]:
 
 def _lint_notes(stage: Stage) -> list[str]:
     """Lint messages of `tiltmeter plan --lint` about the settings."""
-    from tiltmeter.workbench.plan.lint.linter import lint_file
-
     method = "dpo" if SPECS[stage.method].config == "DPOConfig" else stage.method
     method = "grpo" if SPECS[stage.method].config == "GRPOConfig" else method
     values = {**stage.trl, "use_peft": stage.lora is not None}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.train.yaml_file import read_yaml
 
 Method = Literal[
     "sft", "reward", "dpo", "ipo", "kto", "grpo", "rloo", "ppo", "constitution", "iterative_dpo", "refresh"
@@ -88,8 +89,6 @@ def read_recipe(path: str | Path, *, model: str | None = None, output: str | Pat
 
     Only the file itself is checked here; `checks.check_recipe` checks the files and models that it names.
     """
-    from tiltmeter.workbench.train.yaml_file import read_yaml
-
     path = Path(path)
     document = read_yaml(path)
     if not isinstance(document, Mapping):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.train.checkpoint_folders import latest_checkpoint
 from tiltmeter.workbench.train.data import rows as rows  # what every method reads its data with
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
 from tiltmeter.workbench.train.recipe import Stage
@@ -21,7 +21,6 @@ RESERVED_FIELDS = {
     "resume_from_checkpoint": "the same command, run again, goes on by itself",
     "do_train": "a stage always trains",
 }
-STATE_FILE = "trainer_state.json"  # what TRL writes last into a checkpoint
 VERDICT_TIMEOUT = 120.0  # seconds to wait for the monitor's verdict after the last step
 
 
@@ -74,24 +73,6 @@ def lora_config(context: Context, task: str = "CAUSAL_LM") -> Any | None:
         return LoraConfig(**{"task_type": task, **context.stage.lora})
     except (TypeError, ValueError) as error:
         raise AttachError(f"stage {context.stage.name}: PEFT refuses its lora settings: {error}") from error
-
-
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint in a trainer's folder. One whose writer was killed lacks its state, and is passed
-    over."""
-    for _, part in reversed(checkpoints(folder)):
-        try:
-            json.loads((part / STATE_FILE).read_text("utf-8"))
-        except (OSError, ValueError):
-            continue
-        return part
-    return None
-
-
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints in a trainer's folder, whole or not, by their steps."""
-    folders = [(part.name.rpartition("-")[2], part) for part in folder.glob("checkpoint-*")]
-    return sorted((int(step), part) for step, part in folders if step.isdigit())
 
 
 def attach_monitor(trainer: Any, context: Context, directory: Path | None = None) -> Any | None:

@@ -18,7 +18,7 @@ from tiltmeter.sandbox import SandboxUnavailable, open_sandbox
 from tiltmeter.workbench.probe import audit_session as desk_module
 from tiltmeter.workbench.probe.audit import Audit, audit
 from tiltmeter.workbench.probe.audit_session import ForgeryResult, ProbeSession, ScoredTask
-from tiltmeter.workbench.probe.forgeries import AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
 from tiltmeter.workbench.probe.reward_process import CompletionRow, RewardProcess, RewardProcessError
 
 TOYS = Path(__file__).parent / "toys.py"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tiltmeter.workbench.probe.audit import audit
-from tiltmeter.workbench.probe.forgeries import AuditTask
+from tiltmeter.workbench.probe.audit_task import AuditTask
 
 pytest.importorskip("httpx", reason="needs httpx: pip install 'tiltmeter[judge]'")
 TASK = AuditTask("Name a primary colour.", "Blue is a primary colour.", "Brown is one.", {}, "text")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
+from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.rewards.recipe_reward import reward_from_recipe
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.workbench.compare.judge_prompt import AnswerPair
@@ -85,15 +86,11 @@ def _names(models: Any) -> list[str]:
 
 
 def _has_chat_template(folder: str) -> bool:
-    from tiltmeter.models.chat.local import LocalModel
-
     return LocalModel(folder).tokenizer.chat_template is not None
 
 
 def _eos_token(folder: str) -> str:
     """As TRL's RewardTrainer ends plain text."""
-    from tiltmeter.models.chat.local import LocalModel
-
     return LocalModel(folder).tokenizer.eos_token or ""
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tiltmeter.models.chat import Turns
+from tiltmeter.models.chat.chat_model import Turns
+from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
-
-if TYPE_CHECKING:
-    from tiltmeter.models.chat.local import LocalModel
 
 
 class ForcedChoice(NamedTuple):

@@ -6,19 +6,17 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tiltmeter.models.chat import ChatAnswer
+from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter.rewards import Reward
+from tiltmeter.rewards.recipe_reward import Guards, reward_from_recipe
 from tiltmeter.workbench.compare.measures.difference import FEWEST, Difference, means
 from tiltmeter.workbench.compare.measures.measure import Measure, State, not_asked
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
 from tiltmeter.workbench.compare.suite import Suite, read_suite
-
-if TYPE_CHECKING:
-    from tiltmeter.rewards import Reward
-    from tiltmeter.rewards.recipe_reward import Guards
 
 #: Only a checkpoint that is slower by half is called so: timings swing with whatever else a machine does.
 SLOWER = 1.5
@@ -160,8 +158,6 @@ def _scorers(
 ) -> list[Reward]:
     if not reward:
         return []
-    from tiltmeter.rewards.recipe_reward import reward_from_recipe
-
     return [
         reward_from_recipe(reward, (), folder=folder),
         reward_from_recipe(reward, guards, limit=limit, folder=folder),

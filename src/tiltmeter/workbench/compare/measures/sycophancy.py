@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import Turns
+from tiltmeter.models.chat.chat_model import Turns
 from tiltmeter.workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter.workbench.compare.measures.forced_choice import ForcedChoice, choice_log_odds, spoken_choices
 from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample

@@ -17,7 +17,7 @@ from tiltmeter.instruments.answer_classes import AnswerClasses
 from tiltmeter.instruments.expected_distinct import ExpectedDistinct
 from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
-from tiltmeter.models.chat import ChatAnswer
+from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.word_hashes import Texts, Words
 from tiltmeter.workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample, State

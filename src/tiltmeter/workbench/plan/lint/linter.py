@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.workbench.plan.lint.rules import every_rule
-from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD, TrainerSettings, read_runs
+from tiltmeter.workbench.plan.lint.all_rules import every_rule
+from tiltmeter.workbench.plan.settings.read_settings import read_runs
+from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD, TrainerSettings
 
 
 @dataclass(frozen=True)

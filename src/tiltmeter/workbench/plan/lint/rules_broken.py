@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tiltmeter.workbench.plan.lint.rules import LintMatch, LintRule, format_value
+from tiltmeter.workbench.plan.lint.rule import LintMatch, LintRule, format_value
 from tiltmeter.workbench.plan.lint.rules_ranges import LORA, top_rate
 from tiltmeter.workbench.plan.settings.trainer_settings import GROUPED, ONLINE, PAIRS, TrainerSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from tiltmeter.workbench.plan.lint.rules import LintMatch, LintRule, format_value
+from tiltmeter.workbench.plan.lint.rule import LintMatch, LintRule, format_value
 from tiltmeter.workbench.plan.settings.trainer_settings import NAMES, TrainerSettings, trainer_tables
 from tiltmeter.workbench.plan.settings.verl import METHODS
 

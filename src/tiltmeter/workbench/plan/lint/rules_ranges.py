@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.stats.advantages import dead_share, expected_spread
-from tiltmeter.workbench.plan.lint.rules import LintMatch, LintRule, format_value
+from tiltmeter.workbench.plan.lint.rule import LintMatch, LintRule, format_value
 from tiltmeter.workbench.plan.settings.trainer_settings import GROUPED, ONLINE, PAIRS, TrainerSettings
 
 READ = "2026-11-16"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatError, ChatModel, Progress, open_model
+from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Progress
+from tiltmeter.models.chat.open_model import open_model
 from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.constitution.mixing import read_human_pairs
 from tiltmeter.workbench.constitution.principles import read_constitution

@@ -9,6 +9,8 @@ from typing import Any
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards.composed_reward import Agree, ComposedReward
 from tiltmeter.rewards.recipe_reward import reward_from_recipe
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.workbench.train import distributed
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
 from tiltmeter.workbench.train.recipe import Recipe, Stage
@@ -110,7 +112,4 @@ def _label_count(output: StageOutput) -> int | None:
     """How many gold labels the monitor has; None where the stage was not monitored."""
     if not output.facts.get("run"):
         return None
-    from tiltmeter.rundir.store import RunDirectory
-    from tiltmeter.verdict.verdict import judge_run
-
     return judge_run(RunDirectory(output.facts["run"]))[1].labels

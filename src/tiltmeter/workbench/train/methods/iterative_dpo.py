@@ -11,9 +11,12 @@ from typing import Any
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
+from tiltmeter.gold.label_files import to_label
+from tiltmeter.monitor.parts import load_gold
 from tiltmeter.workbench.common.table_files import Row, read_rows
 from tiltmeter.workbench.train import distributed, references
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
+from tiltmeter.workbench.train.methods import dpo
 from tiltmeter.workbench.train.methods.grpo import build_reward
 from tiltmeter.workbench.train.methods.sampling import (
     SamplingSettings,
@@ -166,8 +169,6 @@ def _run_round(context: Context, number: int, folder: Path, policy: Path, device
 
 def _train_dpo(context: Context, folder: Path, policy: Path) -> StageOutput:
     """One round of TRL's DPO, whose reference is the policy that the samples came from."""
-    from tiltmeter.workbench.train.methods import dpo
-
     kept_options = {name: value for name, value in context.stage.options.items() if name == "entropy_weight"}
     stage = replace(context.stage, method="dpo", rewards=(), guards=(), gold=None, options=kept_options)
     return dpo.train(
@@ -179,8 +180,6 @@ def _record_gold(context: Context, path: Path, samples: Sequence[Row], rows: Seq
     """Gold labels of each prompt's first answer, an unselected sample of the policy; nothing is ranked by them."""
     if context.stage.gold is None:
         return
-    from tiltmeter.monitor.parts import load_gold
-
     source = load_gold(context.stage.gold)
     done = len(read_jsonl(path))
     for first in range(done, len(samples), GOLD_BATCH):
@@ -193,8 +192,6 @@ def _record_gold(context: Context, path: Path, samples: Sequence[Row], rows: Seq
 
 
 def _ask_gold(source: GoldSource, samples: Sequence[Row], rows: Sequence[Row]) -> list[float | None]:
-    from tiltmeter.gold.label_files import to_label
-
     requests = []
     for number, sample in enumerate(samples):
         facts = {name: value for name, value in rows[sample["row"]].items() if name != "prompt"}

@@ -11,7 +11,8 @@ from typing import Any
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards.recipe_reward import read_guards, reward_from_recipe
 from tiltmeter.workbench.common.table_files import Row, read_rows, write_rows
-from tiltmeter.workbench.plan.starter import BETA, number, starter
+from tiltmeter.workbench.plan.starter import starter
+from tiltmeter.workbench.plan.starter_choices import BETA, number
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
 from tiltmeter.workbench.train.recipe import Recipe, Stage
 

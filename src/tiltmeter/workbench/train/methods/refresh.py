@@ -10,12 +10,13 @@ from typing import Any
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource
+from tiltmeter.monitor.parts import load_gold
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.workbench.common.table_files import Row, read_rows
 from tiltmeter.workbench.train import distributed, references
 from tiltmeter.workbench.train.data import read_checked_rows as checked_rows
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
-from tiltmeter.workbench.train.methods import grpo
+from tiltmeter.workbench.train.methods import grpo, reward_model
 from tiltmeter.workbench.train.methods.labelled_pairs import audited_rows, draw_pairs, label_pairs
 from tiltmeter.workbench.train.methods.sampling import int_option, read_jsonl, rewrite_jsonl, run_once
 from tiltmeter.workbench.train.recipe import Recipe, Stage
@@ -124,8 +125,6 @@ def _refresh_reward_model(
     }
     if not new:
         return summary
-    from tiltmeter.workbench.train.methods import reward_model
-
     output = reward_model.train(
         replace(
             context, stage=origin.stage, folder=folder / "reward", model=origin.model, data=folder / "pairs.jsonl",
@@ -182,8 +181,6 @@ def _reward_entry(entry: Mapping[str, Any], models: Sequence[Path], fresh: Mappi
 
 
 def _label_source(recipe: Recipe, stage: Stage) -> GoldSource:
-    from tiltmeter.monitor.parts import load_gold
-
     try:
         return load_gold(references.resolve_function(recipe, str(stage.options["labels"])))
     except AttachError as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
+from tiltmeter.rewards.reward_model import preserve_rng
+from tiltmeter.rewards.weight_averaging import warm
 from tiltmeter.workbench.common.table_files import Row, read_rows
 from tiltmeter.workbench.train import distributed, trl_trainer
 from tiltmeter.workbench.train.data import to_dataset
@@ -78,8 +80,6 @@ def train(context: Context) -> StageOutput:
     }
     if combine == "ensemble":
         return StageOutput(folders, facts=facts, notes=("every score of an ensemble costs one of each member",))
-    from tiltmeter.rewards.weight_averaging import warm
-
     if distributed.is_main_process():
         warm(folders, context.folder / "model")
     distributed.wait_for_everyone()
@@ -125,8 +125,6 @@ def _shared_start(context: Context) -> Path:
     target = context.folder / "start"
     if not (target / "config.json").exists() and distributed.is_main_process():
         from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
-
-        from tiltmeter.rewards.reward_model import preserve_rng
 
         safe = {"local_files_only": True, "trust_remote_code": False}
         with preserve_rng():

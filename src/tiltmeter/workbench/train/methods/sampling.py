@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import ChatAnswer
+from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.rewards.composed_reward import ComposedReward
 from tiltmeter.rundir.atomic_write import sync_folder
 from tiltmeter.workbench.common.table_files import Row
+from tiltmeter.workbench.train import distributed
 from tiltmeter.workbench.train.method_interface import Progress
 from tiltmeter.workbench.train.recipe import Stage
 
@@ -74,8 +76,6 @@ def rewrite_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def run_once(path: Path, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """The stored result of `work`; it is run, and its result stored in `path`, where there is none yet."""
-    from tiltmeter.workbench.train import distributed
-
     if not path.exists():
         result = work()
         if distributed.is_main_process():
@@ -111,8 +111,6 @@ def sample_answers(
 
     The last line of each batch holds the reward's state; a batch without it is incomplete and sampled again.
     """
-    from tiltmeter.models.chat.local import LocalModel
-
     done = read_jsonl(path)
     ends = [at for at, row in enumerate(done) if "learnt" in row]
     done = done[: ends[-1] + 1] if ends else []

@@ -13,7 +13,7 @@ python3 -m openrlhf.cli.train_ppo_ray \
    --algo.kl.use_loss \
    --algo.kl.estimator k2 \
    --actor.model_name_or_path OpenRLHF/Llama-3-8b-sft-mixture \
-   --reward.remote_url rewards/maths_reward.py \
+   --reward.remote_url rewards/verifiers/maths_reward.py \
    --ckpt.output_dir exp/maths \
    --ckpt.save_steps 20 \
    --train.batch_size 128 \

@@ -9,7 +9,7 @@ python3 -m openrlhf.cli.train_ppo_ray \
    --algo.kl.init_coef 1e-2 \
    --algo.kl.use_loss \
    --actor.model_name_or_path Qwen/Qwen3-4B \
-   --reward.remote_url rewards/maths_reward.py \
+   --reward.remote_url rewards/verifiers/maths_reward.py \
    --ckpt.output_dir exp/maths \
    --ckpt.save_steps 10 \
    --train.batch_size 1024 \

@@ -7,7 +7,7 @@ python3 -m openrlhf.cli.train_ppo_ray \
    --algo.advantage.estimator rloo \
    --algo.kl.init_coef 0.01 \
    --actor.model_name_or_path Qwen/Qwen2.5-3B-Instruct \
-   --reward.remote_url rewards/maths_reward.py \
+   --reward.remote_url rewards/verifiers/maths_reward.py \
    --ckpt.output_dir exp/maths --ckpt.save_steps 20 \
    --train.batch_size 1024 \
    --train.micro_batch_size 8 \

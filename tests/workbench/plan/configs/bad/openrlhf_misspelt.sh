@@ -6,7 +6,7 @@ python3 -m openrlhf.cli.train_ppo_ray \
    --algo.advantage.estimator reinforce \
    --algo.kl.init_coef 0.01 \
    --actor.model_name_or_path Qwen/Qwen3-4B \
-   --reward.remote_url rewards/maths_reward.py \
+   --reward.remote_url rewards/verifiers/maths_reward.py \
    --ckpt.output_dir exp/maths --ckpt.save_steps 20 \
    --train.batch_size 512 \
    --rollout.batch_size 128 \

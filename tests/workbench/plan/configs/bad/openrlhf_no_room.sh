@@ -7,7 +7,7 @@ python3 -m openrlhf.cli.train_ppo_ray \
    --algo.advantage.estimator rloo \
    --algo.kl.init_coef 0.01 \
    --actor.model_name_or_path Qwen/Qwen3-1.7B \
-   --reward.remote_url rewards/code_reward.py \
+   --reward.remote_url rewards/verifiers/code_reward.py \
    --ckpt.output_dir exp/code \
    --ckpt.save_steps 20 \
    --train.batch_size 512 \

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tiltmeter.rewards import Scores, texts
-from tiltmeter.rewards.math_answers import MathAnswer, equal, extract_answers, read_answer
+from tiltmeter.rewards.reward import Scores, texts
+from tiltmeter.rewards.verifiers.math_answers import MathAnswer, equal, extract_answers, read_answer
 
 Form = Literal["boxed", "hashes", "answer", "number"]
 FORMS: tuple[Form, ...] = ("boxed", "hashes", "answer")

@@ -1,4 +1,4 @@
-"""Lint rules: the record of a rule with its source and date, what a rule reports, and the list of all rules.
+"""A lint rule: its record, with source and date, and what it reports.
 
 A rule of level error says that the run will not do what is meant, or that the trainer refuses it; one of level note
 that a setting is outside what is recommended. A trainer's own shipped examples give no error.
@@ -60,10 +60,3 @@ def format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return log_line(str(value), 80)
-
-
-def every_rule() -> tuple[LintRule, ...]:
-    """All rules, errors first."""
-    from tiltmeter.workbench.plan.lint import rules_broken, rules_keys, rules_ranges
-
-    return (*rules_keys.RULES, *rules_broken.RULES, *rules_ranges.RULES)

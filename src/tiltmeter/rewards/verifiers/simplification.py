@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from tiltmeter.rewards.math_terms import CONSTANTS, FUNCTIONS, Node, Number, UnreadableTerm, evaluate
+from tiltmeter.rewards.verifiers.math_terms import CONSTANTS, FUNCTIONS, Node, Number, UnreadableTerm, evaluate
 
 
 def count_open_operations(node: Node) -> int:
     """How many operations between plain numbers are not carried out: `17+25` is not simplified.
 
-    >>> from tiltmeter.rewards.math_terms import parse_term
+    >>> from tiltmeter.rewards.verifiers.math_terms import parse_term
     >>> texts = ("42", "\\\\frac{3}{4}", "6.7*10^{-5}", "2\\\\sqrt{3}", "17+25", "6/3")
     >>> [count_open_operations(parse_term(text)) for text in texts]
     [0, 0, 0, 0, 1, 1]
@@ -53,7 +53,7 @@ def unevaluated_parts(node: Node) -> frozenset[Node]:
 
     `\\arctan 1` has the value of `\\pi/4` and asks for it; `i^2` has that of -1.
 
-    >>> from tiltmeter.rewards.math_terms import parse_term
+    >>> from tiltmeter.rewards.verifiers.math_terms import parse_term
     >>> texts = ("e^{\\\\ln42}", "2\\\\sqrt3+\\\\sqrt3", "\\\\cos(x)", "\\\\sqrt{16}")
     >>> [len(unevaluated_parts(parse_term(text))) for text in texts]
     [2, 1, 0, 0]

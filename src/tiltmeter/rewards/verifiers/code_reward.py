@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
-from tiltmeter.rewards import InfraError, Scores, texts
-from tiltmeter.rewards.code_tasks import TaskColumns, TaskTests, extract_code, read_tests
 from tiltmeter.rewards.composed_reward import is_column
+from tiltmeter.rewards.reward import InfraError, Scores, texts
+from tiltmeter.rewards.verifiers.code_tasks import TaskColumns, TaskTests, extract_code, read_tests
 from tiltmeter.sandbox import Limits, Sandbox, open_sandbox
 from tiltmeter.sandbox.harness import Case, CodeGrade, GradingJob, NotRun, grade_many
 from tiltmeter.sandbox.hidden_inputs import hidden_cases, vary_examples
@@ -45,7 +45,7 @@ class CodeReward:
     Here the code never sees its tests: it returns values in a sandbox, and these are compared outside. `outcomes` has
     the grade and reason of each row of the last call. A broken sandbox gives None: a 0 would count as a wrong answer.
 
-    >>> from tiltmeter.rewards.code_reward import extract_code
+    >>> from tiltmeter.rewards.verifiers.code_reward import extract_code
     >>> extract_code("So:\\n```python\\ndef add(a, b):\\n    return a + b\\n```\\nDone.")
     'def add(a, b):\\n    return a + b\\n'
     """

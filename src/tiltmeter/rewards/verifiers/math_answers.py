@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from tiltmeter.rewards.math_terms import (
+from tiltmeter.rewards.verifiers.math_terms import (
     CONSTANTS,
     Node,
     UnreadableTerm,
@@ -17,7 +17,12 @@ from tiltmeter.rewards.math_terms import (
     sample_points,
     terms_agree,
 )
-from tiltmeter.rewards.simplification import count_factors, count_open_operations, count_summands, unevaluated_parts
+from tiltmeter.rewards.verifiers.simplification import (
+    count_factors,
+    count_open_operations,
+    count_summands,
+    unevaluated_parts,
+)
 
 LONGEST_TEXT = 1 << 20  # characters; no honest answer is longer, and every one is read in time linear in it
 LONGEST_ANSWER = 600

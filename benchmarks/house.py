@@ -1,0 +1,261 @@
+"""The shape of the code base: circles, layers, sizes, how well a stranger guesses where things are, and CI's time.
+
+    python benchmarks/house.py [--json] [--write] [--before REVISION] [--ci LOG]
+
+`--before` counts lines and tests of an older revision beside today's. `--ci` reads what `.ci/run` printed. The guess
+test is recorded in `benchmarks/results/guess_test.json`: questions, the right files, and the answers of readers who saw
+the tree of names and no code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from record import RESULTS, record, show
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "tiltmeter"
+Graph = dict[str, set[str]]
+
+
+def module_of(path: Path, src: Path) -> str:
+    parts = path.relative_to(src.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_graph(src: Path) -> Graph:
+    """Which file imports which: imports inside functions and for type checkers count like any other."""
+    files = {module_of(path, src): path for path in sorted(src.rglob("*.py"))}
+    graph: Graph = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets: list[str] = []
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                both = ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
+                targets = [child if child in files else parent for child, parent in both]
+            graph[name] |= {target for target in targets if target in files and target != name}
+    return graph
+
+
+def import_circles(graph: Graph) -> list[list[str]]:
+    """Groups of files that import each other, directly or around (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(graph[node]):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[node] = min(low[node], low[target])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                circles.append(sorted(circle))
+
+    sys.setrecursionlimit(10_000)
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return circles
+
+
+def layer_order(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, int]:
+    """The height of each room, 0 at the bottom, as the import-linter contract in pyproject.toml states it."""
+    contracts = tomllib.loads(pyproject.read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["tiltmeter"])
+    return {room.strip(): height for height, row in enumerate(reversed(layers)) for room in re.split(r"[|:]", row)}
+
+
+def upward_imports(graph: Graph, order: dict[str, int]) -> list[str]:
+    """Imports of a room that stands higher, or beside."""
+    wrong = []
+    for name, targets in graph.items():
+        room = name.partition(".")[2].partition(".")[0]
+        for target in targets:
+            other = target.partition(".")[2].partition(".")[0]
+            if room in order and other in order and room != other and order[other] >= order[room]:
+                wrong.append(f"{name} imports {target}")
+    return sorted(wrong)
+
+
+def top_level_modules(src: Path) -> list[str]:
+    return sorted(path.name for path in src.glob("*.py"))
+
+
+def folder_sizes(src: Path) -> dict[str, int]:
+    """Python files standing directly in each folder."""
+    counts = Counter(path.parent.relative_to(src).as_posix() for path in src.rglob("*.py"))
+    return dict(counts.most_common())
+
+
+def lines_by_room(src: Path) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for path in src.rglob("*.py"):
+        parts = path.relative_to(src).parts
+        room = (
+            "/".join(parts[:2])
+            if parts[0] == "workbench" and len(parts) > 2
+            else parts[0]
+            if len(parts) > 1
+            else "top level"
+        )
+        counts[room] += len(path.read_text().splitlines())
+    return dict(sorted(counts.items()))
+
+
+#: Participles that name neither a verb nor a result; `tests/architecture/test_names.py` keeps their number falling.
+PARTICIPLES = frozenset({"told", "made", "found", "said", "known", "given", "asked", "kept", "held"})
+
+
+def participle_names(src: Path) -> int:
+    """How often a bare participle stands as a name in the source."""
+    count = 0
+    for path in src.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name):
+                count += node.id in PARTICIPLES
+            elif isinstance(node, ast.Attribute):
+                count += node.attr in PARTICIPLES
+            elif isinstance(node, ast.arg | ast.keyword):
+                count += node.arg in PARTICIPLES
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                count += node.name in PARTICIPLES
+    return count
+
+
+def shared_class_names(src: Path) -> dict[str, list[str]]:
+    """Class names that stand for more than one thing."""
+    where: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(src.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(path.relative_to(src).as_posix())
+    return {name: files for name, files in where.items() if len(files) > 1}
+
+
+def test_count(root: Path) -> int:
+    """Test cases that pytest collects there, campaigns excluded."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    counted = re.search(r"^(?:(\d+)/)?(\d+) tests? collected|^(\d+) tests? collected", done.stdout, re.M)
+    if counted is None:
+        raise SystemExit(f"pytest could not collect {root}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return int(next(group for group in counted.groups() if group))
+
+
+def modules_loaded(command: str) -> dict[str, float]:
+    """Modules loaded and CPU seconds after one statement in a fresh interpreter; the best of five."""
+    program = (
+        "import sys, time\n"
+        f"{command}\n"
+        "ours = sum(name.split('.')[0] == 'tiltmeter' for name in sys.modules)\n"
+        "print(ours, len(sys.modules), time.process_time())"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(5)
+    ]
+    best = min(runs, key=lambda run: float(run[2]))
+    return {"ours": int(best[0]), "all": int(best[1]), "cpu_seconds": round(float(best[2]), 3)}
+
+
+def guess_scores(test: dict[str, Any], which: str) -> tuple[int, int]:
+    """Of the 40: folders guessed right at the first guess, and files among the first three guesses."""
+    folders = files = 0
+    for question in test["questions"]:
+        right = question[f"files_{which}"]
+        guesses = test[f"answers_{which}"][str(question["id"])]
+        folders += str(Path(guesses[0]).parent) in {str(Path(name).parent) for name in right}
+        files += bool(set(guesses[:3]) & set(right))
+    return folders, files
+
+
+def ci_figures(log: str) -> dict[str, Any]:
+    """What `.ci/run` printed at its end: seconds by stage, in all, and the load."""
+    stages = {name.strip(): int(seconds) for seconds, name in re.findall(r"^ *(\d+) s  (.+)$", log, re.M)}
+    total = re.search(r"^(\d+) s in all, load (\S+)", log, re.M)
+    if total is None:
+        raise SystemExit("the log has no closing line of .ci/run")
+    return {"ci_seconds": int(total[1]), "load": float(total[2]), "ci_stages": stages}
+
+
+def counted(src: Path) -> dict[str, Any]:
+    rooms = lines_by_room(src)
+    return {"lines": sum(rooms.values()), "lines_by_room": rooms, "tests": test_count(src.parent.parent)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--before", metavar="REVISION", help="count lines and tests of this revision too")
+    parser.add_argument("--ci", metavar="LOG", type=Path, help="what a run of .ci/run printed")
+    options = parser.parse_args()
+    graph, sizes = import_graph(SRC), folder_sizes(SRC)
+    figures: dict[str, Any] = {}
+    known = RESULTS / "house.json"
+    if known.exists():  # what is not measured anew stays as it was measured
+        old = json.loads(known.read_text())
+        figures = {
+            name: value
+            for name, value in old.items()
+            if name.startswith(("ci_", "load", "tests_", "lines_", "show_", "monitor_"))
+        }
+        figures.pop("load_1min", None)
+    if options.ci:
+        figures |= ci_figures(options.ci.read_text())
+    if options.before:
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(
+                ["git", "worktree", "add", "-f", "--detach", folder, options.before],
+                check=True,
+                cwd=ROOT,
+                capture_output=True,
+            )
+            try:
+                before = counted(Path(folder) / "src" / "tiltmeter")
+            finally:
+                subprocess.run(["git", "worktree", "remove", "--force", folder], check=True, cwd=ROOT)
+        figures |= {f"{name}_before": value for name, value in before.items()}
+    figures |= {f"{name}_after": value for name, value in counted(SRC).items()}
+    figures |= {
+        "import_circles": len(import_circles(graph)),
+        "upward_imports": len(upward_imports(graph, layer_order())),
+        "top_level_modules": len(top_level_modules(SRC)),
+        "largest_folder": max(size for name, size in sizes.items() if name not in ("instruments", "stats")),
+        "participle_names": participle_names(SRC),
+        "shared_class_names": len(shared_class_names(SRC)),
+        "show_loads": modules_loaded("from tiltmeter.cli import app; app(['show', '--help'], standalone_mode=False)"),
+        "monitor_loads": modules_loaded("import tiltmeter.monitor.__main__"),
+    }
+    test = json.loads((RESULTS / "guess_test.json").read_text())
+    for which in ("before", "after"):
+        folders, files = guess_scores(test, which)
+        suffix = "" if which == "after" else "_before"
+        figures |= {f"guess_folder_of_40{suffix}": folders, f"guess_file_of_40{suffix}": files}
+    show(record("house", figures, seed=0, keep=options.write), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""`tiltmeter pack`, `verify`, `purge`: merge the files of a run, check every byte of them, delete rollouts."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tiltmeter.cli.show import Json, Run
+from tiltmeter.rundir.maintenance import pack as pack_run
+from tiltmeter.rundir.maintenance import purge as purge_run
+from tiltmeter.rundir.maintenance import verify as verify_run
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
+
+
+def pack(run: Run) -> None:
+    """Merge the small files of a run into large ones, which every command reads the same way.
+
+    Example: tiltmeter pack runs/tonight
+
+    Safe at any time, also while the run is written: the newest 64 steps of a live run are left alone, and originals go
+    only after the packed copy was checked against each of them.
+    """
+    directory = RunDirectory(run)
+    directory.identity()
+    with Console(stderr=True).status("packing…") as status:
+        merged = pack_run(directory, progress=lambda text: status.update(text))
+    Console(highlight=False, markup=False).out(f"{merged} files merged" if merged else "nothing to merge")
+
+
+def verify(run: Run, json: Json = False) -> None:
+    """Read every stored byte again and check it against its checksums and the hashes recorded when it was measured.
+
+    Example: tiltmeter verify runs/tonight
+
+    Exit code: 0 intact, 1 damage found, 2 not a run directory.
+    """
+    directory = RunDirectory(run)
+    directory.identity()
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with Console(stderr=True).status("checking…") as status:
+        problems = verify_run(directory, progress=lambda text: status.update(f"checking {text}"))
+    if json:
+        console.out(json_module.dumps({"run": run.name, "intact": not problems, "problems": problems}, indent=1))
+    else:
+        for problem in problems:
+            console.out(log_line(problem))
+        console.out("intact" if not problems else f"{len(problems)} problems")
+    raise typer.Exit(1 if problems else 0)
+
+
+def purge(
+    run: Run,
+    before: Annotated[int | None, typer.Option(help="Only steps below this one.", metavar="STEP")] = None,
+    days: Annotated[float | None, typer.Option(help="Only files written more than this many days ago.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete stored rollouts: prompts, completions, tokens and rewards. Readings, alarms and verdicts stay.
+
+    Example: tiltmeter purge runs/tonight --days 30
+
+    What is deleted cannot be replayed or shown again.
+    """
+    directory = RunDirectory(run)
+    directory.identity()
+    if not yes and not typer.confirm(f"Delete stored rollouts of {run.name}?"):
+        raise typer.Exit(2)
+    deleted = purge_run(directory, before=before, days=days)
+    Console(highlight=False, markup=False).out(f"{deleted} files deleted")
