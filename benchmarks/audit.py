@@ -23,7 +23,7 @@ from tiltmeter.rewards.canaries import Known, canaried
 from tiltmeter.workbench.probe.audit import audit
 from tiltmeter.workbench.probe.audit_task import AuditTask
 
-TESTS = Path(__file__).resolve().parent.parent / "tests" / "audit"
+TESTS = Path(__file__).resolve().parent.parent / "tests" / "workbench" / "probe" / "verifier_audit"
 MATHS = [
     AuditTask(f"Double {n}", f"It is \\boxed{{{2 * n}}}.", f"\\boxed{{{2 * n + 1}}}", {"answer": str(2 * n)}, "math")
     for n in (11, 17)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tiltmeter.workbench.plan.lint.linter import lint_file
 
-TESTS = Path(__file__).parent.parent / "tests" / "plan"
+TESTS = Path(__file__).parent.parent / "tests" / "workbench" / "plan"
 BAD = TESTS / "configs"
 
 

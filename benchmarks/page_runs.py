@@ -32,8 +32,8 @@ def make(folder: Path) -> dict[str, Path]:
     """One run directory a state, measured, by name."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {name: folder / name for name in ("hacked", "healthy", "blind", "empty", "rewound")}
-    copy(files("tiltmeter") / "demo" / "hacked", found["hacked"])
-    copy(files("tiltmeter") / "demo" / "honest", found["healthy"])
+    copy(files("tiltmeter.cli") / "demo_runs" / "hacked", found["hacked"])
+    copy(files("tiltmeter.cli") / "demo_runs" / "honest", found["healthy"])
     hacked, healthy = list(batches("hacked")), list(batches("honest"))
     unlabelled = [replace(batch, gold=None, gold_chance=None) for batch in hacked]
     write(found["blind"], [unlabelled])
@@ -46,7 +46,7 @@ def make(folder: Path) -> dict[str, Path]:
 
 def batches(name: str) -> Iterator[RolloutBatch]:
     """The shipped rollouts of a run, step by step."""
-    run = RunDirectory(Path(str(files("tiltmeter"))) / "demo" / name)
+    run = RunDirectory(Path(str(files("tiltmeter.cli"))) / "demo_runs" / name)
     for file in run.files(0):
         yield run.read(file)[0]
 

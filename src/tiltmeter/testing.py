@@ -27,7 +27,6 @@ from tiltmeter.monitor.panel import expected_shape, missing_columns
 from tiltmeter.rundir.journal import event, parse, record_of
 
 _READING_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
-_MAKE = Callable[[], Any]
 
 
 def check_instrument(make: Callable[[], Instrument]) -> None:

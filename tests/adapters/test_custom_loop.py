@@ -313,7 +313,7 @@ run = tiltmeter.open_run(sys.argv[1], reference={"group": [0], "length": [3]}, p
 run.observe(step=0, group=[0, 0], reward=[0, 1], completion=["a", "b"], tokens=[[1, 2], [3]])
 run.close()
 assert run.counters["written"] == 1
-print(sorted({"numba", "datasketches", "torch", "duckdb"} & set(sys.modules)))
+print(sorted({"numba", "torch", "duckdb"} & set(sys.modules)))
 """
     plugin = tmp_path / "mine.py"
     plugin.write_text(

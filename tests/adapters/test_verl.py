@@ -170,7 +170,7 @@ def sync_trainer(verl: Any, folder: Path, monkeypatch: pytest.MonkeyPatch | None
 def test_the_plugin_is_light_and_inert() -> None:
     code = (
         "import sys, tiltmeter.adapters.verl.plugin as plugin\n"
-        "assert any(isinstance(finder, plugin.Watching) for finder in sys.meta_path)\n"
+        "assert any(isinstance(finder, plugin.TrainerFinder) for finder in sys.meta_path)\n"
         "heavy = {'verl', 'torch', 'ray', 'pyarrow', "
         "'tiltmeter.adapters.verl.driver', 'tiltmeter.adapters.custom_loop'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"

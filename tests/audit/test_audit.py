@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.audit.engine.runs import columns, told, twice, write_run
+from tests.sizes import size
 from typer.testing import CliRunner, Result
 
 from tiltmeter.adapters.custom_loop import open_run
@@ -165,7 +166,7 @@ def test_a_killed_import_goes_on_and_nothing_is_there_twice(hacked: Path, tmp_pa
     subprocess.run(command(tmp_path / "whole"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     home = tmp_path / "killed"
     stored = home / "hacked" / "rollouts" / "0"
-    for files in (5, 25, 45):
+    for files in (25,) if size(0, 1) == 0 else (5, 25, 45):
         child = subprocess.Popen(command(home), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while child.poll() is None and time.monotonic() < deadline:

@@ -120,6 +120,7 @@ def test_the_table_says_which_target_was_missed_and_that_is_no_error() -> None:
     assert "MISSED" in table._table(rows)
 
 
+@pytest.mark.slow
 def test_the_instruments_benchmark_reports_ratios_and_the_share_of_each_instrument() -> None:
     result = result_of("instruments", "--quick")
     assert result["seed"] == 7

@@ -17,7 +17,7 @@ from tiltmeter.rundir.maintenance import verify
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import judge_run
 
-SHIPPED = Path(str(files("tiltmeter"))) / "demo"
+SHIPPED = Path(str(files("tiltmeter.cli"))) / "demo_runs"
 
 
 def test_the_demo_alarms_on_the_hacked_run_and_clears_its_twin_within_seconds() -> None:

@@ -273,7 +273,9 @@ def test_no_instrument_is_a_long_file() -> None:
 def test_the_command_line_page_has_every_verb_and_option() -> None:
     text = (DOCS / "cli.md").read_text()
     verbs: Any = typer.main.get_command(app)
-    for name, verb in verbs.commands.items():
+    assert len(verbs.list_commands(None)) > 30
+    for name in verbs.list_commands(None):
+        verb = verbs.get_command(None, name)
         assert f"## {name}\n" in text, name
         part = text.split(f"## {name}\n")[1].split("\n## ")[0]
         assert f"tiltmeter {name}" in part, name

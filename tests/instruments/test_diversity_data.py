@@ -171,6 +171,7 @@ def distinct(prompts: list[dict[str, Any]]) -> float:
     return spearman(np.nan_to_num(values), [len(set(prompt["partition"])) for prompt in prompts])
 
 
+@pytest.mark.slow
 def test_meanings_by_a_small_model_follow_the_partitions_too_but_count_their_classes_no_better(
     novelty: list[dict[str, Any]], embed: Callable[[Sequence[str]], Any]
 ) -> None:

@@ -47,7 +47,7 @@ def worlds(tmp_path: Path) -> str:
 
 
 def made(folder: Path, worlds: str, runs: int = 3, seed: int = 1, **options: object) -> list[Line]:
-    given = {"contest": contest, **options}
+    given = {"evaluate": contest, **options}
     return campaign.run(["turning", "rising"], [""], runs, seed, folder, worlds=worlds, **given)  # type: ignore[arg-type]
 
 
@@ -85,15 +85,15 @@ def test_finished_runs_are_not_made_again_and_a_torn_line_is(tmp_path: Path, wor
 
     folder = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
-        made(folder, worlds, contest=counted)
+        made(folder, worlds, evaluate=counted)
     assert len(campaign.read_runs(folder)) == 3
     (shard,) = folder.glob("runs-*.jsonl")
     shard.write_bytes(shard.read_bytes()[:-9])
     assert len(campaign.read_runs(folder)) == 2
     calls[:] = [0] * 10
-    assert made(folder, worlds, contest=counted) == whole
+    assert made(folder, worlds, evaluate=counted) == whole
     assert len(calls) == 14
-    assert made(folder, worlds, contest=counted) == whole
+    assert made(folder, worlds, evaluate=counted) == whole
     assert len(calls) == 14
 
 
@@ -124,13 +124,13 @@ def test_two_processes_make_the_same_lines_as_one(tmp_path: Path, worlds: str, m
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     import outside  # type: ignore[import-not-found]
 
-    alone = made(tmp_path / "alone", worlds, contest=outside.contest)
+    alone = made(tmp_path / "alone", worlds, evaluate=outside.contest)
     seen: list[tuple[int, int]] = []
     both = made(
         tmp_path / "both",
         worlds,
         workers=2,
-        contest=outside.contest,
+        evaluate=outside.contest,
         on_progress=lambda done, total, _: seen.append((done, total)),
     )
     assert {line.pop("threads") for line in both} == {"1"}
@@ -152,18 +152,18 @@ def test_a_run_that_fails_in_a_worker_is_heard_and_the_others_are_kept(
     import failing  # type: ignore[import-not-found]
 
     with pytest.raises(ValueError, match="no labels"):
-        made(tmp_path / "c", worlds, runs=1, workers=2, contest=failing.contest)
+        made(tmp_path / "c", worlds, runs=1, workers=2, evaluate=failing.contest)
     assert {family for family, _ in campaign.read_runs(tmp_path / "c")} <= {"turning"}
     sys.modules.pop("failing")
 
 
 def test_a_result_that_is_not_a_number_is_refused(tmp_path: Path, worlds: str) -> None:
     with pytest.raises(StoreError, match="not a number"):
-        made(tmp_path, worlds, contest=lambda world, seed: {"regret": float("nan"), "gold": []})
+        made(tmp_path, worlds, evaluate=lambda world, seed: {"regret": float("nan"), "gold": []})
 
 
 def test_the_gold_curve_is_added_where_the_contest_left_it_out(tmp_path: Path, worlds: str) -> None:
-    line = made(tmp_path / "c", worlds, runs=1, contest=lambda world, seed: {"steps": np.int64(world.steps)})[1]
+    line = made(tmp_path / "c", worlds, runs=1, evaluate=lambda world, seed: {"steps": np.int64(world.steps)})[1]
     assert line["family"] == "turning"
     assert len(line["gold"]) == line["steps"] == 20
     assert line["gold"][0] > line["gold"][-1]

@@ -118,10 +118,11 @@ def load(path: Path) -> Any:
 
 
 def test_the_page_about_detectors_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    pages = load(ROOT / "tests" / "test_docs.py")
+    pages = load(ROOT / "tests" / "docs" / "test_docs.py")
     pages.execute(pages.script(ROOT / "docs" / "detectors.md"), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_page_about_detectors_is_rendered_without_a_mark_left() -> None:
     page = load(ROOT / "docs" / "hooks.py").on_page_markdown((ROOT / "docs" / "detectors.md").read_text())
     assert not re.search(r"<!-- (lab|figures)", page)

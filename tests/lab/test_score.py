@@ -193,7 +193,7 @@ def test_a_record_is_small_the_same_each_time_and_scores_as_the_campaign_did() -
     assert told == facts
     assert b"records" not in json.dumps(lines).encode()
     assert score(lines, limits) == score(runs)
-    with pytest.raises(StoreError, match="no record"):
+    with pytest.raises(StoreError, match="not a campaign record"):
         expand(b"not a campaign")
 
 

@@ -172,6 +172,7 @@ def test_the_recorded_runs_are_what_their_scenarios_say() -> None:
     assert RECORDED.stat().st_size < 3_000_000
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_recorded_runs_hold_what_is_published() -> None:
     found = figures(redraws=1)
     assert found["runs"] == found["benign_runs"] + found["hack_runs"]

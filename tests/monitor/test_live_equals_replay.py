@@ -111,7 +111,7 @@ class Session:
         return watch
 
 
-@settings(max_examples=size(25, 220), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(15, 220), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+import re
 import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tiltmeter.safety.safe_text import csv_cell, from_visible, html_json, log_line, markdown, terminal, visible
+from tiltmeter.safety.safe_text import html_json, log_line, markdown, terminal, visible
 
 NASTY = st.text(st.characters(exclude_categories=()), max_size=60) | st.sampled_from(
     [
@@ -34,7 +34,7 @@ NASTY = st.text(st.characters(exclude_categories=()), max_size=60) | st.sampled_
 @given(NASTY)
 def test_visible_is_exactly_reversible_and_leaves_nothing_hidden(text: str) -> None:
     shown = visible(text)
-    assert from_visible(shown) == text
+    assert re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: chr(int(match[1], 16)), shown) == text
     assert all(unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or c in "\n\t" for c in shown)
 
 
@@ -47,14 +47,6 @@ def test_a_terminal_gets_one_line_without_escapes_of_the_texts_own(text: str) ->
     assert "\x1b" not in printed
     assert printed.count("\n") == 1
     assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in printed.rstrip("\n"))
-
-
-@settings(max_examples=1000, deadline=None)
-@given(NASTY)
-def test_a_csv_cell_is_one_cell_and_no_formula(text: str) -> None:
-    [row] = list(csv.reader(io.StringIO(csv_cell(text), newline="")))
-    assert len(row) == 1
-    assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))
 
 
 @settings(max_examples=500, deadline=None)

@@ -7,12 +7,24 @@ from math import comb, exp, inf, log
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from tiltmeter.stats import evaluation_drop
 from tiltmeter.stats.betting import add_instalment, bet, evidence, initial_wealth
-from tiltmeter.stats.evaluation_drop import EvaluationDropTest, Floats, drop_evidence
+from tiltmeter.stats.evaluation_drop import EvaluationDropTest, Floats
 
 ALARM = log(100.0)
+
+
+def drop_evidence(
+    values: ArrayLike, counts: ArrayLike, *, tolerance: float = 0.0, planned: int | None = None
+) -> Floats:
+    """Logarithm of the test's wealth after each evaluation of a series; -inf after the first."""
+    test, found = EvaluationDropTest(tolerance, planned), []
+    for step, (value, n) in enumerate(zip(np.asarray(values, float), np.asarray(counts, float), strict=True)):
+        test.place(step, float(value), float(n))
+        found.append(test.evidence)
+    return np.array(found, np.float64)
 
 
 def mean_wealth(truth: tuple[float, ...], n: int, tolerance: float = 0.0) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sizes import size
 
 from tiltmeter import derived, detectors, instruments
 from tiltmeter.data.baseline import Baseline
@@ -137,11 +138,11 @@ def _no_slope(rng: np.random.Generator) -> Iterator[Reading]:
 
 
 def test_the_warning_keeps_its_promise_at_the_limit_itself() -> None:
-    check_detector(lambda: Limit("reward.dead_share", 0.5, alpha=0.05), _at_the_limit, runs=400)
+    check_detector(lambda: Limit("reward.dead_share", 0.5, alpha=0.05), _at_the_limit, runs=size(120, 400))
 
 
 def test_the_alarm_keeps_its_promise_at_slope_zero() -> None:
-    check_detector(lambda: GoldLossTest(alpha=0.05), _no_slope, runs=200)
+    check_detector(lambda: GoldLossTest(alpha=0.05), _no_slope, runs=size(50, 200))
 
 
 def test_a_promise_that_is_broken_is_noticed() -> None:

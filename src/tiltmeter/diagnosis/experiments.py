@@ -31,10 +31,6 @@ class PairedChange:
     n: int  # pairs that were scored on both sides
     missing: int  # pairs without an answer on one side, left out
 
-    @property
-    def differs(self) -> bool:
-        return self.low > 0.0 or self.high < 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:

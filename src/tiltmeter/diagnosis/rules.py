@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tiltmeter.errors import ContractError
 
@@ -47,7 +47,6 @@ _READING = re.compile(r"[a-z][a-z0-9_]*\.[A-Za-z0-9_.*-]+")
 _ALARM = re.compile(_READING.pattern + r"|\*")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _FIELDS = ("before", "now", "change", "ratio", "level", "since", "name")
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # looked up by identity a thousand times a second

@@ -28,7 +28,7 @@ class Intervention(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def knob(self) -> str: ...  # from the closed list of `control.KNOBS`
+    def knob(self) -> str: ...  # from the closed list of `rundir.requests.KNOBS`
     @property
     def answers(self) -> tuple[str, ...]: ...
     @property

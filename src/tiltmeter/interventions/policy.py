@@ -14,7 +14,7 @@ from tiltmeter.interventions.action_log import ActionLog, Entry
 from tiltmeter.interventions.kl_controller import KlController
 from tiltmeter.interventions.outcome import ActionOutcome, ReadingHistory, outcome
 from tiltmeter.interventions.proposal import action_id
-from tiltmeter.interventions.roll_back import RollBack, RollbackAction, leash
+from tiltmeter.interventions.roll_back import RollBack, RollbackAction, beta_for_kl
 from tiltmeter.rundir.requests import WEIGHT, ControlRequest, Knob, Mode, Receipt, request_for
 
 COOL_DOWN = 20  # steps between two changes of one knob, and between two for one failure
@@ -152,9 +152,6 @@ class InterventionPolicy:
                 yield action
             return
 
-    def _is_alarmed(self, failure: str) -> bool:
-        return failure in self._standing and bool(self._standing[failure].alarms)
-
     def _hold_at_kl(self, action: Action) -> Action:
         """A rollback that raises beta raises it far enough to hold the policy where it was good, if that is known."""
         if not isinstance(action, RollbackAction) or action.with_knob != "beta":
@@ -164,7 +161,7 @@ class InterventionPolicy:
         kl = sum(value for _, value in points) / len(points) if points else 0.0
         if kl <= 0.0:
             return action
-        value = self.knobs["beta"].clip(max(action.with_value, leash(kl)))
+        value = self.knobs["beta"].clip(max(action.with_value, beta_for_kl(kl)))
         reason = (
             f"{action.finding}: back to step {back}, where the KL was {kl:.2g}, with beta {value:.2g} to hold it there"
         )

@@ -23,7 +23,7 @@ class RollbackAction(Action):
 
 class RollBack:
     """Return to the last checkpoint from before the failure, with beta times 4 or, where that cannot be, the learning
-    rate divided by 5. If the KL of the good checkpoint is known, `leash` gives the beta that keeps the policy there.
+    rate divided by 5. If the KL of the good checkpoint is known, `beta_for_kl` gives a beta that keeps it there.
 
     The one answer that gives lost gold back. Training from a checkpoint repeats the same steps bit for bit, so a change
     goes with it, always. What was trained since is abandoned (its files stay), so it never follows from a judge alone.
@@ -76,7 +76,7 @@ def _changed_setting(knobs: Mapping[str, Knob]) -> tuple[Knob, float] | None:
     return None
 
 
-def leash(kl: float) -> float:
+def beta_for_kl(kl: float) -> float:
     """The beta at which training on advantages of unit variance settles about `kl` nats from the reference.
 
     The optimum at beta is the reference tilted by exp(advantage / beta), which for Gaussian advantages of variance 1
@@ -84,7 +84,7 @@ def leash(kl: float) -> float:
     inside that distance. Void where advantages are not divided by their standard
     deviation.
 
-    >>> leash(0.5), round(leash(2.0), 2)
+    >>> beta_for_kl(0.5), round(beta_for_kl(2.0), 2)
     (1.0, 0.5)
     """
     return sqrt(1.0 / (2.0 * kl))

@@ -1,7 +1,7 @@
-"""Escape untrusted text (whatever a model wrote) for terminal, log, CSV, HTML and Markdown; nothing else prints it.
+"""Escape untrusted text (whatever a model wrote) for terminal, log, HTML and Markdown; nothing else prints it.
 
 Everything starts from `visible`, which makes control, format, surrogate, private and unassigned characters readable
-and can be reversed exactly. The text stays readable and cannot act as markup, escape sequence or formula.
+and can be reversed exactly. The text stays readable and cannot act as markup or escape sequence.
 """
 
 from __future__ import annotations
@@ -15,17 +15,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_ESCAPE = re.compile(r"\\u\{([0-9a-f]+)\}")
 _PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def visible(text: str) -> str:
     r"""Every character that is not plainly printable as `\u{hex}`; newline and tab stay.
 
     >>> visible("ok\x1b[2J\u202e") == "ok\\u{1b}[2J\\u{202e}"
-    True
-    >>> from_visible(visible("\\u{41} \ud800")) == "\\u{41} \ud800"
     True
     """
     if _PLAIN.fullmatch(text) and "\\u{" not in text:
@@ -35,11 +31,6 @@ def visible(text: str) -> str:
         f"\\u{{{ord(char):x}}}" if char not in "\n\t" and unicodedata.category(char) in _HIDDEN else char
         for char in text
     )
-
-
-def from_visible(text: str) -> str:
-    """The inverse of `visible`."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def terminal(text: str, limit: int = 200) -> Text:
@@ -56,18 +47,6 @@ def log_line(text: str, limit: int = 1000) -> str:
     """One record of a log: no line break, no escape, bounded."""
     line = visible(text).replace("\n", "\\u{a}").replace("\t", "\\u{9}")
     return line if len(line) <= limit else f"{line[:limit]}…"
-
-
-def csv_cell(text: str) -> str:
-    """A quoted text cell that no spreadsheet takes for a formula. Numbers are not text and do not pass here.
-
-    >>> csv_cell("=1+1")
-    '"\\'=1+1"'
-    """
-    cell = visible(text)
-    if cell.startswith(_FORMULA):
-        cell = "'" + cell
-    return '"' + cell.replace('"', '""') + '"'
 
 
 def html_json(value: object) -> str:

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from math import isfinite, log
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
@@ -98,21 +98,6 @@ class EvaluationDropTest:
             raise ValueError("two evaluations are needed to compare any")
         split = int(self._bets[1][np.argmax(self._bets[0])])
         return self._steps[split - 1], self._steps[split]
-
-
-def drop_evidence(
-    values: ArrayLike, counts: ArrayLike, *, tolerance: float = 0.0, planned: int | None = None
-) -> Floats:
-    """Logarithm of an `EvaluationDropTest`'s wealth after each evaluation of a series; -inf after the first.
-
-    >>> (drop_evidence([0.9, 0.9, 0.1], [50, 50, 50]) > log(100)).tolist()
-    [False, False, True]
-    """
-    test, evidence = EvaluationDropTest(tolerance, planned), []
-    for step, (value, n) in enumerate(zip(np.asarray(values, float), np.asarray(counts, float), strict=True)):
-        test.place(step, float(value), float(n))
-        evidence.append(test.evidence)
-    return np.array(evidence, np.float64)
 
 
 def _bet_wealth(

@@ -1,4 +1,4 @@
-"""KL divergence between two policies: estimated from the log-probabilities of drawn tokens, or exact from logits.
+"""KL divergence between two policies, estimated from the log-probabilities of drawn tokens.
 
 With d = other - sampling, log-probabilities of tokens that the sampling policy drew, e^d is the ratio of the other
 policy to it, and per token k1 = -d, k2 = d²/2, k3 = e^d - 1 - d (Schulman, "Approximating KL divergence", 2020).
@@ -118,34 +118,3 @@ def _token_sweep(sampling: NDArray[Any], starts: Ints, other: NDArray[Any], othe
             sums[0, row], sums[1, row], sums[2, row] = -signed, 0.5 * k2, k3
             sums[3, row], sums[4, row], sums[5, row] = logprob, gap, worst
     return sums, counts
-
-
-def exact_kl(logits: NDArray[np.generic], other: NDArray[np.generic]) -> Floats:
-    """KL of softmax(logits) from softmax(other) over the last axis, Σ p (ln p - ln q), in nats.
-
-    Infinite where the first puts mass on what the second excludes (a logit of -inf).
-
-    >>> reference, reward = np.log([0.5, 0.3, 0.2]), np.array([1.0, 0.5, -1.0])
-    >>> float(exact_kl(reference + reward / 0.5, reference).round(4))
-    0.2841
-    """
-    p, q = _log_softmax(logits), _log_softmax(other)
-    support = p > -np.inf
-    ratio = np.where(support, p, 0.0) - np.where(support, q, 0.0)
-    return np.asarray((np.exp(p) * ratio).sum(-1), np.float64)
-
-
-def exact_entropy(logits: NDArray[np.generic]) -> Floats:
-    """Entropy of softmax(logits) over the last axis, -Σ p ln p, in nats.
-
-    >>> float(exact_entropy(np.zeros(50)).round(4)) == round(math.log(50), 4)
-    True
-    """
-    p = _log_softmax(logits)
-    return np.asarray(-(np.exp(p) * np.where(p > -np.inf, p, 0.0)).sum(-1), np.float64)
-
-
-def _log_softmax(logits: NDArray[np.generic]) -> Floats:
-    z = np.asarray(logits, np.float64)
-    z = z - z.max(-1, keepdims=True)
-    return np.asarray(z - np.log(np.exp(z).sum(-1, keepdims=True)), np.float64)

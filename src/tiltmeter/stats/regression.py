@@ -11,11 +11,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROUNDING = 1e-18  # a group's sum of squares, largest deviation 1, below which the feature is constant there
-SINGULAR = 1e-10  # smallest eigenvalue of the features' correlation matrix at which slopes can still be told apart
+SINGULAR = 1e-10  # share of the largest singular value below which parts cannot be told apart
 
 
 class Slopes(NamedTuple):
-    """One slope per feature, its standard error, and what each group says about it (groups x features)."""
+    """One slope per y, its standard error, and what each group says about it (groups x ys)."""
 
     slope: Floats
     stderr: Floats
@@ -34,48 +34,19 @@ class RegressionLine(NamedTuple):
         return y - self.y - self.slope * (x - self.x)
 
 
-def within_slopes(y: Floats, features: Floats, starts: Ints) -> Slopes:
-    """Least squares of y on features inside groups: every group has its own intercept, all share the slopes.
-
-    b = (Σ_g S_g)^-1 Σ_g s_g, with S_g and s_g the sums of squares and products of deviations from the group's means.
-    The variance is the cluster sandwich B^-1 (Σ_g e_g e_g') B^-1 m / (m - 1), with B = Σ_g S_g, e_g = s_g - S_g b, m
-    groups; statsmodels has a further factor (n - 1) / (n - k - m), which counts the intercepts (Cameron & Miller 2015).
-    The influence of group g is b + m B^-1 e_g: its mean over groups is b exactly, and the standard error of that mean
-    is the sandwich, so whoever averages influences gets both right.
-
-    Groups in which no feature varies say nothing: influence NaN, not counted in m. (Counted, they would make the
-    standard error of a slope that rests on one group 0.) All is NaN where the features do not vary inside any group, or
-    vary together; the standard error is NaN with fewer than two groups.
-
-    >>> y, x = np.array([1.0, 3.0, 10.0, 11.0]), np.array([[0.0], [1.0], [0.0], [1.0]])
-    >>> found = within_slopes(y, x, np.array([0, 2, 4]))
-    >>> found.slope.tolist(), found.stderr.tolist(), found.influence.ravel().tolist()
-    ([1.5], [0.5], [2.0, 1.0])
-    """
-    groups, width = max(len(starts) - 1, 0), features.shape[1]
-    nothing = Slopes(np.full(width, np.nan), np.full(width, np.nan), np.full((groups, width), np.nan))
-    centred, scale = _centred(np.column_stack((features, y)), starts)
-    if groups == 0 or width == 0 or not scale[:width].all():
-        return nothing
-    x = centred[:, :width]
-    squares = np.add.reduceat(x[:, :, None] * x[:, None, :], starts[:-1], axis=0)
-    products = np.add.reduceat(x * centred[:, width:], starts[:-1], axis=0)
-    total = squares.sum(axis=0)
-    unit = np.sqrt(np.diag(total))
-    if np.linalg.eigvalsh(total / np.outer(unit, unit))[0] < SINGULAR:
-        return nothing
-    inverse = np.linalg.inv(total)
-    usable = np.trace(squares, axis1=1, axis2=2) > ROUNDING
-    m = int(usable.sum())
-    slope = inverse @ products.sum(axis=0)
-    deviations = m * (products - squares @ slope) @ inverse
-    back = scale[width] / scale[:width]
-    influence = np.where(usable[:, None], (slope + deviations) * back, np.nan)
-    return Slopes(slope * back, _spread(deviations[usable]) * back, influence)
-
-
 def slopes_on(ys: Floats, x: Floats, starts: Ints) -> Slopes:
-    """`within_slopes` of several y (rows x ys), each on the one feature x, in one pass; influence is groups x ys.
+    """Least squares inside groups of several y (rows x ys), each on the one feature x, in one pass.
+
+    Every group has its own intercept, all share the slope b = Σ_g s_g / B, with B = Σ_g S_g and S_g, s_g the sums of
+    squares and of products of deviations from the group's means. The variance is the cluster sandwich
+    Σ_g e_g² / B² · m / (m - 1), with e_g = s_g - S_g b and m groups; statsmodels has a further factor
+    (n - 1) / (n - 1 - m), which counts the intercepts (Cameron & Miller 2015). The influence of group g is
+    b + m e_g / B: its mean over groups is b exactly, and the standard error of that mean is the sandwich, so whoever
+    averages influences gets both right.
+
+    Groups in which the feature does not vary say nothing: influence NaN, not counted in m. (Counted, they would make
+    the standard error of a slope that rests on one group 0.) All is NaN where the feature does not vary inside any
+    group; the standard error is NaN with fewer than two groups.
 
     >>> ys = np.array([[1.0, 0.0], [3.0, 1.0], [5.0, 7.0]])
     >>> slopes_on(ys, np.array([0.0, 1.0, 9.0]), np.array([0, 2, 3])).influence.tolist()
@@ -99,7 +70,7 @@ def slopes_on(ys: Floats, x: Floats, starts: Ints) -> Slopes:
 
 
 def within_slope(y: Floats, x: Floats, starts: Ints) -> tuple[float, float, Floats]:
-    """`within_slopes` of one feature: slope, standard error, influence of each group.
+    """`slopes_on` of one y: slope, standard error, influence of each group.
 
     >>> within_slope(np.array([1.0, 3.0, 5.0]), np.array([0.0, 1.0, 9.0]), np.array([0, 2, 3]))
     (2.0, nan, array([ 2., nan]))

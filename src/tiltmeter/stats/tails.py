@@ -286,23 +286,6 @@ def _log_moments(top: Floats, counts: Ints) -> Floats:
     return moments
 
 
-def pickands(top: Floats, counts: Sequence[int] | Ints) -> Floats:
-    """Pickands' tail index for each k: ln[(X_(k) - X_(2k)) / (X_(2k) - X_(4k))] / ln 2; shift-invariant, and noisy.
-
-    NaN where there are fewer than 4k values or a difference is zero.
-
-    >>> pickands(np.array([9.0, 3.0, 2.0, 1.0]), [1]).round(4).tolist()  # ln(6 / 2) / ln 2
-    [1.585]
-    """
-    indices = np.full(len(counts), np.nan)
-    for i, k in enumerate(map(int, counts)):
-        if 0 < 4 * k <= len(top):
-            upper, lower = top[k - 1] - top[2 * k - 1], top[2 * k - 1] - top[4 * k - 1]
-            if upper > 0.0 and lower > 0.0:
-                indices[i] = math.log(upper / lower) / math.log(2.0)
-    return indices
-
-
 def excess_variation(top: Floats, counts: Sequence[int] | Ints) -> Floats:
     """Coefficient of variation (sample standard deviation over mean) of the k excesses over X_(k+1), for each k.
 

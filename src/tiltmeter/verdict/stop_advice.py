@@ -62,18 +62,6 @@ class AdviceScore:
     best_proxy: float
     best: float
 
-    @property
-    def over_last(self) -> float:
-        return self.advised - self.last
-
-    @property
-    def over_best_proxy(self) -> float:
-        return self.advised - self.best_proxy
-
-    @property
-    def regret(self) -> float:
-        return self.best - self.advised
-
 
 def advise(
     step: int, readings: Iterable[Reading], alarms: Sequence[Alarm] = (), checkpoints: Sequence[int] = ()
@@ -173,8 +161,8 @@ def score_advice(
 
     >>> true = {0: 0.4, 50: 0.8, 100: 0.3}
     >>> score = score_advice(50, [25, 50, 75, 100], true, {0: 0.0, 100: 1.0})
-    >>> round(score.over_last, 2), round(score.over_best_proxy, 2), score.regret
-    (0.5, 0.5, 0.0)
+    >>> score.advised, score.last, score.best_proxy, score.best
+    (0.8, 0.3, 0.3, 0.8)
     """
     steps = sorted(checkpoints)
     if not steps:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.sizes import size
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Bench = Callable[..., dict[str, Any]]
@@ -22,9 +23,10 @@ WANTED = {
 OF_THE_MONITOR = {"monitor_killed", "monitor_stopped", "monitor_disk_full"}
 
 
-def test_training_ends_as_if_unwatched_in_three_hundred_faults(bench: Bench) -> None:
-    figures = bench("trl_faults", "--quick")
-    assert figures["injected"] >= 300
+def test_training_ends_as_if_unwatched_in_hundreds_of_faults(bench: Bench) -> None:
+    faults = size(110, 300)
+    figures = bench("trl_faults", "--faults", str(faults), "--steps", str(size(60, 110)))
+    assert figures["injected"] >= faults
     assert figures["training_failures"] == 0, figures["failures"]
     assert figures["unaccounted_batches"] == 0
     assert set(figures["by_kind"]) >= WANTED

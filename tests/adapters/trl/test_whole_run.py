@@ -57,6 +57,7 @@ def actions(events: list[Event]) -> list[Action]:
     return [record for event in events if event.kind == "action" and isinstance(record := record_of(event), Action)]
 
 
+@pytest.mark.slow
 def test_in_act_mode_the_run_goes_back_with_a_changed_setting_and_the_outcome_is_judged(story: Any) -> None:
     run = story("act")
     run.train()

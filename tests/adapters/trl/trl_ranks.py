@@ -97,7 +97,7 @@ def disturb(situation: str, rank: int, step: int) -> None:
     module: Any = control
     if rank or step != ASKED_AT:
         return
-    name = {"lost receipt": "receive", "unreadable requests": "requests"}.get(situation)
+    name = {"lost receipt": "write_receipt", "unreadable requests": "read_requests"}.get(situation)
     if name is None:
         return
     real = getattr(module, name)

@@ -31,7 +31,7 @@ def pytest_report_header() -> str:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one run for each state, and one whose every text is hostile."""
     from page_runs import HOSTILE_NAME, hostile, make
@@ -43,7 +43,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     from page_browser import served
 
@@ -51,7 +51,7 @@ def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     from page_browser import chromium
 
@@ -59,7 +59,7 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def reader(browser: Browser, server: Served) -> Iterator[BrowserContext]:
     """Somebody who has opened the address that `tiltmeter view` printed."""
     from page_browser import logged_in
@@ -69,7 +69,7 @@ def reader(browser: Browser, server: Served) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ids(reader: BrowserContext, server: Served) -> dict[str, str]:
     """The page's ids of runs by name."""
     from page_browser import runs_by_name
@@ -77,7 +77,7 @@ def ids(reader: BrowserContext, server: Served) -> dict[str, str]:
     return runs_by_name(reader, server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def axe() -> Path:
     from page_browser import AXE
 

@@ -268,7 +268,7 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["alarms", str(run.path)])
     assert name in told.output
     told = CliRunner().invoke(app, ["acknowledge", str(run.path), name])
-    assert "no monitor runs" in told.output
+    assert "no monitor is running" in told.output
     told = CliRunner().invoke(app, ["dismiss", str(run.path), name, "--reason", "a test"])
     assert told.exit_code == 0
     book = watched(run, settings())

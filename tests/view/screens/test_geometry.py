@@ -211,19 +211,19 @@ FIRST = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from tiltmeter.view.screens.run_reader import Book
+from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.rollout_plots import geometry
-from tiltmeter.view.screens.phrases import phrases, warm
-from tiltmeter.stats import jit
+from tiltmeter.view.screens.phrases import phrases, preload_kernels
+from tiltmeter.stats import numba_jit
 from tiltmeter.rundir.store import RunDirectory
 
-book = Book(RunDirectory(Path(sys.argv[1])))
+book = RunReader(RunDirectory(Path(sys.argv[1])))
 book.refresh()
 assert geometry(book)["scatter"]["empty"] == ""
 print("pandas" if Path(sys.argv[2], "asked").exists() else "none")
-warm()
+preload_kernels()
 import gc
-known = [one for one in gc.get_objects() if isinstance(one, jit._Kernel)]
+known = [one for one in gc.get_objects() if isinstance(one, numba_jit._Kernel)]
 before = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
 assert phrases(book)["rows"]
 after = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}

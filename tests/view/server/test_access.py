@@ -29,6 +29,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
 import httpx
+from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError
@@ -304,14 +305,14 @@ def traversals(canary: Path, count: int) -> list[str]:
     return [found[k] for k in rng.choice(len(found), count, replace=False)]
 
 
-def test_5000_traversal_strings_in_every_parameter_read_nothing(place: Place) -> None:
+def test_traversal_strings_in_every_parameter_read_nothing(place: Place) -> None:
     canary = place.folder / "canary.txt"
     sys.addaudithook(_listen)
     places = [(route, name) for route in ROUTES for name in route.params]
     tokens = place.tokens
     WATCHING.set()
     try:
-        for number, text in enumerate(traversals(canary, 5000)):
+        for number, text in enumerate(traversals(canary, size(600, 5000))):
             route, name = places[number % len(places)]
             query, body = place.valid(route)
             headers = tokens["label"] if route.role == "label" else tokens["control"]
@@ -341,13 +342,13 @@ def test_addresses_are_a_fixed_list(place: Place) -> None:
 # -- control ----------------------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_random_control_requests_change_nothing(place: Place) -> None:
+def test_random_control_requests_change_nothing(place: Place) -> None:
     """Nine in ten with a token that is none, the others with the right one and something else wrong."""
     rng = np.random.default_rng(14)
     before, right = requests_left(place), place.tokens["control"]
     kinds = ["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo", "apply", "beta", ""]
     statuses = set()
-    for number in range(10_000):
+    for number in range(size(1000, 10_000)):
         # Right in all but the target, which is none of the run's; or right in all but the step, which is not yet.
         body: dict[str, Any] = {
             "run": place.run, "kind": str(rng.choice(kinds)), "target": f"{rng.integers(2**48):012x}", "step": 39,
@@ -426,7 +427,7 @@ def _restless() -> Iterator[None]:
 @pytest.mark.usefixtures("_restless")
 def test_of_many_who_swap_a_code_at_once_one_gets_the_token(tmp_path: Path) -> None:
     keys = AccessTokens(tmp_path / "state")
-    for _ in range(5000):
+    for _ in range(size(1000, 5000)):
         keys.issue_code(Person("view"))  # the more are open, the longer a swap takes
     for _ in range(50):
         code, together = keys.issue_code(Person("view")), threading.Barrier(4)

@@ -16,6 +16,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
+from tests.sizes import size
+
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.people import PeopleSource
@@ -180,13 +182,13 @@ def test_threads_that_read_one_packed_file_do_not_disturb_each_other(runs: Path,
     assert list((run.path / "rollouts" / "0" / "packed").iterdir())
     program = """
 import sys, threading
-from tiltmeter.rundir.step_files import stored
+from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 run, wrong = RunDirectory(sys.argv[1]), []
 def read(first):
-    for step in range(300):
+    for step in range(STEPS):
         columns = ("group", "completion", *(("prompt",), ("reward",), ("length", "reward"), ())[(first + step) % 4])
-        batch = stored(run, 0, (7 * first + 5 * step) % 64, [[0, 0]], columns)
+        batch = read_step(run, 0, (7 * first + 5 * step) % 64, [[0, 0]], columns)
         if batch.completion[3] != f"text 3 of {batch.step} " * 20:
             wrong.append(batch.step)
 threads = [threading.Thread(target=read, args=(k,)) for k in range(8)]
@@ -194,6 +196,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 sys.exit(bool(wrong))
 """
+    program = program.replace("STEPS", str(size(50, 300)))
     done = subprocess.run([sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-500:]
 

@@ -268,11 +268,11 @@ def test_a_redirect_is_not_followed(run: RunDirectory, receiver: Receiver) -> No
 KILLED = """
 import os, signal, sys
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.trackers.sink_thread import Feed
-from tiltmeter.view.trackers.follow import Wish, follow
+from tiltmeter.view.trackers.sink_thread import SinkThread
+from tiltmeter.view.trackers.follow import SinkSpec, follow
 if sys.argv[3] == "die":
-    Feed._mark = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-follow(RunDirectory(sys.argv[1]), [Wish("webhook", sys.argv[2])], once=True)
+    SinkThread._mark_delivered = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+follow(RunDirectory(sys.argv[1]), [SinkSpec("webhook", sys.argv[2])], once=True)
 """
 
 
@@ -478,7 +478,11 @@ def test_what_a_look_that_failed_had_found_is_in_the_next(run: RunDirectory, mon
 
 @pytest.mark.parametrize(
     ("owner", "name", "over"),
-    [(MessageBuilder, "_run_status", None), (MessageBuilder, "_run_status", lambda: True), (following, "ended", None)],
+    [
+        (MessageBuilder, "_run_status", None),
+        (MessageBuilder, "_run_status", lambda: True),
+        (following, "has_ended", None),
+    ],
 )
 def test_a_disk_that_fails_for_a_moment_loses_no_alert(
     run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, over: Any
@@ -716,9 +720,9 @@ TRACKIO = """
 import sys
 from pathlib import Path
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.trackers.follow import Wish, follow
+from tiltmeter.view.trackers.follow import SinkSpec, follow
 for _ in range(2):
-    assert follow(RunDirectory(sys.argv[1]), [Wish("trackio", "tiltmeter-test")], once=True) == {}
+    assert follow(RunDirectory(sys.argv[1]), [SinkSpec("trackio", "tiltmeter-test")], once=True) == {}
 import json, trackio
 (run,) = trackio.Api().runs("tiltmeter-test")
 rows = [row for row in trackio.SQLiteStorage.get_logs("tiltmeter-test", run.name)]

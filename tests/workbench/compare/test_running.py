@@ -67,8 +67,8 @@ def test_an_interrupted_comparison_goes_on_and_says_what_an_uninterrupted_one_sa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tiltmeter.workbench.compare.sampling import Kept
-kept = Kept(Path(sys.argv[1]))
+from tiltmeter.workbench.compare.sampling import JsonlCache
+kept = JsonlCache(Path(sys.argv[1]))
 for number in range(100):
     kept.put({f"key {number}": {"text": "x" * 1000}})
     print(number, flush=True)

@@ -11,15 +11,20 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.plan.lint.linter import lint_file
-from tiltmeter.workbench.plan.settings.read_settings import read_settings
+from tiltmeter.workbench.plan.settings.read_settings import read_runs
 from tiltmeter.workbench.plan.settings.shell import commands
-from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD
+from tiltmeter.workbench.plan.settings.trainer_settings import UNREAD, TrainerSettings
 
 
 def written(folder: Path, name: str, text: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
+
+
+def read_settings(path: Path, trainer: str | None = None, method: str | None = None) -> TrainerSettings:
+    """The settings of the first run that a file starts."""
+    return read_runs(path, trainer, method)[0]
 
 
 def test_a_script_with_arrays_defaults_branches_and_sums_is_read_as_bash_would(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def bench() -> Any:
         sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bias", ["clean", "length", "phrase"])
 def test_a_planted_bias_is_named_and_none_is_found_where_there_is_none(bias: str, bench: Any, tmp_path: Path) -> None:

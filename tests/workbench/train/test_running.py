@@ -26,14 +26,14 @@ from .conftest import TRL, Write, write_recipe
 #: Runs a recipe and is killed, for good, in the middle of a stage.
 KILLED = """
 import os, signal, sys
-from tiltmeter.workbench.train.recipe import read
-from tiltmeter.workbench.train.runner import run
+from tiltmeter.workbench.train.recipe import read_recipe
+from tiltmeter.workbench.train.runner import run_recipe
 
 def tell(what, done, total):
     if what.startswith(sys.argv[2]) and done == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-run(read(sys.argv[1]), tell)
+run_recipe(read_recipe(sys.argv[1]), tell)
 """
 SAVED = {**TRL, "save_strategy": "steps", "save_steps": 2, "max_steps": 6}
 STAGES: tuple[dict[str, Any], ...] = (

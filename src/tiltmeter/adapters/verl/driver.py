@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -41,8 +40,6 @@ KEPT_METRICS = (
 )
 DUMP_MARKER = "tiltmeter: kept by the run, not written here"  # a path that veRL's dump is never allowed to reach
 WORKER_SETTING = "it lives in the workers' configuration, which the driver cannot change: restart with {}"
-
-log = logging.getLogger("tiltmeter")
 
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -121,7 +118,7 @@ class VerlObserver:
         if lacking := [name for name in needed if not hasattr(self.trainer, name)]:
             raise AttachError(f"this veRL's {type(self.trainer).__name__} has no {lacking[0]}: not one known here{out}")
         if rows not in ("dump", "capture"):
-            raise AttachError(f"trainer.tiltmeter.workbench.common.table_files={rows!r}: choose dump or capture{out}")
+            raise AttachError(f"trainer.tiltmeter.rows={rows!r}: choose dump or capture{out}")
         if self._legacy and rows == "capture":
             raise AttachError(f"the older trainer does not say when a step's scoring ends: set rows=dump{out}")
         if self._legacy and not self.trainer.config.trainer.get("rollout_data_dir", None):

@@ -56,11 +56,6 @@ class RuleInput:
     def steps(self) -> int:
         return len(self.proxy)
 
-    @property
-    def label_count(self) -> Ints:
-        """How many labels each step has."""
-        return np.bincount(self.label_step, minlength=self.steps).astype(np.int64)
-
     @classmethod
     def of(cls, trace: Trace, seed: int, share: float = SHARE) -> RuleInput:
         """A run with this share of its rollouts labelled; a fraction of a label is carried to the next step.
@@ -69,8 +64,8 @@ class RuleInput:
         >>> from tiltmeter.lab.worlds.world import World
         >>> world = World("toy", reference=[[0.5, 0.5]], proxy=[[0.0, 1.0]], gold=[[1.0, 0.0]], groups=5, steps=20)
         >>> seen = RuleInput.of(simulate(world, 0), seed=0)
-        >>> seen.label_count[:6].tolist(), len(seen.label)
-        ([0, 1, 1, 1, 1, 0], 16)
+        >>> seen.label_step[:5].tolist(), len(seen.label)
+        ([1, 2, 3, 4, 6], 16)
         """
         steps, groups, size = trace.reward.shape
         rows = groups * size

@@ -21,7 +21,6 @@ from tiltmeter.view.trackers.position import BusyError, SinkPosition, state_fold
 from tiltmeter.view.trackers.sink import RunIdentity, TrackerSink
 from tiltmeter.view.trackers.sink_thread import SinkThread
 
-SINKS = ("wandb", "tensorboard", "mlflow", "trackio", "prometheus", "webhook")
 LOOK_SECONDS = 1.0
 BUSY_SECONDS = 3.0  # between two attempts to lock a busy target
 LAST_LOOKS = 5  # attempts to read an unreadable run after its end

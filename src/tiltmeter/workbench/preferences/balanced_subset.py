@@ -14,7 +14,6 @@ from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 STEPS = 20  # of difference in length, each with as many comparisons
 LEAST = 10  # comparisons of one kind and step; kinds with fewer are evened out together

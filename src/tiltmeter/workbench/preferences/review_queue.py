@@ -13,7 +13,6 @@ from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 DOUBT = 0.8  # chance of the likeliest answer below which somebody should look

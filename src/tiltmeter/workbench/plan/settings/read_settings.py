@@ -56,8 +56,3 @@ def read_runs(path: Path, trainer: str | None = None, method: str | None = None)
         f"shell script that starts the training, or a Python script with TRL's configuration in it, and say "
         f"--trainer if it is one"
     )
-
-
-def read_settings(path: Path, trainer: str | None = None, method: str | None = None) -> TrainerSettings:
-    """The settings of the first run that a file starts."""
-    return read_runs(path, trainer, method)[0]

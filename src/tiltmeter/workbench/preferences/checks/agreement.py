@@ -13,7 +13,6 @@ from tiltmeter.workbench.preferences.finding import PreferenceExample, Preferenc
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NAME = "agreement"

@@ -17,7 +17,6 @@ from tiltmeter.workbench.preferences.finding import PreferenceExample, Preferenc
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NAME = "balance"
 MOST = 12  # kinds of prompts
