@@ -62,6 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist, which need not be there
 def pytest_testnodedown(node: Any) -> None:
     for name, seconds in getattr(node, "workeroutput", {}).get("cpu_seconds", {}).items():
         SPENT[name] += seconds
@@ -69,7 +70,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.section("CPU seconds by test file")
-    for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[:15]:
+    for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[: len(SPENT) if _enforced() else 15]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")
     terminalreporter.write_line(f"{sum(SPENT.values()):8.1f}  in all")
     for line in config.stash.get(DEAR, []):
