@@ -122,7 +122,7 @@ def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path) -> None:
         "from tiltmeter.audit.engine.processes import Processes\n"
         "next(Processes(2).map(sleeps, sys.argv[1], range(4)))"
     )
-    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=HERE.parents[1])
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=HERE.parents[2])
     _until(lambda: len(list(tmp_path.iterdir())) == 2)
     workers = [int(file.name) for file in tmp_path.iterdir()]
     driver.kill()

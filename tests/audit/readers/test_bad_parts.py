@@ -128,7 +128,7 @@ def test_the_labels_that_judge_a_run_are_none_of_its_rollouts_or_metrics(tmp_pat
     link = tmp_path / "link.csv"
     link.symlink_to(labels)
     assert sum(map(len, read(GenericReader(), one(GenericReader(), tmp_path)))) == 6
-    run = one(GenericReader(), tmp_path, besides=(str(labels),))
+    run = one(GenericReader(), tmp_path, excluded=(str(labels),))
     assert sum(map(len, read(GenericReader(), run))) == 4
     (tmp_path / "rollouts.jsonl").unlink()
     assert GenericReader().find(tmp_path, ReadOptions(excluded=(str(labels),))) == []
