@@ -139,7 +139,7 @@ def test_data_files_are_found_beside_their_task(tmp_path: Path) -> None:
     assert str(tmp_path / "two.yaml") in task_specs([tmp_path])
     assert task_specs(["arc_easy"]) == ["arc_easy"]
     with pytest.raises(AttachError, match="no task file"):
-        task_specs([SUITES.parent / "suites" / ".." / ".." / "stats"])
+        task_specs([SUITES.parents[2] / "stats"])
 
 
 def test_shipped_files_are_json_lines() -> None:

@@ -494,7 +494,7 @@ def test_a_judge_is_had_by_a_master_key_and_its_outages_are_no_zeros() -> None:
 def test_tasks_are_handed_to_the_audit_and_the_worse_exit_code_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audited: int, expected: int
 ) -> None:
-    from tiltmeter.cli.terminal import verifier_audit
+    from tiltmeter.cli import probe as verb
 
     asked: list[Path | None] = []
 
@@ -502,7 +502,7 @@ def test_tasks_are_handed_to_the_audit_and_the_worse_exit_code_counts(
         asked.append(named["html"])
         return audited
 
-    monkeypatch.setattr(verifier_audit, "audit_reward", audit_reward)
+    monkeypatch.setattr(verb, "audit_reward", audit_reward)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
         "def right(prompt, completion, answer):\n    return float(answer in completion)\n"
