@@ -82,8 +82,7 @@ def phrases_overused_in(batch: RolloutBatch, baseline: Baseline | None, most: in
     if comparison is None or baseline is None:
         return []
     texts, words, table, z, rows, order = comparison
-    before = Words.of(_texts(baseline.batch)[0])
-    phrases = []
+    before, phrases = Words.of(_texts(baseline.batch)[0]), []
     for row, first, count in rows[:most].tolist():
         run = words.hashes[first : first + count]
         now, past = words.texts_with(run) / table.texts, before.texts_with(run) / baseline.once(_phrases).texts
@@ -112,9 +111,8 @@ def _compare(batch: RolloutBatch, baseline: Baseline | None) -> _Comparison | No
     before = baseline.once(_phrases)
     texts, starts, order = _texts(batch)
     words = Words.of(texts)
-    table = PhraseTable.of(
-        words, texts.present, starts, fewest_texts(int(texts.present.sum()), before.texts, SHARE, TEXTS)
-    )
+    fewest = fewest_texts(int(texts.present.sum()), before.texts, SHARE, TEXTS)
+    table = PhraseTable.of(words, texts.present, starts, fewest)
     if min(table.texts, before.texts) < FEWEST or min(table.prompts, before.prompts) < PROMPTS:
         return None
     significant, z = overused_phrases(table, before, RATE, SHARE, TEXTS)
