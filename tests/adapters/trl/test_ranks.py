@@ -60,11 +60,13 @@ def told(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
         env=environment,
     )
     try:
-        _, error = program.communicate(timeout=150)
+        _, error = program.communicate(timeout=600)
     except subprocess.TimeoutExpired:
         # Ranks that wait for each other never end. What came before is judged all the same.
         program.terminate()  # it ends its ranks, which a kill would leave behind
         _, error = program.communicate()
+    lacking = [rank for rank in RANKS if not (folder / f"{rank}.json").exists()]
+    assert not lacking, f"ranks {lacking} wrote nothing\n{error[-3000:]}"
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in RANKS]
     return Told(folder, ranks, error[-3000:])
 

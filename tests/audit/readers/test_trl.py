@@ -66,7 +66,7 @@ def state(folder: Path, history: list[dict[str, Any]], **more: Any) -> Path:
 @recorded
 def test_a_folder_of_the_eight_recorded_runs_gives_eight_runs_with_the_folders_names() -> None:
     runs = TrlReader().find(SHARED, ReadOptions())
-    assert [run.name for run in runs] == sorted(path.name for path in SHARED.iterdir() if path.is_dir())
+    assert [run.name for run in runs] == sorted(path.parent.name for path in SHARED.glob("*/completions"))
     assert len(runs) == 8
     assert all(batches(run) for run in runs)
 

@@ -54,7 +54,9 @@ def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     from page_browser import chromium
+    from playwright.sync_api import expect
 
+    expect.set_options(timeout=60_000)  # what must appear may be late on a busy machine; what must not is not waited for
     with chromium() as found:
         yield found
 
