@@ -131,11 +131,15 @@ def write_with_a_run(
 
 def write_the_journal(directory: Path, seed: int, cycle: int, acknowledge: Callable[[str], None]) -> None:
     journal = Journal(directory / "events", seq=cycle * 1_000_000)
-    for index in range(100_000):
-        kind, data = event_of(seed, cycle, index)
-        journal.append(Event(kind, 0, index, data, f"{cycle}|{index}"))
-        if kind in DURABLE:
-            acknowledge(f"event {cycle} {index}")
+    index, rng = 0, random.Random(f"{seed}/{cycle}/commits")
+    while index < 100_000:
+        size = rng.randrange(1, 6)
+        made = [(number, *event_of(seed, cycle, number)) for number in range(index, index + size)]
+        journal.commit(Event(kind, 0, index, data, f"{cycle}|{number}|{size}") for number, kind, data in made)
+        if any(kind in DURABLE for _, kind, _ in made):
+            for number, _, _ in made:
+                acknowledge(f"event {cycle} {number}")
+        index += size
 
 
 def _columns(rows: Rows) -> dict[str, Any]:
@@ -284,7 +288,7 @@ def _equal(left: list[float | None], right: list[float | None]) -> bool:
 
 
 def check_events(directory: Path, seed: int, told: Acknowledged) -> Counter[str]:
-    """Each line is an event as it was made, or it does not parse; every acknowledged one is among the former."""
+    """Each line is a whole commit as it was made, or it does not parse; nothing that was acknowledged is lost."""
     found: Counter[str] = Counter()
     seen: set[tuple[int, int]] = set()
     for path in sorted((directory / "events").glob("*.jsonl")):
@@ -292,15 +296,18 @@ def check_events(directory: Path, seed: int, told: Acknowledged) -> Counter[str]
             if not line:
                 continue
             try:
-                said = json.loads(line)
-                cycle, index = map(int, said["id"].split("|"))
-                expected = event_of(seed, cycle, index)
+                events = json.loads(line)["events"]
+                names = [tuple(map(int, event["id"].split("|"))) for event in events]
             except (ValueError, KeyError, TypeError, AttributeError):
                 found["torn_lines"] += 1
                 continue
-            if (said["kind"], said["data"]) != expected or (cycle, index) in seen:
-                found["events_changed"] += 1
-            seen.add((cycle, index))
+            first, size = names[0][1], names[0][2]
+            whole = [number for _, number, _ in names] == list(range(first, first + size))
+            for event, (cycle, index, _) in zip(events, names, strict=True):
+                same = (event["kind"], event["data"]) == event_of(seed, cycle, index)
+                if not whole or not same or (cycle, index) in seen:
+                    found["events_changed"] += 1
+                seen.add((cycle, index))
     found["events"] = len(seen)
     found["events_acknowledged"] = len(told.events)
     found["events_lost"] = len(told.events - seen)

@@ -485,12 +485,12 @@ def finite(measured: list[Reading], derived: list[Reading]) -> None:
             raise NonFiniteError(f"a reading is not finite: {reading}")
         if reading.n < 1:
             raise DifferenceError(f"a reading of nothing: {reading}")
-    line = parse(reading_event(0, 0, measured, derived, "fuzz").line())
-    if line is None:
+    events = parse(reading_event(0, 0, measured, derived, "fuzz").line())
+    if not events:
         raise DifferenceError("the readings of a step cannot be written down")
-    written = [(reading.name, reading.value, reading.n, reading.values) for reading in readings_of(line)]
+    written = [(reading.name, reading.value, reading.n, reading.values) for reading in readings_of(events[0])]
     _same("readings in the journal", written, [(r.name, r.value, r.n, r.values) for r in measured])
-    if any(reading.stderr is not None and not math.isfinite(reading.stderr) for reading in readings_of(line)):
+    if any(reading.stderr is not None and not math.isfinite(reading.stderr) for reading in readings_of(events[0])):
         raise DifferenceError("a standard error in the journal is not finite")
 
 

@@ -130,7 +130,11 @@ def logged_in(browser: Browser, url: str, size: tuple[int, int] = WIDE, scheme: 
 
 def again(browser: Browser, first: BrowserContext, size: tuple[int, int], scheme: Any) -> BrowserContext:
     """Another window, in another size or scheme, for whoever is logged in already."""
-    kept = first.storage_state()
+    return window(browser, first.storage_state(), size, scheme)
+
+
+def window(browser: Browser, kept: Any, size: tuple[int, int], scheme: Any = "light") -> BrowserContext:
+    """A window with what another one has kept of its login."""
     return browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, storage_state=kept, reduced_motion="reduce"
     )

@@ -162,9 +162,9 @@ def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> Run
     run.open_attempt(launch="long", ranks=1, resume_step=None)
     journal = Journal(path / "events")
     watch = MonitorLoop(run, config)  # for what an attempt's first event promises
-    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch._describe_detectors()}
+    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch.state.settings()}
     watch.close()
-    journal.append(Event("attempt", 0, -1, facts, event_id("attempt", 0, "open", config.digest)))
+    journal.commit([Event("attempt", 0, -1, facts, event_id("attempt", 0, "open", config.digest))])
     group = np.repeat(np.arange(2), rows // 2)
     begun = time.time() - 10.0 * steps
     for step in range(steps):
@@ -174,11 +174,11 @@ def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> Run
             Reading(0, step, name, abs(float(value)), rows, 0.05, us if name == "gold.slope" else ())
             for name, value in zip(known, values, strict=True)
         ]
-        journal.append(reading_event(0, step, readings, [], config.digest))
+        journal.commit([reading_event(0, step, readings, [], config.digest)])
         told = {"ranks": [[0, 0]], "sha256": "0" * 64, "missing": [], "unreadable": [], "rows": rows}
         told |= {"written": begun + 10.0 * step, "seen": step + 1, "lost": {}, "unscored": {}, "gold_differs": True}
         told |= {"labels": rows if step % 10 == 0 else 0, "segment": 0, "fingerprint": ""}
-        journal.append(Event("step_done", 0, step, told, event_id("step_done", 0, step, config.digest)))
+        journal.commit([Event("step_done", 0, step, told, event_id("step_done", 0, step, config.digest))])
         if step >= steps - 200:
             paid, worth = rng.random(rows), rng.random(rows)
             batch = from_columns(step, group, reward=paid, gold=worth, completion=["text"] * rows)

@@ -24,7 +24,7 @@ from tiltmeter.detectors import Detector, Fact
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.panel import expected_shape, missing_columns
-from tiltmeter.rundir.journal import event, parse, record_of
+from tiltmeter.rundir.journal import encode_commit, event, parse
 
 _READING_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
 
@@ -253,8 +253,8 @@ def _check_alarms(make: Callable[[], Detector], readings: list[Reading]) -> None
         if alarm is None:
             continue
         _require(alarm.detector == one.name and alarm.tier == one.tier, f"{one.name} signed an alarm with another name")
-        copy = parse(event(alarm, alarm.attempt, alarm.step, "").line())
-        _require(copy is not None and record_of(copy) == alarm, f"{one.name}: not a plain record")
+        copies = parse(encode_commit([event(alarm, alarm.attempt, alarm.step, "")]))
+        _require([copy.payload for copy in copies] == [alarm], f"{one.name}: not a plain record")
         if alarm.resolved is None:
             _require(opened is None, f"{one.name} opened a second alarm before the first was resolved")
             _require(alarm.step == reading.step, f"{one.name} raised an alarm for another step than it was shown")

@@ -298,8 +298,9 @@ def test_the_example_lines_of_the_run_directory_page_are_those_of_a_run(
 ) -> None:
     text = "".join(text for language, _, text in blocks(DOCS / "run-directory.md") if language == "json")
     lines = [line for line in text.splitlines() if '"seq"' in line]
-    shown = [event for line in lines if (event := journal.parse(line.encode())) is not None]
-    assert len(shown) == len(lines)
+    commits = [journal.parse(line.encode()) for line in lines]
+    assert all(commits)
+    shown = [event for commit in commits for event in commit]
     assert {event.kind for event in shown} == set(KINDS)
     found: list[Event] = []
     for config in (Config.standard(), Config.standard().with_gold(FunctionSource("checks.py:right", right))):

@@ -720,7 +720,7 @@ def test_late_labels_are_folded_in_step_order_and_the_alarm_names_both_steps(tmp
     events = journal.read_events(run.path / "events")
     assert [event.step for event in of(events, "labels_closed")] == list(range(40))
     assert all(event.data["at"] == [0, 39] for event in of(events, "labels_closed"))
-    (raised,) = (journal.record_of(event) for event in of(events, "alarm") if event.data["tier"] == "alarm")
+    (raised,) = (event.payload for event in of(events, "alarm") if event.data["tier"] == "alarm")
     assert isinstance(raised, Alarm)
     assert raised.onset <= raised.data_step < 39
     assert raised.step == 39

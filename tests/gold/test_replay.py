@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rundir.format_1 import tear_format_1
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
@@ -98,6 +100,7 @@ class Session:
     run: RunDirectory
     source: Source
     fate: Fate
+    format_1: bool = False  # whether what a killed monitor leaves is a journal of format 1
     watch: MonitorLoop | None = None
 
     def poll(self) -> None:
@@ -122,18 +125,21 @@ class Session:
     def _started(self) -> MonitorLoop:
         watch = MonitorLoop(self.run, eager(self.source), strict=True)
         self.fate.born()
-        append = watch.journal.append
+        commit = watch.journal.commit
 
-        def counted(event: journal.Event) -> None:
-            if event.id not in watch.journal._written_ids and self.fate.strikes():
-                line = journal.Event(event.kind, event.attempt, event.step, event.data, event.id, 10**6).line()
-                with (watch.events_folder / f"{event.attempt}.jsonl").open("ab") as file:
-                    file.write(line[: int(self.fate.rng.integers(0, len(line)))])
+        def counted(events: Iterable[journal.Event]) -> None:
+            events = list(events)
+            if self.fate.strikes():
+                line = journal.encode_commit(events, watch.journal.seq)
+                if self.format_1:
+                    tear_format_1(self.run, events, watch.journal.seq, self.fate.rng)
+                else:
+                    os.write(watch.journal._open(events[0].attempt), line[: int(self.fate.rng.integers(0, len(line)))])
                 watch.close()
                 raise KilledError
-            append(event)
+            commit(events)
 
-        watch.journal.append = counted  # type: ignore[method-assign]
+        watch.journal.commit = counted  # type: ignore[method-assign]
         return watch
 
 
@@ -149,12 +155,14 @@ class Attempt:
 attempts = st.builds(Attempt, st.integers(0, 6), st.integers(1, 8), st.integers(1, 2), st.booleans(), st.booleans())
 
 
-def live(path: Path, plan: list[Attempt], seed: int, kill_every: int, late: float) -> RunDirectory:
+def live(
+    path: Path, plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool = False
+) -> RunDirectory:
     """The same run, whatever happens to its monitor: `kill_every` and `late` have randomness of their own."""
     rng = np.random.default_rng(seed)
     run = RunDirectory.create(path, {"id": "one run"})
     source = Source(np.random.default_rng([seed, 1]), late)
-    session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every))
+    session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every), format_1)
     for part in plan:
         attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
         for step in range(part.first, part.first + part.steps):
@@ -177,16 +185,19 @@ def live(path: Path, plan: list[Attempt], seed: int, kill_every: int, late: floa
     return run
 
 
-@settings(max_examples=size(8, 30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(8, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
     kill_every=st.sampled_from([0, 5, 11, 31]),
     late=st.sampled_from([0.0, 0.0, 0.4, 0.9]),
+    format_1=st.booleans(),
 )
-def test_bought_gold_live_equals_replay(plan: list[Attempt], seed: int, kill_every: int, late: float) -> None:
+def test_bought_gold_live_equals_replay(
+    plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool
+) -> None:
     with tempfile.TemporaryDirectory(dir=_fast()) as folder:
-        run = live(Path(folder) / "run", plan, seed, kill_every, late)
+        run = live(Path(folder) / "run", plan, seed, kill_every, late, format_1)
         again = replay(run, eager(Source(np.random.default_rng(0), 0.0)), strict=True)
         assert again.difference is None
         ids = [event.id for event in again.recorded]

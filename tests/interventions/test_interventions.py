@@ -572,18 +572,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     make_token(run)
     book = journal.Journal(run.path / "events")
     opened: dict[str, Any] = {"state": "open", "facts": {"parent": None}, "config": "c", "detectors": [], "gold": None}
-    book.append(journal.Event("attempt", 0, -1, opened, "attempt|0|open"))
+    book.commit([journal.Event("attempt", 0, -1, opened, "attempt|0|open")])
     applied = Action("0-80-learning_rate", 0, 80, "kl_failure", "learning_rate", 1e-5, 2e-6, "too fast", "applied")
     waiting = Action("0-120-beta", 0, 120, "length_hacking", "beta", 0.04, 0.08, "\x1b[31mred")
     back = RollbackAction(
         "0-119-rollback", 0, 119, "hedging", "rollback", 119.0, 60.0, "x", with_knob="beta", with_value=0.16
     )
     for record in (finding(), applied, waiting, back):
-        book.append(journal.event(record, 0, 120, "c"))
+        book.commit([journal.event(record, 0, 120, "c")])
     note = {"note": "outcome", "action": applied.id, "verdict": "better", "sentence": "after that: better"}
-    book.append(journal.Event("note", 0, 120, note, "note|outcome"))
-    done = {"ranks": [[0, 0]], "sha256": "", "missing": [], "unreadable": [], "rows": 0}
-    book.append(journal.Event("step_done", 0, 120, done, "step_done|0|120"))
+    book.commit([journal.Event("note", 0, 120, note, "note|outcome")])
+    done = {"ranks": [[0, 0]], "sha256": "", "missing": [], "unreadable": [], "rows": 0, "seen": 0, "lost": {}}
+    book.commit([journal.Event("step_done", 0, 120, done, "step_done|0|120")])
     book.close()
     return run
 

@@ -610,11 +610,11 @@ def test_a_journal_write_that_fails_loses_and_doubles_no_event(
         with storage(faulty, tiltmeter.rundir.atomic_write, tiltmeter.rundir.journal):
             run_monitor(run, config)
         assert said(run.path / "events") == expected, f"call {nth} ({name}) failing with {way}"
-        ids = [event["id"] for event in parsable(run.path / "events" / "0.jsonl")]
+        ids = [event["id"] for commit in parsable(run.path / "events" / "0.jsonl") for event in commit["events"]]
         assert len(ids) == len(set(ids)), f"call {nth} ({name}): an event is on disk twice"
         assert str(run.path / "events") in faulty.synced, f"call {nth} ({name}): a power cut may take the whole file"
         hit += bool(faulty.failed)
-    assert hit > 20
+    assert hit >= (5 if way in ("short", "torn") else 15)
 
 
 def parsable(path: Path) -> Iterator[dict[str, Any]]:

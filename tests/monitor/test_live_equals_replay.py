@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rundir.format_1 import tear_format_1
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
@@ -72,7 +75,8 @@ def batch(attempt: int, step: int, rank: int, seed: int) -> RolloutBatch:
 class Session:
     """A trainer and a monitor over one directory; the monitor is restarted whenever it is killed."""
 
-    def __init__(self, run: RunDirectory, seed: int, kill_every: int) -> None:
+    def __init__(self, run: RunDirectory, seed: int, kill_every: int, format_1: bool) -> None:
+        self.format_1 = format_1  # whether what a killed monitor leaves is a journal of format 1
         self.run, self.config = run, eager()
         self.rng = np.random.default_rng(seed)
         self.kill_every = kill_every
@@ -92,38 +96,43 @@ class Session:
         if not self.kill_every:
             return watch
         fatal = int(self.rng.integers(1, self.kill_every + 1))
-        append = watch.journal.append
+        commit = watch.journal.commit
 
-        def counted(event: journal.Event) -> None:
+        def counted(events: Iterable[journal.Event]) -> None:
             nonlocal fatal
-            fatal -= event.id not in watch.journal._written_ids  # only new lines count, or a long step never ends
+            events = list(events)
+            fatal -= 1
             if fatal <= 0:
                 # Die while writing: some first part of the line is on disk.
-                line = journal.Event(event.kind, event.attempt, event.step, event.data, event.id, 10**6).line()
-                path = watch.events_folder / f"{event.attempt}.jsonl"
-                with path.open("ab") as file:
-                    file.write(line[: int(self.rng.integers(0, len(line)))])
+                line = journal.encode_commit(events, watch.journal.seq)
+                if self.format_1:
+                    tear_format_1(self.run, events, watch.journal.seq, self.rng)
+                else:
+                    os.write(watch.journal._open(events[0].attempt), line[: int(self.rng.integers(0, len(line)))])
                 watch.close()
                 raise KilledError
-            append(event)
+            commit(events)
 
-        watch.journal.append = counted  # type: ignore[method-assign]
+        watch.journal.commit = counted  # type: ignore[method-assign]
         return watch
 
 
-@settings(max_examples=size(15, 220), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(15, 400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
-    kill_every=st.sampled_from([0, 5, 23]),
+    kill_every=st.sampled_from([0, 3, 9]),
     gaps=st.booleans(),
     packed=st.booleans(),
+    format_1=st.booleans(),
 )
-def test_live_equals_replay(plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool) -> None:
+def test_live_equals_replay(
+    plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool, format_1: bool
+) -> None:
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(dir=_fast()) as folder:
         run = RunDirectory.create(Path(folder) / "run")
-        session = Session(run, seed, kill_every)
+        session = Session(run, seed, kill_every, format_1)
         for part in plan:
             attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
             todo = [(step, rank) for step in range(part.first, part.first + part.steps) for rank in range(part.ranks)]

@@ -14,7 +14,7 @@ from typing import Any
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.monitor.arrivals import COMPLETE_LATER_STEPS
+from tiltmeter.monitor.live_arrivals import COMPLETE_LATER_STEPS
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.atomic_write import open_dot, publish, sweep

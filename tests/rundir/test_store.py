@@ -160,8 +160,7 @@ def test_unknown_columns_and_keys_of_a_newer_version_survive(tmp_path: Path) -> 
     [file] = fresh.find(0, 51)
     assert fresh.read(file)[1]["mood"] == "blue"
     line = journal.Event("note", 0, 1, {"note": "x", "new": 1}, "id", extra={"later": True}).line()
-    parsed = journal.parse(line)
-    assert parsed is not None
+    [parsed] = journal.parse(line)
     assert parsed.line() == line
 
 

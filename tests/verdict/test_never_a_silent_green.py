@@ -17,7 +17,7 @@ import pytest
 import tiltmeter
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm, Reading, RolloutBatch
-from tiltmeter.monitor.arrivals import LiveArrivals
+from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock

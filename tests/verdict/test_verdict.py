@@ -78,7 +78,7 @@ def test_a_healthy_run_is_ok() -> None:
         ({"us": ()}, FRESH, "BLIND", "gold"),
         ({"us": (0.0, 0.0)}, FRESH, "BLIND", "gold"),
         ({"gold_differs": False}, FRESH, "BLIND", "gold"),
-        ({"missing": [1]}, FRESH, "BLIND", "ranks"),
+        ({"missing": [[1, 1]]}, FRESH, "BLIND", "ranks"),
         ({"seen": 100, "lost": {"0": [1, 1, 0, "full"]}}, FRESH, "BLIND", "kept"),
         ({"seen": 0}, FRESH, "BLIND", "kept"),
         ({"unscored": {"reward": {"infra": 1}}}, FRESH, "BLIND", "scored"),

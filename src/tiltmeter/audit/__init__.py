@@ -20,13 +20,15 @@ from tiltmeter.audit.readers.external_run import ExternalRun, ReadOptions
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.people import PeopleSource
-from tiltmeter.monitor.arrivals import LiveArrivals, RecordedArrivals, StepReady
+from tiltmeter.monitor.arrivals import Rollouts, StepReady
+from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.measure_step import InProcess, Measurer, Rollouts, StepMeasurement
+from tiltmeter.monitor.measure_step import InProcess, Measurer, StepMeasurement
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock
-from tiltmeter.monitor.replay import LOOP_KINDS, recorded_gold
-from tiltmeter.rundir.journal import Event, JournalReader
+from tiltmeter.monitor.recorded_arrivals import RecordedArrivals
+from tiltmeter.monitor.replay import recorded_gold
+from tiltmeter.rundir.journal import Event, JournalReader, read_events
 from tiltmeter.rundir.store import RunDirectory
 
 WAIT_SECONDS = 0.05  # between polls while labels are pending
@@ -110,8 +112,7 @@ def measure(
     run: RunDirectory, config: Config, engine: Engine | None, before: RunDirectory | None, progress: Progress
 ) -> None:
     """Measure a stored run with the monitor loop. `before`: the run whose journal says what was used, and when."""
-    events = () if before is None else JournalReader(before.path / "events").poll()
-    recorded = [item for item in events if item.kind in LOOP_KINDS]
+    recorded = [] if before is None else read_events(before.path / "events")
     with monitor_lock(run):
         config = config.with_recorded_gold(recorded_gold(recorded))
         if recorded or _journal_digest(run) not in (None, config.digest):

@@ -24,7 +24,7 @@ from rich.text import Text
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, screen
 from tiltmeter.cli.terminal.run_screen import plain as plain_lines
-from tiltmeter.monitor.arrivals import LiveArrivals
+from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import Event

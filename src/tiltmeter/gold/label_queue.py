@@ -11,14 +11,14 @@ import hashlib
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.dataset_facts import from_text
-from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, RolloutBatch
+from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
@@ -37,7 +37,7 @@ from tiltmeter.gold.label_files import (
 from tiltmeter.gold.people import PeopleSource, adjust_for_pairs, collect_labels
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
-from tiltmeter.rundir.journal import Event, readings_of
+from tiltmeter.rundir.payloads import StepDone
 from tiltmeter.rundir.rank_summary import expand_ranges, rank_ranges
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
@@ -61,17 +61,13 @@ class _OpenStep:
         return self.request.attempt, self.request.step
 
 
-@dataclass
-class _JournalState:
-    """State while the journal is read: the open steps, the last two draws, and the closings after each."""
+@dataclass(frozen=True)
+class _RestoredDraw:
+    """A draw that the journal has, and the changes to the sampler since the draw before."""
 
-    open_steps: dict[tuple[int, int], None] = field(default_factory=dict)
-    last_draw_but_one: Event | None = None  # the last draw but one
-    closings_between: list[Event | tuple[int, int]] = field(
-        default_factory=list
-    )  # closings, and rewinds as attempt and step
-    last_draw: Event | None = None
-    closings_since: list[Event | tuple[int, int]] = field(default_factory=list)
+    key: tuple[int, int]
+    done: StepDone
+    changes_before: list[Callable[[], str]]
 
 
 @dataclass
@@ -89,13 +85,11 @@ class LabelQueue:
     _sampler: Sampler = field(init=False, repr=False)
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
     _newest: RolloutBatch | None = field(default=None, init=False, repr=False)
-    _strays_checked: bool = field(
-        default=False, init=False, repr=False
-    )  # for answers to steps that were never asked about
-    _reported: set[str] = field(default_factory=set, init=False, repr=False)  # stray labels that were reported
-    _journal_state: _JournalState | None = field(
-        default_factory=lambda: _JournalState(), init=False, repr=False
-    )  # None: the journal was read
+    reported: set[str] = field(default_factory=set, init=False, repr=False)  # names of stray labels
+    _strays_checked: bool = field(default=False, init=False, repr=False)  # answers about what was never asked
+    _restored: dict[tuple[int, int], None] = field(default_factory=dict, init=False, repr=False)  # open, by the journal
+    _drawn: deque[_RestoredDraw] = field(default_factory=lambda: deque(maxlen=2), init=False, repr=False)
+    _changes: list[Callable[[], str]] = field(default_factory=list, init=False, repr=False)  # the sampler has not seen
 
     def __post_init__(self) -> None:
         self.configured_share = self.share
@@ -113,11 +107,7 @@ class LabelQueue:
     @property
     def open_steps(self) -> list[tuple[int, int]]:
         """Attempt and step of what was drawn and is not closed, in the order drawn."""
-        return (
-            list(self._journal_state.open_steps)
-            if self._journal_state is not None
-            else [item.key for item in self._pending]
-        )
+        return [*self._restored, *(item.key for item in self._pending)]
 
     def draw_requests(self, batch: RolloutBatch, ranks: Iterable[int], *, boost: bool = False) -> dict[str, Any]:
         """Choose which rollouts of a step to label; returns the fields of its `step_done` event about that.
@@ -127,6 +117,7 @@ class LabelQueue:
         """
         attempt, step = batch.attempt, batch.step
         seed, rng = draw_generator(self._id, attempt, step)
+        self._update_sampler()
         before, bets = self._sampler.state(), []
         try:
             advantage = _advantage(batch)
@@ -161,10 +152,7 @@ class LabelQueue:
         self.share = self._sampler.share = share
 
     def rewind(self, attempt: int, step: int) -> None:
-        if self._journal_state is not None:
-            self._journal_state.closings_since.append((attempt, step))
-        else:
-            self._sampler.rewind(attempt, step)
+        self._changes.append(lambda: self._rewind_sampler(attempt, step))
 
     def poll(self) -> Iterator[tuple[int, int] | Fault]:
         """Ask for the open labels; then yield each step whose labels are complete, oldest first, to be closed at once.
@@ -286,36 +274,82 @@ class LabelQueue:
             yield from self._report_once(request.attempt, request.step, name)
 
     def _report_once(self, attempt: int, step: int, name: str) -> Iterator[Fault]:
-        if name not in self._reported:
-            self._reported.add(name)
+        if name not in self.reported:
             yield Fault(attempt, step, "label", f"{name}: an answer without a request before it; not used")
 
-    def close(self, attempt: int, step: int) -> SettledStep:
-        """Settle a step's bets from its files, and update the sampler. Raises `StoreError` if a label is gone."""
-        while not self.live and self._pending and self._pending[0].key != (attempt, step):
-            self._pending.popleft()  # replayed with gold, and watched without it at that step
-        if not self._pending or self._pending[0].key != (attempt, step):
+    def settle(self, attempt: int, step: int) -> SettledStep:
+        """A step's bets, from its request and labels. Raises `StoreError` if a label is gone."""
+        request = next((item.request for item in self._pending if item.key == (attempt, step)), None)
+        if request is None or (self.live and self._pending[0].request is not request):
             raise StoreError(f"step {step} of attempt {attempt}: labels were closed that were not asked for")
-        request = self._pending.popleft().request
-        if not self._pending:
-            self._newest = None
         if not self.live:  # the choice on disk is what was asked, even if this version would have chosen otherwise
             request = read_request(self.run, attempt, step) or request
         step_labels = read_labels(self.run, request)
         if None in step_labels:
             raise StoreError(f"step {step} of attempt {attempt}: label {step_labels.index(None)} is gone")
-        step_result = adjust_for_pairs(
-            request, settle_bets(request, [label for label in step_labels if label is not None])
-        )
-        self.bought += step_result.facts["answered"]
-        sampler_error = self._update_sampler(step_result.slopes, step_result.duels)
-        facts = {**step_result.facts, "labels": self.bought, "rollouts": self.rollouts}
-        facts["share"] = self.bought / self.rollouts if self.rollouts else 0.0
-        facts["why"] = "; ".join(filter(None, (step_result.facts["why"], sampler_error)))
-        return replace(step_result, facts=facts)
+        settled = settle_bets(request, [label for label in step_labels if label is not None])
+        return adjust_for_pairs(request, settled)
 
-    def _update_sampler(self, slopes: Sequence[float], duels: Sequence[float]) -> str:
-        """Give the sampler the values of a step's bets; returns the reason if the sampler failed."""
+    def close(self, attempt: int, step: int, readings: Iterable[Reading], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """A step's labels are complete: it is no longer open. Returns the facts, with the labels bought so far."""
+        self._restored.pop((attempt, step), None)
+        while self._pending:  # others are skipped where a replay has gold, and the monitor had none at that step
+            if self._pending.popleft().key == (attempt, step):
+                break
+        if not self._pending:
+            self._newest = None
+        self.bought += facts["answered"]
+        values = {reading.name: reading.values for reading in readings}
+        slopes, duels = values.get("gold.slope", ()), values.get("gold.duel", ())
+        self._changes.append(lambda: self._close_bets(slopes, duels))
+        sampler_error = "" if self._drawn else self._update_sampler()
+        share = self.bought / self.rollouts if self.rollouts else 0.0
+        why = "; ".join(filter(None, (facts["why"], sampler_error)))
+        return {**facts, "labels": self.bought, "rollouts": self.rollouts, "share": share, "why": why}
+
+    def restore_draw(self, attempt: int, step: int, done: StepDone) -> None:
+        """After a restart: this step was drawn."""
+        self._restored[attempt, step] = None
+        self.rollouts += done.rows
+        self._drawn.append(_RestoredDraw((attempt, step), done, self._changes))
+        self._changes = []
+
+    def resume(self) -> None:
+        """After a restart, once the journal was read: loads the open steps, and the sampler's state."""
+        last = self._drawn.pop() if self._drawn else None
+        since, self._changes = self._changes, []
+        again = last is not None and last.key in self._restored and read_request(self.run, *last.key) is None
+        if last is not None and again:
+            # Killed between the event and the request file: the same draw again, from the same past.
+            del self._restored[last.key]
+            if self._drawn:
+                self._sampler.restore(self._require_request(self._drawn.pop().key).state)
+            self._changes = last.changes_before
+        elif last is not None:
+            self._sampler.restore(self._require_request(last.key).state)
+        self._pending.extend(_OpenStep(self._require_request(key), durable=True) for key in self._restored)
+        self._restored = {}
+        self._drawn.clear()
+        if last is not None and again:
+            self.rollouts -= last.done.rows
+            batch = read_step(self.run, *last.key, last.done.ranks, _COLUMNS)
+            self.draw_requests(batch, expand_ranges(last.done.ranks), boost=bool(last.done.boost))
+        self._changes += since
+        self._update_sampler()
+
+    def _update_sampler(self) -> str:
+        """Bring the sampler up to date; returns the reason if it failed at the last change."""
+        changes, self._changes, error = self._changes, [], ""
+        for change in changes:
+            error = change()
+        return error
+
+    def _rewind_sampler(self, attempt: int, step: int) -> str:
+        self._sampler.rewind(attempt, step)
+        return ""
+
+    def _close_bets(self, slopes: Sequence[float], duels: Sequence[float]) -> str:
+        """Give the sampler the values of a step's bets; returns the reason if it failed."""
         before = self._sampler.state()
         try:
             self._sampler.close(slopes, duels)
@@ -323,61 +357,6 @@ class LabelQueue:
             self._sampler.restore(before)
             return f"the sampler failed: {type(error).__name__}: {str(error)[:200]}"
         return ""
-
-    def apply_event(self, event: Event) -> None:
-        """Apply one event of the journal: a step that was drawn or closed, or a stray label that was reported."""
-        state = self._journal_state
-        assert state is not None
-        key = (event.attempt, event.step)
-        if event.kind == "step_done" and "requests" in event.data:
-            self.rollouts += event.data["rows"]
-            state.open_steps[key] = None
-            state.last_draw_but_one, state.closings_between, state.last_draw, state.closings_since = (
-                state.last_draw,
-                state.closings_since,
-                event,
-                [],
-            )
-        elif event.kind == "labels_closed":
-            state.open_steps.pop(key, None)
-            self.bought = event.data["labels"]
-            state.closings_since.append(event)
-        elif event.kind == "fault" and event.data["part"] == "label":
-            self._reported.add(event.data["error"].split(":")[0])
-
-    def resume(self) -> None:
-        """Call after the journal was read: restores the open steps, and the sampler as it was after the last event."""
-        state, self._journal_state = self._journal_state, None
-        assert state is not None
-        last = state.last_draw
-        key = None if last is None else (last.attempt, last.step)
-        if last is not None and key in state.open_steps and read_request(self.run, *key) is None:
-            # Killed between the event and the request file: the same draw again, from the same past.
-            state.open_steps.pop(key)
-            self._restore_sampler(state.last_draw_but_one, state.closings_between)
-            self.rollouts -= last.data["rows"]
-            batch = read_step(self.run, last.attempt, last.step, last.data["ranks"], _COLUMNS)
-            self.draw_requests(batch, expand_ranges(last.data["ranks"]), boost=last.data["boost"])
-            self._replay_closings(state.closings_since)
-        else:
-            self._restore_sampler(last, state.closings_since)
-        self._pending.extendleft(
-            _OpenStep(self._require_request(key), durable=True) for key in reversed(state.open_steps)
-        )
-
-    def _restore_sampler(self, draw: Event | None, since: Iterable[Event | tuple[int, int]]) -> None:
-        if draw is not None:
-            self._sampler.restore(self._require_request((draw.attempt, draw.step)).state)
-        self._replay_closings(since)
-
-    def _replay_closings(self, since: Iterable[Event | tuple[int, int]]) -> None:
-        for item in since:
-            if isinstance(item, tuple):
-                self._sampler.rewind(*item)
-                continue
-            us = {reading.name: reading.values for reading in readings_of(item)}
-            slopes, duels = us.get("gold.slope", ()), us.get("gold.duel", ())
-            self._update_sampler(slopes, duels)
 
     def _require_request(self, key: tuple[int, int]) -> LabelRequest:
         request = read_request(self.run, *key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import join
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.instruments import Instrument
-from tiltmeter.monitor.arrivals import StepReady
+from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.step_files import read_step_files, summarize_batch
@@ -30,10 +30,6 @@ class StepMeasurement:
     fingerprint: str = ""
     absent: Mapping[str, str] | None = None  # columns that instruments would need, by instrument
     answers: tuple[InstrumentResult, ...] = ()
-
-
-#: Returns the rollouts of a step, read again if they are not in memory.
-Rollouts = Callable[[], RolloutBatch]
 
 
 def measure(

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.monitor.arrivals import LiveArrivals, RecordedArrivals
+from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.recorded_arrivals import RecordedArrivals
 from tiltmeter.rundir.journal import Event, JournalReader, read_events
+from tiltmeter.rundir.payloads import AttemptOpen, SettingsChanged
 from tiltmeter.rundir.store import RunDirectory
-
-LOOP_KINDS = frozenset(
-    {"attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note"}
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay
     Labels are read from the run, and no gold source is called. Without one in `config`, the recorded one is used.
     """
     tail = JournalReader(run.path / "events")
-    recorded = [item for item in tail.poll() if item.kind in LOOP_KINDS]
+    recorded = list(tail.poll())
     if config.gold is None:
         config = config.with_recorded_gold(recorded_gold(recorded))
     source = RecordedArrivals(run, recorded) if recorded else LiveArrivals(run)
@@ -60,6 +58,6 @@ def replay(run: RunDirectory, config: Config, *, strict: bool = False) -> Replay
 
 def recorded_gold(recorded: Iterable[Event]) -> Mapping[str, Any] | None:
     """The gold source of a recorded run; None if it had none."""
-    notes = (item.data for item in recorded if item.kind == "attempt" or item.data.get("note") == "config")
-    sources = [data["gold"] for data in notes if data.get("gold")]
+    notes = (item.payload for item in recorded if item.kind in ("attempt", "note"))
+    sources = [note.gold for note in notes if isinstance(note, (AttemptOpen, SettingsChanged)) and note.gold]
     return sources[-1] if sources else None

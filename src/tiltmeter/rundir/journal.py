@@ -1,8 +1,13 @@
-"""The journal: the events of a run, one JSON object per line, append only, written by the monitor alone.
+"""The journal: the events of a run, append only, written by the monitor alone.
 
-Each line carries a CRC-32 of itself, so that a torn or damaged one is recognised; it is skipped and counted, wherever
-it stands. Each event has an id made of its kind, its record's identity and the configuration's hash; readers
-keep the first of equal ids, so a monitor that died in the middle of a step recomputes the step and nothing doubles.
+One arrival is one commit, and one commit is one line: a JSON object with all its events and a CRC-32 of itself. So an
+arrival is in the journal whole or not at all, and a monitor that died in the middle of a line handles that arrival
+again. A torn or damaged line is skipped and counted, wherever it stands. Only the newest file is written to: those
+of earlier attempts are never touched again.
+
+Format 1 had one line for each event, and one arrival could be torn between its lines. Such files are read as before:
+each event has an id made of its kind, its record's identity and the configuration's hash, and readers keep the first
+of equal ids.
 """
 
 from __future__ import annotations
@@ -13,26 +18,28 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
 from tiltmeter.rundir.atomic_write import entries, sync_folder, write_all
+from tiltmeter.rundir.parquet import FORMAT
+from tiltmeter.rundir.payloads import Payload, parse_payload
 
 KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note")
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
-LINE_LIMIT = 1 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
+LINE_LIMIT = 4 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
 
 _LONGEST = LINE_LIMIT + 64  # with its checksum and line break
 _CRC = len(',"crc":"00000000"}')
-_KEYS = ("id", "seq", "kind", "attempt", "step", "time", "data")
+_KEYS = ("id", "kind", "attempt", "step", "data")  # of an event
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line: what happened, and at which step of which attempt it was written down."""
+    """What happened, and at which step of which attempt it was written down."""
 
     kind: str
     attempt: int
@@ -41,6 +48,7 @@ class Event:
     id: str
     seq: int = -1
     time: float = 0.0  # for display; no decision reads a clock
+    commit: int = -1  # `seq` of the first event of its line; -1 in format 1, where a line is one event
     extra: Mapping[str, Any] = field(default_factory=dict)  # keys of a newer version, kept as they are
 
     def same_content(self, other: Event) -> bool:
@@ -48,12 +56,17 @@ class Event:
         mine = (self.kind, self.attempt, self.step, self.id, self.data)
         return mine == (other.kind, other.attempt, other.step, other.id, other.data)
 
+    @property
+    def payload(self) -> Payload | None:
+        """The data as its type; None if this version does not know it."""
+        return parse_payload(self.kind, self.data)
+
+    def plain(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _KEYS} | dict(self.extra)
+
     def line(self) -> bytes:
-        plain = {name: getattr(self, name) for name in _KEYS}
-        text = json.dumps(plain | dict(self.extra), allow_nan=False, separators=(",", ":")).encode("ascii")
-        if len(text) > LINE_LIMIT:
-            raise ValueError(f"an event of kind {self.kind} has {len(text)} bytes, more than a line may have")
-        return b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text))
+        """A commit of this event alone."""
+        return encode_commit([self], self.seq, self.time)
 
 
 def event(record: Alarm | Finding | Action | Fault, attempt: int, step: int, config: str) -> Event:
@@ -84,14 +97,18 @@ def event_id(*parts: object) -> str:
     return "|".join("-" if part is None else str(part) for part in parts)
 
 
-def reading_event(
-    attempt: int, step: int, measured: Iterable[Reading], derived: Iterable[Reading], config: str
-) -> Event:
-    """All readings of a step on one line, about 55 bytes each: 10^5 steps of 70 readings are about 400 MB."""
-    data = {
+def pack_readings(measured: Iterable[Reading], derived: Iterable[Reading]) -> dict[str, Any]:
+    """All readings of a step in one event, about 55 bytes each: 10^5 steps of 70 readings are about 400 MB."""
+    return {
         "measured": {reading.name: _compact(reading) for reading in measured},
         "derived": {reading.name: _compact(reading) for reading in derived},
     }
+
+
+def reading_event(
+    attempt: int, step: int, measured: Iterable[Reading], derived: Iterable[Reading], config: str
+) -> Event:
+    data = pack_readings(measured, derived)
     return Event("reading", attempt, step, data, event_id("reading", attempt, step, config))
 
 
@@ -112,64 +129,69 @@ def readings_of(event: Event, part: str = "measured") -> list[Reading]:
     ]
 
 
-def record_of(event: Event) -> Alarm | Fault | Finding | Action:
-    """The record an event wrote down; fields of a newer version are left aside."""
-    kinds: dict[str, type[Any]] = {"alarm": Alarm, "fault": Fault, "finding": Finding, "action": Action}
-    cls = kinds[event.kind]
-    names = {f.name for f in fields(cls)}
-    record: Alarm | Fault | Finding | Action = cls(
-        **{name: value for name, value in event.data.items() if name in names}
-    )
-    return record
-
-
 class Journal:
-    """Appends events. Raises OSError if a line could not be written; the caller then restarts from what is on disk.
+    """Writes commits. Raises OSError if one could not be written; the caller then restarts from what is on disk.
 
     `durable=False`: lines survive a kill, not a power cut; for events that can be recomputed from stored files.
     """
 
-    def __init__(self, folder: Path, seq: int = 0, written_ids: Iterable[str] = (), *, durable: bool = True) -> None:
+    def __init__(self, folder: Path, seq: int = 0, *, durable: bool = True) -> None:
         self.folder, self.seq, self._durable = folder, seq, durable
-        self._written_ids = set(written_ids)  # ids of a step that was begun and not closed
-        self._handles: dict[int, int] = {}
+        self._handle, self._number = -1, -1  # of the newest file
         folder.mkdir(parents=True, exist_ok=True)
 
-    def append(self, event: Event) -> None:
-        if event.id in self._written_ids:
+    def commit(self, events: Iterable[Event]) -> None:
+        """Write the events of one arrival: all of them or, if this raises or is killed, none."""
+        events = list(events)
+        if not events:
             return
-        entry = Event(event.kind, event.attempt, event.step, event.data, event.id, self.seq, time.time(), event.extra)
-        handle = self._handle(event.attempt)
-        write_all(handle, entry.line())
-        if self._durable and event.kind in DURABLE:
+        handle = self._open(events[0].attempt)
+        write_all(handle, encode_commit(events, self.seq, time.time()))
+        if self._durable and any(item.kind in DURABLE for item in events):
             os.fsync(handle)
-        self.seq += 1
-        self._written_ids.add(event.id)
-        if event.kind == "step_done":
-            self._written_ids.clear()  # what follows belongs to another step and has other ids
+        self.seq += len(events)
 
-    def _handle(self, attempt: int) -> int:
-        if attempt not in self._handles:
-            path = self.folder / f"{attempt}.jsonl"
-            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                size = os.fstat(handle).st_size
-                if size and os.pread(handle, 1, size - 1) != b"\n":
-                    write_all(handle, b"\n")  # or the next event would continue a torn line and be lost with it
-                sync_folder(self.folder)  # also for a file that was there: whoever made it may have failed here
-            except OSError:
-                os.close(handle)
-                raise
-            self._handles[attempt] = handle
-        return self._handles[attempt]
+    def _open(self, attempt: int) -> int:
+        """The newest file. An attempt begins the next one; labels that come late for an older attempt do not."""
+        if self._handle >= 0 and attempt <= self._number:
+            return self._handle
+        names = [path.name.removesuffix(".jsonl") for path in list_journal(self.folder)]
+        number = max([attempt, *(int(name) for name in names if name.isdecimal())])
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        handle = os.open(self.folder / f"{number}.jsonl", flags, 0o600)
+        try:
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                write_all(handle, b"\n")  # or the next commit would continue a torn line and be lost with it
+            sync_folder(self.folder)  # also for a file that was there: whoever made it may have failed here
+        except OSError:
+            os.close(handle)
+            raise
+        self.close()
+        self._handle, self._number = handle, number
+        return handle
 
     def close(self) -> None:
-        while self._handles:
-            _, handle = self._handles.popitem()
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
             try:
                 os.close(handle)
             except OSError:
                 pass  # the lines that must last were fsynced; this is also called because the disk fails
+
+
+def encode_commit(events: Sequence[Event], seq: int = 0, when: float = 0.0) -> bytes:
+    """The line of a commit; `parse` is its inverse."""
+    plain = {"format": FORMAT, "seq": seq, "time": when, "events": [item.plain() for item in events]}
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
+    if len(text) > LINE_LIMIT:
+        raise ValueError(f"a commit with {events[-1].kind} has {len(text)} bytes, more than a line may have")
+    return b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text))
+
+
+def list_journal(folder: Path) -> list[Path]:
+    """The journal's files."""
+    return sorted(Path(entry.path) for entry in entries(folder) if entry.name.endswith(".jsonl"))
 
 
 class JournalReader:
@@ -182,8 +204,8 @@ class JournalReader:
         self._ids: set[str] = set()
 
     def poll(self) -> Iterator[Event]:
-        paths = sorted(Path(e.path) for e in entries(self.folder) if e.name.endswith(".jsonl"))
-        for item in heapq.merge(*(self._lines(path) for path in paths), key=lambda event: event.seq):
+        files = (self._lines(path) for path in list_journal(self.folder))
+        for item in heapq.merge(*files, key=lambda event: event.seq):
             if item.id not in self._ids:
                 self._ids.add(item.id)
                 yield item
@@ -198,8 +220,8 @@ class JournalReader:
                 self._offsets[path] = self._offsets.get(path, 0) + len(line)
                 if not whole:
                     continue  # too long for an event: skipped piece by piece, counted at its end
-                if (item := parse(line)) is not None:
-                    yield item
+                if events := parse(line):
+                    yield from events
                 elif line.strip():
                     self.skipped += 1
 
@@ -209,19 +231,28 @@ def read_events(folder: Path) -> list[Event]:
     return list(JournalReader(folder).poll())
 
 
-def parse(line: bytes) -> Event | None:
-    """The event on a line, or None if it is not one: torn, or changed since it was written."""
+def parse(line: bytes) -> list[Event]:
+    """The events on a line; none if it is torn, or changed since it was written."""
     line = line.rstrip(b"\n")
     text = line[:-_CRC] + b"}"
     if line[-_CRC:] != b',"crc":"%08x"}' % zlib.crc32(text):
-        return None
+        return []
     try:
         raw = json.loads(text)
-        event = Event(**{key: raw.pop(key) for key in _KEYS}, extra=raw)
+        if "events" not in raw:  # format 1
+            return [_event(raw, raw.pop("seq"), raw.pop("time"), -1)]
+        seq, when = raw["seq"], raw["time"]
+        return [_event(item, seq + position, when, seq) for position, item in enumerate(raw["events"])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    sound = isinstance(event.data, dict) and isinstance(event.seq, int) and isinstance(event.kind, str)
-    return event if sound and isinstance(event.attempt, int) and isinstance(event.step, int) else None
+        return []
+
+
+def _event(raw: dict[str, Any], seq: int, when: float, commit: int) -> Event:
+    item = Event(**{key: raw.pop(key) for key in _KEYS}, seq=seq, time=when, commit=commit, extra=raw)
+    sound = isinstance(item.data, dict) and isinstance(item.seq, int) and isinstance(item.kind, str)
+    if not (sound and isinstance(item.attempt, int) and isinstance(item.step, int)):
+        raise ValueError("this is no event")
+    return item
 
 
 def jsonable(value: Any) -> Any:

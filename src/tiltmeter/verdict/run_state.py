@@ -9,9 +9,27 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, get_args
 
+from msgspec import UNSET
+
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Tier
-from tiltmeter.rundir.journal import Event, record_of
+from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.lineage import lineage
+from tiltmeter.rundir.payloads import (
+    AbsentColumns,
+    AttemptEnd,
+    AttemptOpen,
+    BaselineChosen,
+    Counts,
+    DecisionRead,
+    EvaluationRead,
+    ExperimentRead,
+    LabelsClosed,
+    OutcomeJudged,
+    SegmentBegan,
+    SettingsChanged,
+    StepDone,
+    StepReadings,
+)
 
 
 def is_watched(name: str, watches: Iterable[str]) -> bool:
@@ -135,127 +153,116 @@ class RunState:
         return run_state
 
     def add(self, event: Event) -> None:
-        match event.kind:
-            case "attempt" if event.data["state"] == "open":
-                self.attempts[event.attempt] = event.data["facts"]
-                self.detectors = list(event.data["detectors"])
-                self.gold = event.data.get("gold")
+        match event.payload:
+            case AttemptOpen() as opened:
+                self.attempts[event.attempt] = opened.facts
+                self.detectors, self.gold = list(opened.detectors), opened.gold
                 self.off = {}
                 self.findings = {}
-            case "attempt":
+            case AttemptEnd() as ended:
                 self.ended.add(event.attempt)
-                self._add_counts(event)
-            case "reading":
-                self._add_bets(event)
-            case "alarm":
-                alarm = record_of(event)
-                assert isinstance(alarm, Alarm)
+                self._add_counts(event.attempt, ended)
+            case LabelsClosed() as closed:
+                self._add_labels(event.attempt, event.step, closed)
+            case StepReadings() as readings:
+                self._add_bets(event.attempt, event.step, readings)
+            case StepDone() as done:
+                self._add_step(event, done)
+            case Alarm() as alarm:
                 key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
                 self.alarms.setdefault(key, []).append((event.attempt, event.step, alarm))
-            case "fault":
-                fault = record_of(event)
-                assert isinstance(fault, Fault)
+            case Fault() as fault:
                 self.faults.append(fault)
                 if fault.part in ("store", "file"):
                     self.unmeasured.append(fault)
                 self.rejected += fault.part == "label"
                 if fault.off:
                     self.off[fault.part] = fault.error
-            case "note" if event.data.get("note") == "absent":
-                self.absent = event.data["absent"]
-            case "note" if event.data.get("note") == "config":
-                self.detectors = list(event.data["detectors"])
-                self.gold = event.data.get("gold")
-            case "note" if event.data.get("note") == "evaluation":
-                if any(is_watched(name, self._alarm_readings) for name in event.data["measured"]):
+            case Action() as action:
+                self.actions[action.id] = action
+            case Finding() as finding:
+                self.findings.pop(finding.failure, None)
+                if finding.confidence > 0.0:  # 0: the finding no longer holds
+                    self.findings[finding.failure] = finding
+            case AbsentColumns(absent=absent):
+                self.absent = absent
+            case SettingsChanged() as settings:
+                self.detectors, self.gold = list(settings.detectors), settings.gold
+            case EvaluationRead(measured=measured):
+                if any(is_watched(name, self._alarm_readings) for name in measured):
                     self.evaluations.append((event.attempt, event.step))
-            case "labels_closed":
-                self._add_labels(event)
-            case "note" if event.data.get("note") == "baseline":
-                self.baseline = event.data["source"]
-                self.uncompared = event.data.get("absent", {})
-            case "note" if event.data.get("note") == "segment":
+            case BaselineChosen() as baseline:
+                self.baseline, self.uncompared = baseline.source, baseline.absent
+            case SegmentBegan() as segment:
                 self.segments.append((event.attempt, event.step))
-                self.rewards = (str(event.data["before"]), str(event.data["after"]))
-            case "finding" | "action":
-                self._add_advice(record_of(event))
-            case "note" if event.data.get("note") == "outcome":
+                self.rewards = (segment.before, segment.after)
+            case OutcomeJudged():
                 self.outcomes.append(event.data)
-            case "note" if event.data.get("note") == "decision" and event.data["told"].get("kind") == "note":
-                note = AlarmNote.parse(event.data["told"].get("text"))
+            case DecisionRead(message=message):
+                note = AlarmNote.parse(message.get("text")) if message.get("kind") == "note" else None
                 if note is not None:
                     self.notes.setdefault(note.about, []).append(note)
-            case "note" if event.data.get("note") == "experiment":
-                self.experiments[event.data["failure"]] = event.data
-            case "step_done":
-                self._add_step(event)
+            case ExperimentRead(failure=failure):
+                self.experiments[failure] = event.data
 
-    def _add_advice(self, record: object) -> None:
-        if isinstance(record, Action):
-            self.actions[record.id] = record
-        elif isinstance(record, Finding):
-            self.findings.pop(record.failure, None)
-            if record.confidence > 0.0:  # 0: the finding no longer holds
-                self.findings[record.failure] = record
-
-    def _add_step(self, event: Event) -> None:
-        data = event.data
+    def _add_step(self, event: Event, done: StepDone) -> None:
         self.first.setdefault(event.attempt, event.step)
         self.last_measured[event.attempt] = max(event.step, self.last_measured.get(event.attempt, event.step))
         self.steps += 1
-        self.rows += data["rows"]
-        self._add_counts(event)
-        self.gold_differs |= bool(data.get("gold_differs"))
-        self.bad_gold += data.get("unscored", {}).get("gold", {}).get("range", 0)
-        if data["missing"] or data["unreadable"]:
+        self.rows += done.rows
+        self._add_counts(event.attempt, done)
+        self.gold_differs |= bool(done.gold_differs or False)
+        unscored = done.unscored or {}
+        self.bad_gold += unscored.get("gold", {}).get("range", 0)
+        if done.missing or done.unreadable:
             self.missing.append((event.attempt, event.step))
-        if "requests" in data:
-            self.audited += data["rows"]
+        if done.requests is not UNSET:
+            self.audited += done.rows
             self.unlabelled.add((event.attempt, event.step))
-        elif data.get("labels"):
-            self.labels += data["labels"]
+        elif done.labels:
+            self.labels += done.labels
             self.last_label = (event.attempt, event.step)
-        infra = max((flags.get("infra", 0) for flags in data.get("unscored", {}).values()), default=0)
-        self.recent = [*self.recent[-19:], (data.get("written", event.time), data["rows"], infra)]
+        infra = max((flags.get("infra", 0) for flags in unscored.values()), default=0)
+        written = event.time if done.written is UNSET else done.written
+        self.recent = [*self.recent[-19:], (written, done.rows, infra)]
 
-    def _add_counts(self, event: Event) -> None:
-        self.batches_seen[event.attempt] = max(event.data["seen"], self.batches_seen.get(event.attempt, 0))
-        for rank, (thinned, dropped, *_) in event.data["lost"].items():
-            self.losses[event.attempt, int(rank)] = thinned + dropped
+    def _add_counts(self, attempt: int, counts: Counts) -> None:
+        self.batches_seen[attempt] = max(counts.seen, self.batches_seen.get(attempt, 0))
+        for rank, (thinned, dropped, *_) in counts.lost.items():
+            self.losses[attempt, int(rank)] = thinned + dropped
 
-    def _add_labels(self, event: Event) -> None:
-        data = event.data
-        self.unlabelled.discard((event.attempt, event.step))
-        self.labels_requested += data["asked"]
-        self.unanswered += data["missing"]
-        self.labels += data["answered"]
-        self.gold_differs |= bool(data["gold_differs"])
-        if data["why"]:
-            self.faults.append(Fault(event.attempt, event.step, "gold", data["why"]))
-        if data["answered"]:
-            self.last_label = (event.attempt, event.step)
+    def _add_labels(self, attempt: int, step: int, closed: LabelsClosed) -> None:
+        self.unlabelled.discard((attempt, step))
+        self.labels_requested += closed.asked
+        self.unanswered += closed.missing
+        self.labels += closed.answered
+        self.gold_differs |= closed.gold_differs
+        if closed.why:
+            self.faults.append(Fault(attempt, step, "gold", closed.why))
+        if closed.answered:
+            self.last_label = (attempt, step)
             if self.gold is not None and self.gold["name"] not in self.judges:
                 self.judges.append(self.gold["name"])
-        self._add_bets(event)
+        self._add_bets(attempt, step, closed)
 
     @property
     def _alarm_readings(self) -> list[str]:
         return [name for part in self.detectors if part["tier"] == "alarm" for name in part["watches"]]
 
-    def _add_bets(self, event: Event) -> None:
+    def _add_bets(self, attempt: int, step: int, readings: StepReadings) -> None:
         """Count the readings that the alarm's test can bet on: a label in a group without reward variance, or in half a
         group, carries no evidence.
 
         Two equal labels of an audited pair do: they are evidence that this pair shows no harm.
         """
-        bought = event.kind == "labels_closed"
+        bought = isinstance(readings, LabelsClosed)
         count = 0
-        for name, packed in event.data["measured"].items():
+        for name, packed in readings.measured.items():
             if len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
                 count += sum(bought or u != 0 for u in packed[3])
         if count:
             self.bets += count
-            self.last_bet = (event.attempt, event.step)
+            self.last_bet = (attempt, step)
 
     @property
     def labels_text(self) -> str:

@@ -16,7 +16,7 @@ import tiltmeter
 from tiltmeter.data.records import Action
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
-from tiltmeter.rundir.journal import Event, read_events, record_of
+from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.requests import request_for, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
@@ -54,7 +54,7 @@ def story(make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def actions(events: list[Event]) -> list[Action]:
-    return [record for event in events if event.kind == "action" and isinstance(record := record_of(event), Action)]
+    return [action for event in events if isinstance(action := event.payload, Action)]
 
 
 @pytest.mark.slow

@@ -61,5 +61,6 @@ def twice(events: Path) -> list[str]:
     """Ids that a journal has more than once, as its lines are."""
     import json
 
-    ids = [json.loads(line)["id"] for file in events.glob("*.jsonl") for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for file in events.glob("*.jsonl") for line in file.read_text().splitlines()]
+    ids = [event["id"] for line in lines for event in line["events"]]
     return [name for name in ids if ids.count(name) > 1]

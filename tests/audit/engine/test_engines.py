@@ -155,7 +155,7 @@ def test_a_killed_driver_goes_on_where_it_stopped(unwatched: Path, tmp_path: Pat
     command = [sys.executable, "-m", "tiltmeter", "audit", str(unwatched), "--engine", "processes", "--jobs", "2"]
     command += ["--keep", str(home), "--json"]
     journal = home / "run" / "events" / "0.jsonl"
-    for lines in (5, 60):
+    for lines in (3, 20):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 60
         while child.poll() is None and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -51,27 +51,37 @@ def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # its loop must end: tests of other folders run loops of their own
 def browser() -> Iterator[Browser]:
-    from page_browser import chromium
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=60_000)  # what must appear may be late on a busy machine; what must not is not waited for
+    from page_browser import chromium
+
+    expect.set_options(
+        timeout=60_000
+    )  # what must appear may be late on a busy machine; what must not is not waited for
     with chromium() as found:
         yield found
 
 
 @pytest.fixture(scope="package")
-def reader(browser: Browser, server: Served) -> Iterator[BrowserContext]:
-    """Somebody who has opened the address that `tiltmeter view` printed."""
-    from page_browser import logged_in
+def login() -> dict[str, Any]:
+    """What a browser keeps of a login; empty before the first one. The address that `view` prints works once."""
+    return {}
 
-    context = logged_in(browser, server.url)
+
+@pytest.fixture(scope="module")
+def reader(browser: Browser, server: Served, login: dict[str, Any]) -> Iterator[BrowserContext]:
+    """Somebody who has opened the address that `tiltmeter view` printed."""
+    from page_browser import WIDE, logged_in, window
+
+    context = window(browser, login["kept"], WIDE) if login else logged_in(browser, server.url)
+    login["kept"] = context.storage_state()
     yield context
     context.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def ids(reader: BrowserContext, server: Served) -> dict[str, str]:
     """The page's ids of runs by name."""
     from page_browser import runs_by_name

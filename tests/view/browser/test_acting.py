@@ -28,9 +28,9 @@ def proposed(path: Path) -> RunDirectory:
     facts: dict[str, Any] = {"state": "open", "facts": {"parent": None}, "config": "c", "detectors": [], "gold": None}
     done = {"ranks": [[0, 0]], "sha256": "", "missing": [], "unreadable": [], "rows": 0, "seen": 1, "lost": {}}
     book = journal.Journal(path / "events")
-    book.append(journal.Event("attempt", 0, -1, facts, "attempt|0|open"))
-    book.append(journal.event(WAITING, 0, 120, "c"))
-    book.append(journal.Event("step_done", 0, 120, done, "step_done|0|120"))
+    book.commit([journal.Event("attempt", 0, -1, facts, "attempt|0|open")])
+    book.commit([journal.event(WAITING, 0, 120, "c")])
+    book.commit([journal.Event("step_done", 0, 120, done, "step_done|0|120")])
     book.close()
     return run
 

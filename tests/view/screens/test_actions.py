@@ -62,7 +62,7 @@ def done(step: int) -> Iterator[journal.Event]:
 def append(run: RunDirectory, *events: journal.Event) -> None:
     book = journal.Journal(run.path / "events", len(journal.read_events(run.path / "events")))
     for event in events:
-        book.append(event)
+        book.commit([event])
     book.close()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from tests.rundir.format_1 import write_format_1
 from typer.testing import CliRunner
 
 from tiltmeter.cli import actions
@@ -20,7 +21,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
-from tiltmeter.rundir.journal import Event, read_events, record_of
+from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
@@ -64,7 +65,7 @@ def watched(run: RunDirectory, config: Config) -> RunReader:
 
 
 def raised(events: list[Event]) -> list[Alarm]:
-    found = [record_of(event) for event in events if event.kind == "alarm"]
+    found = [event.payload for event in events if event.kind == "alarm"]
     return [told for told in found if isinstance(told, Alarm) and told.resolved is None and told.tier == "alarm"]
 
 
@@ -125,8 +126,9 @@ def test_a_dismissed_alarm_is_resolved_and_the_next_one_needs_more(tmp_path: Pat
     assert again.difference is None
 
 
+@pytest.mark.parametrize("format_1", [False, True])
 @pytest.mark.parametrize("cut", range(4))
-def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: int) -> None:
+def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: int, format_1: bool) -> None:
     run = RunDirectory.create(tmp_path / "run")
     attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
     store(run, attempt, range(40), turn=15)
@@ -134,9 +136,11 @@ def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: 
     submit_note(run, book.run_state, alarm_id(book.verdict.alarms[0]), "false_alarm", reason="a test", nonce="one")
     watched(run, settings())
     path = run.path / "events" / "0.jsonl"
+    assert [event.kind for event in read_events(run.path / "events")[-2:]] == ["note", "alarm"]
+    if format_1:
+        write_format_1(run)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    assert [json.loads(line)["kind"] for line in lines[-2:]] == ["note", "alarm"]
     kept = lines[:-cut] if cut else lines
     path.write_bytes(b"".join(kept) + (lines[-cut][:30] if cut else b""))
     watched(run, settings())

@@ -52,7 +52,7 @@ def write(
     attempt = run.open_attempt(launch="test", ranks=1, resume_step=None)
     journal = Journal(path / "events")
     facts: dict[str, Any] = {"state": "open", "facts": run.attempt(attempt), "detectors": [], "gold": None}
-    journal.append(Event("attempt", attempt, 0, facts, "open"))
+    journal.commit([Event("attempt", attempt, 0, facts, "open")])
     rng = np.random.default_rng(0)
     for step in range(steps):
         if columns is not None:
@@ -60,12 +60,20 @@ def write(
         level = 0.5 + shift * max(0, step - steps // 2) / steps + rng.normal(0.0, 0.02)
         told = [Reading(attempt, step, name, level, ROWS, 0.02) for name in ("reward.mean", "gold.mean")]
         told.append(Reading(attempt, step, "length.mean", 100.0, ROWS, 1.0))
-        journal.append(reading_event(attempt, step, told, [], "config"))
-        done = {"rows": ROWS, "ranks": [[0, 0]], "missing": [], "unreadable": [], "seen": step + 1, "lost": {}}
-        journal.append(Event("step_done", attempt, step, done | {"labels": 32, "written": 0.0}, f"done-{step}"))
+        journal.commit([reading_event(attempt, step, told, [], "config")])
+        done = {
+            "rows": ROWS,
+            "ranks": [[0, 0]],
+            "sha256": "",
+            "missing": [],
+            "unreadable": [],
+            "seen": step + 1,
+            "lost": {},
+        }
+        journal.commit([Event("step_done", attempt, step, done | {"labels": 32, "written": 0.0}, f"done-{step}")])
     if alarm:
         raised = Alarm(attempt, "gold.slope", "ledger", "alarm", "down", 30, 30, 20, 18, 22, 130.0, 125.0)
-        journal.append(event(raised, attempt, 30, "config"))
+        journal.commit([event(raised, attempt, 30, "config")])
     journal.close()
     book = RunReader(run)
     book.refresh()

@@ -32,8 +32,8 @@ def write(path: Path, lines: Mapping[str, Floats], *, every: int = 1, n: int = 6
     attempt = run.open_attempt(launch="test", ranks=1, resume_step=None)
     journal = Journal(path / "events")
     facts: dict[str, Any] = {"state": "open", "facts": run.attempt(attempt), "detectors": [], "gold": None}
-    journal.append(Event("attempt", attempt, 0, facts, "open"))
-    journal.append(Event("note", attempt, 0, {"note": "absent", "absent": absent or {}}, "absent"))
+    journal.commit([Event("attempt", attempt, 0, facts, "open")])
+    journal.commit([Event("note", attempt, 0, {"note": "absent", "absent": absent or {}}, "absent")])
     last = max(map(len, lines.values()), default=0) - 1
     for step in range(last + 1):
         names = [name for name in lines if step % every == 0 or not name.startswith("gold.")]
@@ -42,10 +42,19 @@ def write(path: Path, lines: Mapping[str, Floats], *, every: int = 1, n: int = 6
         ]
         if step and step % 50 == 0:
             told.append(Reading(attempt, step, "training.checkpoint", float(step), 1))
-        journal.append(reading_event(attempt, step, told, [], "config"))
-        done = {"rows": n, "missing": [], "unreadable": [], "seen": step + 1, "lost": {}, "labels": n, "written": 0.0}
+        journal.commit([reading_event(attempt, step, told, [], "config")])
+        done = {
+            "ranks": [[0, 0]],
+            "sha256": "",
+            "rows": n,
+            "missing": [],
+            "unreadable": [],
+            "seen": step + 1,
+            "lost": {},
+        }
+        done |= {"labels": n, "written": 0.0}
         if step in (0, last):  # each is synced, and nothing here asks for those between
-            journal.append(Event("step_done", attempt, step, done, f"done-{step}"))
+            journal.commit([Event("step_done", attempt, step, done, f"done-{step}")])
     journal.close()
     book = RunReader(run)
     book.refresh()

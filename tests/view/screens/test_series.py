@@ -33,9 +33,9 @@ def write(
     attempt = run.open_attempt(launch="test", ranks=1, resume_step=first if parent is not None else None)
     journal = Journal(path / "events", seq=100_000 * attempt)
     facts: dict[str, Any] = {"state": "open", "facts": run.attempt(attempt), "detectors": [], "gold": None}
-    journal.append(Event("attempt", attempt, first, facts, f"open-{attempt}"))
+    journal.commit([Event("attempt", attempt, first, facts, f"open-{attempt}")])
     if absent is not None:
-        journal.append(Event("note", attempt, first, {"note": "absent", "absent": dict(absent)}, "absent"))
+        journal.commit([Event("note", attempt, first, {"note": "absent", "absent": dict(absent)}, "absent")])
     last = max(map(len, values.values()), default=0) - 1
     for row in range(last + 1):
         step = first + row
@@ -44,12 +44,21 @@ def write(
             for name, line in values.items()
             if row < len(line) and line[row] is not None
         ]
-        journal.append(reading_event(attempt, step, told, [], "config"))
-        done = {"rows": n, "missing": [], "unreadable": [], "seen": row + 1, "lost": {}, "written": float(step)}
+        journal.commit([reading_event(attempt, step, told, [], "config")])
+        done = {
+            "ranks": [[0, 0]],
+            "sha256": "",
+            "rows": n,
+            "missing": [],
+            "unreadable": [],
+            "seen": row + 1,
+            "lost": {},
+        }
+        done |= {"written": float(step)}
         if row in (0, last):  # each is synced, and nothing here asks for those between
-            journal.append(Event("step_done", attempt, step, done, f"done-{attempt}-{step}"))
+            journal.commit([Event("step_done", attempt, step, done, f"done-{attempt}-{step}")])
     for record in records:
-        journal.append(event(record, attempt, record.step, "config"))
+        journal.commit([event(record, attempt, record.step, "config")])
     journal.close()
     book = RunReader(run)
     book.refresh()

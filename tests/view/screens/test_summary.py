@@ -183,7 +183,7 @@ def _timed(alarm: Alarm, when: float) -> Event:
 def test_names_and_texts_of_others_arrive_as_they_are_and_cut(tmp_path: Path) -> None:
     evil = "<script>\u202e\ud800" * 200
     history = RunHistory()
-    history.add(Event("fault", 0, 3, {"part": evil, "error": evil, "off": True}, "f", 0, 1.0))
+    history.add(Event("fault", 0, 3, {"attempt": 0, "step": 3, "part": evil, "error": evil, "off": True}, "f", 0, 1.0))
     assert history.entries[0]["text"].startswith("<script>\u202e\ud800")
     assert len(json.dumps(history.entries)) < 2_000
 

@@ -98,11 +98,17 @@ def test_one_event_that_cannot_be_read_hides_its_run_and_no_other(runs: Path, tm
 def test_an_alarm_that_cannot_be_read_is_never_passed_over(runs: Path, tmp_path: Path) -> None:
     run = copied(runs, "harmed", tmp_path / "run")
     lines = (run.path / "events" / "0.jsonl").read_bytes().splitlines(keepends=True)
-    events = [json.loads(line) for line in lines]
-    (at,) = [k for k, event in enumerate(events) if event["kind"] == "alarm" and event["data"]["tier"] == "alarm"]
-    told = {name: events[at][name] for name in ("id", "seq", "kind", "attempt", "step", "time", "data")}
-    worse = Event(**{**told, "data": {**told["data"], "onset": "x", "data_step": ""}})
-    (run.path / "events" / "0.jsonl").write_bytes(b"".join([*lines[:at], worse.line(), *lines[at + 1 :]]))
+    commits = [journal.parse(line) for line in lines]
+    ((at, where),) = [
+        (number, place)
+        for number, commit in enumerate(commits)
+        for place, event in enumerate(commit)
+        if event.kind == "alarm" and event.data["tier"] == "alarm"
+    ]
+    commit = commits[at]
+    commit[where] = dataclasses.replace(commit[where], data={**commit[where].data, "onset": "x", "data_step": ""})
+    worse = journal.encode_commit(commit, commit[0].seq)
+    (run.path / "events" / "0.jsonl").write_bytes(b"".join([*lines[:at], worse, *lines[at + 1 :]]))
     book = RunReader(run)
     for _ in range(3):
         with pytest.raises(StoreError, match="cannot be read"):
@@ -244,14 +250,14 @@ def test_a_run_that_cannot_be_read_keeps_nobody_from_labelling_another(
 
 def test_a_line_without_end_is_passed_over_and_what_follows_is_read(tmp_path: Path) -> None:
     written = journal.Journal(tmp_path)
-    written.append(journal.Event("note", 0, 1, {"note": "one"}, "one"))
+    written.commit([journal.Event("note", 0, 1, {"note": "one"}, "one")])
     tail = journal.JournalReader(tmp_path)
     with (tmp_path / "0.jsonl").open("ab") as file:
         file.write(b"y" * (3 * journal.LINE_LIMIT))
     assert [event.id for event in tail.poll()] == ["one"]
     with (tmp_path / "0.jsonl").open("ab") as file:
         file.write(b"z\n")
-    written.append(journal.Event("note", 0, 2, {"note": "two"}, "two"))
+    written.commit([journal.Event("note", 0, 2, {"note": "two"}, "two")])
     assert [event.id for event in tail.poll()] == ["two"]
     assert tail.skipped == 1
     written.close()

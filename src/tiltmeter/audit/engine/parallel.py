@@ -12,8 +12,8 @@ from secrets import token_hex
 from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.engine.worker import MeasureSpec, measure_steps, unpack_readings
 from tiltmeter.data.baseline import Baseline
-from tiltmeter.monitor.arrivals import StepReady
-from tiltmeter.monitor.measure_step import InProcess, Rollouts, StepMeasurement
+from tiltmeter.monitor.arrivals import Rollouts, StepReady
+from tiltmeter.monitor.measure_step import InProcess, StepMeasurement
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.rank_summary import rank_ranges
 from tiltmeter.rundir.step_files import read_step

@@ -12,7 +12,8 @@ from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.interventions.action_log import OPEN
 from tiltmeter.interventions.outcome import WATCHED
 from tiltmeter.interventions.policy import GAIN, PATIENCE, InterventionPolicy, onsets
-from tiltmeter.rundir.journal import Event, read_events, record_of
+from tiltmeter.rundir.journal import Event, read_events
+from tiltmeter.rundir.payloads import AttemptOpen, ReceiptRead
 from tiltmeter.rundir.requests import (
     ControlOffer,
     ControlRequest,
@@ -191,22 +192,21 @@ class InterventionDryRun:
         self._canaries = False
 
     def add(self, event: Event) -> None:
-        record = record_of(event) if event.kind in ("alarm", "finding", "action") else None
         policy = self._policy
-        if event.kind == "attempt" and event.data["state"] == "open":
-            gold = event.data.get("gold") or {}
-            self._enter_attempt(event.attempt, judged=bool(gold.get("judged", False)))
-        elif isinstance(record, Alarm):
-            key = (record.attempt, record.name, record.detector, record.direction, record.step)
-            self._alarms.pop(key, None)
-            if record.resolved is None:
-                self._alarms[key] = record
-        elif isinstance(record, Finding):
-            self._findings.append(record)
-        elif isinstance(record, Action) and policy is not None:
-            policy.restore(record, event.step)
-        elif event.kind == "note" and event.data.get("note") == "receipt" and policy is not None:
-            policy.heard(Receipt(**event.data["told"]), event.step)
+        match event.payload:
+            case AttemptOpen(gold=gold):
+                self._enter_attempt(event.attempt, judged=bool((gold or {}).get("judged", False)))
+            case Alarm() as alarm:
+                key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
+                self._alarms.pop(key, None)
+                if alarm.resolved is None:
+                    self._alarms[key] = alarm
+            case Finding() as finding:
+                self._findings.append(finding)
+            case Action() as action if policy is not None:
+                policy.restore(action, event.step)
+            case ReceiptRead(message=message) if policy is not None:
+                policy.heard(Receipt(**message), event.step)
         if "measured" in event.data:
             self._readings += _policy_readings(event)
             self._canaries = bool(event.data.get("canaries_pass", self._canaries))

@@ -21,7 +21,8 @@ from tiltmeter.data.records import Alarm
 from tiltmeter.detectors.canary import Canary
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.rundir.journal import Event, readings_of, record_of
+from tiltmeter.rundir.journal import Event, readings_of
+from tiltmeter.rundir.payloads import AttemptOpen, SettingsChanged
 from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
@@ -102,19 +103,20 @@ class EvidenceCurves:
     _points: list[tuple[int, int, float]] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
-        if "detectors" in event.data and event.kind in ("attempt", "note"):
-            self._read_alpha(event)
+        payload = event.payload
+        if isinstance(payload, (AttemptOpen, SettingsChanged)):
+            self._read_alpha(payload)
         if self.gold_test is None:
             return
         if event.kind in ("reading", "step_done"):
             self.gold_test.rewind(event.attempt, event.step)  # does nothing after an attempt's first step
         if "measured" in event.data:
             self._update_test(event, self.gold_test)
-        elif event.kind == "alarm" and event.data["detector"] == self.gold_test.name:
-            self._close_curve(event, self.gold_test)
+        elif isinstance(payload, Alarm) and payload.detector == self.gold_test.name:
+            self._close_curve(event.attempt, payload, self.gold_test)
 
-    def _read_alpha(self, event: Event) -> None:
-        for part in event.data["detectors"]:
+    def _read_alpha(self, settings: AttemptOpen | SettingsChanged) -> None:
+        for part in settings.detectors:
             if part["name"] == GoldLossTest.name:
                 self.gold_test = self.gold_test or GoldLossTest()
                 self.gold_test.alpha = float(part["alpha"])
@@ -135,13 +137,11 @@ class EvidenceCurves:
                 continue  # recorded as a fault of that step
         self._points.append((self.labels, event.step, gold_test.evidence))
 
-    def _close_curve(self, event: Event, gold_test: GoldLossTest) -> None:
-        alarm = record_of(event)
-        assert isinstance(alarm, Alarm)
+    def _close_curve(self, attempt: int, alarm: Alarm, gold_test: GoldLossTest) -> None:
         if alarm.resolved is None:
             self.curves[alarm_id(alarm)] = self._points
         else:
-            if gold_test.rewind(event.attempt, alarm.resolved) is None:
+            if gold_test.rewind(attempt, alarm.resolved) is None:
                 gold_test.dismiss(alarm.resolved)
             self._points = []
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tiltmeter.data.records import Alarm, Finding
-from tiltmeter.rundir.journal import Event, record_of
+from msgspec import UNSET
+
+from tiltmeter.data.records import Action, Alarm, Fault, Finding
+from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.payloads import (
+    AttemptEnd,
+    AttemptOpen,
+    DecisionRead,
+    ExperimentRead,
+    KnobsOffered,
+    LabelsClosed,
+    OutcomeJudged,
+    SegmentBegan,
+    StepDone,
+)
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
 from tiltmeter.view.screens.wording import describe_change, truncate
 
@@ -39,27 +52,42 @@ class RunHistory:
 
     def add(self, event: Event) -> None:
         self.last_times[event.attempt] = event.time
-        match event.kind:
-            case "reading":
-                return
-            case "step_done":
-                if "requests" in event.data:
-                    self.pending_labels[event.attempt, event.step] = int(event.data.get("asked", 0))
-            case "labels_closed":
+        match event.payload:
+            case StepDone(requests=requests, asked=asked) if requests is not UNSET:
+                self.pending_labels[event.attempt, event.step] = asked or 0
+            case LabelsClosed():
                 self.pending_labels.pop((event.attempt, event.step), None)
-            case "alarm":
-                self._add_alarm(event)
-            case "finding":
-                self._add_finding(event)
-            case "action":
+            case Alarm() as alarm:
+                self._add_alarm(event, alarm)
+            case Finding() as finding:
+                self._add_finding(event, finding)
+            case Action():
                 self._add_action(event)
-            case "fault":
-                off = " (switched off)" if event.data.get("off") else ""
-                self._add_entry(event, "fault", f"{event.data['part']}: {event.data['error']}{off}")
-            case "attempt":
-                self._add_attempt(event)
-            case "note":
-                self._add_note(event)
+            case Fault() as fault:
+                off = " (switched off)" if fault.off else ""
+                self._add_entry(event, "fault", f"{fault.part}: {fault.error}{off}")
+            case AttemptOpen(facts=facts):
+                self._active_failures = set()
+                parent = facts.get("parent")
+                text = (
+                    "Training started" if parent is None else f"Attempt {event.attempt} goes on from attempt {parent}"
+                )
+                self._add_entry(event, "attempt", text)
+            case AttemptEnd():
+                self._add_entry(event, "end", f"Attempt {event.attempt} ended after step {event.step}")
+            case KnobsOffered(offer=offer):
+                self.knob_offers[event.attempt] = offer
+            case SegmentBegan():
+                self._add_entry(event, "segment", "The reward itself changed: compare nothing across this step")
+                self._add_mark(event.attempt, event.step, "segment", "another reward")
+            case OutcomeJudged() as outcome:
+                if outcome.action in self.actions:
+                    self.actions[outcome.action] |= {"outcome": outcome.verdict, "sentence": outcome.sentence}
+                self._add_entry(event, "outcome", outcome.sentence, outcome.action)
+            case ExperimentRead() as experiment:
+                self._add_entry(event, "note", f"Tried on {experiment.failure}: {experiment.sentence}")
+            case DecisionRead(message=message):
+                self._add_decision(event, message)
 
     def _add_entry(self, event: Event, kind: str, text: str, name: str = "") -> None:
         position = {"time": event.time, "attempt": event.attempt, "step": event.step}
@@ -68,9 +96,7 @@ class RunHistory:
     def _add_mark(self, attempt: int, step: int, kind: str, text: str, name: str = "") -> None:
         self.marks.append({"attempt": attempt, "step": step, "kind": kind, "text": truncate(text, 80), "id": name})
 
-    def _add_alarm(self, event: Event) -> None:
-        alarm = record_of(event)
-        assert isinstance(alarm, Alarm)
+    def _add_alarm(self, event: Event, alarm: Alarm) -> None:
         name = alarm_id(alarm)
         if alarm.resolved is not None:
             self._add_entry(event, "resolved", f"{alarm.tier} on {alarm.name} of step {alarm.step}", name)
@@ -80,9 +106,7 @@ class RunHistory:
         self._add_entry(event, alarm.tier, alarm.summary, name)
         self._add_mark(alarm.attempt, alarm.step, alarm.tier, f"{alarm.tier}: {alarm.name}", name)
 
-    def _add_finding(self, event: Event) -> None:
-        finding = record_of(event)
-        assert isinstance(finding, Finding)
+    def _add_finding(self, event: Event, finding: Finding) -> None:
         if finding.confidence <= 0.0:
             self._active_failures.discard(finding.failure)
         elif finding.failure not in self._active_failures:
@@ -103,37 +127,13 @@ class RunHistory:
             case state:
                 self._add_entry(event, "note", f"{str(state).capitalize()}: {describe_change(row)}", name)
 
-    def _add_attempt(self, event: Event) -> None:
-        if event.data["state"] != "open":
-            self._add_entry(event, "end", f"Attempt {event.attempt} ended after step {event.step}")
-            return
-        self._active_failures = set()
-        parent = event.data["facts"].get("parent")
-        text = "Training started" if parent is None else f"Attempt {event.attempt} goes on from attempt {parent}"
-        self._add_entry(event, "attempt", text)
-
-    def _add_note(self, event: Event) -> None:
-        data = event.data
-        match data.get("note"):
-            case "offer":
-                self.knob_offers[event.attempt] = data["offer"]
-            case "segment":
-                self._add_entry(event, "segment", "The reward itself changed: compare nothing across this step")
-                self._add_mark(event.attempt, event.step, "segment", "another reward")
-            case "outcome":
-                if data["action"] in self.actions:
-                    self.actions[data["action"]] |= {"outcome": data["verdict"], "sentence": data["sentence"]}
-                self._add_entry(event, "outcome", data["sentence"], str(data["action"]))
-            case "experiment":
-                self._add_entry(event, "note", f"Tried on {data['failure']}: {data['sentence']}")
-            case "decision":
-                self.decided_requests.add(str(data["told"].get("id")))
-                if (note := AlarmNote.parse(data["told"].get("text"))) is not None:
-                    about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
-                    until = "" if note.until is None else f" until step {note.until}"
-                    self._add_entry(
-                        event, "note", f"{about}{until}{f': {note.reason}' if note.reason else ''}", note.about
-                    )
+    def _add_decision(self, event: Event, message: Mapping[str, Any]) -> None:
+        self.decided_requests.add(str(message.get("id")))
+        if (note := AlarmNote.parse(message.get("text"))) is not None:
+            about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
+            until = "" if note.until is None else f" until step {note.until}"
+            reason = f": {note.reason}" if note.reason else ""
+            self._add_entry(event, "note", f"{about}{until}{reason}", note.about)
 
 
 def newest_entries(entries: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.journal import Event, record_of
+from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import Verdict
@@ -85,7 +85,7 @@ class MessageBuilder:
 
     def _new_alarm(self, event: Event) -> Alarm | None:
         """The alarm that an event raises; None if it resolves one or repeats a known one."""
-        alarm = record_of(event)
+        alarm = event.payload
         assert isinstance(alarm, Alarm)
         if alarm.resolved is not None or alarm_id(alarm) in self._identities:
             return None

@@ -1,0 +1,209 @@
+"""What each kind of event holds. `payload_of` gives an event's data as one of these, so readers match on types.
+
+Keys and values are those of the JSON in the journal; a field that older or other events lack has a default. Keys of a
+newer version are ignored here, and stay in `Event.data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, field, to_builtins
+
+from tiltmeter.data.records import Action, Alarm, Fault, Finding
+
+#: A reading: value, n, standard error, then, where there are any, what is bet on and what it was compared with.
+PackedReading: TypeAlias = list[Any]
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """Batches that the ranks have seen, and by rank those that were thinned, dropped, not synced, and why."""
+
+    seen: int
+    lost: dict[str, list[Any]]
+
+
+class SettingsInForce(Struct, frozen=True, kw_only=True):
+    """The settings that measure from here on: their digest, what each detector promises, and the source of gold."""
+
+    config: str = ""
+    detectors: list[dict[str, Any]] = []
+    gold: dict[str, Any] | None = None
+
+
+class AttemptOpen(SettingsInForce, frozen=True, kw_only=True, tag="open", tag_field="state"):
+    """A trainer started, or went on from an earlier attempt."""
+
+    facts: dict[str, Any]
+
+
+class AttemptEnd(Counts, frozen=True, kw_only=True, tag="end", tag_field="state"):
+    """Every rank of an attempt has closed."""
+
+
+class StepReadings(Struct, frozen=True, kw_only=True):
+    """The readings of a step, by name, in the order in which they were made."""
+
+    measured: dict[str, PackedReading]
+    derived: dict[str, PackedReading] = {}
+
+
+class StepDone(Counts, frozen=True, kw_only=True):
+    """A step was measured. Fields that are unset belong to a step of which no file could be read, or without gold."""
+
+    ranks: list[list[int]]  # that were measured, as ranges
+    sha256: str
+    missing: list[list[int]]
+    unreadable: list[list[int]]
+    rows: int
+    written: float | UnsetType = UNSET
+    labels: int | UnsetType = UNSET
+    unscored: dict[str, dict[str, int]] | UnsetType = UNSET
+    gold_differs: bool | UnsetType = UNSET
+    segment: int | UnsetType = UNSET
+    fingerprint: str | UnsetType = UNSET
+    asked: int | UnsetType = UNSET
+    requests: str | UnsetType = UNSET  # the digest of what was asked
+    boost: bool | UnsetType = UNSET
+
+
+class LabelsClosed(StepReadings, frozen=True, kw_only=True):
+    """The labels of a step are complete."""
+
+    at: list[int]  # attempt and step measured last
+    asked: int
+    answered: int
+    missing: int
+    why: str
+    gold_differs: bool
+    labels: int  # bought so far
+    canaries_pass: bool = False
+
+
+class Note(Struct, frozen=True, kw_only=True, tag_field="note"):
+    """What is neither a measurement nor a conclusion."""
+
+
+class AbsentColumns(Note, frozen=True, kw_only=True, tag="absent"):
+    """Instruments that cannot measure, and the columns they lack."""
+
+    absent: dict[str, str]
+
+
+class SegmentBegan(Note, frozen=True, kw_only=True, tag="segment"):
+    """The reward functions changed."""
+
+    segment: int
+    before: str
+    after: str
+
+
+class BaselineChosen(Note, frozen=True, kw_only=True, tag="baseline"):
+    """What steps are compared with from here on."""
+
+    source: str
+    rows: int = 0
+    absent: dict[str, str] = {}
+
+
+class KnobsOffered(Note, frozen=True, kw_only=True, tag="offer"):
+    """What this attempt's trainer allows to be changed."""
+
+    offer: dict[str, Any]
+
+
+class OutcomeJudged(Note, frozen=True, kw_only=True, tag="outcome"):
+    """What followed an action."""
+
+    action: str
+    verdict: str
+    sentence: str
+
+
+class ReceiptRead(Note, frozen=True, kw_only=True, tag="receipt"):
+    """A rank applied or refused a request."""
+
+    file: str
+    message: dict[str, Any] = field(name="told")
+
+
+class DecisionRead(Note, frozen=True, kw_only=True, tag="decision"):
+    """A person decided about a proposal, or wrote a note about an alarm."""
+
+    file: str
+    message: dict[str, Any] = field(name="told")
+
+
+class EvaluationRead(Note, frozen=True, kw_only=True, tag="evaluation"):
+    """Somebody declared an evaluation."""
+
+    file: str
+    name: str
+    value: float
+    n: int
+    at: list[int] = []
+    measured: dict[str, PackedReading] = {}
+    derived: dict[str, PackedReading] = {}
+
+
+class ExperimentRead(Note, frozen=True, kw_only=True, tag="experiment"):
+    """An experiment on the reward function has ended."""
+
+    attempt: int
+    step: int
+    failure: str
+    sentence: str = ""
+
+
+class SettingsChanged(Note, frozen=True, kw_only=True, tag="config"):
+    """Other settings, or another version, measure from here on."""
+
+    config: str = ""
+    detectors: list[dict[str, Any]] = []
+    gold: dict[str, Any] | None = None
+
+
+Payload: TypeAlias = (
+    AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed
+    | AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | OutcomeJudged | ReceiptRead | DecisionRead
+    | EvaluationRead | ExperimentRead | SettingsChanged
+    | Alarm | Finding | Action | Fault
+)  # fmt: skip
+_STRUCTS: dict[str, Any] = {
+    "attempt": AttemptOpen | AttemptEnd,
+    "reading": StepReadings,
+    "step_done": StepDone,
+    "labels_closed": LabelsClosed,
+}
+_NOTES: dict[Any, type[Note]] = {note.__struct_config__.tag: note for note in Note.__subclasses__()}
+_RECORDS: dict[str, type[Any]] = {"alarm": Alarm, "fault": Fault, "finding": Finding, "action": Action}
+
+
+def parse_payload(kind: str, data: Mapping[str, Any]) -> Payload | None:
+    """An event's data as its type; None for a kind or a note that this version does not know.
+
+    Raises `ValueError` if the data is not what its kind says: an alarm that cannot be read must not be passed over.
+
+    >>> parse_payload("note", {"note": "absent", "absent": {"entropy": "logprobs"}})
+    AbsentColumns(absent={'entropy': 'logprobs'})
+    >>> parse_payload("note", {"note": "of a newer version"}) is None
+    True
+    """
+    record = _RECORDS.get(kind)
+    struct: Any = _NOTES.get(data.get("note")) if kind == "note" else _STRUCTS.get(kind)
+    payload: Payload | None = None
+    try:
+        if record is not None:
+            payload = record(**{name: data[name] for name in record.__dataclass_fields__ if name in data})
+        elif struct is not None:
+            payload = convert(data, struct)
+    except (ValidationError, TypeError) as error:
+        raise ValueError(f"an event of kind {kind}: {error}") from error
+    return payload
+
+
+def to_data(payload: Struct) -> dict[str, Any]:
+    """The JSON of a payload; fields that are unset are left out."""
+    data: dict[str, Any] = to_builtins(payload)
+    return data
