@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import re
@@ -39,7 +40,7 @@ def import_graph(src: Path) -> Graph:
     files = {module_of(path, src): path for path in sorted(src.rglob("*.py"))}
     graph: Graph = {name: set() for name in files}
     for name, path in files.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk(path):
             targets: list[str] = []
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
@@ -127,11 +128,21 @@ def lines_by_room(src: Path) -> dict[str, int]:
 PARTICIPLES = frozenset({"told", "made", "found", "said", "known", "given", "asked", "kept", "held"})
 
 
+def walk(path: Path) -> list[ast.AST]:
+    """Every node of a file."""
+    return _walk(path.read_text())
+
+
+@functools.lru_cache(2_000)
+def _walk(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
 def participle_names(src: Path) -> int:
     """How often a bare participle stands as a name in the source."""
     count = 0
     for path in src.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk(path):
             if isinstance(node, ast.Name):
                 count += node.id in PARTICIPLES
             elif isinstance(node, ast.Attribute):
@@ -147,7 +158,7 @@ def shared_class_names(src: Path) -> dict[str, list[str]]:
     """Class names that stand for more than one thing."""
     where: dict[str, list[str]] = defaultdict(list)
     for path in sorted(src.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk(path):
             if isinstance(node, ast.ClassDef):
                 where[node.name].append(path.relative_to(src).as_posix())
     return {name: files for name, files in where.items() if len(files) > 1}

@@ -15,6 +15,16 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 pytest_plugins = ["tests.budget"]
+CAMPAIGN_ONLY = tuple(
+    line for line in Path(__file__).with_name("campaign.txt").read_text().splitlines() if line.startswith("tests/")
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `tests/campaign.txt` lists: CI leaves it out."""
+    for item in items:
+        if item.nodeid in CAMPAIGN_ONLY or item.nodeid.split("[")[0] in CAMPAIGN_ONLY:
+            item.add_marker(pytest.mark.slow)
 
 
 def long(completions: list[str], **_: Any) -> list[float]:

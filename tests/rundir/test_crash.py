@@ -11,7 +11,7 @@ Bench = Callable[..., dict[str, Any]]
 
 
 def test_nothing_acknowledged_is_lost_in_dozens_of_kills(bench: Bench) -> None:
-    cycles = size(24, 50)
+    cycles = size(12, 50)
     figures = bench("crash", "--cycles", str(cycles))
     assert figures["cycles"] == cycles
     # Every cycle acknowledges at least once before it is killed; less would mean the harness looked at nothing.
@@ -23,7 +23,7 @@ def test_nothing_acknowledged_is_lost_in_dozens_of_kills(bench: Bench) -> None:
 
 
 def test_a_store_that_acknowledges_too_early_is_caught(bench: Bench) -> None:
-    figures = bench("crash", "--cycles", str(size(12, 20)), "--broken")
+    figures = bench("crash", "--cycles", str(size(8, 20)), "--broken")
     assert figures["lost"] > 0
     assert figures["torn_reads"] > 0
     assert figures["events_lost"] > 0

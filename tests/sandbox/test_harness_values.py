@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from tests.sizes import size
 
 from tiltmeter.sandbox.values import NODES, NotPlain, canonical, decode, encode, same
 
@@ -36,7 +37,7 @@ plain = some.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(40, 150), deadline=None)
 @given(plain)
 def test_a_plain_value_survives_the_wire_in_type_and_value(value: Any) -> None:
     wire = json.dumps(encode(value))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
+from tests.sizes import size
 
 from page_browser import Served, watched
 from page_runs import HOSTILE_NAME
@@ -57,7 +58,7 @@ def test_every_payload_is_readable_letter_for_letter_as_prompt_and_completion(
     run = ids[HOSTILE_NAME]
     page.goto(f"{server.origin}/#/run/{run}/rollouts")
     page.wait_for_selector("#verdict")
-    for number, text in enumerate(texts):
+    for number, text in list(enumerate(texts))[:: size(15, 1)]:
         step, row = divmod(number, 64)
         page.goto(f"{server.origin}/#/run/{run}/rollouts?id=0-{step}-{row}")
         now = page.locator("[data-rollout]")
