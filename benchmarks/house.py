@@ -1,6 +1,6 @@
 """The shape of the code base: circles, layers, sizes, how well a stranger guesses where things are, and CI's time.
 
-    python benchmarks/house.py [--json] [--write] [--before REVISION] [--ci LOG]
+    python benchmarks/house.py [--json] [--write] [--before REVISION] [--since REVISION] [--ci LOG]
 
 `--before` counts lines and tests of an older revision beside today's. `--ci` reads what `.ci/run` printed. The guess
 test is recorded in `benchmarks/results/guess_test.json`: questions, the right files, and the answers of readers who saw
@@ -164,6 +164,55 @@ def shared_class_names(src: Path) -> dict[str, list[str]]:
     return {name: files for name, files in where.items() if len(files) > 1}
 
 
+#: Code that runs only when a monitor starts again on a journal.
+RESTORE = {
+    "monitor/loop.py": ("_restore", "_reenter_attempt", "_recorded_events"),
+    "monitor/recorded_arrivals.py": ("recorded_inputs", "_recorded_step"),
+    "gold/label_queue.py": ("restore_draw", "resume", "_RestoredDraw"),
+}
+
+
+def restore_lines(src: Path) -> int:
+    """Lines of the functions in `RESTORE`; raises `KeyError` if one is gone."""
+    total = 0
+    for file, names in RESTORE.items():
+        nodes = [node for node in walk(src / file) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        lines = {node.name: (node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes}
+        total += sum(lines[name] for name in names)
+    return total
+
+
+def files_to_alarm(page: Path) -> int:
+    """Files that are read from `train.py` to an alarm: the rows of the table in the architecture page."""
+    text = page.read_text().partition("## From `train.py` to an alarm")[2].partition("\n## ")[0]
+    files = re.findall(r"^\| \d+ \| `([^`]+)`", text, re.M)
+    if lacking := [name for name in files if not (SRC / name).exists()]:
+        raise SystemExit(f"{page} names files that are not there: {lacking}")
+    return len(files)
+
+
+def any_payloads(src: Path) -> int:
+    """Functions of the page's room that return `dict[str, Any]`: what a type checker and the page cannot see into."""
+    nodes = (node for path in sorted((src / "view").rglob("*.py")) for node in walk(path))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return sum(node.returns is not None and "dict[str, Any]" in ast.unparse(node.returns) for node in functions)
+
+
+def report_stacks(src: Path) -> int:
+    """Modules outside the page's room that write an HTML document of their own."""
+    rooms = ("workbench", "audit", "cli", "lab")
+    files = (path for room in rooms for path in (src / room).rglob("*.py"))
+    return sum("<!doctype html" in path.read_text().lower() for path in files)
+
+
+def lines_changed(since: str) -> dict[str, int]:
+    """Lines of source that were removed and added since a revision."""
+    command = ["git", "diff", "--numstat", "-M", since, "--", "src/tiltmeter/*.py"]
+    rows = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    added, removed = (sum(int(row.split("\t")[column]) for row in rows) for column in (0, 1))
+    return {"lines_removed": removed, "lines_added": added}
+
+
 def test_count(root: Path) -> int:
     """Test cases that pytest collects there, campaigns excluded."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
@@ -221,6 +270,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--before", metavar="REVISION", help="count lines and tests of this revision too")
+    parser.add_argument("--since", metavar="REVISION", help="count lines of source removed and added since then")
     parser.add_argument("--ci", metavar="LOG", type=Path, help="what a run of .ci/run printed")
     options = parser.parse_args()
     graph, sizes = import_graph(SRC), folder_sizes(SRC)
@@ -236,6 +286,8 @@ def main() -> None:
         figures.pop("load_1min", None)
     if options.ci:
         figures |= ci_figures(options.ci.read_text())
+    if options.since:
+        figures |= lines_changed(options.since)
     if options.before:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(
@@ -257,6 +309,11 @@ def main() -> None:
         "largest_folder": max(size for name, size in sizes.items() if name not in ("instruments", "stats")),
         "participle_names": participle_names(SRC),
         "shared_class_names": len(shared_class_names(SRC)),
+        "loop_lines": len((SRC / "monitor" / "loop.py").read_text().splitlines()),
+        "restore_lines": restore_lines(SRC),
+        "files_train_to_alarm": files_to_alarm(ROOT / "docs" / "architecture.md"),
+        "report_stacks": report_stacks(SRC),
+        "any_payloads": any_payloads(SRC),
         "show_loads": modules_loaded("from tiltmeter.cli import app; app(['show', '--help'], standalone_mode=False)"),
         "monitor_loads": modules_loaded("import tiltmeter.monitor.__main__"),
     }

@@ -162,7 +162,9 @@ class Journal:
         try:
             size = os.fstat(handle).st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":
-                write_all(handle, b"\n")  # or the next commit would continue a torn line and be lost with it
+                # Or the next commit would continue a torn line and be lost with it. Not a line break alone: a commit
+                # that lacked nothing else would come back, though its arrival was not counted and is handled again.
+                write_all(handle, b"~\n")
             sync_folder(self.folder)  # also for a file that was there: whoever made it may have failed here
         except OSError:
             os.close(handle)
