@@ -134,6 +134,9 @@ TARGETS = (
     Target("overhead_trl", "wall_ratio_low", "<=", 1.01),
     Target("overhead_trl", "wall_ratio_high"),
     Target("overhead_trl", "monitor_cpu_s_per_mtok"),
+    Target("monitor", "cpu_ms_a_step"),
+    Target("monitor", "catch_up_steps_a_second"),
+    Target("monitor", "restart_ms_a_thousand_steps"),
     Target("crash", "cycles"),
     Target("crash", "lost", "==", 0),
     Target("crash", "torn_reads", "==", 0),
@@ -150,8 +153,8 @@ TARGETS = (
     Target("bitflips", "journal_silent"),
 )
 SCRIPTS = (
-    *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "dashboard"),
-    *("sandbox", "verifiers", "audit", "audit_scale", "before", "soft", "compare"),
+    *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "monitor"),
+    *("dashboard", "sandbox", "verifiers", "audit", "audit_scale", "before", "soft", "compare"),
     *("crash", "fuzz", "bitflips"),
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
