@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +22,7 @@ from tiltmeter.rundir import sidecar
 from tiltmeter.rundir.sidecar import Count, find_sidecar, list_sidecars, make_folder, read_sidecar, write_sidecar
 
 LIMIT = 4096
-NAME = re.compile(r"[0-9]+\.json")
+is_answer = re.compile(r"[0-9]+\.json").fullmatch
 
 
 class Answer(Struct, frozen=True):
@@ -80,7 +82,7 @@ def test_what_is_no_such_file_is_refused_in_the_one_way(tmp_path: Path, case: st
         with pytest.raises(StoreError) as refused:
             read(path, Answer, LIMIT)
         assert str(refused.value).startswith(f"{path} cannot be read: ") and why in str(refused.value)
-    values, refusals = list_sidecars(tmp_path, NAME, Answer, LIMIT)
+    values, refusals = list_sidecars(tmp_path, is_answer, Answer, LIMIT)
     assert values == {} and list(refusals) == ["7.json"] and why in refusals["7.json"]
     assert refusals["7.json"].isascii() and len(refusals["7.json"]) <= sidecar.REASON
 
@@ -99,13 +101,13 @@ def test_a_whole_file_is_read_and_keys_of_a_newer_version_are_ignored(tmp_path: 
 
 def test_no_file_is_no_answer_and_not_a_refusal(tmp_path: Path) -> None:
     assert find_sidecar(tmp_path / "1.json", Answer) is None
-    assert list_sidecars(tmp_path / "none", NAME, Answer) == ({}, {})
+    assert list_sidecars(tmp_path / "none", is_answer, Answer) == ({}, {})
     with pytest.raises(StoreError, match="No such file") as refused:
         read_sidecar(tmp_path / "1.json", Answer)
     assert isinstance(refused.value.__cause__, FileNotFoundError)
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="Not a directory"):
-        list_sidecars(tmp_path / "file", NAME, Answer)
+    with pytest.raises(NotADirectoryError):
+        list_sidecars(tmp_path / "file", is_answer, Answer)
 
 
 def test_a_list_has_new_names_in_order_and_hides_no_refusal(tmp_path: Path) -> None:
@@ -114,8 +116,15 @@ def test_a_list_has_new_names_in_order_and_hides_no_refusal(tmp_path: Path) -> N
     for name in (".4.json.ab12", "4.json.late", "x.json", "5.jsonl"):
         (tmp_path / name).write_text("{")
     (tmp_path / "6.json").write_text("{")
-    values, refusals = list_sidecars(tmp_path, NAME, Answer, seen_names={"2.json"})
+    values, refusals = list_sidecars(tmp_path, lambda name: name != "2.json" and is_answer(name), Answer)
     assert list(values) == ["1.json", "10.json", "3.json"] and list(refusals) == ["6.json"]
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert list(list_sidecars(folder, is_answer, Answer, most=2)[0]) == ["1.json", "10.json"]
+        values, refusals = list_sidecars(folder, is_answer, Answer, owner=os.geteuid() + 1)
+    finally:
+        os.close(folder)
+    assert values == {} and len(refusals) == 5 and f"belongs to user {os.geteuid()}" in refusals["1.json"]
 
 
 def test_a_refusal_cannot_act_on_a_terminal(tmp_path: Path) -> None:
@@ -135,6 +144,23 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fstat", lambda handle: whole)
     with pytest.raises(StoreError, match="changed while it was read"):
         read_sidecar(path, Answer, LIMIT)
+
+
+def test_an_error_that_may_go_away_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "1.json").write_text('{"number": 1}')
+    error = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(os, "read", lambda *_: (_ for _ in ()).throw(error))
+    with pytest.raises(OSError, match="Input/output error"):
+        list_sidecars(tmp_path, is_answer, Answer)
+    with pytest.raises(StoreError, match="Input/output error") as refused:
+        read_sidecar(tmp_path / "1.json", Answer)
+    assert refused.value.__cause__ is error
+
+
+def test_a_socket_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(tmp_path / "1.json"))
+        assert list_sidecars(tmp_path, is_answer, Answer)[1] == {"1.json": "No such device or address"}
 
 
 def test_a_device_is_not_read() -> None:

@@ -59,7 +59,9 @@ def read_evaluations(
     run: RunDirectory, seen_names: Collection[str]
 ) -> dict[int, list[Evaluation | tuple[int, int, str]]]:
     """New evaluations by attempt, oldest first; for a file that cannot be read, (attempt, step, reason)."""
-    values, refusals = list_sidecars(run.path / "evals", _FILE, Evaluation, seen_names=seen_names)
+    values, refusals = list_sidecars(
+        run.path / "evals", lambda name: name not in seen_names and _FILE.fullmatch(name), Evaluation
+    )
     for name, evaluation in values.items():
         if evaluation.file != name:
             refusals[name] = "it holds another evaluation than its name says"

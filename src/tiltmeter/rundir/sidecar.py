@@ -11,9 +11,8 @@ import errno
 import json
 import math
 import os
-import re
 import stat
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -24,7 +23,7 @@ from tiltmeter.rundir.atomic_write import publish, sync_folder
 from tiltmeter.safety.safe_text import log_line
 
 LIMIT = 1 << 20  # bytes, of a file whose reader names no limit of its own
-REASON = 200  # characters
+REASON = 300  # characters
 
 #: Fields of a file: a number of an attempt, step or rank, which must fit 64 bits, and a text of bounded length.
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -35,6 +34,7 @@ _HOSTILE = (
     ValueError,
     RecursionError,
 )  # what reading a hostile file raises
+_STAYS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM)  # errors of the file itself: a link, a socket, a mode
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 T = TypeVar("T")
@@ -59,27 +59,36 @@ def find_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T | None:
 
 
 def list_sidecars(
-    folder: Path, name: re.Pattern[str], kind: type[T], limit: int = LIMIT, *, seen_names: Collection[str] = ()
+    folder: Path | int,
+    select: Callable[[str], object],
+    kind: type[T],
+    limit: int = LIMIT,
+    *,
+    most: int | None = None,
+    owner: int | None = None,
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """The files of a folder whose whole name matches and is new, by name, and why others of them are refused.
+    """The files of a folder that `select` chooses by name, in the order of names, and why others of them are refused.
 
-    Nothing is passed over: a link or a folder with such a name is refused as well.
+    Nothing is passed over: a link or a folder with such a name is refused as well. An I/O error may go away and is no
+    refusal: raises `OSError`. `folder` may be open; at most `most` files are read; with `owner`, those of others are
+    refused.
     """
     values: dict[str, T] = {}
     refusals: dict[str, str] = {}
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - names alone
+        names = sorted(filter(select, os.listdir(folder)))[:most]  # noqa: PTH208 - names alone
     except FileNotFoundError:
         return values, refusals
-    except OSError as error:
-        raise refuse(folder, error) from error
-    for item in sorted(item for item in names if item not in seen_names and name.fullmatch(item)):
+    for name in names:
         try:
-            values[item] = parse_sidecar(read_bytes(folder / item, limit), kind)
+            place, inside = (folder / name, None) if isinstance(folder, Path) else (name, folder)
+            values[name] = parse_sidecar(read_bytes(place, limit, folder=inside, owner=owner), kind)
         except FileNotFoundError:
             continue  # removed since it was listed
         except _HOSTILE as error:
-            refusals[item] = reason(error)
+            if isinstance(error, OSError) and error.errno not in _STAYS:
+                raise
+            refusals[name] = reason(error)
     return values, refusals
 
 
@@ -120,7 +129,7 @@ def reason(error: Exception | str) -> str:
     """Why a file is refused: one line of ASCII, bounded.
 
     >>> reason("no \\x1b[2J of 'a'"), len(reason("a" * 1000))
-    ("no \\\\u{1b}[2J of 'a'", 200)
+    ("no \\\\u{1b}[2J of 'a'", 300)
     """
     match error:
         case str():
