@@ -152,6 +152,8 @@ def test_an_error_that_may_go_away_is_no_refusal(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "read", lambda *_: (_ for _ in ()).throw(error))
     with pytest.raises(OSError, match="Input/output error"):
         list_sidecars(tmp_path, is_answer, Answer)
+    with pytest.raises(OSError, match="Input/output error"):
+        find_sidecar(tmp_path / "1.json", Answer)
     with pytest.raises(StoreError, match="Input/output error") as refused:
         read_sidecar(tmp_path / "1.json", Answer)
     assert refused.value.__cause__ is error

@@ -20,7 +20,7 @@ from msgspec import Struct, convert
 from tiltmeter.data.records import Action
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import entries
-from tiltmeter.rundir.sidecar import Count, find_sidecar, make_folder, reason, refuse, write_sidecar
+from tiltmeter.rundir.sidecar import Count, make_folder, read_sidecar, reason, refuse, write_sidecar
 from tiltmeter.rundir.signing import read_new_files, signature
 from tiltmeter.rundir.store import RunDirectory
 
@@ -250,13 +250,15 @@ def publish_knobs(
 def read_knobs(run: RunDirectory, attempt: int) -> ControlOffer:
     """What this attempt's trainer has published. Raises `StoreError` if it has not, or it cannot be read."""
     path = run.path / "control" / f"knobs-{attempt}.json"
-    stored = find_sidecar(path, StoredOffer)
-    if stored is None:
-        raise StoreError(f"attempt {attempt} of {run.path} was not attached to a trainer that can be changed")
     try:
-        return stored.offer()
+        return read_sidecar(path, StoredOffer).offer()
     except ValueError as error:
         raise refuse(path, error) from error
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            message = f"attempt {attempt} of {run.path} was not attached to a trainer that can be changed"
+            raise StoreError(message) from None
+        raise
 
 
 def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> None:

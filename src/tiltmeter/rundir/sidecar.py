@@ -29,7 +29,7 @@ REASON = 300  # characters
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Text300: TypeAlias = Annotated[str, Meta(max_length=300)]
 
-_HOSTILE = (
+HOSTILE = (
     OSError,
     ValueError,
     RecursionError,
@@ -44,17 +44,19 @@ def read_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T:
     """The content of a file as `kind`, a type that msgspec can check. Raises `StoreError` for anything unexpected."""
     try:
         return parse_sidecar(read_bytes(path, limit), kind)
-    except _HOSTILE as error:
+    except HOSTILE as error:
         raise refuse(path, error) from error
 
 
 def find_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T | None:
-    """As `read_sidecar`, but None if there is no file of this name."""
+    """For readers that try again: None if there is no file of this name, `OSError` for an error that may go away."""
     try:
         return parse_sidecar(read_bytes(path, limit), kind)
     except FileNotFoundError:
         return None
-    except _HOSTILE as error:
+    except HOSTILE as error:
+        if isinstance(error, OSError) and error.errno not in _STAYS:
+            raise
         raise refuse(path, error) from error
 
 
@@ -85,7 +87,7 @@ def list_sidecars(
             values[name] = parse_sidecar(read_bytes(place, limit, folder=inside, owner=owner), kind)
         except FileNotFoundError:
             continue  # removed since it was listed
-        except _HOSTILE as error:
+        except HOSTILE as error:
             if isinstance(error, OSError) and error.errno not in _STAYS:
                 raise
             refusals[name] = reason(error)
