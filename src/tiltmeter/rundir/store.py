@@ -29,7 +29,9 @@ from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.rundir.seal import SealedFile, seal
+from tiltmeter.rundir.sidecar import read_sidecar, refuse, write_sidecar
 
+FACTS_BYTES = 16 << 20  # of a file about a run, an attempt or a rank; those of an audit hold its notes
 MOST_RANKS = 65_536  # that one step is looked for by
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
 
@@ -76,7 +78,7 @@ class RunDirectory:
                     run.path.chmod(0o700)  # rollouts may hold personal data; widen it if the team reads along
                 identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
                 try:
-                    publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
+                    write_sidecar(run.path / "run.json", identity, indent=1)
                 except FileExistsError:
                     pass  # another rank, or another start, was first: its identity is kept
                 sync_folder(run.path.parent)
@@ -86,10 +88,10 @@ class RunDirectory:
     def identity(self) -> dict[str, Any]:
         """What `run.json` says, unknown keys included. Raises if this is no run, or one of a newer format."""
         try:
-            facts = json.loads((self.path / "run.json").read_bytes())
-        except (OSError, ValueError) as error:
+            facts = read_sidecar(self.path / "run.json", dict[str, Any], FACTS_BYTES)
+        except StoreError as error:
             raise StoreError(f"{self.path} is not a run directory (no readable run.json)") from error
-        if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+        if not isinstance(facts.get("format"), int):
             raise StoreError(f"{self.path / 'run.json'} has no format number")
         if facts["format"] > FORMAT:
             raise StoreError(
@@ -124,7 +126,7 @@ class RunDirectory:
                 "ranks": ranks,
                 "started": time.time(),
             }
-            publish(self.path / "rollouts" / str(number) / "attempt.json", [json.dumps(facts).encode()])
+            write_sidecar(self.path / "rollouts" / str(number) / "attempt.json", facts)
             sync_folder(self.path / "rollouts")  # or a power cut takes the folder, and every file in it
         return number
 
@@ -148,7 +150,7 @@ class RunDirectory:
         marker = self.path / "rollouts" / str(attempt) / f"{rank}.rank.json"
         with _as_attach_error(self.path):
             try:
-                publish(marker, [json.dumps({"rank": rank, "pid": os.getpid()}).encode()])
+                write_sidecar(marker, {"rank": rank, "pid": os.getpid()})
             except FileExistsError:
                 return False
         return True
@@ -169,7 +171,7 @@ class RunDirectory:
         """Record, once per rank, that a batch could not be stored; the monitor turns it into a fault."""
         path = self.path / "rollouts" / str(attempt) / f"{rank}.trouble.json"
         if not path.exists():
-            publish(path, [json.dumps({"why": why}).encode()])
+            write_sidecar(path, {"why": why})
 
     def troubles(self, attempt: int) -> dict[str, str]:
         """The recorded reasons why batches could not be stored, by file name."""
@@ -230,7 +232,7 @@ class RunDirectory:
 
     def close_rank(self, attempt: int, rank: int, counters: Mapping[str, Any]) -> None:
         folder = self.path / "rollouts" / str(attempt)
-        publish(folder / f"{rank}.counters.json", [json.dumps(dict(counters)).encode()])
+        write_sidecar(folder / f"{rank}.counters.json", dict(counters))
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
@@ -354,10 +356,9 @@ def _is_plain(path: Path) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a small file; empty if there is none, or none that can be read."""
     try:
-        facts = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return read_sidecar(path, dict[str, Any], FACTS_BYTES)
+    except StoreError:
         return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _row_groups(batch: RolloutBatch) -> Iterator[tuple[int, int]]:
@@ -415,4 +416,4 @@ def as_store_errors(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        raise refuse(path, f"{type(error).__name__}: {error}") from error
