@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, convert
 
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.errors import AttachError, StoreError
@@ -29,13 +30,24 @@ from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.rundir.seal import SealedFile, seal
-from tiltmeter.rundir.sidecar import read_sidecar, refuse, write_sidecar
+from tiltmeter.rundir.sidecar import (
+    HOSTILE,
+    Count,
+    list_sidecars,
+    parse_sidecar,
+    read_bytes,
+    read_sidecar,
+    reason,
+    refuse,
+    write_sidecar,
+)
 
 FACTS_BYTES = 16 << 20  # of a file about a run, an attempt or a rank; those of an audit hold its notes
 MOST_RANKS = 65_536  # that one step is looked for by
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
 
 PACKED_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
+_COUNTERS = re.compile(r"[0-9]+\.counters\.json")
 _STEP_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
 
 
@@ -52,6 +64,22 @@ class StepFile:
     row_groups: tuple[int, ...] | None = None  # None: the whole file
     offset: int = 0  # first row inside the first of these row groups
     facts: str = ""  # JSON metadata of the original, for packed files
+
+
+class RankCounters(Struct, frozen=True):
+    """What is read of `RANK.counters.json`; it has more."""
+
+    seen: Count = 0
+    thinned: Count = 0
+    dropped: Count = 0
+    unsynced: Count = 0
+    why: str = ""
+
+
+class TroubleNote(Struct, frozen=True):
+    """`NAME.trouble.json`: why the first lost batch of its kind never became a file."""
+
+    why: str = ""
 
 
 class RunDirectory:
@@ -161,11 +189,23 @@ class RunDirectory:
 
     def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
-        by_rank = {}
-        for entry in entries(self.path / "rollouts" / str(attempt)):
-            if entry.name.endswith(".counters.json") and entry.name.split(".")[0].isdecimal():
-                by_rank[int(entry.name.split(".")[0])] = read_json(Path(entry.path))
+        by_rank: dict[int, dict[str, Any]] = {}
+        for name, counts in self._read_counters(attempt).items():
+            by_rank[int(name.split(".")[0])] = counts if isinstance(counts, dict) else {}
         return dict(sorted(by_rank.items()))
+
+    def _read_counters(self, attempt: int) -> dict[str, dict[str, Any] | str]:
+        """By file, the counters of a rank, or why they are refused."""
+        by_file: dict[str, dict[str, Any] | str] = {}
+        for entry in entries(self.path / "rollouts" / str(attempt)):
+            if _COUNTERS.fullmatch(entry.name):
+                try:
+                    facts = parse_sidecar(read_bytes(entry.path, FACTS_BYTES), dict[str, Any])
+                    convert(facts, RankCounters)
+                    by_file[entry.name] = facts
+                except HOSTILE as error:
+                    by_file[entry.name] = reason(error)
+        return by_file
 
     def report_trouble(self, attempt: int, rank: int, why: str) -> None:
         """Record, once per rank, that a batch could not be stored; the monitor turns it into a fault."""
@@ -174,9 +214,11 @@ class RunDirectory:
             write_sidecar(path, {"why": why})
 
     def troubles(self, attempt: int) -> dict[str, str]:
-        """The recorded reasons why batches could not be stored, by file name."""
-        notes = [e for e in entries(self.path / "rollouts" / str(attempt)) if e.name.endswith(".trouble.json")]
-        return {e.name: str(read_json(Path(e.path)).get("why", "")) for e in notes if not e.name.startswith(".")}
+        """The recorded reasons why batches could not be stored, by file name; and why a rank's note cannot be read."""
+        folder = self.path / "rollouts" / str(attempt)
+        notes, refusals = list_sidecars(folder, _is_trouble, TroubleNote)
+        refusals |= {name: why for name, why in self._read_counters(attempt).items() if isinstance(why, str)}
+        return {name: note.why for name, note in notes.items()} | refusals
 
     def ended(self, attempt: int) -> bool:
         return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
@@ -347,6 +389,10 @@ class RunDirectory:
             texts = batch.completion or (None,) * len(batch)
             rows += [(float(values[row]), texts[row]) for row in order]
         return sorted(rows, key=lambda row: row[0])[:n]
+
+
+def _is_trouble(name: str) -> bool:
+    return name.endswith(".trouble.json") and not name.startswith(".")
 
 
 def _is_plain(path: Path) -> bool:
