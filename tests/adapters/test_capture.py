@@ -237,6 +237,22 @@ def test_a_damaged_or_planted_file_costs_its_own_rows_and_is_told(tmp_path: Path
     assert "rows were left out" in told and "000007.step.json" in told
 
 
+@pytest.mark.parametrize("content", ["[", '{"batch_size": "8"}', '{"seconds": NaN}', '{"driver": 1}', ""])
+def test_settings_and_notes_that_cannot_be_read_are_left_out_and_told(tmp_path: Path, content: str) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    staged_rows.make_staging_folder(run, 0)
+    folder = staged_rows.staging_folder(run, 0)
+    (folder / "capture.json").write_text(content)
+    (folder / f"{'a' * 12}.counters.json").symlink_to(folder / "capture.json")
+    (folder / f"{'b' * 12}.counters.json").write_text('{"written": "many"}')
+    assert placed(run) == {}
+    told = run.troubles(0)
+    assert "capture.json cannot be read: " in told["settings-were-left-out.trouble.json"]
+    assert "Expected `int`, got `str`" in told["a-note-of-a-worker-was-left-out.trouble.json"]
+    assert staged_rows.read_settings(folder) == staged_rows.CaptureSettings()
+
+
 def test_without_a_driver_steps_are_counted(tmp_path: Path) -> None:
     wrapped = capture(reward, tmp_path / "run", 8, monitor=False)
     for row in range(20):

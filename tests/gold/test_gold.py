@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import sys
 import threading
 import time
@@ -518,6 +519,27 @@ def test_the_first_answer_stands_and_a_later_one_is_kept_unused(tmp_path: Path) 
     assert not write_label(run, asked, 0, Label(1.0), "n")
     assert read_labels(run, asked) == [Label(None, "no answer within 600 s"), None, None]
     assert len(list((run.path / "gold" / "labels" / "0-000003").iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "NaN", "twice", "large"])
+def test_what_stands_in_place_of_a_label_is_no_label_and_holds_nobody_up(tmp_path: Path, kind: str) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    asked = example(run)
+    assert write_label(run, asked, 0, Label(1.0), "n")
+    path = run.path / "gold" / "labels" / "0-000003" / "1.json"
+    good = (path.parent / "0.json").read_text()
+    if kind == "link":
+        path.symlink_to("0.json")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        changed = {"NaN": good.replace("1.0", "NaN"), "twice": good.replace('"why"', '"value": 0.5, "why"')}
+        path.write_text(changed.get(kind, good + " " * 100_000))
+    found = read_labels(run, asked)
+    assert found[0] == Label(1.0) and found[2] is None
+    assert found[1] is not None and found[1].value is None and found[1].why.startswith("unreadable answer: ")
 
 
 def test_an_answer_to_another_question_is_no_answer(tmp_path: Path) -> None:

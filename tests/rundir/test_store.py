@@ -275,3 +275,24 @@ def test_chat_messages_are_stored_as_what_was_said() -> None:
     assert batch.completion[0] == "Why?\n# Because\n- so"
     assert batch.completion[1] == '[{"role": "assistant", "content": null, "tool_calls": [1]}]'
     assert batch.completion[2] == "yes"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"dropped": "many"}', '{"seen": -1}', '{"seen": NaN}'])
+def test_counters_that_cannot_be_read_close_a_rank_and_are_told(tmp_path: Path, content: str) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    run.open_attempt(launch="x", ranks=2, resume_step=None)
+    run.close_rank(0, 0, {"seen": 3, "of a newer version": [1]})
+    folder = run.path / "rollouts" / "0"
+    (folder / "1.counters.json").write_text(content)
+    (folder / "2.trouble.json").symlink_to("0.counters.json")
+    run.report_trouble(0, 0, "disk full")
+    assert run.ended(0) and run.counters(0) == {0: {"seen": 3, "of a newer version": [1]}, 1: {}}
+    told = run.troubles(0)
+    assert list(told) == ["0.trouble.json", "2.trouble.json", "1.counters.json"]
+    assert (told["0.trouble.json"], told["2.trouble.json"]) == ("disk full", "a symbolic link")
+    watch = MonitorLoop(run, Config.standard(), strict=True)
+    while watch.poll():
+        pass
+    watch.close()
+    faults = [event.data["error"] for event in journal.read_events(run.path / "events") if event.kind == "fault"]
+    assert any(error.startswith("1.counters.json: ") for error in faults)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import time
@@ -29,7 +28,7 @@ from tiltmeter.monitor.process import monitor_lock
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals
 from tiltmeter.monitor.replay import recorded_gold
 from tiltmeter.rundir.journal import Event, JournalReader, read_events
-from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.store import RunDirectory, read_json
 
 WAIT_SECONDS = 0.05  # between polls while labels are pending
 
@@ -204,11 +203,7 @@ def _sources(path: Path, options: ReadOptions, labels: GoldLabels | None) -> lis
 
 def _is_run(folder: Path) -> bool:
     """Whether a folder is a Tiltmeter run directory. Raises for one of a newer format."""
-    try:
-        content = json.loads((folder / "run.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+    if not isinstance(read_json(folder / "run.json").get("format"), int):
         return False
     RunDirectory(folder).identity()
     return True

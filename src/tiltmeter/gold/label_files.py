@@ -17,13 +17,65 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.sampler import Bet, Row
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.atomic_write import entries, publish
+from tiltmeter.rundir.sidecar import (
+    HOSTILE,
+    Count,
+    find_sidecar,
+    make_folder,
+    parse_sidecar,
+    read_bytes,
+    refuse,
+    write_sidecar,
+)
 from tiltmeter.rundir.store import RunDirectory
 
 MAX_REASON = 200  # characters of a reason that are kept
+REQUEST_BYTES = 64 << 20  # 16,384 bets take 5 MB
+LABEL_BYTES = 64 << 10
+
+
+class RequestHead(Struct, frozen=True):
+    """The first line of a request file."""
+
+    attempt: Count
+    step: Count
+    bets: Count
+    ranks: tuple[tuple[Count, Count], ...]
+    seed: str
+    source: dict[str, str]
+    share: float
+    state: dict[str, Any]
+    time: float
+
+
+class BetSide(Struct, frozen=True):
+    """One of the two rollouts of a bet."""
+
+    row: tuple[Count, Count, Count]
+    reward: int | float | None  # as it is written: the digest is that of the text
+
+
+class BetLine(Struct, frozen=True):
+    """Each other line of a request file."""
+
+    purpose: str
+    weight: int | float
+    chance: int | float
+    up: BetSide
+    down: BetSide
+
+
+class StoredLabel(Struct, frozen=True):
+    """The file of a label. `to_label` judges the value, and its words are in journals that are replayed."""
+
+    request: str
+    value: Any
+    why: Any = ""
 
 
 @dataclass(frozen=True)
@@ -74,20 +126,16 @@ class LabelRequest:
 
     @classmethod
     def parse(cls, text: bytes) -> LabelRequest:
-        head, *lines = (json.loads(line) for line in text.splitlines())
-        if len(lines) != head["bets"]:
-            raise ValueError(f"{len(lines)} bets, not {head['bets']}")
-        bets = tuple(
-            Bet(line["purpose"], tuple(line["up"]["row"]), tuple(line["down"]["row"]), line["weight"], line["chance"])
-            for line in lines
-        )
-        rewards: dict[Row, float | None] = {}
-        for bet, line in zip(bets, lines, strict=True):
-            rewards |= {bet.up: line["up"]["reward"], bet.down: line["down"]["reward"]}
+        """The inverse of `lines`. Raises `ValueError` or `RecursionError`."""
+        first, *rest = text.splitlines() or [b""]
+        head, lines = parse_sidecar(first, RequestHead), [parse_sidecar(line, BetLine) for line in rest]
+        if len(lines) != head.bets:
+            raise ValueError(f"{len(lines)} bets, not {head.bets}")
+        bets = tuple(Bet(line.purpose, line.up.row, line.down.row, line.weight, line.chance) for line in lines)
+        rewards = {side.row: side.reward for line in lines for side in (line.up, line.down)}
         request = cls(
-            int(head["attempt"]), int(head["step"]), tuple(map(tuple, head["ranks"])), head["seed"], head["source"],
-            float(head["share"]), head["state"], bets, (), float(head["time"]),
-        )  # fmt: skip
+            head.attempt, head.step, head.ranks, head.seed, head.source, head.share, head.state, bets, (), head.time
+        )
         return replace(request, paid=tuple(rewards[row] for row in request.rows))
 
 
@@ -112,41 +160,33 @@ def draw_generator(run_id: str, attempt: int, step: int) -> tuple[str, np.random
 
 def write_request(run: RunDirectory, request: LabelRequest) -> None:
     """Make a step's requests durable. Called before anybody is asked."""
-    path = _request_path(run, request.attempt, request.step)
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(path.parent.parent)
-        sync_folder(run.path)
-    publish(path, [request.lines()])
+    make_folder(run.path, "gold", "requests")
+    publish(_request_path(run, request.attempt, request.step), [request.lines()])
 
 
 def read_request(run: RunDirectory, attempt: int, step: int) -> LabelRequest | None:
     """The label request of a step, or None if there is none. Raises `StoreError` for a damaged file."""
     path = _request_path(run, attempt, step)
     try:
-        request = LabelRequest.parse(path.read_bytes())
+        request = LabelRequest.parse(read_bytes(path, REQUEST_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+    except HOSTILE as error:
+        raise refuse(path, error) from error
     if (request.attempt, request.step) != (attempt, step):
-        raise StoreError(f"{path} holds another step than its name says")
+        raise refuse(path, "it holds another step than its name says")
     return request
 
 
 def write_label(run: RunDirectory, request: LabelRequest, number: int, label: Label, source: str) -> bool:
     """Store a label; False if there is one already, in which case this one is stored beside it and never used."""
-    folder = _label_folder(run, request.attempt, request.step)
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(folder.parent)
-        sync_folder(folder.parent.parent)
+    folder = make_folder(run.path, "gold", "labels", _label_folder(run, request.attempt, request.step).name)
     facts = {"id": request.label_id(number), "request": request.digest, "value": label.value, "why": label.why}
-    text = [json.dumps({**facts, "source": source, "time": time.time()}, allow_nan=False).encode()]
+    facts |= {"source": source, "time": time.time()}
     try:
-        publish(folder / f"{number}.json", text)
+        write_sidecar(folder / f"{number}.json", facts)
     except FileExistsError:
-        publish(folder / f"{number}.late-{secrets.token_hex(4)}.json", text)
+        write_sidecar(folder / f"{number}.late-{secrets.token_hex(4)}.json", facts)
         return False
     return True
 
@@ -202,14 +242,15 @@ NO_REQUEST = Label(None, "answered without a request")
 
 def _read_label(path: Path, digest: str) -> Label | None:
     try:
-        facts = json.loads(path.read_bytes())
-        if facts["request"] != digest:
-            return NO_REQUEST
-        return to_label(facts["value"]) if facts["value"] is not None else Label(None, str(facts["why"]))
-    except FileNotFoundError:
+        stored = find_sidecar(path, StoredLabel, LABEL_BYTES)
+    except StoreError as error:
+        # No more than the kind of error: the journal has this text, and a replay must say the same again.
+        return Label(None, f"unreadable answer: {type(error.__cause__).__name__}")
+    if stored is None:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        return Label(None, f"unreadable answer: {type(error).__name__}")
+    if stored.request != digest:
+        return NO_REQUEST
+    return Label(None, str(stored.why)) if stored.value is None else to_label(stored.value)
 
 
 def _request_path(run: RunDirectory, attempt: int, step: int) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import secrets
 import time
@@ -12,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta, Struct
 
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.bet_settlement import SettledStep
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, to_label, write_label
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.sidecar import Count, list_sidecars, make_folder, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 PEOPLE = "people"
@@ -100,6 +100,23 @@ class RaterAnswer:
         return dict(zip(self.shown, label_values, strict=True))
 
 
+class StoredAnswer(Struct, frozen=True):
+    """The file of an answer."""
+
+    request: str  # the digest
+    rater: Annotated[str, Meta(min_length=1)]
+    shown: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=2)]
+    answer: str
+    time: float
+    repeat: bool
+
+
+class StoredUndo(Struct, frozen=True):
+    """The file that takes an answer back."""
+
+    undo: str  # the answer's file
+
+
 @dataclass
 class RaterAnswers:
     """The raters' answers about one step. `read_new` reads the files that came since."""
@@ -113,16 +130,22 @@ class RaterAnswers:
     _standing: list[RaterAnswer] | None = field(default=None, repr=False)
 
     def read_new(self) -> RaterAnswers:
-        for entry in entries(people_folder(self.run, self.request.attempt, self.request.step)):
-            name = entry.name
-            if name in self._by_file or name in self._undone or name.startswith(".") or not name.endswith(".json"):
-                continue
-            facts, self._standing = _read_json(entry.path), None
-            if name.startswith("undo."):
-                self._undone[name] = str(facts.get("undo"))
-            else:
-                self._by_file[name] = self._parse_answer(name, facts)
+        folder = people_folder(self.run, self.request.attempt, self.request.step)
+        # A file that is refused is no answer: nobody has answered then, and the screen asks again.
+        answers, refusals = list_sidecars(folder, self._is_new_answer, StoredAnswer, MAX_ANSWER_BYTES)
+        self._by_file |= {name: self._parse_answer(name, stored) for name, stored in answers.items()}
+        self._by_file |= dict.fromkeys(refusals)
+        undos, refusals = list_sidecars(folder, self._is_new_undo, StoredUndo, MAX_ANSWER_BYTES)
+        self._undone |= {name: stored.undo for name, stored in undos.items()} | dict.fromkeys(refusals, "")
+        if answers or undos:
+            self._standing = None
         return self
+
+    def _is_new_answer(self, name: str) -> bool:
+        return name.endswith(".json") and not name.startswith((".", "undo.")) and name not in self._by_file
+
+    def _is_new_undo(self, name: str) -> bool:
+        return name.endswith(".json") and name.startswith("undo.") and name not in self._undone
 
     @property
     def history(self) -> list[RaterAnswer]:
@@ -155,25 +178,15 @@ class RaterAnswers:
     def _pairs(self) -> dict[int, int]:
         return label_pairs(self.request)
 
-    def _parse_answer(self, name: str, facts: Mapping[str, Any]) -> RaterAnswer | None:
-        try:
-            shown = tuple(facts["shown"])
-            rater_answer = RaterAnswer(
-                name, facts["rater"], shown, facts["answer"], float(facts["time"]), facts["repeat"] is True
-            )
-            legal = (
-                facts["request"] == self.request.digest
-                and isinstance(rater_answer.rater, str)
-                and rater_answer.rater != ""
-            )
-            legal = legal and all(type(n) is int and 0 <= n < len(self.request.rows) for n in shown)
-            if len(shown) == 2:
-                legal = legal and rater_answer.answer in PAIR and self._pairs.get(shown[0]) == shown[1]
-            else:
-                legal = legal and len(shown) == 1 and rater_answer.answer in SINGLE and not rater_answer.repeat
-            return rater_answer if legal and math.isfinite(rater_answer.time) else None
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return None  # damaged, or made by somebody else: nobody has answered then, and the screen asks again
+    def _parse_answer(self, name: str, stored: StoredAnswer) -> RaterAnswer | None:
+        """The answer in a file; None if it does not answer this request, or not as it was asked."""
+        shown = stored.shown
+        legal = stored.request == self.request.digest and all(n < len(self.request.rows) for n in shown)
+        if len(shown) == 2:
+            legal = legal and stored.answer in PAIR and self._pairs.get(shown[0]) == shown[1]
+        else:
+            legal = legal and stored.answer in SINGLE and not stored.repeat
+        return RaterAnswer(name, stored.rater, shown, stored.answer, stored.time, stored.repeat) if legal else None
 
 
 def label_pairs(request: LabelRequest) -> dict[int, int]:
@@ -283,20 +296,5 @@ def adjust_for_pairs(request: LabelRequest, step_result: SettledStep) -> Settled
 
 
 def _write_file(run: RunDirectory, request: LabelRequest, name: str, facts: Mapping[str, Any]) -> None:
-    folder = people_folder(run, request.attempt, request.step)
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        for parent in (folder.parent, folder.parent.parent):
-            sync_folder(parent)
-    publish(folder / name, [json.dumps(facts, allow_nan=False).encode()])
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    """What a file says; nothing if it is too large or no JSON object."""
-    try:
-        if Path(path).stat().st_size > MAX_ANSWER_BYTES:
-            return {}
-        content = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    folder = make_folder(run.path, "gold", PEOPLE, people_folder(run, request.attempt, request.step).name)
+    write_sidecar(folder / name, facts)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.sidecar import list_sidecars, make_folder, read_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_FILE = re.compile(r"(\d+)-(\d+)-([a-z][a-z0-9_]{0,63})\.json")
+_FILE = re.compile(r"([0-9]+)-([0-9]+)-[a-z][a-z0-9_]{0,63}\.json")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +36,7 @@ class Evaluation:
             raise ValueError(f"an evaluation is named with lower case letters, digits and _, not {self.name!r}")
         if self.step < 0 or self.n < 1:
             raise ValueError("an evaluation has a step from 0 on and at least one item: pass step= and n=")
-        if not math.isfinite(self.value) or not 0.0 <= self.value <= 1.0:
+        if not 0.0 <= self.value <= 1.0:
             raise ValueError(f"an evaluation is a mean of scores from 0 to 1, not {self.value}: rescale it")
 
     @property
@@ -49,33 +47,27 @@ class Evaluation:
 def write_evaluation(run: RunDirectory, evaluation: Evaluation) -> None:
     """Store an evaluation, once: several ranks may declare the same one. Raises `FileExistsError` for a different value
     of that name at that step: the first one is kept."""
-    folder = run.path / "evals"
-    if not folder.is_dir():
-        folder.mkdir(exist_ok=True)
-        sync_folder(run.path)
-    facts = {"attempt": evaluation.attempt, "step": evaluation.step, "name": evaluation.name}
-    facts |= {"value": evaluation.value, "n": evaluation.n, "time": time.time()}
+    path = make_folder(run.path, "evals") / evaluation.file
     try:
-        publish(folder / evaluation.file, [json.dumps(facts, allow_nan=False).encode()])
+        write_sidecar(path, asdict(evaluation) | {"time": time.time()})
     except FileExistsError:
-        before = json.loads((folder / evaluation.file).read_bytes())
-        if (before["value"], before["n"]) != (evaluation.value, evaluation.n):
+        if read_sidecar(path, Evaluation) != evaluation:
             raise
 
 
-def read_evaluations(run: RunDirectory, seen_names: set[str]) -> dict[int, list[Evaluation | tuple[int, int, str]]]:
+def read_evaluations(
+    run: RunDirectory, seen_names: Collection[str]
+) -> dict[int, list[Evaluation | tuple[int, int, str]]]:
     """New evaluations by attempt, oldest first; for a file that cannot be read, (attempt, step, reason)."""
-    new = [entry for entry in entries(run.path / "evals") if entry.name not in seen_names]
-    matches = [(match, Path(entry.path)) for entry in new if (match := _FILE.fullmatch(entry.name))]
+    values, refusals = list_sidecars(
+        run.path / "evals", lambda name: name not in seen_names and _FILE.fullmatch(name), Evaluation
+    )
+    for name, evaluation in values.items():
+        if evaluation.file != name:
+            refusals[name] = "it holds another evaluation than its name says"
     by_attempt: dict[int, list[Evaluation | tuple[int, int, str]]] = {}
-    for attempt, step, name, path in sorted((int(match[1]), int(match[2]), match[3], path) for match, path in matches):
-        items = by_attempt.setdefault(attempt, [])
-        try:
-            facts = json.loads(path.read_bytes())
-            value, n = float(facts["value"]), int(facts["n"])
-            if (facts["attempt"], facts["step"], facts["name"]) != (attempt, step, name):
-                raise ValueError("it holds another evaluation than its name says")
-            items.append(Evaluation(attempt, step, name, value, n))
-        except (ValueError, KeyError, TypeError) as error:
-            items.append((attempt, step, f"{path.name}: {type(error).__name__}: {str(error)[:200]}"))
+    matches = (match for name in (values | refusals) if (match := _FILE.fullmatch(name)))
+    for attempt, step, name in sorted((int(match[1]), int(match[2]), match[0]) for match in matches):
+        item = (attempt, step, f"{name}: {refusals[name]}") if name in refusals else values[name]
+        by_attempt.setdefault(attempt, []).append(item)
     return by_attempt

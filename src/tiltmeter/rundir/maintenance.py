@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -15,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries, open_dot, publish, sweep, sync_folder
+from tiltmeter.rundir.atomic_write import entries, open_dot, sweep, sync_folder
 from tiltmeter.rundir.columns import content_hash
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
 from tiltmeter.rundir.rank_summary import combine_hashes, expand_ranges
 from tiltmeter.rundir.seal import SealedFile, seal_file
+from tiltmeter.rundir.sidecar import write_sidecar
 from tiltmeter.rundir.store import ROW_GROUP_TOKENS, RunDirectory, StepFile
 
 PACK_BYTES = 1 << 30
@@ -264,7 +264,7 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
                 deleted += 1
         if last >= 0:
             receipt = {"below": last + 1, "time": time.time()}
-            publish(folder / f"purged-{last + 1}-{secrets.token_hex(2)}.json", [json.dumps(receipt).encode()])
+            write_sidecar(folder / f"purged-{last + 1}-{secrets.token_hex(2)}.json", receipt)
     return deleted
 
 

@@ -6,18 +6,18 @@ extra completions for it. Files are JSON in ASCII, which keeps any text exactly,
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.sidecar import Count, make_folder, read_sidecar, refuse, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 PROMPTS = 32  # in one file
@@ -30,12 +30,14 @@ EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 _FILE = re.compile(r"([0-9]{1,9})-([0-9]{1,15})(-checkpoint)?\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedCompletion:
+PinnedText: TypeAlias = Annotated[str, Meta(max_length=TEXT_BYTES)]
+
+
+class PinnedCompletion(Struct, frozen=True, omit_defaults=True):
     """One prompt and the policy's completion."""
 
-    prompt: str
-    completion: str
+    prompt: PinnedText
+    completion: PinnedText
     reward: float | None = None  # None: nobody scored it
     gold: float | None = None
 
@@ -49,8 +51,7 @@ class SnapshotFile(NamedTuple):
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedSnapshot:
+class PinnedSnapshot(Struct, frozen=True):
     """The completions for the pinned prompts at one step. `source` is `evaluation`, or `checkpoint NAME`.
 
     >>> PinnedSnapshot(0, 40, "evaluation", (PinnedCompletion("2 + 2?", "4"),)).file
@@ -59,10 +60,10 @@ class PinnedSnapshot:
     '0-000040-checkpoint.json'
     """
 
-    attempt: int
-    step: int
-    source: str
-    rows: tuple[PinnedCompletion, ...]
+    attempt: Count
+    step: Count
+    source: Annotated[str, Meta(max_length=SOURCE_CHARACTERS)]
+    rows: Annotated[tuple[PinnedCompletion, ...], Meta(min_length=1, max_length=PROMPTS)]
 
     @property
     def checkpoint(self) -> bool:
@@ -110,24 +111,9 @@ def make_snapshot(
 
 def write_snapshot(run: RunDirectory, snapshot: PinnedSnapshot) -> Path:
     """Store a snapshot. Raises `FileExistsError` if that step has one from this source: the first one is kept."""
-    folder = run.path / "pinned"
-    if not folder.is_dir():
-        folder.mkdir(exist_ok=True)
-        sync_folder(run.path)
-    rows: list[dict[str, object]] = []
-    for item in snapshot.rows:
-        rows.append({"prompt": item.prompt, "completion": item.completion})
-        rows[-1] |= {} if item.reward is None else {"reward": item.reward}
-        rows[-1] |= {} if item.gold is None else {"gold": item.gold}
-    facts = {
-        "attempt": snapshot.attempt,
-        "step": snapshot.step,
-        "source": snapshot.source,
-        "time": time.time(),
-        "rows": rows,
-    }
-    publish(folder / snapshot.file, [json.dumps(facts, allow_nan=False).encode()])
-    return folder / snapshot.file
+    path = make_folder(run.path, "pinned") / snapshot.file
+    write_sidecar(path, to_builtins(snapshot) | {"time": time.time()})
+    return path
 
 
 def list_snapshots(run: RunDirectory) -> list[SnapshotFile]:
@@ -142,27 +128,9 @@ def list_snapshots(run: RunDirectory) -> list[SnapshotFile]:
 
 def read_snapshot(location: SnapshotFile) -> PinnedSnapshot:
     """A stored snapshot. Raises `StoreError` for a file that is damaged, too large or not what its name says."""
-    try:
-        with location.path.open("rb") as file:
-            text = file.read(FILE_BYTES + 1)
-        if len(text) > FILE_BYTES:
-            raise ValueError(f"more than {FILE_BYTES} bytes")
-        facts = json.loads(text)
-        rows = facts["rows"]
-        if not isinstance(rows, list) or not 0 < len(rows) <= PROMPTS:
-            raise ValueError(f"not a list of 1 to {PROMPTS} rows")
-        source = _text(facts["source"], SOURCE_CHARACTERS)
-        snapshot = PinnedSnapshot(
-            location.attempt, location.step, source, tuple(_parse_completion(row) for row in rows)
-        )
-        if (facts["attempt"], facts["step"], snapshot.checkpoint) != (
-            location.attempt,
-            location.step,
-            location.checkpoint,
-        ):
-            raise ValueError("it holds another look than its name says")
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise StoreError(f"{location.path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+    snapshot = read_sidecar(location.path, PinnedSnapshot, FILE_BYTES)
+    if (snapshot.step, snapshot.attempt, snapshot.checkpoint) != location[:3]:
+        raise refuse(location.path, "it holds another look than its name says")
     return snapshot
 
 
@@ -179,26 +147,6 @@ def shorten(text: str) -> str:
         tail += 1
     before, after = (part.decode("utf-8", "surrogatepass") for part in (whole[:head], whole[tail:]))
     return f"{before}\n[... {len(text) - len(before) - len(after)} characters left out ...]\n{after}"
-
-
-def _parse_completion(row: Any) -> PinnedCompletion:
-    prompt, completion = (_text(row[name], TEXT_BYTES) for name in ("prompt", "completion"))
-    return PinnedCompletion(prompt, completion, _score(row, "reward"), _score(row, "gold"))
-
-
-def _text(value: Any, most: int) -> str:
-    if not isinstance(value, str) or len(value) > most:
-        raise ValueError(f"not a text of at most {most} characters")
-    return value
-
-
-def _score(row: Any, name: str) -> float | None:
-    value = row.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} is no finite number")
-    return float(value)
 
 
 def _finite(value: float) -> float | None:

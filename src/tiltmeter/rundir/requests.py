@@ -8,18 +8,19 @@ list and its value between the floor and the ceiling set at attach.
 from __future__ import annotations
 
 import hmac
-import json
 import math
 import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+from msgspec import Struct, convert
 
 from tiltmeter.data.records import Action
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.sidecar import Count, make_folder, read_sidecar, reason, refuse, write_sidecar
 from tiltmeter.rundir.signing import read_new_files, signature
 from tiltmeter.rundir.store import RunDirectory
 
@@ -38,15 +39,6 @@ ALLOWED_KINDS: Mapping[str, tuple[Kind, ...]] = {
     "advise": ("approve", "undo", "reject", "note"),
     "act": get_args(Kind),
 }
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)  # what hostile JSON can raise
-
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -94,14 +86,43 @@ class ControlOffer(NamedTuple):
         """The inverse of `facts`.
 
         >>> offer = ControlOffer("act", {"stop": Knob("stop", 0.0, 0.0, 1.0)}, 6.0)
-        >>> ControlOffer.of(json.loads(json.dumps(offer.facts()))) == offer
+        >>> ControlOffer.of(offer.facts()) == offer
         True
         """
-        if facts["mode"] not in ALLOWED_KINDS:
-            raise ValueError(f"{facts['mode']!r} is no mode")
-        rows = [dict(row) for row in facts["knobs"]]
-        knobs = [Knob(**row | {"ceiling": math.inf if row["ceiling"] is None else row["ceiling"]}) for row in rows]
-        return cls(facts["mode"], {knob.name: knob for knob in knobs}, facts["target_kl"])
+        return convert(facts, StoredOffer).offer()
+
+
+class StoredKnob(Struct, frozen=True):
+    """A knob in `control/knobs-N.json`; no ceiling is none."""
+
+    name: str
+    value: float
+    floor: float
+    ceiling: float | None
+    why: str = ""
+
+
+class StoredOffer(Struct, frozen=True):
+    """`control/knobs-N.json`."""
+
+    mode: Mode
+    knobs: list[StoredKnob]
+    target_kl: float | None
+
+    def offer(self) -> ControlOffer:
+        """Raises `ValueError` for a knob that is none."""
+        knobs = [
+            Knob(row.name, row.value, row.floor, math.inf if row.ceiling is None else row.ceiling, row.why)
+            for row in self.knobs
+        ]
+        return ControlOffer(self.mode, {knob.name: knob for knob in knobs}, self.target_kl)
+
+
+class SignedRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`control/requests/ID.json`. The request is read only once its signature is checked."""
+
+    request: dict[str, Any]
+    signature: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +212,23 @@ class Receipt:
         return f"{self.id}-{self.rank}.json"
 
 
+class StoredReceipt(Struct, frozen=True):
+    """`control/receipts/ID-RANK.json`; a value that could not be read is null."""
+
+    id: str
+    rank: Count
+    state: Literal["applied", "refused"]
+    knob: str
+    before: float | None
+    after: float | None
+    step: int
+    why: str
+
+    def receipt(self) -> Receipt:
+        before, after = (math.nan if value is None else value for value in (self.before, self.after))
+        return Receipt(self.id, self.rank, self.state, self.knob, before, after, self.step, self.why)
+
+
 def is_knob(name: str) -> bool:
     """
     >>> [is_knob(name) for name in ("beta", "reward_weight.style", "reward_weight.", "temperature")]
@@ -206,25 +244,28 @@ def publish_knobs(
 ) -> None:
     """Publish, once per attempt, the knobs and their limits. For readers only: the trainer keeps its own copy."""
     facts = ControlOffer(mode, dict(knobs), target_kl).facts()
-    publish(_folder(run) / f"knobs-{attempt}.json", [json.dumps(facts, indent=1, allow_nan=False).encode()])
+    write_sidecar(make_folder(run.path, "control", mode=0o700) / f"knobs-{attempt}.json", facts, indent=1)
 
 
 def read_knobs(run: RunDirectory, attempt: int) -> ControlOffer:
     """What this attempt's trainer has published. Raises `StoreError` if it has not, or it cannot be read."""
     path = run.path / "control" / f"knobs-{attempt}.json"
     try:
-        return ControlOffer.of(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        raise StoreError(f"attempt {attempt} of {run.path} was not attached to a trainer that can be changed") from None
-    except (OSError, *UNREADABLE) as error:
-        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        return read_sidecar(path, StoredOffer).offer()
+    except ValueError as error:
+        raise refuse(path, error) from error
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            message = f"attempt {attempt} of {run.path} was not attached to a trainer that can be changed"
+            raise StoreError(message) from None
+        raise
 
 
 def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> None:
     """Write a signed request, which the trainer reads at the end of its step. Raises `FileExistsError` if it exists."""
     facts = asdict(replace(request, asked=request.asked or time.time()))
     signed = {"request": facts, "signature": signature(facts, token)}
-    publish(_folder(run, "requests") / f"{request.id}.json", [json.dumps(signed, allow_nan=False).encode()])
+    write_sidecar(make_folder(run.path, "control", "requests", mode=0o700) / f"{request.id}.json", signed)
 
 
 def read_requests(
@@ -246,23 +287,22 @@ def read_requests(
     `kinds` are skipped, for another reader: a trainer wants `CHANGES`, a monitor all.
     """
     good: list[ControlRequest] = []
-    refusals: list[Refusal] = []
     now = time.time() if now is None else now
-    for name, content in read_new_files(run.path, "requests", seen_names):
+    files, unreadable = read_new_files(run.path, "requests", SignedRequest, seen_names)
+    refusals = [_refuse_file(name, why, seen_names) for name, why in unreadable.items()]
+    for name, signed in files.items():
         request: ControlRequest | None = None
         seen_names.add(name.removesuffix(".json"))
         try:
-            if isinstance(content, str):
-                raise ValueError(content)
-            request = _parse_signed(name, content, token)
+            request = _parse_signed(name, signed, token)
             if request.kind not in kinds:
                 continue
             mode = read_knobs(run, attempt).mode if mode is None else mode
             if why := refusal_reason(request, attempt=attempt, step=step, mode=mode, knobs=knobs, now=now):
                 raise ValueError(why)
             good.append(request)
-        except (*UNREADABLE, StoreError) as error:
-            refusals.append(Refusal(ascii(name)[1:-1][:80], str(error)[:300] or type(error).__name__, request))
+        except (ValueError, RecursionError, StoreError) as error:
+            refusals.append(_refuse_file(name, reason(error), seen_names, request))
     return sorted(good, key=lambda request: (request.asked, request.id)), refusals
 
 
@@ -299,17 +339,12 @@ def _knob_refusal(knobs: Mapping[str, Knob], name: str | None, value: float | No
 
 
 def _check_request(request: ControlRequest) -> None:
-    """Raise `ValueError` for a request that cannot be followed. Checks types too: it may come from a file."""
+    """Raise `ValueError` for a request that cannot be followed."""
     numbers = [request.value, request.asked, *(n for n in (request.with_value, request.expires_time) if n is not None)]
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+    if not all(map(math.isfinite, numbers)):
         raise ValueError("its numbers must be finite")
-    texts = (request.id, request.action, request.knob, request.text)
-    if not all(isinstance(text, str) for text in texts) or not _ID.fullmatch(request.id):
-        raise ValueError("it is malformed: id, action, knob and text are plain text")
-    if type(request.attempt) is not int or type(request.expires_step) not in (int, type(None)):
-        raise ValueError("it is malformed: attempt and expires_step are whole numbers")
-    if request.kind not in get_args(Kind) or request.who not in get_args(Who):
-        raise ValueError(f"{request.kind!r} by {request.who!r} is no kind of request")
+    if not _ID.fullmatch(request.id):
+        raise ValueError("malformed: its id has other characters than letters, digits and _.-")
     if (request.kind == "apply") != (request.who == "monitor"):
         raise ValueError("the monitor applies; an operator approves, rejects, undoes or leaves a note")
     if request.expires_step is None and request.expires_time is None:
@@ -331,21 +366,21 @@ def _is_setting(name: object, value: float | None) -> bool:
     return isinstance(name, str) and value is not None and is_knob(name) and name.split(".")[0] in SETTINGS
 
 
-def _parse_signed(name: str, content: bytes, token: bytes) -> ControlRequest:
+def _parse_signed(name: str, signed: SignedRequest, token: bytes) -> ControlRequest:
     """The request in a file; raises `ValueError` if it is malformed, not signed, or its id is not the file's name."""
-    try:
-        facts = json.loads(content)
-        body, signed = facts["request"], facts["signature"]
-        if set(facts) != {"request", "signature"} or set(body) != {field.name for field in fields(ControlRequest)}:
-            raise ValueError("it has other keys than a request has")
-    except UNREADABLE as error:
-        raise ValueError(f"malformed: {str(error)[:100]}") from None
-    right = signature(body, token).encode()
-    if not isinstance(signed, str) or not hmac.compare_digest(signed.encode("utf-8", "surrogatepass"), right):
+    if set(signed.request) != {field.name for field in fields(ControlRequest)}:
+        raise ValueError("malformed: it has other keys than a request has")
+    right = signature(signed.request, token).encode()
+    if not hmac.compare_digest(signed.signature.encode("utf-8", "surrogatepass"), right):
         raise ValueError("not signed with this run's token")
-    if f"{body['id']}.json" != name:
+    if f"{signed.request['id']}.json" != name:
         raise ValueError("replayed: it stands under another name than its own")
-    return ControlRequest(**body)
+    return convert(signed.request, ControlRequest)
+
+
+def _refuse_file(name: str, why: str, seen_names: set[str], request: ControlRequest | None = None) -> Refusal:
+    seen_names.add(name.removesuffix(".json"))
+    return Refusal(ascii(name)[1:-1][:80], why, request)
 
 
 def write_receipt(run: RunDirectory, receipt: Receipt) -> None:
@@ -354,24 +389,20 @@ def write_receipt(run: RunDirectory, receipt: Receipt) -> None:
         name: _finite(value) for name, value in (("before", receipt.before), ("after", receipt.after))
     }
     try:
-        publish(_folder(run, "receipts") / receipt.file, [json.dumps(facts, allow_nan=False).encode()])
+        write_sidecar(make_folder(run.path, "control", "receipts", mode=0o700) / receipt.file, facts)
     except FileExistsError:
         pass
 
 
 def read_receipts(run: RunDirectory, seen_names: set[str]) -> tuple[list[Receipt], list[Refusal]]:
     """New receipts, by step, and files that are not receipts. Adds names to `seen_names`, as `read_requests` does."""
-    good: list[Receipt] = []
-    refusals: list[Refusal] = []
-    for name, content in read_new_files(run.path, "receipts", seen_names):
-        seen_names.add(name.removesuffix(".json"))
-        try:
-            if isinstance(content, str):
-                raise ValueError(content)
-            good.append(_parse_receipt(json.loads(content), name))
-        except UNREADABLE as error:
-            refusals.append(Refusal(ascii(name)[1:-1][:80], str(error)[:300] or type(error).__name__))
-    return sorted(good, key=lambda receipt: (receipt.step, receipt.id, receipt.rank)), refusals
+    files, unreadable = read_new_files(run.path, "receipts", StoredReceipt, seen_names)
+    good = {name: stored.receipt() for name, stored in files.items()}
+    unreadable |= {name: why for name, receipt in good.items() if (why := _receipt_problem(receipt, name))}
+    seen_names |= {name.removesuffix(".json") for name in good}
+    refusals = [_refuse_file(name, why, seen_names) for name, why in unreadable.items()]
+    receipts = (receipt for name, receipt in good.items() if name not in unreadable)
+    return sorted(receipts, key=lambda receipt: (receipt.step, receipt.id, receipt.rank)), refusals
 
 
 def answered_ids(run: RunDirectory) -> set[str]:
@@ -379,30 +410,10 @@ def answered_ids(run: RunDirectory) -> set[str]:
     return {entry.name.removesuffix(".json").rpartition("-")[0] for entry in entries(run.path / "control" / "receipts")}
 
 
-def _parse_receipt(facts: Any, name: str) -> Receipt:
-    before, after = (math.nan if facts[side] is None else float(facts[side]) for side in ("before", "after"))
-    whole = type(facts["rank"]) is int and type(facts["step"]) is int
-    texts = all(isinstance(facts[key], str) for key in ("id", "knob", "why"))
-    if not whole or not texts or facts["state"] not in ("applied", "refused"):
-        raise ValueError("it is no receipt")
-    state = cast(Literal["applied", "refused"], facts["state"])
-    if state == "applied" and not (math.isfinite(before) and math.isfinite(after)):
-        raise ValueError("it says that a change was made, and not to what")
-    receipt = Receipt(facts["id"], facts["rank"], state, facts["knob"], before, after, facts["step"], facts["why"])
-    if receipt.file != name:
-        raise ValueError("it holds another receipt than its name says")
-    return receipt
-
-
-def _folder(run: RunDirectory, inner: str = "") -> Path:
-    """`control/` or a folder in it, made for this user alone."""
-    path = run.path
-    for name in ("control", inner) if inner else ("control",):
-        path = path / name
-        if not path.is_dir():
-            path.mkdir(mode=0o700, exist_ok=True)
-            sync_folder(path.parent)
-    return path
+def _receipt_problem(receipt: Receipt, name: str) -> str:
+    if receipt.state == "applied" and not (math.isfinite(receipt.before) and math.isfinite(receipt.after)):
+        return "it says that a change was made, and not to what"
+    return "" if receipt.file == name else "it holds another receipt than its name says"
 
 
 def _finite(value: float) -> float | None:

@@ -9,16 +9,19 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.sidecar import list_sidecars
 from tiltmeter.rundir.store import RunDirectory
 
 MAX_FILE_BYTES = 4096  # bytes of a request or a receipt
 MAX_FILES = 256  # files read in one poll: many planted files must not delay a training step
+
+T = TypeVar("T")
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -78,46 +81,30 @@ def signature(facts: Mapping[str, Any], token: bytes) -> str:
     return hmac.new(token, plain, hashlib.sha256).hexdigest()
 
 
-def read_new_files(run: Path, inner: str, seen_names: set[str]) -> list[tuple[str, bytes | str]]:
-    """New `.json` files in a folder of `control/`: their names with their content, or with the reason it is not read.
+def read_new_files(
+    run: Path, inner: str, kind: type[T], seen_names: Collection[str]
+) -> tuple[dict[str, T], dict[str, str]]:
+    """New `.json` files in a folder of `control/` by name, and why others of them are refused.
 
-    `seen_names` are skipped, with or without `.json`. At most `MAX_FILES` at a time, by name.
+    `seen_names` are skipped, with or without `.json`. At most `MAX_FILES` at a time, by name, and of this user only.
     """
+
+    def is_new(name: str) -> bool:
+        stem = name.removesuffix(".json")
+        return name != stem and not name.startswith(".") and name not in seen_names and stem not in seen_names
+
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         outer = os.open(run / "control", flags)
     except OSError:
-        return []  # no requests yet, or a symbolic link, which is not followed
+        return {}, {}  # no requests yet, or a symbolic link, which is not followed
     try:
         folder = os.open(inner, flags, dir_fd=outer)
     except OSError:
-        return []
+        return {}, {}
     finally:
         os.close(outer)
     try:
-        names = (name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith("."))  # noqa: PTH208
-        new = sorted(name for name in names if not {name, name.removesuffix(".json")} & seen_names)
-        return [(name, _content(name, folder)) for name in new[:MAX_FILES]]
+        return list_sidecars(folder, is_new, kind, MAX_FILE_BYTES, most=MAX_FILES, owner=os.geteuid())
     finally:
         os.close(folder)
-
-
-def _content(name: str, folder: int) -> bytes | str:
-    try:
-        # Non-blocking: a planted pipe must not stop training.
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        return f"cannot be opened, or is a symbolic link: {error.strerror}"
-    try:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            return "not a plain file"
-        if info.st_uid != os.geteuid():
-            return f"belongs to user {info.st_uid}"
-        if info.st_size > MAX_FILE_BYTES:
-            return f"has {info.st_size} bytes, more than {MAX_FILE_BYTES}"
-        return os.read(handle, MAX_FILE_BYTES + 1)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    finally:
-        os.close(handle)

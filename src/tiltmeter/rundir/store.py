@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, convert
 
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.errors import AttachError, StoreError
@@ -29,11 +30,24 @@ from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.rundir.seal import SealedFile, seal
+from tiltmeter.rundir.sidecar import (
+    HOSTILE,
+    Count,
+    list_sidecars,
+    parse_sidecar,
+    read_bytes,
+    read_sidecar,
+    reason,
+    refuse,
+    write_sidecar,
+)
 
+FACTS_BYTES = 16 << 20  # of a file about a run, an attempt or a rank; those of an audit hold its notes
 MOST_RANKS = 65_536  # that one step is looked for by
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
 
 PACKED_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
+_COUNTERS = re.compile(r"[0-9]+\.counters\.json")
 _STEP_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
 
 
@@ -50,6 +64,22 @@ class StepFile:
     row_groups: tuple[int, ...] | None = None  # None: the whole file
     offset: int = 0  # first row inside the first of these row groups
     facts: str = ""  # JSON metadata of the original, for packed files
+
+
+class RankCounters(Struct, frozen=True):
+    """What is read of `RANK.counters.json`; it has more."""
+
+    seen: Count = 0
+    thinned: Count = 0
+    dropped: Count = 0
+    unsynced: Count = 0
+    why: str = ""
+
+
+class TroubleNote(Struct, frozen=True):
+    """`NAME.trouble.json`: why the first lost batch of its kind never became a file."""
+
+    why: str = ""
 
 
 class RunDirectory:
@@ -76,7 +106,7 @@ class RunDirectory:
                     run.path.chmod(0o700)  # rollouts may hold personal data; widen it if the team reads along
                 identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
                 try:
-                    publish(run.path / "run.json", [json.dumps(identity, indent=1).encode()])
+                    write_sidecar(run.path / "run.json", identity, indent=1)
                 except FileExistsError:
                     pass  # another rank, or another start, was first: its identity is kept
                 sync_folder(run.path.parent)
@@ -86,10 +116,10 @@ class RunDirectory:
     def identity(self) -> dict[str, Any]:
         """What `run.json` says, unknown keys included. Raises if this is no run, or one of a newer format."""
         try:
-            facts = json.loads((self.path / "run.json").read_bytes())
-        except (OSError, ValueError) as error:
+            facts = read_sidecar(self.path / "run.json", dict[str, Any], FACTS_BYTES)
+        except StoreError as error:
             raise StoreError(f"{self.path} is not a run directory (no readable run.json)") from error
-        if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+        if not isinstance(facts.get("format"), int):
             raise StoreError(f"{self.path / 'run.json'} has no format number")
         if facts["format"] > FORMAT:
             raise StoreError(
@@ -124,7 +154,7 @@ class RunDirectory:
                 "ranks": ranks,
                 "started": time.time(),
             }
-            publish(self.path / "rollouts" / str(number) / "attempt.json", [json.dumps(facts).encode()])
+            write_sidecar(self.path / "rollouts" / str(number) / "attempt.json", facts)
             sync_folder(self.path / "rollouts")  # or a power cut takes the folder, and every file in it
         return number
 
@@ -148,7 +178,7 @@ class RunDirectory:
         marker = self.path / "rollouts" / str(attempt) / f"{rank}.rank.json"
         with _as_attach_error(self.path):
             try:
-                publish(marker, [json.dumps({"rank": rank, "pid": os.getpid()}).encode()])
+                write_sidecar(marker, {"rank": rank, "pid": os.getpid()})
             except FileExistsError:
                 return False
         return True
@@ -159,22 +189,36 @@ class RunDirectory:
 
     def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
-        by_rank = {}
-        for entry in entries(self.path / "rollouts" / str(attempt)):
-            if entry.name.endswith(".counters.json") and entry.name.split(".")[0].isdecimal():
-                by_rank[int(entry.name.split(".")[0])] = read_json(Path(entry.path))
+        by_rank: dict[int, dict[str, Any]] = {}
+        for name, counts in self._read_counters(attempt).items():
+            by_rank[int(name.split(".")[0])] = counts if isinstance(counts, dict) else {}
         return dict(sorted(by_rank.items()))
+
+    def _read_counters(self, attempt: int) -> dict[str, dict[str, Any] | str]:
+        """By file, the counters of a rank, or why they are refused."""
+        by_file: dict[str, dict[str, Any] | str] = {}
+        for entry in entries(self.path / "rollouts" / str(attempt)):
+            if _COUNTERS.fullmatch(entry.name):
+                try:
+                    facts = parse_sidecar(read_bytes(entry.path, FACTS_BYTES), dict[str, Any])
+                    convert(facts, RankCounters)
+                    by_file[entry.name] = facts
+                except HOSTILE as error:
+                    by_file[entry.name] = reason(error)
+        return by_file
 
     def report_trouble(self, attempt: int, rank: int, why: str) -> None:
         """Record, once per rank, that a batch could not be stored; the monitor turns it into a fault."""
         path = self.path / "rollouts" / str(attempt) / f"{rank}.trouble.json"
         if not path.exists():
-            publish(path, [json.dumps({"why": why}).encode()])
+            write_sidecar(path, {"why": why})
 
     def troubles(self, attempt: int) -> dict[str, str]:
-        """The recorded reasons why batches could not be stored, by file name."""
-        notes = [e for e in entries(self.path / "rollouts" / str(attempt)) if e.name.endswith(".trouble.json")]
-        return {e.name: str(read_json(Path(e.path)).get("why", "")) for e in notes if not e.name.startswith(".")}
+        """The recorded reasons why batches could not be stored, by file name; and why a rank's note cannot be read."""
+        folder = self.path / "rollouts" / str(attempt)
+        notes, refusals = list_sidecars(folder, _is_trouble, TroubleNote)
+        refusals |= {name: why for name, why in self._read_counters(attempt).items() if isinstance(why, str)}
+        return {name: note.why for name, note in notes.items()} | refusals
 
     def ended(self, attempt: int) -> bool:
         return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
@@ -230,7 +274,7 @@ class RunDirectory:
 
     def close_rank(self, attempt: int, rank: int, counters: Mapping[str, Any]) -> None:
         folder = self.path / "rollouts" / str(attempt)
-        publish(folder / f"{rank}.counters.json", [json.dumps(dict(counters)).encode()])
+        write_sidecar(folder / f"{rank}.counters.json", dict(counters))
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
@@ -347,6 +391,10 @@ class RunDirectory:
         return sorted(rows, key=lambda row: row[0])[:n]
 
 
+def _is_trouble(name: str) -> bool:
+    return name.endswith(".trouble.json") and not name.startswith(".")
+
+
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
@@ -354,10 +402,9 @@ def _is_plain(path: Path) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a small file; empty if there is none, or none that can be read."""
     try:
-        facts = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return read_sidecar(path, dict[str, Any], FACTS_BYTES)
+    except StoreError:
         return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _row_groups(batch: RolloutBatch) -> Iterator[tuple[int, int]]:
@@ -415,4 +462,4 @@ def as_store_errors(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise StoreError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        raise refuse(path, f"{type(error).__name__}: {error}") from error

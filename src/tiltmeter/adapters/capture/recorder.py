@@ -41,12 +41,13 @@ from tiltmeter.rundir.staging.staged_rows import (
     mark_driven,
     mark_worker,
     opening_lock,
+    read_settings,
     staging_folder,
     write_boundary,
     write_rows,
     write_trouble,
 )
-from tiltmeter.rundir.store import RunDirectory, read_json
+from tiltmeter.rundir.store import RunDirectory
 
 OPENED = "TILTMETER_RUN_OPENED"  # the launch id again, once a parent process has opened the run
 MOST_ROWS = 65_536  # buffered while storage does not keep up; further rows are counted and dropped
@@ -363,8 +364,7 @@ def open_recorder(
 
 def _refuse_late_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from those the run was opened with: they would be ignored silently."""
-    stored = read_json(path / "capture.json").get("asked")
-    requested = stored if isinstance(stored, dict) else {}
+    requested = read_settings(path).asked
     for name in OPENER_SETTINGS:
         if settings.get(name) and repr(settings[name]) != requested.get(name):
             how = "without" if name not in requested else "with another"

@@ -19,9 +19,17 @@ from tiltmeter.data.batches import INFRA, MISSING, by_group, from_columns, join,
 from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import sweep
+from tiltmeter.rundir.sidecar import find_sidecar, read_sidecar
 from tiltmeter.rundir.staging.pending_rows import SILENT_SECONDS, PendingRows, StepRows
-from tiltmeter.rundir.staging.staged_rows import StepBoundary, read_rows, report_trouble, staging_folder, write_once
-from tiltmeter.rundir.store import RunDirectory, read_json
+from tiltmeter.rundir.staging.staged_rows import (
+    InferredSize,
+    StepBoundary,
+    read_rows,
+    report_trouble,
+    staging_folder,
+    write_once,
+)
+from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.bursts import burst_size
 
 DEFAULT_BATCH_SIZE = 64  # rows per step, if it is not given and cannot be inferred
@@ -114,7 +122,7 @@ class StagedRows:
             return self._by_step(over)
         if self.pending.boundaries:
             return self._by_boundary(self.pending.boundaries[min(self.pending.boundaries)])
-        has_driver = self.pending.facts.get("driver") or self.pending.driver or self.pending.by == "boundary"
+        has_driver = self.pending.settings.driver or self.pending.driver or self.pending.by == "boundary"
         return None if has_driver else self._by_count(over)
 
     def _by_step(self, over: bool) -> StepRows | None:
@@ -181,11 +189,8 @@ class StagedRows:
         """The next `batch_size` rows in the order of scoring, once no worker can still add an earlier one."""
         alone = len(self.pending.by_worker) == 1
         final = over and self.pending.is_quiet()
-        row_limit = int(
-            self.pending.facts.get("batch_size")
-            or read_json(self.path / "inferred.json").get("batch_size")
-            or MAX_UNSPLIT_ROWS
-        )
+        record = find_sidecar(self.path / "inferred.json", InferredSize)
+        row_limit = self.pending.settings.batch_size or (MAX_UNSPLIT_ROWS if record is None else record.batch_size)
         rows: list[tuple[float, str, int]] = []
         for name, buffer in self.pending.by_worker.items():
             ends = [
@@ -211,22 +216,24 @@ class StagedRows:
 
     def _rows_per_step(self, times: Floats, final: bool) -> tuple[int | None, str]:
         """Rows per step: as given, inferred from pauses between calls, or the default. An inferred size is stored."""
-        if self.pending.facts.get("batch_size"):
-            return int(self.pending.facts["batch_size"]), "count"
-        record = read_json(self.path / "inferred.json")
-        if not record:
+        if self.pending.settings.batch_size:
+            return self.pending.settings.batch_size, "count"
+        path = self.path / "inferred.json"
+        record = find_sidecar(path, InferredSize)
+        if record is None:
             size, why = burst_size(times), "told from the pauses between calls"
             if size is None and (final or len(times) >= MAX_UNSPLIT_ROWS):
                 size, why = DEFAULT_BATCH_SIZE, "guessed, because there are no regular pauses between calls"
             if size is None:
                 return None, ""
-            record = write_once(self.path / "inferred.json", {"batch_size": size, "why": why})
+            write_once(path, {"batch_size": size, "why": why})
+            record = read_sidecar(path, InferredSize)
             report_trouble(
                 self.path,
-                f"steps are inferred: {record['batch_size']} rows each, {record['why']}; "
+                f"steps are inferred: {record.batch_size} rows each, {record.why}; "
                 "give capture(..., batch_size=), or call tiltmeter.capture.step(...) in the driver",
             )
-        return int(record["batch_size"]), "inferred"
+        return record.batch_size, "inferred"
 
     def _step_rows(
         self,

@@ -7,24 +7,27 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.sidecar import read_sidecar
 from tiltmeter.rundir.staging.staged_rows import (
     BOUNDARY,
     ROWS,
     WORKER,
+    CaptureSettings,
     StepBoundary,
+    WorkerNote,
     read_boundary,
     read_order,
+    read_settings,
     report_trouble,
     staging_folder,
 )
-from tiltmeter.rundir.store import RunDirectory, read_json
+from tiltmeter.rundir.store import RunDirectory
 
 FLUSH_SECONDS = 1.0  # default interval after which a worker writes its rows
 SILENT_SECONDS = 600.0  # without a file for so long, a worker that has not closed is considered lost
@@ -79,7 +82,7 @@ class PendingRows:
         self.run, self.attempt, self._clock = run, attempt, clock
         self.path = staging_folder(run, attempt)
         self.by_worker: dict[str, WorkerBuffer] = {}
-        self.facts: dict[str, Any] = {}
+        self.settings = CaptureSettings()
         self.boundaries: dict[int, StepBoundary] = {}
         self.driver = False
         self._first_seen: dict[str, float] = {}  # file name to time first seen, by this process's clock
@@ -106,13 +109,14 @@ class PendingRows:
         now = self._clock()
         if over:
             self._first_seen.setdefault("over", now)
-        self.facts = self.facts or read_json(self.path / "capture.json")
+        if self.settings == CaptureSettings():
+            self.settings = read_settings(self.path)
         for name in sorted(entry.name for entry in entries(self.path)):
             if name in self._first_seen:
                 continue
             if match := WORKER.fullmatch(name):
                 self._first_seen[name] = now
-                self._read_worker_file(match[1], match[2], read_json(self.path / name))
+                self._read_worker_file(match[1], match[2], self.path / name)
             self.driver = self.driver or name == "driver.json"
             if (match := ROWS.fullmatch(name)) and self._add_file(match[1], self.path / name):
                 self._first_seen[name] = now
@@ -130,17 +134,22 @@ class PendingRows:
                     report_trouble(self.path, f"the end of a step was left out: {error}")
         self._refreshed = True
 
-    def _read_worker_file(self, worker: str, word: str, facts: Mapping[str, Any]) -> None:
+    def _read_worker_file(self, worker: str, word: str, path: Path) -> None:
         buffer = self._buffer(worker)
         buffer.last_seen = self._clock()
-        if word == "worker" and facts.get("host") == socket.gethostname():
-            buffer.pid = min(max(0, _whole(facts.get("pid"))), 2**31 - 1)
+        try:
+            note = read_sidecar(path, WorkerNote)
+        except StoreError as error:
+            report_trouble(self.path, f"a note of a worker was left out: {error}")
+            note = WorkerNote()
+        if word == "worker" and note.host == socket.gethostname():
+            buffer.pid = min(note.pid, 2**31 - 1)
         if word == "counters":
             buffer.closed = True
-            buffer.written = _whole(facts.get("written"))
-            if (dropped := _whole(facts.get("dropped"))) > 0:
-                total = _whole(facts.get("rows"))
-                report_trouble(self.path, f"rows were dropped by a worker: {dropped} of {total} that {worker} scored")
+            buffer.written = note.written
+            if note.dropped > 0:
+                text = f"{note.dropped} of {note.rows} that {worker} scored"
+                report_trouble(self.path, f"rows were dropped by a worker: {text}")
 
     def _buffer(self, worker: str) -> WorkerBuffer:
         read_before = int(self.upto.get(worker, 0))
@@ -181,7 +190,7 @@ class PendingRows:
 
     def is_old(self, name: str) -> bool:
         """Whether a file is old enough that every worker has since written the rows it had at that time."""
-        pause = float(self.facts.get("seconds") or FLUSH_SECONDS)
+        pause = self.settings.seconds or FLUSH_SECONDS
         return self._clock() - self._first_seen[name] >= 2.0 * pause + 1.0
 
     def all_closed(self) -> bool:
@@ -241,8 +250,3 @@ class PendingRows:
             self.upto.pop(worker, None)
         del self.by_worker[worker]
         self._some_removed = True
-
-
-def _whole(value: Any) -> int:
-    """An integer from an untrusted file, or -1."""
-    return value if isinstance(value, int) else -1

@@ -6,7 +6,6 @@ They are in `rollouts/ATTEMPT/unplaced/` until their rows are assigned to steps 
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -15,17 +14,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta, Struct
 
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import publish, sync_folder
 from tiltmeter.rundir.columns import from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, encode, open_sealed
 from tiltmeter.rundir.seal import seal
-from tiltmeter.rundir.store import RunDirectory, as_store_errors, read_json
+from tiltmeter.rundir.sidecar import Count, find_sidecar, read_sidecar, refuse, write_sidecar
+from tiltmeter.rundir.store import RunDirectory, as_store_errors
 
 #: Extra columns of a worker's file: prompt key, time of scoring, step (-1: not known), and duration of the call.
 EXTRA_COLUMNS = {"key": pa.int64(), "time": pa.float64(), "step": pa.int64(), "seconds": pa.float64()}
@@ -51,6 +53,41 @@ class StepBoundary:
     begin: float | None = None
     rows: int | None = None  # how many there are, where the driver knows
     scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+class StoredBoundary(Struct, frozen=True):
+    """`STEP.step.json`."""
+
+    end: float
+    begin: float | None
+    rows: Count | None
+    scalars: dict[str, float]
+
+
+class CaptureSettings(Struct, frozen=True):
+    """`capture.json`: how the opener of a captured run wants its rows assigned to steps."""
+
+    batch_size: Count | None = None
+    seconds: float | None = None
+    driver: bool = False
+    asked: dict[str, str] = {}  # settings of the opener that later callers may only repeat
+
+
+class WorkerNote(Struct, frozen=True):
+    """`WORKER.worker.json` when it starts, `WORKER.counters.json` when it closes. -1: not said."""
+
+    host: str = ""
+    pid: Count = 0
+    written: int = -1
+    dropped: int = -1
+    rows: int = -1
+
+
+class InferredSize(Struct, frozen=True):
+    """`inferred.json`: rows per step, and how that was found."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    why: str = ""
 
 
 def staging_folder(run: RunDirectory, attempt: int) -> Path:
@@ -89,14 +126,19 @@ def write_boundary(run: RunDirectory, attempt: int, boundary: StepBoundary) -> N
 def read_boundary(path: Path) -> StepBoundary:
     """Read a step boundary. Raises `StoreError` if the file is not one."""
     match = BOUNDARY.fullmatch(path.name)
-    facts = read_json(path)
-    with as_store_errors(path):
-        begin, rows = facts["begin"], facts["rows"]
-        scalars = {str(name): float(value) for name, value in facts["scalars"].items()}
-        step, end = int(match[1] if match else -1), float(facts["end"])
-        return StepBoundary(
-            step, end, None if begin is None else float(begin), None if rows is None else int(rows), scalars
-        )
+    if match is None:
+        raise refuse(path, "its name says no step")
+    stored = read_sidecar(path, StoredBoundary)
+    return StepBoundary(int(match[1]), stored.end, stored.begin, stored.rows, stored.scalars)
+
+
+def read_settings(path: Path) -> CaptureSettings:
+    """The settings in a staging folder; the default ones if there are none, or, with a note, none that can be read."""
+    try:
+        return find_sidecar(path / "capture.json", CaptureSettings) or CaptureSettings()
+    except StoreError as error:
+        report_trouble(path, f"settings were left out: {error}")
+        return CaptureSettings()
 
 
 def mark_worker(run: RunDirectory, attempt: int, worker: str, word: str, facts: Mapping[str, Any]) -> None:
@@ -121,13 +163,12 @@ def read_rows(path: Path, attempt: int, step: int) -> tuple[RolloutBatch, Floats
         return replace(batch, group=table["key"].to_numpy().astype(np.int64)), table["seconds"].to_numpy()
 
 
-def write_once(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a small JSON file if it does not exist; returns its content, which may be another process's."""
+def write_once(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a small JSON file if it does not exist; another process may have been first."""
     try:
-        publish(path, [json.dumps(dict(facts), allow_nan=False).encode()])
+        write_sidecar(path, dict(facts))
     except FileExistsError:
-        return read_json(path)
-    return dict(facts)
+        pass
 
 
 def report_trouble(path: Path, why: str) -> None:
@@ -168,7 +209,7 @@ def finite_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 def mark_driven(store: RunDirectory, attempt: int) -> None:
     """Record that a driver marks the ends of steps from now on, whatever the settings at opening said."""
     path = staging_folder(store, attempt)
-    if not read_json(path / "capture.json").get("driver"):
+    if not read_settings(path).driver:
         write_once(path / "driver.json", {"driver": True})
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.atomic_write import entries
 from tiltmeter.rundir.requests import CHANGES
+from tiltmeter.rundir.sidecar import make_folder, write_sidecar
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.screens.actions import describe_request, submit_action_request
 from tiltmeter.view.screens.alarms import submit_note
@@ -90,16 +90,13 @@ def request_label(reader: RunReader, rollout: str, reason: str) -> dict[str, Any
     files = reader.run.find(attempt, step) if attempt in reader.run.attempts() else []
     if row >= sum(len(reader.run.read(file, ("group",))[0]) for file in files):
         raise KeyError(rollout)
-    folder = reader.run.path / "gold" / "picked"
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(folder.parent)
+    folder = make_folder(reader.run.path, "gold", "picked")
     if sum(1 for _ in entries(folder)) >= MOST_PICKED:
         raise ValueError(f"{MOST_PICKED} rollouts were picked already: label those first")
     name = rollout_id(attempt, step, row)
     facts = {"rollout": name, "picked": True, "reason": reason, "time": time.time(), "id": secrets.token_hex(8)}
     try:
-        publish(folder / f"{name}.json", [json.dumps(facts).encode("ascii")])
+        write_sidecar(folder / f"{name}.json", facts)
     except FileExistsError:
         raise ValueError("a label of this rollout was requested before") from None
     return {"request": name, "text": "Requested. The label serves as evidence; the alarm test never uses it."}

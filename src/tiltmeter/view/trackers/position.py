@@ -8,10 +8,13 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import open_dot, sync_folder, write_all
+from tiltmeter.rundir.sidecar import find_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 FORMAT = 1
@@ -21,6 +24,17 @@ LARGEST = 16 << 20
 
 class BusyError(AttachError):
     """Another process sends this run to the same target."""
+
+
+class SavedPosition(Struct, frozen=True):
+    """The file of a position."""
+
+    format: Literal[1]
+    run: str
+    seq: int
+    delivered: set[str]
+    sent: dict[str, float]
+    memo: dict[str, str]
 
 
 class SinkPosition:
@@ -67,25 +81,11 @@ class SinkPosition:
 
     def _read(self) -> None:
         try:
-            handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be read ({error.strerror}): remove it") from error
-        with os.fdopen(handle, "rb") as file:
-            text = file.read(LARGEST + 1)
-        try:
-            saved = json.loads(text)
-            valid = isinstance(saved, dict) and saved["format"] == FORMAT and isinstance(saved["run"], str)
-            if not valid or type(saved["seq"]) is not int:
-                raise ValueError("it is not as this version writes it")
-            if saved["run"] == self.run:  # a position of another run does not apply
-                self.seq, self.delivered = saved["seq"], {str(one) for one in saved["delivered"]}
-                self.sent = {str(title): float(when) for title, when in saved["sent"].items()}
-                self.memo = {str(key): str(value) for key, value in saved["memo"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            why = f"{self.path} is damaged ({type(error).__name__})"
-            raise StoreError(f"{why}: remove it; what was sent before is then sent again") from error
+            saved = find_sidecar(self.path, SavedPosition, LARGEST)
+        except (StoreError, OSError) as error:
+            raise StoreError(f"{error}: remove it; what was sent before is then sent again") from error
+        if saved is not None and saved.run == self.run:  # a position of another run does not apply
+            self.seq, self.delivered, self.sent, self.memo = saved.seq, saved.delivered, saved.sent, saved.memo
 
     def mark(self, identities: list[str], title: str) -> None:
         now = time.time()

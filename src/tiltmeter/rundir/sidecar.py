@@ -1,0 +1,184 @@
+"""Small JSON files beside the journal: one reader that trusts nothing, one way to refuse a file, one writer.
+
+A file is opened without following a link, must be a plain file within a size limit, and is checked against a type.
+The standard library parses, msgspec checks: msgspec's own parser passes over a key that stands twice, and refuses lone
+surrogates, which texts of a model may have. Keys that the type does not name are ignored: a newer version may add some.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from msgspec import Meta, convert
+
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.atomic_write import publish, sync_folder
+from tiltmeter.safety.safe_text import log_line
+
+LIMIT = 1 << 20  # bytes, of a file whose reader names no limit of its own
+REASON = 300  # characters
+
+#: Fields of a file: a number of an attempt, step or rank, which must fit 64 bits, and a text of bounded length.
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Text300: TypeAlias = Annotated[str, Meta(max_length=300)]
+
+HOSTILE = (
+    OSError,
+    ValueError,
+    RecursionError,
+)  # what reading a hostile file raises
+_STAYS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM)  # errors of the file itself: a link, a socket, a mode
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
+
+T = TypeVar("T")
+
+
+def read_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T:
+    """The content of a file as `kind`, a type that msgspec can check. Raises `StoreError` for anything unexpected."""
+    try:
+        return parse_sidecar(read_bytes(path, limit), kind)
+    except HOSTILE as error:
+        raise refuse(path, error) from error
+
+
+def find_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T | None:
+    """For readers that try again: None if there is no file of this name, `OSError` for an error that may go away."""
+    try:
+        return parse_sidecar(read_bytes(path, limit), kind)
+    except FileNotFoundError:
+        return None
+    except HOSTILE as error:
+        if isinstance(error, OSError) and error.errno not in _STAYS:
+            raise
+        raise refuse(path, error) from error
+
+
+def list_sidecars(
+    folder: Path | int,
+    select: Callable[[str], object],
+    kind: type[T],
+    limit: int = LIMIT,
+    *,
+    most: int | None = None,
+    owner: int | None = None,
+) -> tuple[dict[str, T], dict[str, str]]:
+    """The files of a folder that `select` chooses by name, in the order of names, and why others of them are refused.
+
+    Nothing is passed over: a link or a folder with such a name is refused as well. An I/O error may go away and is no
+    refusal: raises `OSError`. `folder` may be open; at most `most` files are read; with `owner`, those of others are
+    refused.
+    """
+    values: dict[str, T] = {}
+    refusals: dict[str, str] = {}
+    try:
+        names = sorted(filter(select, os.listdir(folder)))[:most]  # noqa: PTH208 - names alone
+    except FileNotFoundError:
+        return values, refusals
+    for name in names:
+        try:
+            place, inside = (folder / name, None) if isinstance(folder, Path) else (name, folder)
+            values[name] = parse_sidecar(read_bytes(place, limit, folder=inside, owner=owner), kind)
+        except FileNotFoundError:
+            continue  # removed since it was listed
+        except HOSTILE as error:
+            if isinstance(error, OSError) and error.errno not in _STAYS:
+                raise
+            refusals[name] = reason(error)
+    return values, refusals
+
+
+def read_bytes(path: Path | str, limit: int, *, folder: int | None = None, owner: int | None = None) -> bytes:
+    """The bytes of a plain file, in `folder` if that is open. Raises `OSError` or `ValueError`."""
+    handle = os.open(path, _OPEN, dir_fd=folder)
+    try:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError("not a plain file")
+        if owner is not None and info.st_uid != owner:
+            raise ValueError(f"belongs to user {info.st_uid}")
+        if info.st_size > limit:
+            raise ValueError(f"has {info.st_size} bytes, more than {limit}")
+        content = os.read(handle, info.st_size + 1)
+    finally:
+        os.close(handle)
+    if len(content) != info.st_size:
+        raise ValueError("changed while it was read")
+    return content
+
+
+def parse_sidecar(content: bytes, kind: type[T]) -> T:
+    """JSON as `kind`. Raises `ValueError` or `RecursionError`.
+
+    >>> parse_sidecar(b'{"step": 3, "of a newer version": 1}', dict[str, int])
+    {'step': 3, 'of a newer version': 1}
+    """
+    return convert(_DECODER.decode(content.decode("utf-8")), kind)
+
+
+def refuse(path: Path, error: Exception | str) -> StoreError:
+    """The one way in which a file is refused: its path and a short reason, neither of which can act on a terminal."""
+    return StoreError(f"{log_line(str(path))} cannot be read: {reason(error)}")
+
+
+def reason(error: Exception | str) -> str:
+    """Why a file is refused: one line of ASCII, bounded.
+
+    >>> reason("no \\x1b[2J of 'a'"), len(reason("a" * 1000))
+    ("no \\\\u{1b}[2J of 'a'", 300)
+    """
+    match error:
+        case str():
+            text = error
+        case OSError(errno=errno.ELOOP):
+            text = "a symbolic link"
+        case OSError():
+            text = error.strerror or type(error).__name__
+        case RecursionError():
+            text = "nested too deeply"
+        case UnicodeDecodeError():
+            text = f"not UTF-8: {error.reason} at byte {error.start}"
+        case json.JSONDecodeError():
+            text = f"not JSON: {error}"
+        case _:
+            text = str(error) or type(error).__name__
+    return log_line(text).encode("ascii", "backslashreplace").decode("ascii")[:REASON]
+
+
+def write_sidecar(path: Path, facts: Any, *, indent: int | None = None) -> bool:
+    """Publish a file, which is never replaced: raises `FileExistsError`. Numbers must be finite. See `publish`."""
+    return publish(path, [json.dumps(facts, indent=indent, allow_nan=False).encode("ascii")])
+
+
+def make_folder(run: Path, *names: str, mode: int = 0o777) -> Path:
+    """A folder inside a run directory, made if need be so that it survives a power cut."""
+    path = run
+    for name in names:
+        path = path / name
+        if not path.is_dir():
+            path.mkdir(mode=mode, exist_ok=True)
+            sync_folder(path.parent)
+    return path
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands twice")
+    return table
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no finite number")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
