@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.safety.safe_text import terminal
-from tiltmeter.workbench.common.tables import Rows, cell, is_numeric, titles
+from tiltmeter.view.check_report.tables import Rows, cell, is_numeric, titles
 
 PICTURE, ROWS, COLUMNS, CELL = 17, 6, 6, 24  # characters of a bar; rows, columns and characters of a table
 INSIDE = (0, 0, 0, 2)  # below a title

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from tiltmeter.safety.safe_text import visible
-from tiltmeter.workbench.common.tables import Rows, cell, is_numeric, titles
+from tiltmeter.view.check_report.tables import Rows, cell, is_numeric, titles
 
 EXAMPLE_CHARACTERS = 400  # characters of an example
 ROWS, CELL, ANSWER = 25, 120, 700  # rows of a table; characters of its cells, and of an answer

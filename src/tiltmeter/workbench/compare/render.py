@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from tiltmeter.view.report.markdown import bullets, escape_line, quote_text, table
-from tiltmeter.workbench.common.tables import cell, json_safe, titles
+from tiltmeter.view.check_report.markdown import bullets, escape_line, quote_text, table
+from tiltmeter.view.check_report.tables import cell, json_safe, titles
 from tiltmeter.workbench.compare.measures.measure import ALPHA, Measure, MeasureExample
 from tiltmeter.workbench.compare.report import ComparisonReport
 
