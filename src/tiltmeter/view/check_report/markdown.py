@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~@#!&]|:(?=//))")  # a colon only where it
 
 def render_markdown(report: Report) -> str:
     """The state with its sentence, the checks, what to do, tables and examples of what is bad, and the lists."""
-    lines = [f"## {report.state}: {escape_line(report.headline)}", ""]
+    lines = [f"## {escape_line(report.line)}", ""]
     lines += [f"{escape_line(': '.join(part for part in (report.title, report.size) if part))}.", ""]
     for title, content in report.opening.items():
         lines += bullets(title, content)

@@ -182,5 +182,10 @@ class Report:
         return [check for group in self.groups for check in group.checks]
 
     @property
+    def line(self) -> str:
+        """The state and its sentence, to paste."""
+        return f"{self.state.capitalize()}: {self.headline}"
+
+    @property
     def all_lists(self) -> dict[str, Sequence[str]]:
         return {"What to do": self.fixes, **self.lists}
