@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from tiltmeter.cli.terminal.check_report import render_report
+from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import reject_reward_as_gold
@@ -122,9 +121,7 @@ def compare(
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
-        console = Console(highlight=False, markup=False)
-        for part in render_report(as_report(report), console.width):
-            console.print(part)
+        print_report(as_report(report))
     raise typer.Exit(report.exit_code)
 
 

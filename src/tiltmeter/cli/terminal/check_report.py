@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +24,15 @@ STYLES: Mapping[Tone, str] = {
 WIDE = 100  # characters of a terminal that has room for figures and bars
 PICTURE, ROWS, COLUMNS, CELL = 17, 6, 6, 24  # characters of a bar; rows, columns and characters of a table
 NAME = 26  # characters of a line of a check's name
-SHOWN = 3  # bad checks of which an example is shown
+SHOWN = 3  # bad checks of a group of which an example is shown
 INSIDE = (0, 0, 0, 2)  # below a title
+
+
+def print_report(report: Report) -> None:
+    """The report on standard output."""
+    console = Console(highlight=False, markup=False)
+    for part in render_report(report, console.width):
+        console.print(part)
 
 
 def render_report(report: Report, width: int = WIDE) -> Iterator[RenderableType]:
@@ -33,41 +40,42 @@ def render_report(report: Report, width: int = WIDE) -> Iterator[RenderableType]
     yield Text.assemble((report.state.upper(), STYLES[report.tone]), " ", terminal(report.headline, 1200))
     yield terminal(": ".join(part for part in (report.title, report.size) if part), 400)
     yield from render_lists(report.opening)
-    for group in report.groups:
-        if group.checks:
-            yield Text(f"\n{group.title}" if len(report.groups) > 1 else "", style="bold")
-            yield check_table(group, width)
-            for check in group.in_short():
-                yield from _details(check, with_sentence=bool(group.columns))
-    for check in [check for check in report.checks if check.tone == "bad"][:SHOWN]:
-        for example in check.examples[:1]:
-            yield from render_example(check.heading, example)
+    groups = [group for group in report.groups if group.checks]
+    for group in groups:
+        yield Text(f"\n{group.title}" if len(groups) > 1 else "", style="bold")
+        yield check_table(group, width)
+        for check in group.in_short():
+            yield from _details(check, with_sentence=bool(group.columns))
+        yield from _examples(group)
     yield from render_lists(report.all_lists)
 
 
 def check_table(group: CheckGroup, width: int) -> Table:
-    """A row for each check. Where it has figures of its own, its sentence stands below the table."""
+    """A row for each check. Its sentence tells its figures; where there are columns, it stands below the table."""
     columns, checks = group.columns, group.in_short()
-    with_bars = (width >= WIDE or not columns) and any(check.axis is not None for check in checks)
+    with_words = group.has_sentences and not columns
+    with_figures = group.has_figures and not with_words
+    with_bars = group.has_figures and (width >= WIDE or not columns)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(group.noun, max_width=NAME)
     for name in columns:
         numeric = is_numeric([check.columns for check in checks], name)
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
-    if columns:
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+    if with_figures:
         table.add_column(group.estimate, justify="right", no_wrap=True)
     for name in ("", "state") if with_bars else ("state",):
         table.add_column(name, no_wrap=True)
-    if not columns:
+    if with_words:
         table.add_column("in words")
     for check in checks:
         style = STYLES[check.tone]
-        figures = [*(terminal(cell(check.columns.get(name)), CELL) for name in columns)]
-        table.add_row(
-            Text(terminal(check.heading, 60).plain, style=style, overflow="fold"), *figures,
-            *((check.figure(2) or "–",) if columns else ()), *((interval_picture(check),) if with_bars else ()),
-            Text(check.state, style=style), *(() if columns else (terminal(check.sentence, 500),)),
-        )  # fmt: skip
+        cells: list[RenderableType] = [Text(terminal(check.heading, 80).plain, style=style, overflow="fold")]
+        cells += [terminal(cell(check.columns.get(name)), CELL) for name in columns]
+        cells += [check.figure(2) or "–"] if with_figures else []
+        cells += [interval_picture(check)] if with_bars else []
+        cells += [Text(check.state, style=style)]
+        cells += [terminal(check.sentence, 1000)] if with_words else []
+        table.add_row(*cells)
     if len(checks) < len(group.checks):
         states = ", ".join(dict.fromkeys(check.state for check in group.checks if check not in checks))
         table.add_row(Text(f"… {len(group.checks) - len(checks)} more: {states}", style="dim", overflow="fold"))
@@ -98,7 +106,7 @@ def _details(check: Check, *, with_sentence: bool) -> Iterator[RenderableType]:
     if not rows and not (with_sentence and check.sentence):
         return
     unit = Text(f" ({terminal(check.unit, 60).plain})" if check.unit and with_sentence else "", style="dim")
-    yield Text.assemble(Text(f"\n{terminal(check.heading, 60).plain}", style="bold"), unit)
+    yield Text.assemble(Text(f"\n{terminal(check.heading, 80).plain}", style="bold"), unit)
     if with_sentence:
         yield Padding(terminal(check.sentence, 600), INSIDE)
     if rows:
@@ -121,6 +129,15 @@ def rows_table(rows: Rows) -> Table:
     return table
 
 
+def _examples(group: CheckGroup) -> Iterator[RenderableType]:
+    """One example of each of the first bad checks, and how many more there are."""
+    with_examples = [check for check in group.checks if check.tone == "bad" and check.examples]
+    for check in with_examples[:SHOWN]:
+        yield from render_example(check.heading, check.examples[0])
+    if more := sum(len(check.examples) for check in group.checks) - len(with_examples[:SHOWN]):
+        yield Padding(Text(f"more examples in --json: {more}", style="dim"), INSIDE)
+
+
 def render_example(title: str, example: Example) -> Iterator[RenderableType]:
     """An example: its title, why it is shown, and each text beside its name."""
     row = "" if example.row is None else f", row {example.row}"
@@ -128,7 +145,7 @@ def render_example(title: str, example: Example) -> Iterator[RenderableType]:
     yield Text.assemble("\n", terminal(f"{title}{row}{why}", 200), style="bold")
     grid = Table.grid(padding=(0, 2))
     for name, text in example.texts.items():
-        grid.add_row(Text(terminal(name, CELL).plain, style="dim"), terminal(text, 240))
+        grid.add_row(Text(terminal(name, CELL).plain, style="dim"), terminal(text, 400))
     yield Padding(grid, INSIDE)
 
 

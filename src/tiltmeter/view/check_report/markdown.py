@@ -23,7 +23,7 @@ def render_markdown(report: Report) -> str:
         lines += bullets(title, content)
     for group in report.groups:
         lines += [f"### {escape_line(group.title)}", ""] if len(report.groups) > 1 and group.checks else []
-        lines += table((group.noun, *group.columns, group.estimate, "state", "in words"), _check_cells(group))
+        lines += _check_table(group)
     lines += bullets("What to do", report.fixes)
     for check in report.checks:
         lines += _details(check)
@@ -32,11 +32,22 @@ def render_markdown(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _check_cells(group: CheckGroup) -> Iterator[Sequence[str]]:
+def _check_table(group: CheckGroup) -> list[str]:
+    figures, words = group.has_figures, group.has_sentences
+    heads = (
+        group.noun,
+        *group.columns,
+        *([group.estimate] if figures else []),
+        "state",
+        *(["in words"] if words else []),
+    )
+    rows = []
     for check in group.checks:
         figure = f"{check.figure()} {check.unit}".rstrip() if check.figure() else "–"
         columns = (cell(check.columns.get(name)) for name in group.columns)
-        yield (check.heading, *columns, figure, check.state, check.sentence)
+        sentence = [check.sentence] if words else []
+        rows.append((check.heading, *columns, *([figure] if figures else []), check.state, *sentence))
+    return table(heads, rows)
 
 
 def _details(check: Check) -> Iterator[str]:
@@ -64,10 +75,12 @@ def escape_line(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", log_line(text))
 
 
-def table(heads: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> list[str]:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table with an empty one after them; none where there are no rows."""
-    lines = [f"| {' | '.join(map(escape_line, row))} |" for row in rows]
-    return [f"| {' | '.join(map(escape_line, heads))} |", f"|{'---|' * len(heads)}", *lines, ""] if lines else []
+    if not rows:
+        return []
+    head = [f"| {' | '.join(map(escape_line, heads))} |", f"|{'---|' * len(heads)}"]
+    return [*head, *(f"| {' | '.join(map(escape_line, row))} |" for row in rows), ""]
 
 
 def bullets(title: str, lines: Sequence[str]) -> list[str]:

@@ -17,9 +17,10 @@ from tiltmeter.view.check_report.tables import Rows, json_safe, titles
 #: verdict. faint: not looked at.
 Tone = Literal["bad", "good", "doubt", "plain", "faint"]
 TONES: Mapping[str, Tone] = {
-    **dict.fromkeys(("found", "worse", "costs", "drift", "paid", "some paid", "failed", "error"), "bad"),
-    **dict.fromkeys(("clear", "better", "same", "healthy", "not paid", "none paid", "passed", "held"), "good"),
-    **dict.fromkeys(("cannot tell", "could not judge", "not seen", "note"), "doubt"),
+    **dict.fromkeys(("found", "worse", "costs", "drift", "paid", "some paid", "failed", "heavy", "error"), "bad"),
+    **dict.fromkeys(("clear", "better", "same", "healthy", "not paid", "none paid", "passed", "held", "light"), "good"),
+    **dict.fromkeys(("cannot tell", "could not judge", "not seen", "not tested", "note"), "doubt"),
+    "paid, by its length": "bad",
     **dict.fromkeys(("known", "shown"), "plain"),
     **dict.fromkeys(("not asked", "not tried"), "faint"),
 }  # fmt: skip
@@ -149,6 +150,14 @@ class CheckGroup:
     @property
     def columns(self) -> list[str]:
         return titles([check.columns for check in self.checks])
+
+    @property
+    def has_figures(self) -> bool:
+        return any(check.figure() for check in self.checks)
+
+    @property
+    def has_sentences(self) -> bool:
+        return any(check.sentence for check in self.checks)
 
     def in_short(self) -> Sequence[Check]:
         """The checks that a terminal shows."""
