@@ -23,7 +23,7 @@ STYLES: Mapping[Tone, str] = {
 }
 WIDE = 100  # characters of a terminal that has room for figures and bars
 PICTURE, ROWS, COLUMNS, CELL = 17, 6, 6, 24  # characters of a bar; rows, columns and characters of a table
-NAME = 26  # characters of a line of a check's name
+NAME = 28  # characters of a line of a check's name
 SHOWN = 3  # bad checks of a group of which an example is shown
 INSIDE = (0, 0, 0, 2)  # below a title
 

@@ -111,8 +111,8 @@ class Check:
             return ""
         sign = "+" if self.signed else ""
         ends = ", ".join(f"{end:{sign}.{digits}g}" for end in (self.low, self.high))
-        known = not (math.isnan(self.low) or math.isnan(self.high))
-        return f"{self.estimate:{sign}.{digits}g}" + (f" [{ends}]" if known else "")
+        has_interval = not (math.isnan(self.low) or math.isnan(self.high))
+        return f"{self.estimate:{sign}.{digits}g}" + (f" [{ends}]" if has_interval else "")
 
     def drawn_ends(self) -> tuple[float, float]:
         """The interval as it is drawn: an end that is not known is drawn at the estimate."""
