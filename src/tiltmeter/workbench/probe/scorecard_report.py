@@ -137,15 +137,15 @@ def _tail_state(tail: UpperTail | None) -> str:
 def _searches(card: Scorecard) -> Iterator[CheckGroup]:
     checks = []
     for each in card.search_results:
-        asked = each.kind == "asked"
+        by_pieces = each.kind == "asked"  # the gradient has no verdict: no policy can follow it
         sentence = (
             f"Paid more than the right answer in {each.beats:.0%} [{each.low:.0%}, {each.high:.0%}] of {each.prompts} "
             f"prompts that the search never saw; {each.before:.0%} before it began. {each.calls:,} texts scored. The "
             f"text: {each.text}"
         )
-        name = "put together from pieces" if asked else "found with the model's gradient; no verdict"
+        name = "put together from pieces" if by_pieces else "found with the model's gradient; no verdict"
         checks.append(
-            Check(name, "paid" if asked and each.broken else "shown", sentence, each.beats, each.low, each.high,
+            Check(name, "paid" if by_pieces and each.broken else "shown", sentence, each.beats, each.low, each.high,
                   "of unseen prompts", axis=SHARE)
         )  # fmt: skip
     yield CheckGroup("Search: a worthless answer that is paid", checks, noun="search")
