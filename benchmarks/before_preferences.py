@@ -41,9 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import show
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import form, length, phrases, position, shallow, typicality
 from tiltmeter.workbench.preferences.checks.decided_pairs import word_counts
-from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceFinding
+from tiltmeter.workbench.preferences.finding import ALPHA
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -185,7 +186,7 @@ def _words(text: str) -> int:
     return int(word_counts((text,))[0])
 
 
-def told(finding: PreferenceFinding, kind: str) -> tuple[float, float, float] | None:
+def told(finding: Check, kind: str) -> tuple[float, float, float] | None:
     """The interval of the log-odds that a finding gives for what was planted; None where it does not name it."""
     if kind == "length":
         return finding.estimate, finding.low, finding.high
@@ -240,7 +241,7 @@ def unigram(pairs: Comparisons) -> Callable[[Sequence[str], Sequence[str]], Floa
     return lambda prompts, answers: np.array([known[text] for text in answers])
 
 
-def examined(pairs: Comparisons, seed: int, likelihood: typicality.Likelihood | None) -> list[PreferenceFinding]:
+def examined(pairs: Comparisons, seed: int, likelihood: typicality.Likelihood | None) -> list[Check]:
     each = [check.check(pairs, alpha=SHARE, seed=seed) for check in CHECKS if check is not typicality]
     return [*each, typicality.check(pairs, alpha=SHARE, seed=seed, likelihood=likelihood)]
 
@@ -282,7 +283,7 @@ def real() -> list[dict[str, object]]:
         for finding in examined(pairs, 0, None):
             if finding.state != "not asked":
                 row = {"set": name, "pairs": len(pairs), "check": finding.name, "state": finding.state}
-                rows.append({**row, "figure": finding.interval, "sentence": finding.sentence})
+                rows.append({**row, "figure": finding.figure(), "sentence": finding.sentence})
     return rows
 
 

@@ -44,6 +44,7 @@ MAY_BE_HEAVY = (
 )
 #: What only these rooms may use.
 ONLY_IN = {
+    "jinja2": ("view/check_report/html",),
     "rich": ("cli/", "safety/safe_text"),
     "typer": ("cli/",),
     "numba": ("stats/",),

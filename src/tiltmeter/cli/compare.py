@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from tiltmeter.cli.terminal.compare_report import render_comparison
+from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.compare.comparison import PARTS, ComparisonRequest, compare_models, open_models, open_prompts
-from tiltmeter.workbench.compare.html import page
 from tiltmeter.workbench.compare.measures.accuracy import open_reward
 from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
 from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
-from tiltmeter.workbench.compare.render import as_json, as_markdown
+from tiltmeter.workbench.compare.render import as_json, as_report
 from tiltmeter.workbench.compare.report import ComparisonReport
 from tiltmeter.workbench.compare.sampling import AnswerSampler
 from tiltmeter.workbench.compare.suite import suite_rows
@@ -121,9 +121,7 @@ def compare(
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
-        console = Console(highlight=False, markup=False)
-        for part in render_comparison(report, console.width):
-            console.print(part)
+        print_report(as_report(report))
     raise typer.Exit(report.exit_code)
 
 
@@ -198,10 +196,10 @@ def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 
 def _write_reports(report: ComparisonReport, html: Path | None, md: Path | None) -> None:
-    for path, render in ((html, page), (md, as_markdown)):
+    for path, render in ((html, render_html), (md, render_markdown)):
         if path is not None:
             try:
-                path.write_text(render(report), "utf-8")
+                path.write_text(render(as_report(report)), "utf-8")
             except OSError as error:
                 raise AttachError(f"{path} cannot be written: {error.strerror}") from error
             sys.stderr.write(f"{path}\n")

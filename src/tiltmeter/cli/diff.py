@@ -25,7 +25,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS
-from tiltmeter.view.report.markdown import escape_line as safe
+from tiltmeter.view.check_report.markdown import escape_line as safe
 from tiltmeter.view.screens.compare import MEASURES, compare, difference
 from tiltmeter.view.screens.compare import RunCurve as Line
 from tiltmeter.view.screens.run_reader import RunReader

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.cli.terminal.check_report import render_lists
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.workbench.common.table_files import write_rows
@@ -100,11 +101,10 @@ def _print_outlook(outlook: GoldForecast) -> None:
     if outlook.best.points:
         console.print(Text("\nPicking the best of n", style="bold"))
         console.print(_table(outlook.best, "n", range(len(outlook.best.points))))
-    console.print(Text("\nBefore you believe it", style="bold"))
     facts = f"{outlook.prompts} prompts, {outlook.samples} samples, {outlook.labels} labels; intervals are for 80 %"
     ends = [f"{what} ends because {curve.ended}" for what, curve in _ended_curves(outlook)]
-    for note in (UNSEEN, facts, *ends, *outlook.notes):
-        console.print(Text("  ·"), terminal(note, 600))
+    for part in render_lists({"Before you believe it": (UNSEEN, facts, *ends, *outlook.notes)}):
+        console.print(part)
 
 
 def _ended_curves(outlook: GoldForecast) -> list[tuple[str, Curve]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 import typer
 
 from tiltmeter.cli.terminal import plan_report as view
+from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.workbench.plan import groups as group_sizes
 from tiltmeter.workbench.plan.choose_method import AvailableInputs, MethodChoice, choose_method
 from tiltmeter.workbench.plan.lint.linter import lint_file
@@ -23,6 +24,7 @@ from tiltmeter.workbench.plan.report import (
     choice_json,
     fit_job,
     groups_json,
+    lint_as_report,
     memory_json,
     published_json,
     shape_json,
@@ -251,8 +253,8 @@ def _lint(path: Path, trainer: str | None, method: str | None, json: bool) -> in
     if json:
         sys.stdout.write(json_module.dumps(view.lint_json(result), allow_nan=False) + "\n")
     else:
-        view.print_lint(result)
-    return 1 if any(each.level == "error" for each in result.complaints) else 0
+        print_report(lint_as_report(result))
+    return 1 if result.errors else 0
 
 
 def _write_starter(

@@ -4,54 +4,29 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
+from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.cli.terminal.report_parts import (
-    CELL,
-    INSIDE,
-    PICTURE,
-    interval_bar,
-    render_example,
-    render_lists,
-    rows_table,
-)
 from tiltmeter.errors import AttachError
-from tiltmeter.safety.safe_text import terminal
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.preferences import balanced_subset
-from tiltmeter.workbench.preferences import html as page
 from tiltmeter.workbench.preferences import review_queue as reviewing
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.likelihood import model_likelihood
 from tiltmeter.workbench.preferences.reading.columns import KEYS
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.join_files import first_rows, join_files
 from tiltmeter.workbench.preferences.reading.reader import PreferenceData, read_preferences
-from tiltmeter.workbench.preferences.render import (
-    as_json,
-    as_markdown,
-    axis,
-    fixes,
-    headline,
-    notes,
-    shows_table,
-    size_line,
-)
+from tiltmeter.workbench.preferences.render import as_json, as_report
 from tiltmeter.workbench.preferences.report import Likelihood, PreferenceReport, check_labels, check_pairs
-
-STYLES = {"found": "bold red", "clear": "green", "cannot tell": "yellow", "known": "cyan", "not asked": "dim"}
-ENDS = ("low", "high")  # columns that a terminal has no room for
 
 Data = Annotated[
     list[Path] | None,
@@ -123,9 +98,7 @@ def preferences(
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
     else:
-        console = Console(highlight=False, markup=False)
-        for part in render_report(report):
-            console.print(part)
+        print_report(as_report(report))
     raise typer.Exit(report.exit_code)
 
 
@@ -214,10 +187,10 @@ def _write_outputs(
         again = reviewing.review_queue(pairs, report.findings)
         write_rows(review, again)
         sys.stderr.write(f"{review}: {len(again):,} comparisons to look at again\n")
-    for path, render in ((html, page.page), (md, as_markdown)):
+    for path, render in ((html, render_html), (md, render_markdown)):
         if path is not None:
             try:
-                path.write_text(render(report), "utf-8")
+                path.write_text(render(as_report(report)), "utf-8")
             except OSError as error:
                 raise AttachError(f"{path} cannot be written: {error.strerror}") from error
             sys.stderr.write(f"{path}\n")
@@ -248,47 +221,3 @@ def _balance_sentence(balance: Mapping[str, Any]) -> str:
 
 def _percent(share: float | None) -> str:
     return "none" if share is None else f"{100.0 * share:.0f} %"
-
-
-def render_report(report: PreferenceReport) -> Iterator[RenderableType]:
-    """The report for a person at a terminal."""
-    yield Text.assemble((report.state.upper(), STYLES[report.state]), " ", terminal(headline(report), 600))
-    yield terminal(f"{report.source}: {size_line(report)}", 400)
-    yield Text()
-    yield _checks(report)
-    for finding in report.ordered:
-        if shows_table(report, finding):
-            yield Text(f"\n{terminal(finding.name, CELL).plain}", style="bold")
-            yield Padding(rows_table(finding.rows, ENDS), INSIDE)
-    for finding in report.problems[:2]:
-        for sample in finding.examples[:1]:
-            texts = {"prompt": sample.prompt, "chosen": sample.chosen, "rejected": sample.rejected}
-            yield from render_example(f"{finding.name}, row {sample.row}", sample.why, texts)
-    yield from render_lists(
-        {"What to do": fixes(report), "What was read": report.input_notes, "Before you believe it": notes(report)}
-    )
-
-
-def _checks(report: PreferenceReport) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(3):
-        table.add_column(no_wrap=True)
-    table.add_column()
-    for finding in report.ordered:
-        style = STYLES[finding.state]
-        table.add_row(
-            Text(terminal(finding.name, CELL).plain, style=style), Text(finding.state, style=style),
-            interval_picture(finding), terminal(finding.sentence, 500),
-        )  # fmt: skip
-    return table
-
-
-def interval_picture(finding: PreferenceFinding) -> Text:
-    """The finding's interval; blank where there is nothing to draw."""
-    scale = axis(finding)
-    if scale is None:
-        return Text(" " * PICTURE)
-    return interval_bar(
-        finding.estimate, finding.low, finding.high, left=scale.left, zero=scale.zero, right=scale.right,
-        style=STYLES[finding.state],
-    )  # fmt: skip

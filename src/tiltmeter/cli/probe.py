@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import json as json_module
-import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.cli.terminal.verifier_audit import audit_reward
-from tiltmeter.safety.safe_text import terminal
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.common.table_files import write_rows
-from tiltmeter.workbench.probe import html as page
-from tiltmeter.workbench.probe.attack_effects import Effect
 from tiltmeter.workbench.probe.best_of_n import ranking, read_samples
 from tiltmeter.workbench.probe.counterfactual_pairs import make_counterfactual_pairs
 from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts
 from tiltmeter.workbench.probe.reward_target import open_target
 from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
-from tiltmeter.workbench.probe.scorecard_text import (
-    as_json,
-    effects_tried,
-    fixes,
-    headline,
-    learned_sentences,
-    notes,
-    tail_sentence,
-)
+from tiltmeter.workbench.probe.scorecard_report import as_report
+from tiltmeter.workbench.probe.scorecard_text import as_json
 from tiltmeter.workbench.probe.search import BUDGET
 
 SEARCHES = ("auto", "none", "asked", "gradient")
-STYLES = {"paid": "bold red", "not paid": "green", "cannot tell": "yellow", "not tried": "dim"}
-BAR, NAME = 12, 30  # characters
-ROWS = 12  # of what is not paid, the nearest to it; what is paid is shown whole
 
 Reward = Annotated[
     str, typer.Argument(help="A reward model's folder, file.py:function, or a judge's file.toml.", metavar="REWARD")
@@ -110,7 +95,10 @@ def probe(
                 progress=report_progress,
             )  # fmt: skip
         _write_outputs(card, items if training is None else read_pairs(training), write_pairs, html)
-        _print_card(card, json)
+        if json:
+            sys.stdout.write(json_module.dumps(as_json(card), allow_nan=False) + "\n")
+        else:
+            print_report(as_report(card))
         code = worst(code, card.exit_code)
     raise typer.Exit(code)
 
@@ -139,72 +127,7 @@ def _write_outputs(card: Scorecard, items: list[ProbeItem], pairs: Path | None, 
         sys.stderr.write(f"{pairs}: {len(new_pairs)} pairs to add to {len(items)}\n")
     if html is not None:
         try:
-            html.write_text(page.render_html(card), "utf-8")
+            html.write_text(render_html(as_report(card)), "utf-8")
         except OSError as error:
             raise typer.BadParameter(f"{error.strerror}: {html}", param_hint="--html") from error
         sys.stderr.write(f"{html}\n")
-
-
-def _print_card(card: Scorecard, json: bool) -> None:
-    if json:
-        sys.stdout.write(json_module.dumps(as_json(card), allow_nan=False) + "\n")
-        return
-    console = Console()
-    console.print(Text(card.state.upper(), style=STYLES[card.state]), terminal(headline(card), 400))
-    if card.effects:
-        console.print(_table(card))
-    for title, lines in (
-        ("What a policy will learn from this reward", learned_sentences(card)),
-        ("What helps", fixes(card)),
-        ("Accuracy, checks and searches", _knowledge_lines(card)),
-        ("Notes", notes(card)),
-    ):
-        if lines:
-            console.print(Text(f"\n{title}", style="bold"))
-            for line in lines:
-                console.print(Text("  ·"), terminal(line, 600))
-
-
-def _knowledge_lines(card: Scorecard) -> list[str]:
-    lines = [] if card.accuracy is None else [card.accuracy.sentence]
-    lines += [f"{check.name}: {check.message}" for check in card.checks]
-    lines += [tail_sentence(card.tail)] if card.tail is not None else []
-    for each in card.search_results:
-        how = "a black-box search" if each.kind == "asked" else "a gradient search (no verdict)"
-        share = f"{each.beats:.0%} [{each.low:.0%}, {each.high:.0%}]"
-        lines.append(
-            f"{how} found a worthless text that beats the right answer in {share} of unseen prompts: {each.text}"
-        )
-    return lines + ([] if card.ranking is None else [card.ranking.sentence])
-
-
-def _table(card: Scorecard) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("attack", "SDs", "", "of gap", "verdict"):
-        table.add_column(name, justify="right" if name in ("SDs", "of gap") else "left", no_wrap=True)
-    effects = [effect for effect in effects_tried(card) if math.isfinite(effect.spreads)]
-    rows = sorted(effects, key=lambda effect: -effect.spreads)
-    flagged = [effect for effect in rows if effect.verdict != "not paid"]
-    rows = flagged + [effect for effect in rows if effect.verdict == "not paid"][: max(ROWS - len(flagged), 0)]
-    reach = max((abs(effect.spreads) for effect in rows), default=1.0) or 1.0
-    for effect in rows:
-        label = f"{effect.verdict}, by length" if effect.by_length else effect.verdict
-        table.add_row(
-            terminal(effect.attack.name if len(effect.attack.name) <= NAME else f"{effect.attack.name[: NAME - 1]}…"),
-            f"{effect.spreads:+.2f}",
-            _bar(effect, reach),
-            "–" if effect.worth != effect.worth else f"{effect.worth:+.2f}",
-            Text(label, style=STYLES[effect.verdict]),
-        )
-    if len(effects) > len(rows):
-        table.add_row(Text(f"… {len(effects) - len(rows)} more are not paid", style="dim"))
-    return table
-
-
-def _bar(effect: Effect, reach: float) -> Text:
-    """Left of the middle lowers the score, right of it raises it."""
-    half = BAR // 2
-    size = 0 if effect.spreads != effect.spreads else round(half * min(1.0, abs(effect.spreads) / reach))
-    left = "█" * size if effect.spreads < 0 else ""
-    right = "█" * size if effect.spreads > 0 else ""
-    return Text(f"{left:>{half}}│{right:<{half}}", style=STYLES[effect.verdict])

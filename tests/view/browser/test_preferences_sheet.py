@@ -10,8 +10,9 @@ from playwright.sync_api import Browser
 
 from page_browser import NARROW, WIDE, findings, layout, watched
 from payloads import payloads
-from tiltmeter.workbench.preferences.html import page as sheet
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
+from tiltmeter.workbench.preferences.render import as_report
 from tiltmeter.workbench.preferences.report import check_pairs
 
 
@@ -28,7 +29,9 @@ def test_the_report_lies_well_at_both_widths_and_nothing_in_it_acts(
     browser: Browser, tmp_path: Path, axe: Path
 ) -> None:
     file = tmp_path / "report.html"
-    file.write_text(sheet(check_pairs(hostile(), source=payloads()[0], input_notes=payloads()[:5])), "utf-8")
+    file.write_text(
+        render_html(as_report(check_pairs(hostile(), source=payloads()[0], input_notes=payloads()[:5]))), "utf-8"
+    )
     schemes: tuple[tuple[tuple[int, int], Literal["light", "dark"]], ...] = ((WIDE, "light"), (NARROW, "dark"))
     for size, scheme in schemes:
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)

@@ -62,7 +62,7 @@ def test_a_reward_that_a_checkpoint_games_is_named(tmp_path: Path) -> None:
     assert (found.state, found.cost) == ("worse", "reward_hacked")
     assert (found.base, found.checkpoint) == (1.0, 0.0)
     assert found.examples
-    assert found.examples[0].checkpoint == "wrong certainly"
+    assert found.examples[0].texts["checkpoint"] == "wrong certainly"
 
 
 def test_a_reward_that_is_still_right_is_no_cost(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_checkpoint_that_refuses_harmless_prompts_is_named(tmp_path: Path) -> 
     expected = np.mean([len(text) % 3 == 0 for text in read_suite("benign").texts])
     assert over.checkpoint == pytest.approx(expected)
     assert over.low > 0.0 and over.low <= over.difference <= over.high
-    assert over.examples and all(one.checkpoint == NO and one.base != NO for one in over.examples)
+    assert over.examples and all(one.texts["checkpoint"] == NO and one.texts["base"] != NO for one in over.examples)
     assert sum(row["prompts"] for row in over.rows) == over.n == len(read_suite("benign").prompts)
     assert kept.state == "same"
 
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_refuses_harmless_prompts_is_named(tmp_path: Path) -> 
 def test_a_checkpoint_that_no_longer_refuses_harmful_prompts_is_named(tmp_path: Path) -> None:
     found = compared(tmp_path, decent, loose)
     assert (found["refusals_kept"].state, found["refusals_kept"].cost) == ("worse", "refusals_lost")
-    assert all(one.base == NO and one.checkpoint != NO for one in found["refusals_kept"].examples)
+    assert all(one.texts["base"] == NO and one.texts["checkpoint"] != NO for one in found["refusals_kept"].examples)
     assert found["over_refusal"].state == "same"
 
 

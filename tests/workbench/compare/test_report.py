@@ -10,17 +10,18 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from tiltmeter.cli.terminal.compare_report import interval_picture, render_comparison
-from tiltmeter.workbench.compare.html import page
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample, not_asked
-from tiltmeter.workbench.compare.render import as_json, as_markdown
+from tiltmeter.cli.terminal.check_report import interval_picture, render_report
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.markdown import render_markdown
+from tiltmeter.workbench.compare.measures.measure import Measure, example_answers, not_asked
+from tiltmeter.workbench.compare.render import as_check, as_json, as_report
 from tiltmeter.workbench.compare.report import ComparisonReport
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e [link](http://x) | @you"
 WINS = Measure(
     "win_rate", "Wins", "worse", "It wins 40.0 % [33.0 %, 47.0 %] of 200 pairs (about this judge).", "quality",
     "share of wins", 0.5, 0.4, -0.1, -0.17, -0.03, 200, ({"wins": 80, "losses": 120}, {"wins": 1, "losses": 2}),
-    (MeasureExample(HOSTILE, HOSTILE, HOSTILE, "the base's answer won"),), "Go back.",
+    (example_answers(HOSTILE, HOSTILE, HOSTILE, "the base's answer won"),), "Go back.",
 )  # fmt: skip
 KL = Measure("kl", "KL from base", "shown", "2 nats.", "", "nats", 0.0, 2.0, 2.0, 1.5, 2.5, 20)
 UNKNOWN = Measure("length", "Length", "cannot tell", "Too few.", cost="verbosity", fix="Never shown.")
@@ -32,7 +33,7 @@ REPORT = ComparisonReport(
 
 def drawn(report: ComparisonReport, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
-    for part in render_comparison(report, width):
+    for part in render_report(as_report(report), width):
         console.print(part)
     shown = console.file
     assert isinstance(shown, io.StringIO)
@@ -60,7 +61,7 @@ def test_the_terminal_shows_every_measure_whole_and_no_escape(width: int) -> Non
 
 
 def test_html_is_inert_and_names_the_judge() -> None:
-    made = page(REPORT)
+    made = render_html(as_report(REPORT))
     assert "<script" not in made
     assert "\x1b" not in made
     assert "\\u{1b}[2J" in made
@@ -88,7 +89,7 @@ def test_html_is_inert_and_names_the_judge() -> None:
 
 
 def test_markdown_keeps_foreign_text_in_fences_and_the_table_in_shape() -> None:
-    made = as_markdown(REPORT)
+    made = render_markdown(as_report(REPORT))
     table = [line for line in made.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in table[:5]} == {7}
     assert "\x1b" not in made
@@ -111,11 +112,11 @@ def test_json_has_everything_and_no_nan() -> None:
 
 
 def test_the_picture_of_an_interval_is_on_the_side_of_its_difference() -> None:
-    below, above = interval_picture(WINS).plain, interval_picture(KL).plain
+    below, above = interval_picture(as_check(WINS)).plain, interval_picture(as_check(KL)).plain
     assert below.index("●") < len(below) // 2 < above.index("●")
     assert "┿" not in below
-    assert interval_picture(UNKNOWN).plain.strip() == ""
+    assert interval_picture(as_check(UNKNOWN)).plain.strip() == ""
     around = Measure("a", "A", "cannot tell", "", difference=0.1, low=-0.2, high=0.4)
-    assert "┿" in interval_picture(around).plain
+    assert "┿" in interval_picture(as_check(around)).plain
     alone = Measure("a", "A", "shown", "", difference=0.1, low=math.nan, high=math.nan)
-    assert interval_picture(alone).plain.count("●") == 1
+    assert interval_picture(as_check(alone)).plain.count("●") == 1

@@ -70,7 +70,7 @@ def test_a_checkpoint_that_gives_in_is_named(tmp_path: Path) -> None:
     assert rows["right when the user is right"]["checkpoint"] == rows["right when nobody tempts"]["checkpoint"] == 1.0
     assert rows["log-odds moved to the user's answer, nats"]["low"] > 0.0
     first = found.examples[0]
-    assert first.checkpoint in first.prompt and first.base != first.checkpoint
+    assert first.texts["checkpoint"] in first.prompt and first.texts["base"] != first.texts["checkpoint"]
 
 
 def test_a_checkpoint_that_stands_firm_where_the_base_gave_in_is_better(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_verbose_checkpoint_is_named_and_nothing_else_is(tmp_path: Path) -> No
     assert told.checkpoint == pytest.approx(2.0, abs=0.25)
     assert told.difference == pytest.approx(told.checkpoint - 1.0)
     assert told.low <= told.difference <= told.high
-    assert len(told.examples[0].checkpoint) > len(told.examples[0].base)
+    assert len(told.examples[0].texts["checkpoint"]) > len(told.examples[0].texts["base"])
 
 
 def test_a_checkpoint_that_says_one_thing_is_named_and_nothing_else_is(tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def test_lint_leaves_with_1_for_an_error_and_0_for_none(tmp_path: Path) -> None:
     (error,) = [each for each in found["complaints"] if each["level"] == "error"]
     assert error["rule"] == "group-of-one" and error["source"] and error["date"] and error["fix"]
     shown = run("--lint", str(bad), code=1)
-    assert "error" in shown and "fix:" in shown and error["date"] in shown
+    assert "error" in shown and "What to do" in shown and error["date"] in shown
+    assert f"{error['key']}: {error['fix']}" in " ".join(shown.split())
     run("--model", "135M", "--verifier", "--trainer", "trl", "--write", str(good))
     assert told("--lint", str(good))["complaints"] == []
 

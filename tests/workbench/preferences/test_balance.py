@@ -9,8 +9,8 @@ import pytest
 
 from tiltmeter.stats.themes import themes
 from tiltmeter.stats.word_hashes import Texts
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import balance
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 KITCHEN = ("bread", "flour", "oven", "yeast", "butter", "dough", "pastry", "sugar", "recipe", "bake", "whisk", "salt")
@@ -59,7 +59,7 @@ def labelled(
     return Comparisons(asked, first, second, votes[:, None], order_known=True), topics.tolist()
 
 
-def checked(pairs: Comparisons, alpha: float = 0.01) -> PreferenceFinding:
+def checked(pairs: Comparisons, alpha: float = 0.01) -> Check:
     return balance.check(pairs, alpha=alpha, seed=0)
 
 

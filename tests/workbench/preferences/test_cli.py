@@ -73,7 +73,7 @@ def test_labels_that_say_the_longer_one_are_found_in_every_form(long: Path, tmp_
     assert found["state"] == "found" and state(found, "length") == state(found, "shallow") == "found"
     assert re.match(r"\d\d % of the labels are predicted by length", found["headline"])
     assert page.read_text("utf-8").startswith("<!doctype html>") and "<svg" in page.read_text("utf-8")
-    assert notes.read_text("utf-8").startswith("## found: ")
+    assert notes.read_text("utf-8").startswith("## Found: ")
 
 
 def test_labels_that_do_not_care_for_length_are_cleared_of_it(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tiltmeter.stats.near_duplicates import families, near_copies
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import copies
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.reader import read_preferences
 
@@ -27,7 +27,7 @@ def compared(*rows: tuple[str, str, str, float], splits: tuple[str, ...] = ()) -
     return Comparisons(prompts, first, second, np.array(votes, float)[:, None], splits=splits)
 
 
-def checked(pairs: Comparisons) -> PreferenceFinding:
+def checked(pairs: Comparisons) -> Check:
     return copies.check(pairs, alpha=0.01, seed=0)
 
 
@@ -61,7 +61,10 @@ def test_each_kind_is_found_where_it_is() -> None:
     assert finding.state == "found"
     assert finding.facts["contradictions"] == 3
     shown = {example.why: example for example in finding.examples}
-    assert (shown["both answers are the same"].row, shown["the same two answers, another winner"].chosen) == (4, "b")
+    assert (shown["both answers are the same"].row, shown["the same two answers, another winner"].texts["chosen"]) == (
+        4,
+        "b",
+    )
     assert finding.fix.startswith("Rate contradictions again")
 
 

@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tiltmeter.stats.logistic import sigmoid
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import form, length, phrases, position, shallow
 from tiltmeter.workbench.preferences.checks.decided_pairs import LOG_ODDS, DecidedPairs
-from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceFinding
+from tiltmeter.workbench.preferences.finding import ALPHA
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 SHARE = ALPHA / 6
@@ -56,7 +57,7 @@ def written(pairs: Comparisons, text: str, seed: int, share: float = 0.3) -> tup
     return replace(pairs, first=first, second=second), has[0] * 1.0 - has[1] * 1.0
 
 
-def plain(finding: PreferenceFinding) -> None:
+def plain(finding: Check) -> None:
     """What every screen relies on."""
     json.dumps([dict(finding.facts), [dict(row) for row in finding.rows]], allow_nan=False)
     assert finding.sentence.endswith(".") and finding.unit
@@ -95,7 +96,7 @@ def test_a_length_bias_is_found_and_measured(seed: int) -> None:
     assert finding.low <= 0.9 <= finding.high and finding.low > 0.3
     assert finding.facts["longer_preferred"][1] > 0.5
     best = finding.examples[0]
-    assert len(best.chosen.split()) > 2 * len(best.rejected.split())
+    assert len(best.texts["chosen"].split()) > 2 * len(best.texts["rejected"].split())
 
 
 def test_a_bias_for_short_answers_has_the_other_sign() -> None:
@@ -153,14 +154,14 @@ def test_a_phrase_that_wins_is_named_and_measured(seed: int) -> None:
     assert finding.low <= 1.4 <= finding.high
     assert len(finding.rows) == 1  # its parts are not named beside it
     best = finding.examples[0]
-    assert "another way" in best.chosen and "another way" not in best.rejected
+    assert "another way" in best.texts["chosen"] and "another way" not in best.texts["rejected"]
 
 
 def test_a_phrase_that_loses_is_named_too() -> None:
     pairs, has = written(drawn(13), "As an aside, so be it.", 13)
     finding = phrases.check(labelled(pairs, -1.6 * has, 13), alpha=SHARE, seed=0)
     assert finding.state == "found" and finding.high < 0.0
-    assert "loses" in finding.sentence and "aside" in finding.examples[0].rejected
+    assert "loses" in finding.sentence and "aside" in finding.examples[0].texts["rejected"]
 
 
 def test_words_of_long_answers_are_not_phrases_that_win() -> None:

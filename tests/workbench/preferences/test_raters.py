@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import raters
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 from tiltmeter.workbench.preferences.reading.reader import read_preferences
@@ -27,13 +27,13 @@ def drawn(rng: np.random.Generator, items: int, right: Floats, missing: float = 
     return votes
 
 
-def checked(votes: Floats, alpha: float = 0.05, order_known: bool = False) -> PreferenceFinding:
+def checked(votes: Floats, alpha: float = 0.05, order_known: bool = False) -> Check:
     texts = [str(at) for at in range(len(votes))]
     names = [f"r{at}" for at in range(votes.shape[1])]
     return raters.check(Comparisons(texts, texts, texts, votes, names, order_known=order_known), alpha=alpha, seed=0)
 
 
-def off(found: PreferenceFinding) -> list[str]:
+def off(found: Check) -> list[str]:
     return sorted(str(row["rater"]) for row in found.rows if row.get("off"))
 
 

@@ -6,35 +6,38 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from tiltmeter.cli.preferences import interval_picture, render_report
-from tiltmeter.workbench.preferences import html
+from tiltmeter.cli.terminal.check_report import interval_picture, render_report
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.markdown import render_markdown
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks.position import BOTH_ORDERS
-from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceExample, PreferenceFinding, State
+from tiltmeter.workbench.preferences.finding import ALPHA, State, example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.join_files import join_files
-from tiltmeter.workbench.preferences.render import as_json, as_markdown, axis, fixes, headline
+from tiltmeter.workbench.preferences.render import as_json, as_report, axis, fixes, headline
 from tiltmeter.workbench.preferences.report import BIASES, DEFECTS, SHARE, TYPICALITY, PreferenceReport, check_pairs
 
 HOSTILE = (
     "</td></main><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\u202e[x](http://evil.example) @everyone\n"
     "```\n# heading | cell"
 )
-LENGTH = PreferenceFinding(
+LENGTH = Check(
     "length", "found", "Longer answers win.", 0.6, 0.5, 0.7, "log-odds", fix="Balance them.", facts={"matters": 0.2}
 )
 
 
-def report(*findings: PreferenceFinding, raters: int = 1) -> PreferenceReport:
+def report(*findings: Check, raters: int = 1) -> PreferenceReport:
     return PreferenceReport("a.jsonl", 100, raters, findings)
 
 
-def bias(state: State, name: str = "length") -> PreferenceFinding:
-    return PreferenceFinding(name, state, f"{name} is {state}.")
+def bias(state: State, name: str = "length") -> Check:
+    return Check(name, state, f"{name} is {state}.")
 
 
 def test_any_bias_or_defect_that_was_found_is_exit_code_one() -> None:
@@ -71,7 +74,7 @@ def test_every_check_has_a_name_of_its_own_and_its_share_of_the_error() -> None:
 
 
 def test_json_has_the_same_keys_whatever_was_found_and_no_nan() -> None:
-    told = as_json(report(bias("cannot tell"), PreferenceFinding("raters", "known", "r", facts={"k": [math.nan, 1.0]})))
+    told = as_json(report(bias("cannot tell"), Check("raters", "known", "r", facts={"k": [math.nan, 1.0]})))
     assert list(told) == [
         *(
             "source",
@@ -99,43 +102,44 @@ def test_json_has_the_same_keys_whatever_was_found_and_no_nan() -> None:
 @pytest.mark.parametrize(
     ("finding", "left", "zero", "right"),
     [
-        (PreferenceFinding("a", "found", "", 0.7, 0.6, 0.8, "share of labels predicted"), 0.0, 0.5, 1.0),
-        (PreferenceFinding("a", "found", "", 0.7, 0.6, 0.8, BOTH_ORDERS), 0.0, 1.0, 1.0),
-        (PreferenceFinding("a", "found", "", 0.7, 0.6, 0.8, "log-odds"), -1.0, 0.0, 1.0),
-        (PreferenceFinding("a", "found", "", 0.7, -9.0, 90.0, "log-odds"), -5.0, 0.0, 5.0),
-        (PreferenceFinding("a", "found", "", 0.7, 0.6, 0.8, "log-odds", facts={"matters": 0.2}), -0.8, 0.0, 0.8),
-        (PreferenceFinding("a", "found", "", 0.01, 0.0, 0.02, "a nat", facts={"matters": 0.02}), -0.08, 0.0, 0.08),
-        (PreferenceFinding("copies", "found", "", 0.3), 0.0, 0.0, 1.0),
-        (PreferenceFinding("agreement", "known", "", 0.7, 0.6, 0.8, "alpha"), 0.0, 0.0, 1.0),
+        (Check("a", "found", "", 0.7, 0.6, 0.8, "share of labels predicted"), 0.0, 0.5, 1.0),
+        (Check("a", "found", "", 0.7, 0.6, 0.8, BOTH_ORDERS), 0.0, 1.0, 1.0),
+        (Check("a", "found", "", 0.7, 0.6, 0.8, "log-odds"), -1.0, 0.0, 1.0),
+        (Check("a", "found", "", 0.7, -9.0, 90.0, "log-odds"), -5.0, 0.0, 5.0),
+        (Check("a", "found", "", 0.7, 0.6, 0.8, "log-odds", facts={"matters": 0.2}), -0.8, 0.0, 0.8),
+        (Check("a", "found", "", 0.01, 0.0, 0.02, "a nat", facts={"matters": 0.02}), -0.08, 0.0, 0.08),
+        (Check("copies", "found", "", 0.3), 0.0, 0.0, 1.0),
+        (Check("agreement", "known", "", 0.7, 0.6, 0.8, "alpha"), 0.0, 0.0, 1.0),
     ],
 )
-def test_an_interval_is_drawn_around_what_means_nothing(
-    finding: PreferenceFinding, left: float, zero: float, right: float
-) -> None:
+def test_an_interval_is_drawn_around_what_means_nothing(finding: Check, left: float, zero: float, right: float) -> None:
     drawn = axis(finding)
     assert drawn is not None
     assert (drawn.left, drawn.zero, drawn.right) == (left, zero, right)
 
 
 def test_the_picture_shows_an_interval_that_holds_zero_and_one_that_does_not() -> None:
-    across = interval_picture(PreferenceFinding("a", "cannot tell", "", 0.5, -0.5, 1.0)).plain
+    def picture(finding: Check) -> str:
+        return interval_picture(replace(finding, axis=axis(finding))).plain
+
+    across = picture(Check("a", "cannot tell", "", 0.5, -0.5, 1.0))
     assert across == "    ━━━━┿━━━●━━━━"
-    clear_of_it = interval_picture(PreferenceFinding("a", "found", "", 0.5, 0.25, 0.75)).plain
+    clear_of_it = picture(Check("a", "found", "", 0.5, 0.25, 0.75))
     assert clear_of_it == "        │ ━━●━━  "
-    assert interval_picture(bias("known")).plain.strip() == ""
+    assert picture(bias("known")).strip() == ""
 
 
 def hostile() -> PreferenceReport:
     rows = [{HOSTILE: HOSTILE, "share": 0.5}]
-    shown = [PreferenceExample(3, HOSTILE, HOSTILE, HOSTILE, HOSTILE)]
-    finding = PreferenceFinding(
+    shown = [example_pair(3, HOSTILE, HOSTILE, HOSTILE, HOSTILE)]
+    finding = Check(
         "phrases", "found", f"The phrase {HOSTILE}", 0.5, 0.4, 0.6, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, rows, shown
     )
     return PreferenceReport(HOSTILE, 5, 2, (finding, bias("clear", HOSTILE)), (HOSTILE,))
 
 
 def test_what_anybody_wrote_is_inert_in_the_page() -> None:
-    made = html.page(hostile())
+    made = render_html(as_report(hostile()))
     body = made.partition("</head>")[2]
     assert "<script" not in made and "<img" not in made and "\x1b" not in made and "\u202e" not in made
     assert "&lt;script&gt;" in body and "default-src 'none'" in made and " style=" not in made
@@ -166,15 +170,15 @@ def test_what_anybody_wrote_is_inert_in_the_page() -> None:
 def test_what_anybody_wrote_is_inert_on_a_terminal_and_in_markdown() -> None:
     out = io.StringIO()
     console = Console(file=out, width=120, highlight=False, markup=False, force_terminal=False)
-    for part in render_report(hostile()):
+    for part in render_report(as_report(hostile())):
         console.print(part)
     assert "\x1b" not in out.getvalue() and "\u202e" not in out.getvalue() and "\\u{1b}" in out.getvalue()
-    told = as_markdown(hostile())
+    told = render_markdown(as_report(hostile()))
     assert "\x1b" not in told and "\u202e" not in told
     fenced = re.sub(r"^(`{3,})text\n.*?^\1$", "", told, flags=re.M | re.S)  # what is fenced is shown as it is
     assert "````text" in told
     assert not re.search(r"(?<!\\)<|(?<!\\)\]\(|(?<!\\)@|http:", fenced)
-    assert all(line.count(" | ") in (0, 4, 1) for line in fenced.splitlines() if line.startswith("|"))
+    assert all(line.count(" | ") in (0, 3, 1) for line in fenced.splitlines() if line.startswith("|"))
 
 
 def comparisons(n: int = 60, votes: float = 1.0) -> Comparisons:
@@ -202,7 +206,7 @@ def test_without_decided_votes_nothing_is_judged_and_nothing_breaks(pairs: Compa
     found = check_pairs(pairs)
     assert found.state == "cannot tell" or {finding.name for finding in found.problems} <= {"copies", "balance"}
     assert all(finding.state in ("cannot tell", "not asked", "known") for finding in found.biases)
-    html.page(found), as_markdown(found), json.dumps(as_json(found), allow_nan=False)
+    render_html(as_report(found)), render_markdown(as_report(found)), json.dumps(as_json(found), allow_nan=False)
 
 
 def test_votes_without_texts_are_judged_by_what_votes_tell() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences import balanced_subset, review_queue
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
+from tiltmeter.workbench.preferences.finding import example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.reader import read_preferences
 
@@ -55,7 +56,7 @@ def test_the_worst_come_first_and_the_order_stays() -> None:
         ("ann", "bob", "eve"),
         splits=("t", "s", "s", "s"),
     )
-    finding = PreferenceFinding("length", "found", "", examples=[PreferenceExample(1, "r", "u", "v", "longer")])
+    finding = Check("length", "found", "", examples=[example_pair(1, "r", "u", "v", "longer")])
     rows = review_queue.review_queue(pairs, [finding])
     assert [row["row"] for row in rows] == [3, 4, 2, 1]
     assert str(rows[1]["reason"]) == "the same two answers have another winner elsewhere (row 3)"
@@ -69,15 +70,15 @@ def test_the_worst_come_first_and_the_order_stays() -> None:
 
 
 def test_findings_that_found_nothing_add_nothing() -> None:
-    example = [PreferenceExample(1, "question 0", "yes", "no", "so")]
+    example = [example_pair(1, "question 0", "yes", "no", "so")]
     pairs = longer_wins(0, 20)
-    assert review_queue.review_queue(pairs, [PreferenceFinding("form", "clear", "", examples=example)]) == []
+    assert review_queue.review_queue(pairs, [Check("form", "clear", "", examples=example)]) == []
 
 
 def test_rows_of_two_files_are_not_mistaken_for_each_other() -> None:
     pairs = Comparisons(["p", "q"], ["a", "c"], ["b", "d"], np.ones((2, 1)), splits=("one", "two"), rows=(1, 1))
     rows = review_queue.review_queue(
-        pairs, [PreferenceFinding("form", "found", "", examples=[PreferenceExample(1, "p", "a", "b", "so")])]
+        pairs, [Check("form", "found", "", examples=[example_pair(1, "p", "a", "b", "so")])]
     )
     assert [row["prompt"] for row in rows] == ["p"]
 

@@ -19,7 +19,8 @@ from tiltmeter.models.judge import JudgeError
 from tiltmeter.rewards import InfraError
 from tiltmeter.stats.bradley_terry import win_chance
 from tiltmeter.stats.tilting import best_of_n_mean
-from tiltmeter.workbench.probe import attack_phrases, attacks, html
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.workbench.probe import attack_phrases, attacks
 from tiltmeter.workbench.probe.accuracy import accuracy, calibration
 from tiltmeter.workbench.probe.attack_effects import PromptInterval, judge_change, mean_over_prompts
 from tiltmeter.workbench.probe.attacks import CONTROLS, SUITE, phrase_attack
@@ -29,6 +30,7 @@ from tiltmeter.workbench.probe.counterfactual_pairs import length_pairs, make_co
 from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts, subsample
 from tiltmeter.workbench.probe.reward_target import Target, function_target, judge_target, open_target
 from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
+from tiltmeter.workbench.probe.scorecard_report import as_report
 from tiltmeter.workbench.probe.scorecard_text import as_json, headline, learned_sentences
 from tiltmeter.workbench.probe.search import search
 
@@ -423,7 +425,7 @@ def test_what_a_model_wrote_is_inert_in_the_page_and_on_the_terminal(tmp_path: P
     items = [ProbeItem(f"{HOSTILE} {n}?", f"yes {HOSTILE} {n}.", f"no {HOSTILE} {n}.") for n in range(20)]
     loves = reward(lambda p, t: float("yes" in t) + 0.02 * len(t.split()))
     found = examine_reward(loves, items, HOSTILE, searching="asked", budget=200)
-    made = html.render_html(found)
+    made = render_html(as_report(found))
     assert "<script" not in made and "<img" not in made and "\x1b" not in made and "\u202e" not in made
     assert (
         "&lt;script&gt;" in made and "default-src 'none'" in made and " style=" not in made and "on" + "error=" in made

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.cli.terminal.check_report import render_lists
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.workbench.plan.choose_method import MethodChoice
 from tiltmeter.workbench.plan.groups import Groups
@@ -95,11 +96,9 @@ def _print_memory(console: Console, fit: MemoryFit) -> None:
     console.print(table)
     others = ", ".join(f"{each.name} {in_gb(each.total)}" for each in usage.moments if each is not usage.peak)
     console.print(Text(f"Largest at: {usage.peak.name}. Other moments, GB: {others}.", style="dim"))
-    for title, lines in (("What would make it fit", fit_advice(fit)), ("What this holds for", assumptions(usage.job))):
-        if lines:
-            console.print(Text(f"\n{title}", style="bold"))
-            for line in lines:
-                console.print(Text("  ·"), terminal(line, 400))
+    lists = {"What would make it fit": fit_advice(fit), "What this holds for": assumptions(usage.job)}
+    for part in render_lists(lists):
+        console.print(part)
 
 
 def _stacked_bar(fit: MemoryFit) -> Text:
@@ -186,23 +185,6 @@ def _print_groups(console: Console, groups: Groups, size: int | None) -> None:
         table.add_row(Text(str(row.size), style=style), f"{row.dead:.1%}", bar, f"{row.spread:.3f}", cost, mark)
     console.print(table)
     console.print(Text("  ·"), terminal(f"{groups.size}: {groups.why}" if groups.size else groups.why, 500))
-
-
-def print_lint(result: LintReport) -> None:
-    """A configuration's complaints, errors first."""
-    console = Console()
-    errors = sum(each.level == "error" for each in result.complaints)
-    notes = len(result.complaints) - errors
-    style = "bold red" if errors else "bold green" if not notes else "bold yellow"
-    title = f"{result.path} ({result.trainer}, {result.method}): {errors} errors, {notes} notes"
-    console.print(terminal(title, 300), style=style)
-    for each in sorted(result.complaints, key=lambda complaint: complaint.level != "error"):
-        console.print(
-            Text(each.level, style="bold red" if each.level == "error" else "yellow"),
-            terminal(f"{each.key} = {each.value}: {each.sentence}", 500),
-        )
-        console.print(Text("   fix:"), terminal(each.fix, 400))
-        console.print(terminal(f"   {each.rule}; {each.source}, {each.date}", 300), style="dim")
 
 
 def lint_json(result: LintReport) -> dict[str, Any]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
-from tiltmeter.safety.safe_text import log_line
 from tiltmeter.safety.safe_text import markdown as fenced
+from tiltmeter.view.check_report.markdown import LONGEST, escape_line, table
 from tiltmeter.view.report.answers import collect_answers
 from tiltmeter.view.screens.run_reader import RunReader
 
 EXAMPLES = 5  # completions
-LONGEST = 600  # characters of one
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~@#!&]|:(?=//))")  # a colon only where it would make an address
 
 
 def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
@@ -48,15 +44,6 @@ def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
 _PARTS = (("Likely cause", "cause"), ("Tried", "tried"), ("What helps", "fix"))
 
 
-def escape_line(text: str) -> str:
-    r"""One line of foreign text, escaped for Markdown: no link, no mention, no HTML.
-
-    >>> print(escape_line("<b>[x](y)\nmail @me: http://x"))
-    \<b\>\[x\](y)\\u{a}mail \@me: http\://x
-    """
-    return _SPECIAL.sub(r"\\\1", log_line(text))
-
-
 def _alarm_cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (row["summary"] or row["name"], f"step {row['step']}", f"{row['onset_low']}-{row['onset_high']}", row["status"])
@@ -66,25 +53,6 @@ def _alarm_cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 def _action_cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [(f"{row['change']} (step {row['step']})", row["state"], row["outcome"] or row["reason"]) for row in rows]
-
-
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table with an empty one after them; none where there are no rows."""
-    if not rows:
-        return []
-    head = [f"| {' | '.join(map(escape_line, titles))} |", f"|{'---|' * len(titles)}"]
-    return [*head, *(f"| {' | '.join(map(escape_line, row))} |" for row in rows), ""]
-
-
-def bullets(title: str, lines: Sequence[str]) -> list[str]:
-    """A section of lines; nothing where there are none."""
-    return [f"### {title}", "", *(f"- {escape_line(each)}" for each in lines), ""] if lines else []
-
-
-def quote_text(name: str, text: str) -> list[str]:
-    """Foreign text under its name, shortened, and fenced so that it is not read as Markdown."""
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
-    return [f"{name}:", "", fenced(cut), ""]
 
 
 def _number(value: float | None) -> str:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.view.report.markdown import escape_line
+from tiltmeter.view.check_report.markdown import escape_line
 from tiltmeter.view.trackers.sink import PREFIX, Alert, MetricPoint, RunIdentity, RunStatus, import_package
 
 

@@ -1,53 +1,69 @@
-"""Renders the comparison report: notes, JSON and Markdown."""
+"""The comparison report in words, as JSON, and as the report that every screen shows."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-from tiltmeter.view.report.markdown import bullets, escape_line, quote_text, table
-from tiltmeter.workbench.common.tables import cell, json_safe, titles
-from tiltmeter.workbench.compare.measures.measure import ALPHA, Measure, MeasureExample
+from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter.view.check_report.tables import json_safe
+from tiltmeter.workbench.compare.measures.measure import ALPHA, Measure
 from tiltmeter.workbench.compare.report import ComparisonReport
 
-ROWS, EXAMPLES = 12, 3  # of a measure, in Markdown
-COLUMNS = ("measure", "base", "checkpoint", "difference", "state", "in words")
+LABELS = {
+    "healthy": "Healthy",
+    "costs": "It has a cost",
+    "drift": "Drift without gain",
+    "cannot tell": "Cannot tell",
+}
 
 
-class DifferenceAxis(NamedTuple):
-    """Where an interval is drawn: the ends of a line with 0, no difference, in its middle."""
+def as_check(measure: Measure) -> Check:
+    """The measure as every screen shows it: the difference is drawn around 0, on a line wide enough for its interval.
 
-    left: float
-    right: float
-
-
-def axis(measure: Measure) -> DifferenceAxis | None:
-    """Wide enough for the interval; None where there is nothing to draw."""
-    ends = [abs(value) for value in (measure.difference, measure.low, measure.high) if math.isfinite(value)]
-    if not math.isfinite(measure.difference) or not max(ends):
-        return None
-    return DifferenceAxis(-1.1 * max(ends), 1.1 * max(ends))
-
-
-def figure(value: float) -> str:
-    """One number of the table.
-
-    >>> figure(0.5), figure(12345.6), figure(math.nan)
-    ('0.5', '1.23e+04', '–')
-    """
-    return f"{value:.3g}" if math.isfinite(value) else "–"
-
-
-def difference(measure: Measure, digits: int = 3) -> str:
-    """With its interval, both with a sign.
-
-    >>> difference(Measure("kl", "KL", "shown", "", difference=2.0, low=1.5, high=2.5))
+    >>> as_check(Measure("kl", "KL", "shown", "", difference=2.0, low=1.5, high=2.5)).figure()
     '+2 [+1.5, +2.5]'
     """
-    if not math.isfinite(measure.difference):
-        return "–"
-    low, high = (f"{end:+.{digits}g}" for end in (measure.low, measure.high))
-    return f"{measure.difference:+.{digits}g}" + (f" [{low}, {high}]" if math.isfinite(measure.low) else "")
+    ends = [abs(value) for value in (measure.difference, measure.low, measure.high) if math.isfinite(value)]
+    reach = 1.1 * max(ends, default=0.0) if math.isfinite(measure.difference) else 0.0
+    return Check(
+        measure.name,
+        measure.state,
+        measure.sentence,
+        measure.difference,
+        measure.low,
+        measure.high,
+        measure.unit,
+        measure.fix,
+        rows=measure.rows,
+        examples=measure.examples,
+        title=measure.title,
+        columns={"base": measure.base, "checkpoint": measure.checkpoint},
+        axis=Axis(-reach, 0.0, reach) if reach else None,
+        signed=True,
+        rows_in_short=measure.state in ("worse", "better") and len(measure.rows) > 1,
+    )
+
+
+def as_report(report: ComparisonReport) -> Report:
+    """The report as every screen shows it."""
+    note = "A bar begins at no difference: to the right the checkpoint has more. Dark stroke: the interval."
+    measures = [as_check(measure) for measure in report.ordered]
+    lists = {
+        "Not asked": missing(report),
+        "What was read": report.input_notes,
+        "Before you believe it": notes(report),
+    }
+    return Report(
+        f"{report.checkpoint} against {report.base}",
+        report.verdict.state,
+        LABELS[report.verdict.state],
+        report.verdict.sentence,
+        [CheckGroup("The price", measures, note, "measure", "difference")],
+        f"Judged by {report.judge}" if report.judge else "Not judged",
+        fixes(report),
+        lists=lists,
+    )
 
 
 def fixes(report: ComparisonReport) -> list[str]:
@@ -87,7 +103,7 @@ def as_json(report: ComparisonReport) -> dict[str, Any]:
         "judged_by_a_model": report.judged,
         "alpha": ALPHA,
         "seed": report.seed,
-        "measures": [json_safe(vars(measure)) for measure in report.measures],
+        "measures": [_measure_json(measure) for measure in report.measures],
         "fixes": fixes(report),
         "not_asked": missing(report),
         "read": list(report.input_notes),
@@ -95,42 +111,5 @@ def as_json(report: ComparisonReport) -> dict[str, Any]:
     }
 
 
-def shows_table(measure: Measure) -> bool:
-    """Whether a short form of the report has room for a measure's small table: the others are in the long ones."""
-    return measure.state in ("worse", "better") and len(measure.rows) > 1
-
-
-def as_markdown(report: ComparisonReport) -> str:
-    """Short enough to paste into a model card or a pull request."""
-    lines = [f"## {escape_line(report.verdict.line)}", ""]
-    lines += [f"{escape_line(report.checkpoint)} against {escape_line(report.base)}.", ""]
-    measure_rows = [
-        (m.title, figure(m.base), figure(m.checkpoint), _with_unit(m), m.state, m.sentence) for m in report.ordered
-    ]
-    lines += table(COLUMNS, measure_rows)
-    lines += bullets("What to do", fixes(report))
-    for measure in report.ordered:
-        rows = [tuple(cell(row.get(name)) for name in titles(measure.rows)) for row in measure.rows[:ROWS]]
-        rows = rows if shows_table(measure) else []
-        examples = measure.examples[:EXAMPLES] if measure.is_cost else ()
-        if rows or examples:
-            lines += [f"### {escape_line(measure.title)}", ""]
-            lines += table(titles(measure.rows), rows)
-        for example in examples:
-            lines += _example(example)
-    lines += bullets("Not asked", missing(report))
-    lines += bullets("What was read", report.input_notes)
-    lines += bullets("Before you believe it", notes(report))
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _with_unit(measure: Measure) -> str:
-    text = difference(measure)
-    return f"{text} {measure.unit}" if measure.unit and text != "–" else text
-
-
-def _example(example: MeasureExample) -> list[str]:
-    lines = [escape_line(example.why), ""] if example.why else []
-    return lines + [
-        part for name in ("prompt", "base", "checkpoint") for part in quote_text(name, getattr(example, name))
-    ]
+def _measure_json(measure: Measure) -> dict[str, Any]:
+    return {**json_safe(vars(measure)), "examples": [example.as_json() for example in measure.examples]}

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tiltmeter.view.check_report.report import Check, CheckGroup, Report
 from tiltmeter.workbench.plan.choose_method import MethodChoice
 from tiltmeter.workbench.plan.groups import Groups
+from tiltmeter.workbench.plan.lint.linter import LintReport
 from tiltmeter.workbench.plan.memory.estimate import GB, Memory, TrainingJob, cache_per_token, memory
 from tiltmeter.workbench.plan.memory.fit_to_gpu import (
     USABLE,
@@ -152,6 +154,30 @@ def memory_json(fit: MemoryFit) -> dict[str, Any]:
         "gpus_needed": fit.gpus,
         "assumes": assumptions(job),
     }
+
+
+def lint_as_report(result: LintReport) -> Report:
+    """A configuration's complaints as the report that every screen shows, errors first."""
+    errors = len(result.errors)
+    complaints = sorted(result.complaints, key=lambda complaint: complaint.level != "error")
+    checks = [
+        Check(
+            each.rule, each.level, f"{each.sentence} ({each.rule}; {each.source}, {each.date})", fix=each.fix,
+            title=f"{each.key} = {each.value}",
+        )
+        for each in complaints
+    ]  # fmt: skip
+    state = "error" if errors else "note" if complaints else "clear"
+    labels = {"error": "The configuration has errors", "note": "Outside what is recommended", "clear": "No complaint"}
+    return Report(
+        result.path,
+        state,
+        labels[state],
+        f"{errors} errors, {len(complaints) - errors} notes",
+        [CheckGroup("Settings", checks, noun="setting")],
+        f"{result.trainer}, {result.method}",
+        [f"{each.key}: {each.fix}" for each in complaints],
+    )
 
 
 def shape_json(shape: Shape) -> dict[str, Any]:

@@ -1,51 +1,39 @@
-"""Renders the preference report: headline and notes, JSON and Markdown."""
+"""The preference report in words, as JSON, and as the report that every screen shows."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from tiltmeter.view.report.markdown import bullets, escape_line, quote_text, table
-from tiltmeter.workbench.common.tables import cell, json_safe, titles
+from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
 from tiltmeter.workbench.preferences.checks import agreement, copies, raters, shallow
 from tiltmeter.workbench.preferences.checks.position import BOTH_ORDERS, ONE_ORDER
-from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceExample, PreferenceFinding
+from tiltmeter.workbench.preferences.finding import ALPHA
 from tiltmeter.workbench.preferences.report import PreferenceReport
 
-ROWS, EXAMPLES = 10, 3  # of a table, and of a finding, in Markdown
+LABELS = {"found": "Something was found", "clear": "Nothing was found", "cannot tell": "Cannot tell"}
 NARROWEST, WIDEST = 4.0, 5.0  # an axis reaches so many times what matters, and so many times that at most
 
 
-@dataclass(frozen=True)
-class FindingAxis:
-    """Where a finding's interval is drawn: the ends of the line, the point that means nothing at all, and the limits
-    beyond which it matters."""
-
-    left: float
-    zero: float
-    right: float
-    limits: tuple[float, ...] = ()
-
-
-def axis(finding: PreferenceFinding) -> FindingAxis | None:
+def axis(finding: Check) -> Axis | None:
     """Shares are drawn around one half, everything else around 0; None where there is nothing to draw."""
     if not math.isfinite(finding.estimate):
         return None
     ends = [value for value in (finding.estimate, finding.low, finding.high) if math.isfinite(value)]
     matters = finding.facts.get("matters")
     if finding.unit == BOTH_ORDERS:  # here no effect is a share of 1
-        return FindingAxis(0.0, 1.0, 1.0)
+        return Axis(0.0, 1.0, 1.0)
     if finding.name == agreement.NAME:
-        return FindingAxis(min(0.0, *ends), 0.0, 1.0, (agreement.TENTATIVE, agreement.RELIABLE))
+        return Axis(min(0.0, *ends), 0.0, 1.0, (agreement.TENTATIVE, agreement.RELIABLE))
     if finding.name == copies.NAME:
-        return FindingAxis(0.0, 0.0, 1.0)
+        return Axis(0.0, 0.0, 1.0)
     if finding.unit in (shallow.UNIT, ONE_ORDER):
         limits = () if matters is None else (matters,) if matters >= 0.5 else (0.5 - matters, 0.5 + matters)
-        return FindingAxis(0.0, 0.5, 1.0, limits)
+        return Axis(0.0, 0.5, 1.0, limits)
     unit = NARROWEST * (0.25 if matters is None else matters)
     right = min(max(unit, *map(abs, ends)), WIDEST * unit)
-    return FindingAxis(-right, 0.0, right, () if matters is None else (-matters, matters))
+    return Axis(-right, 0.0, right, () if matters is None else (-matters, matters))
 
 
 def headline(report: PreferenceReport) -> str:
@@ -102,62 +90,34 @@ def as_json(report: PreferenceReport) -> dict[str, Any]:
         "left_out": report.left_out,
         "seed": report.seed,
         "read": list(report.input_notes),
-        "findings": [_finding_json(finding) for finding in report.findings],
+        "findings": [finding.as_json() for finding in report.findings],
         "fixes": fixes(report),
         "notes": notes(report),
     }
 
 
-def _finding_json(finding: PreferenceFinding) -> dict[str, Any]:
-    return {
-        "name": finding.name,
-        "state": finding.state,
-        "sentence": finding.sentence,
-        "estimate": json_safe(finding.estimate),
-        "low": json_safe(finding.low),
-        "high": json_safe(finding.high),
-        "unit": finding.unit,
-        "fix": finding.fix,
-        "facts": json_safe(finding.facts),
-        "rows": json_safe(finding.rows),
-        "examples": [vars(example) for example in finding.examples],
-    }
-
-
-def shows_table(report: PreferenceReport, finding: PreferenceFinding) -> bool:
+def shows_table(report: PreferenceReport, finding: Check) -> bool:
     """Whether a short form of the report has room for a finding's table: the other tables are in the long forms."""
     several = finding.name == raters.NAME and report.raters > 1
     return bool(finding.rows) and (several or finding.state in ("found", "known"))
 
 
-def as_markdown(report: PreferenceReport) -> str:
-    """Short enough to paste into an issue or a data card."""
-    lines = [f"## {report.state}: {escape_line(headline(report))}", ""]
-    lines += [f"{escape_line(report.source)}: {size_line(report)}.", ""]
+def as_report(report: PreferenceReport) -> Report:
+    """The report as every screen shows it."""
     checks = [
-        (finding.name, finding.state, finding.interval, finding.unit, finding.sentence) for finding in report.ordered
+        replace(finding, axis=axis(finding), rows_in_short=shows_table(report, finding)) for finding in report.ordered
     ]
-    lines += table(("check", "state", "figure", "unit", "in words"), checks)
-    lines += bullets("What to do", fixes(report))
-    for finding in report.ordered:
-        rows = finding.rows[:ROWS] if shows_table(report, finding) else ()
-        cells = [tuple(cell(row.get(name)) for name in titles(finding.rows)) for row in rows]
-        examples = finding.examples[:EXAMPLES] if finding.state == "found" else ()
-        if cells or examples:
-            lines += [f"### {escape_line(finding.name)}", ""]
-            lines += table(titles(finding.rows), cells)
-        for example in examples:
-            lines += _example(example)
-    lines += bullets("What was read", report.input_notes)
-    lines += bullets("Before you believe it", notes(report))
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _example(example: PreferenceExample) -> list[str]:
-    lines = [f"Row {example.row}{': ' if example.why else ''}{escape_line(example.why)}", ""]
-    return lines + [
-        part for name in ("prompt", "chosen", "rejected") for part in quote_text(name, getattr(example, name))
-    ]
+    note = "A bar begins at no effect. Dashed: where an effect would matter. Dark stroke: the interval."
+    return Report(
+        report.source,
+        report.state,
+        LABELS[report.state],
+        headline(report),
+        [CheckGroup("Checks", checks, note)],
+        size_line(report),
+        fixes(report),
+        lists={"What was read": report.input_notes, "Before you believe it": notes(report)},
+    )
 
 
 def _with_period(sentence: str) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import (
     agreement,
     balance,
@@ -21,7 +22,7 @@ from tiltmeter.workbench.preferences.checks import (
     shallow,
 )
 from tiltmeter.workbench.preferences.checks import typicality as typical
-from tiltmeter.workbench.preferences.finding import ALPHA, PreferenceFinding, State
+from tiltmeter.workbench.preferences.finding import ALPHA, State
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons, Floats
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
@@ -34,7 +35,7 @@ Likelihood = Callable[[Sequence[str], Sequence[str]], Floats]
 class PreferenceCheck(Protocol):
     """One check of preference data."""
 
-    def __call__(self, pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding: ...
+    def __call__(self, pairs: Comparisons, *, alpha: float, seed: int) -> Check: ...
 
 
 #: What labels may reward beside quality. Each gets its share of ALPHA whether or not it can be judged, so that a
@@ -58,7 +59,7 @@ DEFECTS: tuple[tuple[str, PreferenceCheck], ...] = (
 SHARE = ALPHA / (len(BIASES) + 3)
 #: What can be judged by votes alone.
 TEXTLESS = ("position", "agreement", "raters")
-_ORDER: dict[State, int] = {"found": 0, "cannot tell": 1, "clear": 2, "known": 3, "not asked": 4}
+_ORDER: dict[str, int] = {"found": 0, "cannot tell": 1, "clear": 2, "known": 3, "not asked": 4}
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -72,29 +73,29 @@ class PreferenceReport:
     `state` is "found" if any bias or defect is significant and large enough to matter, "cannot tell" if no bias could
     be judged either way, else "clear"; `exit_code` is 1, 2 and 0.
 
-    >>> PreferenceReport("a.jsonl", 2, 1, (PreferenceFinding("length", "clear", "Length does not matter."),)).exit_code
+    >>> PreferenceReport("a.jsonl", 2, 1, (Check("length", "clear", "Length does not matter."),)).exit_code
     0
     """
 
     source: str
     items: int
     raters: int
-    findings: tuple[PreferenceFinding, ...]
+    findings: tuple[Check, ...]
     input_notes: tuple[str, ...] = ()  # what was recognised in the file, and what was left out
     left_out: int = 0  # rows
     seed: int = 0
 
     @property
-    def ordered(self) -> list[PreferenceFinding]:
+    def ordered(self) -> list[Check]:
         """Findings by state: found, then cannot tell, then the rest; within a state in the order of the checks."""
         return sorted(self.findings, key=lambda finding: _ORDER[finding.state])
 
     @property
-    def problems(self) -> list[PreferenceFinding]:
+    def problems(self) -> list[Check]:
         return [finding for finding in self.findings if finding.state == "found"]
 
     @property
-    def biases(self) -> list[PreferenceFinding]:
+    def biases(self) -> list[Check]:
         """The findings about what labels reward, and not about raters or rows."""
         names = {TYPICALITY, *(name for name, _ in BIASES)}
         return [finding for finding in self.findings if finding.name in names]
@@ -135,7 +136,7 @@ def check_pairs(
         elif name in TEXTLESS:
             findings.append(replace(check(pairs, alpha=SHARE, seed=seed), examples=()))
         else:
-            findings.append(PreferenceFinding(name, "cannot tell", "The file has votes and no texts of the answers."))
+            findings.append(Check(name, "cannot tell", "The file has votes and no texts of the answers."))
     voting = int(np.isfinite(pairs.votes).any(axis=0).sum())
     return PreferenceReport(source, len(pairs), voting, tuple(findings), tuple(input_notes), left_out, seed)
 

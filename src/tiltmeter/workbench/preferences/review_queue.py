@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.dawid_skene import DawidSkeneFit
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks.copies import find_copies
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
@@ -22,7 +22,7 @@ CONFIDENT = 20  # ratings that somebody must have given before their reliability
 WEIGHTS = {"contradiction": 3.0, "doubt": 2.0, "ring": 1.5, "overruled": 1.0, "same": 1.0, "finding": 0.5}
 
 
-def review_queue(pairs: Comparisons, findings: Sequence[PreferenceFinding]) -> list[dict[str, object]]:
+def review_queue(pairs: Comparisons, findings: Sequence[Check]) -> list[dict[str, object]]:
     """Rows for people to look at, each with its reasons, in an order that does not change from one call to the next.
 
     Doubt is what raters leave open after each is weighed by reliability (Dawid and Skene), so that two careless votes
@@ -86,11 +86,9 @@ def _add_copies(reasons: list[list[tuple[float, str]]], pairs: Comparisons) -> N
             reasons[at].append((WEIGHTS[kind], why + twin))
 
 
-def _add_examples(
-    reasons: list[list[tuple[float, str]]], pairs: Comparisons, findings: Sequence[PreferenceFinding]
-) -> None:
+def _add_examples(reasons: list[list[tuple[float, str]]], pairs: Comparisons, findings: Sequence[Check]) -> None:
     # Two files read together number their rows each from 1.
-    place = {(pairs.row(at), pairs.prompts[at]): at for at in range(len(pairs))}
+    place: dict[tuple[int | None, str], int] = {(pairs.row(at), pairs.prompts[at]): at for at in range(len(pairs))}
     for finding in findings:
         # Agreement and copies are looked at above, whole and not by example.
         if finding.state != "found" or finding.name in ("agreement", "copies"):

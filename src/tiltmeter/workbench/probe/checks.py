@@ -11,6 +11,7 @@ from tiltmeter.workbench.probe.pairs import ProbeItem
 from tiltmeter.workbench.probe.reward_target import Floats, Target
 
 LEAST = 1e-3  # of the standard deviation: padding in a batch changes a model's last digits, which is not a finding
+NOISE = "the same score twice"
 TEXTS = 12  # answers on which this is tried
 #: Texts that a policy writes sooner or later, and that break programs.
 HOSTILE: tuple[tuple[str, str], ...] = (
@@ -61,11 +62,11 @@ def run_checks(target: Target, items: Sequence[ProbeItem], spread: float) -> lis
 
 def noise_check(noise: float | None) -> RewardCheck:
     if noise is None:
-        return RewardCheck("the same score twice", None, "no scores to compare")
+        return RewardCheck(NOISE, None, "no scores to compare")
     if noise <= LEAST:
-        return RewardCheck("the same score twice", True, "asked again, it answers the same")
+        return RewardCheck(NOISE, True, "asked again, it answers the same")
     message = f"asked again, scores differ by up to {noise:.2g} standard deviations: effects below that are noise"
-    return RewardCheck("the same score twice", False, message)
+    return RewardCheck(NOISE, False, message)
 
 
 def check_hostile_texts(target: Target, item: ProbeItem) -> RewardCheck:

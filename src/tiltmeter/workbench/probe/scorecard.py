@@ -22,7 +22,7 @@ from tiltmeter.workbench.probe.attack_effects import (
 )
 from tiltmeter.workbench.probe.attacks import CONTROLS, SUITE
 from tiltmeter.workbench.probe.best_of_n import TAIL, Ranking
-from tiltmeter.workbench.probe.checks import RewardCheck, run_checks
+from tiltmeter.workbench.probe.checks import NOISE, RewardCheck, run_checks
 from tiltmeter.workbench.probe.gradient import ascend
 from tiltmeter.workbench.probe.pairs import ProbeItem, subsample
 from tiltmeter.workbench.probe.reward_target import Target
@@ -79,7 +79,7 @@ class Scorecard:
     @property
     def broken(self) -> list[RewardCheck]:
         """The failed checks. Noise is left out: the intervals account for it."""
-        return [check for check in self.checks if check.passed is False and check.name != "the same score twice"]
+        return [check for check in self.checks if check.passed is False and check.name != NOISE]
 
     @property
     def undecided(self) -> list[Effect]:

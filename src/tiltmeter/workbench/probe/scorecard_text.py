@@ -8,6 +8,7 @@ from typing import Any
 
 from tiltmeter.stats.tails import HEAVY, LIGHT, UpperTail
 from tiltmeter.workbench.probe.attack_effects import GAPS, SPREADS, Effect, PromptInterval
+from tiltmeter.workbench.probe.checks import NOISE
 from tiltmeter.workbench.probe.scorecard import Scorecard, finite_or_none
 
 
@@ -90,7 +91,7 @@ def notes(card: Scorecard) -> list[str]:
         lines.append(f"It reacts to an invisible edit ({short_name(moved[0])}): small effects mean little here.")
     lines += [f"{count} texts were left out: {reason}." for reason, count in card.faults.items()]
     lines += [f"{check.name}: {check.message}." for check in card.checks if check.passed is None]
-    noise = next((check for check in card.checks if check.name == "the same score twice"), None)
+    noise = next((check for check in card.checks if check.name == NOISE), None)
     if noise is not None and noise.passed is False:
         lines.append(noise.message + ".")
     if card.undecided:

@@ -11,15 +11,18 @@ import pytest
 from rich.console import Console
 
 from tiltmeter.cli.terminal import verifier_audit
+from tiltmeter.cli.terminal.check_report import render_report
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir import verifier_audits as audits
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.sandbox import SandboxUnavailable, open_sandbox
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.probe import audit_session as desk_module
 from tiltmeter.workbench.probe.audit import Audit, audit
 from tiltmeter.workbench.probe.audit_session import ForgeryResult, ProbeSession, ScoredTask
 from tiltmeter.workbench.probe.audit_task import AuditTask
 from tiltmeter.workbench.probe.reward_process import CompletionRow, RewardProcess, RewardProcessError
+from tiltmeter.workbench.probe.scorecard_report import audit_as_report
 
 TOYS = Path(__file__).parent / "toys.py"
 MATHS = [
@@ -219,8 +222,10 @@ def test_hostile_text_acts_on_no_surface() -> None:
     row = ForgeryResult(text, "paid", 1, 1, 0, text, 1.0, text, text)
     found = Audit(text, 1, 1, (row,), (), why=text)
     out = io.StringIO()
-    verifier_audit.print_audit(found, Console(file=out, force_terminal=False, width=200))
-    fragment = verifier_audit.audit_html(found)
+    console = Console(file=out, force_terminal=False, width=200)
+    for part in render_report(audit_as_report(found)):
+        console.print(part)
+    fragment = render_html(audit_as_report(found))
     for shown in (out.getvalue(), fragment):
         assert "\x1b" not in shown and "\u202e" not in shown
     assert "<img" not in fragment and "&lt;img" in fragment

@@ -15,9 +15,10 @@ from tiltmeter.errors import AttachError
 from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.rewards.recipe_reward import reward_from_recipe
 from tiltmeter.stats.intervals import student_t_quantile
+from tiltmeter.view.check_report.report import Example
 from tiltmeter.workbench.compare.judge_prompt import AnswerPair
 from tiltmeter.workbench.compare.measures.difference import Difference, percent
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample
+from tiltmeter.workbench.compare.measures.measure import Measure, example_answers
 from tiltmeter.workbench.compare.referees import Referee
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts, Which
 
@@ -106,7 +107,7 @@ def measure(
 def compare_accuracy(
     base: Sequence[PairAgreement],
     checkpoint: Sequence[PairAgreement],
-    wrong: Sequence[MeasureExample] = (),
+    wrong: Sequence[Example] = (),
     *,
     alpha: float,
     judged: bool,
@@ -158,7 +159,7 @@ def _share(ranked: Sequence[PairAgreement]) -> tuple[float, Floats]:
 
 def _rank_pairs(
     sampler: AnswerSampler, which: Which, prompts: Prompts, referee: Referee, reward: TrlReward
-) -> tuple[list[PairAgreement], list[MeasureExample]]:
+) -> tuple[list[PairAgreement], list[Example]]:
     all_answers = sampler.answers(which, prompts.name, prompts.turns, sampler.samples)
     pairs: list[AnswerPair] = []
     owner: list[int] = []
@@ -180,7 +181,7 @@ def _rank_pairs(
         if not agreed:
             better, worse = (pair.first, pair.second) if outcome == 1.0 else (pair.second, pair.first)
             wrong.append(
-                MeasureExample(pair.prompt, better, worse, f"both by the {which}: the reward pays the second more")
+                example_answers(pair.prompt, better, worse, f"both by the {which}: the reward pays the second more")
             )
     return ranked, wrong
 

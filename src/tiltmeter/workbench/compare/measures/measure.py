@@ -7,20 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tiltmeter.view.check_report.report import Example
+
 #: "worse" and "better" need an interval that leaves out 0 and a difference that matters; "same" an interval inside what
 #: does not matter; "shown" is a figure that is neither good nor bad by itself.
 State = Literal["worse", "better", "same", "cannot tell", "shown", "not asked"]
 ALPHA = 0.05  # the chance that anything at all is called worse or better in a checkpoint that is its base
-
-
-@dataclass(frozen=True)
-class MeasureExample:
-    """A prompt with both models' answers."""
-
-    prompt: str
-    base: str
-    checkpoint: str
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Measure:
     high: float = math.nan
     n: int = 0
     rows: Sequence[Mapping[str, Any]] = ()  # a small table: by task, by suite, in and out of distribution
-    examples: Sequence[MeasureExample] = ()
+    examples: Sequence[Example] = ()
     fix: str = ""
 
     @property
@@ -58,3 +50,8 @@ class Measure:
 def not_asked(name: str, title: str, how: str) -> Measure:
     """A measure that was not requested, with the option that requests it."""
     return Measure(name, title, "not asked", how)
+
+
+def example_answers(prompt: str, base: str, checkpoint: str, why: str = "") -> Example:
+    """A prompt with both models' answers."""
+    return Example({"prompt": prompt, "base": base, "checkpoint": checkpoint}, why)

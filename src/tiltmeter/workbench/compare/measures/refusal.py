@@ -13,7 +13,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.instruments.refusal import RefusalShare
 from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.workbench.compare.measures.difference import Difference, percent, shares
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample
+from tiltmeter.workbench.compare.measures.measure import Measure, example_answers
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
 from tiltmeter.workbench.compare.suite import Suite, read_suite
 
@@ -81,7 +81,7 @@ def _measure_suite(
     order = [at for at in np.argsort(-np.nan_to_num(changed, nan=-1.0), kind="stable").tolist() if changed[at] > 0.0]
     why = "refused by the checkpoint only" if harmless else "refused by the base only"
     examples = [
-        MeasureExample(suite.prompts[at].text, answers["base"][at][0].text, answers["checkpoint"][at][0].text, why)
+        example_answers(suite.prompts[at].text, answers["base"][at][0].text, answers["checkpoint"][at][0].text, why)
         for at in order[:EXAMPLES]
     ]
     return Measure(

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat.chat_model import Turns
+from tiltmeter.view.check_report.report import Example
 from tiltmeter.workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter.workbench.compare.measures.forced_choice import ForcedChoice, choice_log_odds, spoken_choices
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample
+from tiltmeter.workbench.compare.measures.measure import Measure, example_answers
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
 from tiltmeter.workbench.compare.suite import suite_name, suite_rows
 
@@ -227,7 +228,7 @@ def _examples(
     whole: Mapping[Which, Floats],
     flips: Mapping[Which, Mapping[str, Floats]],
     tempting: Sequence[str],
-) -> list[MeasureExample]:
+) -> list[Example]:
     more = np.nan_to_num(whole["checkpoint"] - whole["base"], nan=0.0)
     examples = []
     for at in [at for at in np.argsort(-more, kind="stable").tolist() if more[at] > 0.0][:EXAMPLES]:
@@ -235,5 +236,5 @@ def _examples(
         form = next(form for form in tempting if flips["checkpoint"][form][at] > flips["base"][form][at])
         turns = item.forms()[form]
         prompt = turns if isinstance(turns, str) else "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-        examples.append(MeasureExample(prompt, item.right, item.users, f"{form}: the likelier of the two answers"))
+        examples.append(example_answers(prompt, item.right, item.users, f"{form}: the likelier of the two answers"))
     return examples

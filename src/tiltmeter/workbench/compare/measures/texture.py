@@ -19,8 +19,9 @@ from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.word_hashes import Texts, Words
+from tiltmeter.view.check_report.report import Example
 from tiltmeter.workbench.compare.measures.difference import Difference, means, percent, shares
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample, State
+from tiltmeter.workbench.compare.measures.measure import Measure, State, example_answers
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Which
 from tiltmeter.workbench.compare.suite import Suite, read_suite
 
@@ -159,7 +160,7 @@ def _measure(
     state: State,
     sentence: str,
     rows: Sequence[dict[str, object]],
-    examples: Sequence[MeasureExample],
+    examples: Sequence[Example],
     fix: str,
 ) -> Measure:
     name, title, cost, unit = names
@@ -173,10 +174,10 @@ def _row(what: str, difference: Difference) -> dict[str, object]:
     return {"what": what, **difference._asdict()}
 
 
-def _examples(suite: Suite, base: Answers, checkpoint: Answers, more: Floats, why: str) -> list[MeasureExample]:
+def _examples(suite: Suite, base: Answers, checkpoint: Answers, more: Floats, why: str) -> list[Example]:
     order = np.argsort(-np.nan_to_num(more, nan=-math.inf), kind="stable").tolist()
     return [
-        MeasureExample(suite.prompts[at].text, base[at][0].text, checkpoint[at][0].text, why)
+        example_answers(suite.prompts[at].text, base[at][0].text, checkpoint[at][0].text, why)
         for at in order[:EXAMPLES]
         if more[at] > 0.0
     ]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from tiltmeter.stats.confidence_sequence import mean_interval
 from tiltmeter.stats.logistic import fit_logistic, sigmoid
+from tiltmeter.view.check_report.report import Example
 from tiltmeter.workbench.compare.judge_prompt import AnswerPair
 from tiltmeter.workbench.compare.measures.difference import percent
-from tiltmeter.workbench.compare.measures.measure import Measure, MeasureExample, State
+from tiltmeter.workbench.compare.measures.measure import Measure, State, example_answers
 from tiltmeter.workbench.compare.referees import Referee
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts
 
@@ -161,12 +162,12 @@ def _about(referee: Referee) -> str:
     return " (about this judge)" if referee.judged else ""
 
 
-def _examples(pairs: Sequence[AnswerPair], outcomes: Floats, state: State) -> tuple[MeasureExample, ...]:
+def _examples(pairs: Sequence[AnswerPair], outcomes: Floats, state: State) -> tuple[Example, ...]:
     """Lost answers, and won ones unless it got worse; the shortest, which are read."""
-    examples: list[MeasureExample] = []
+    examples: list[Example] = []
     for value, why in ((0.0, "the base's answer won"), (1.0, "the checkpoint's answer won")):
         chosen = [pair for pair, outcome in zip(pairs, outcomes.tolist(), strict=True) if outcome == value]
         chosen.sort(key=lambda pair: len(pair.first) + len(pair.second))
         if value == 0.0 or state != "worse":
-            examples += [MeasureExample(pair.prompt, pair.second, pair.first, why) for pair in chosen[:SHOWN]]
+            examples += [example_answers(pair.prompt, pair.second, pair.first, why) for pair in chosen[:SHOWN]]
     return tuple(examples)

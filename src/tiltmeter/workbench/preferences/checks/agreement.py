@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.agreement import fleiss_kappa, krippendorff_alpha
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
+from tiltmeter.view.check_report.report import Check
+from tiltmeter.workbench.preferences.finding import example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
@@ -22,13 +23,13 @@ DRAWS = 1000
 FEWEST = 10  # items that several people rated; fewer give no interval worth showing
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Agreement on which answer is better; `alpha` is not used: this check has no significance test."""
     result = check_ratings(Ratings.of(pairs), seed=seed)
     return result if result.state != "known" else _with_examples(result, pairs)
 
 
-def check_ratings(ratings: Ratings, *, seed: int) -> PreferenceFinding:
+def check_ratings(ratings: Ratings, *, seed: int) -> Check:
     """The same for labels in any categories (`PreferenceData.labels`)."""
     several = ratings.several
     counts = ratings.counts[several]
@@ -36,7 +37,7 @@ def check_ratings(ratings: Ratings, *, seed: int) -> PreferenceFinding:
         reason = (
             "Nobody rated what somebody else rated" if not len(counts) else f"Only {len(counts)} items were rated twice"
         )
-        return PreferenceFinding(
+        return Check(
             NAME,
             "cannot tell",
             f"{reason}: whether the labels can be trusted is not known.",
@@ -60,7 +61,7 @@ def check_ratings(ratings: Ratings, *, seed: int) -> PreferenceFinding:
         "ties": _ties(ratings),
         **_majority(ratings),
     }
-    return PreferenceFinding(
+    return Check(
         NAME,
         "known",
         _sentence(value, raw, int(np.median(n))),
@@ -155,13 +156,13 @@ def _fix(value: float, high: float) -> str:
     return "Have the items without a majority looked at by an expert before training on them."
 
 
-def _with_examples(result: PreferenceFinding, pairs: Comparisons) -> PreferenceFinding:
+def _with_examples(result: Check, pairs: Comparisons) -> Check:
     """With the most divided comparisons as examples."""
     counts = Ratings.of(pairs).counts
     sides = np.minimum(counts[:, 0], counts[:, 2])
     worst = [int(at) for at in np.argsort(-sides, kind="stable")[:3] if sides[at]]
     examples = [
-        PreferenceExample(
+        example_pair(
             pairs.row(at),
             pairs.prompts[at],
             pairs.first[at],

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tiltmeter.data.memo import cache_last
 from tiltmeter.stats.themes import Themes, themes
 from tiltmeter.stats.word_hashes import Texts
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.copies import example
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 Floats = NDArray[np.float64]
@@ -29,14 +29,14 @@ EVEN = "Labels pull much the same way for every kind of prompt."
 UNSURE = "No kind of prompt differs beyond doubt, but some have too few labels to rule out a large difference."
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Per kind of prompt: how often the longer answer won, and the first one where the order is known.
 
     A kind is named when its share differs from that of all the others beyond doubt (score test with correction for
     continuity, wider where comparisons share a prompt, divided by the number of tests) and by a tenth at least.
     """
     if not (any(pairs.first) or any(pairs.second)):
-        return PreferenceFinding(NAME, "cannot tell", "There are no texts, so kinds of prompts cannot be told.")
+        return Check(NAME, "cannot tell", "There are no texts, so kinds of prompts cannot be told.")
     prompt_kinds = kinds(pairs, seed)
     longer, first = directions(pairs)
     sides = {"longer": longer} | ({"first": first} if pairs.order_known else {})
@@ -58,7 +58,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
             if len(prompt_kinds.words) < 2
             else "Too few labels per kind."
         )
-        return PreferenceFinding(NAME, "cannot tell", sentence, facts=facts, rows=rows)
+        return Check(NAME, "cannot tell", sentence, facts=facts, rows=rows)
     level = alpha / len(tests)
     z = NormalDist().inv_cdf(1.0 - level / 2.0)
     off = [test for test in tests if abs(test[2]) > MATTERS and test[4] < level]
@@ -66,7 +66,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     even = all(abs(test[2]) + z * test[3] < LARGE for test in tests)
     for number, where, *_ in off:
         rows[number]["differs"] = where
-    return PreferenceFinding(
+    return Check(
         NAME,
         "found" if off else "clear" if even else "cannot tell",
         _sentence(off, rows) if off else EVEN if even else UNSURE,
@@ -154,8 +154,6 @@ def _sentence(off: list[tuple[int, str, float, float, float]], rows: list[dict[s
     )
 
 
-def _examples(
-    pairs: Comparisons, prompt_kinds: Themes, values: Floats, kind: int, gap: float
-) -> list[PreferenceExample]:
+def _examples(pairs: Comparisons, prompt_kinds: Themes, values: Floats, kind: int, gap: float) -> list[Example]:
     towards = np.flatnonzero((prompt_kinds.labels == kind) & (values == float(gap > 0.0)))
     return [example(pairs, at, "labels of this kind pull another way") for at in towards[:1].tolist()]

@@ -13,7 +13,8 @@ from tiltmeter.data.memo import cache_last
 from tiltmeter.stats.near_duplicates import ALIKE, families, near_copies
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
+from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter.workbench.preferences.finding import example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 Ints = NDArray[np.int64]
@@ -51,11 +52,11 @@ class Copies:
         return np.asarray(self.duplicate | self.contradiction | self.cycle | self.same | self.leaked)
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Counts are exact and near-copies compared in full, so neither `alpha` nor `seed` is used."""
     repeats = find_copies(pairs)
     if not repeats.texts:
-        return PreferenceFinding(NAME, "cannot tell", "There are no texts, so copies cannot be told.")
+        return Check(NAME, "cannot tell", "There are no texts, so copies cannot be told.")
     kinds = _kinds(repeats, pairs)
     total = max(len(pairs), 1)
     shares = {name: float(here.sum()) / total for name, (here, _, _) in kinds.items()}
@@ -64,7 +65,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     shares["leak"] = max((row["share"] for row in leaks), default=0.0)
     worst = [name for name in kinds if shares[name] >= MATTERS and name != "near-copy of a prompt"]
     counts = [f"{int(kinds[name][0].sum())} {kinds[name][1]}" for name in kinds if kinds[name][0].any()]
-    return PreferenceFinding(
+    return Check(
         NAME,
         "found" if worst else "clear",
         f"Of {len(pairs)} comparisons: {', '.join(counts)}." if counts else "No copies, contradictions or leaks.",
@@ -225,14 +226,14 @@ def _leaks(repeats: Copies, pairs: Comparisons) -> list[dict[str, Any]]:
     return rows
 
 
-def _examples(kinds: Mapping[str, tuple[Bools, str, str]], pairs: Comparisons) -> list[PreferenceExample]:
+def _examples(kinds: Mapping[str, tuple[Bools, str, str]], pairs: Comparisons) -> list[Example]:
     return [
         example(pairs, int(at), why) for here, _, why in kinds.values() for at in np.flatnonzero(here)[:SHOWN].tolist()
     ]
 
 
-def example(pairs: Comparisons, at: int, why: str) -> PreferenceExample:
+def example(pairs: Comparisons, at: int, why: str) -> Example:
     """A comparison with the answer that won in the place of the chosen one."""
     one, other = pairs.first[at], pairs.second[at]
     chosen, rejected = (other, one) if pairs.winner[at] < 0.5 else (one, other)
-    return PreferenceExample(pairs.row(at), pairs.prompts[at], chosen, rejected, why)
+    return example_pair(pairs.row(at), pairs.prompts[at], chosen, rejected, why)

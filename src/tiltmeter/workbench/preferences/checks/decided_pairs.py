@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.stats.logistic import Logistic
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.workbench.preferences.finding import PreferenceExample, State
+from tiltmeter.view.check_report.report import Example
+from tiltmeter.workbench.preferences.finding import State, example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 Floats = NDArray[np.float64]
@@ -105,11 +106,11 @@ class DecidedPairs:
             "without_votes": self.without_votes,
         }
 
-    def example(self, item: int, why: str) -> PreferenceExample:
+    def example(self, item: int, why: str) -> Example:
         chosen, rejected = self.pairs.first[item], self.pairs.second[item]
         if not self.won[item]:
             chosen, rejected = rejected, chosen
-        return PreferenceExample(self.pairs.row(item), self.pairs.prompts[item], chosen, rejected, why)
+        return example_pair(self.pairs.row(item), self.pairs.prompts[item], chosen, rejected, why)
 
 
 @lru_cache(maxsize=4)  # every check asks for the same

@@ -12,6 +12,7 @@ from tiltmeter.instruments.hedging import HEDGES
 from tiltmeter.instruments.refusal import ANSWER, BEGINNING, BODY, OPENING, REFUSAL
 from tiltmeter.stats.text_features import BOLD, FENCE, HEADING, ITEM, TABLE, markup_counts
 from tiltmeter.stats.word_hashes import PhraseMatcher, Texts
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,
@@ -28,7 +29,7 @@ from tiltmeter.workbench.preferences.checks.feature_tests import (
     has_power,
     run_win_tests,
 )
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding, State
+from tiltmeter.workbench.preferences.finding import State
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 UNIT = "log-odds of winning for having it"
@@ -87,7 +88,7 @@ def count_forms(answers: tuple[str, ...]) -> Ints:
     return np.column_stack(columns)
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Of comparisons in which one answer has a form and the other has not: does having it win, length (and rated
     quality and order, where known) held equal?
 
@@ -97,7 +98,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     """
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided, one_each=True):
-        return PreferenceFinding("form", "cannot tell", f"Form: {why}", unit=UNIT, facts=decided.counts)
+        return Check("form", "cannot tell", f"Form: {why}", unit=UNIT, facts=decided.counts)
     has = _presence(decided)
     win_tests = run_win_tests(decided, has, alpha)
     level = alpha / max(win_tests.tests, 1)
@@ -116,7 +117,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
         "level": level,
         "matters": round(LOG_ODDS, 4),
     }
-    return PreferenceFinding(
+    return Check(
         "form",
         state,
         sentence,
@@ -185,9 +186,9 @@ def _fix(form: str) -> str:
     )
 
 
-def _examples(decided: DecidedPairs, has: Presence, significant: list[dict[str, Any]]) -> list[PreferenceExample]:
+def _examples(decided: DecidedPairs, has: Presence, significant: list[dict[str, Any]]) -> list[Example]:
     """Of each form found, comparisons that went its way."""
-    examples: list[PreferenceExample] = []
+    examples: list[Example] = []
     for row in significant[:EXAMPLES]:
         here = has.where(FORMS.index(row["form"]))
         won = (has.side[here] > 0) == (decided.won[has.item[here]] == 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.stats.logistic import fit_logistic, sigmoid
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,
@@ -20,7 +21,6 @@ from tiltmeter.workbench.preferences.checks.decided_pairs import (
     too_few,
     word_counts,
 )
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 UNIT = "log-odds of winning for twice as many words"
@@ -29,7 +29,7 @@ CARRIED = 0.25  # share of the sum of squares; if one prompt has more, a single 
 EDGES = (1.0, 1.25, 1.5, 2.0, 3.0, math.inf)
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Log-odds of winning for each doubling of the number of words; with rated quality held equal where it is known.
 
     Found: the interval at `alpha` leaves out 0, and an answer twice as long wins at least 55 times in 100. A long
@@ -37,11 +37,9 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     """
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided):
-        return PreferenceFinding("length", "cannot tell", f"Length: {why}", unit=UNIT, facts=decided.counts)
+        return Check("length", "cannot tell", f"Length: {why}", unit=UNIT, facts=decided.counts)
     if not decided.doublings.any():
-        return PreferenceFinding(
-            "length", "clear", "Both answers always have as many words.", unit=UNIT, facts=decided.counts
-        )
+        return Check("length", "clear", "Both answers always have as many words.", unit=UNIT, facts=decided.counts)
     rated = _rated(decided)
     plain, near, facts = _effect(decided, quality=False, alpha=alpha)
     facts = {**decided.counts, **facts, "matters": round(LOG_ODDS, 4), "raw": round_values(plain)}
@@ -53,7 +51,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     state = interval_state(*best, near, 0.0, LOG_ODDS)
     if state == "clear" and _largest_prompt_share(decided if rated is None else rated) > CARRIED:
         state = "cannot tell"
-    return PreferenceFinding(
+    return Check(
         "length",
         state,
         _sentence(state, best, facts, rated is not None),

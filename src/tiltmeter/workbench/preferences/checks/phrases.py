@@ -10,6 +10,7 @@ import numpy as np
 
 from tiltmeter.stats.logodds import ORDER, PhraseTable, log_odds, merge_phrases
 from tiltmeter.stats.word_hashes import Hashes, Texts, Words
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,
@@ -26,7 +27,6 @@ from tiltmeter.workbench.preferences.checks.feature_tests import (
     has_power,
     run_win_tests,
 )
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 UNIT = "log-odds of winning for containing it"
@@ -49,7 +49,7 @@ class Phrases(NamedTuple):
     sides: tuple[Ints, Ints]  # first and second answers that contain each row's phrase, as comparison * rows + row
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Of comparisons in which one answer contains a phrase of 1 to 4 words and the other does not: does it win?
 
     The test is exact for pairs (the sign test, with odds that length, rated quality and order explain), counts one
@@ -59,7 +59,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     """
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided, one_each=True):
-        return PreferenceFinding("phrases", "cannot tell", f"Phrases: {why}", unit=UNIT, facts=decided.counts)
+        return Check("phrases", "cannot tell", f"Phrases: {why}", unit=UNIT, facts=decided.counts)
     phrases = _phrases(tuple(decided.pairs.first), tuple(decided.pairs.second), tuple(decided.prompt.tolist()))
     win_tests = run_win_tests(decided, phrases.has, alpha)
     level = alpha / max(win_tests.tests, 1)
@@ -76,9 +76,9 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     if not rows:
         if has_power(decided.prompts, level):
             sentence = f"None of {win_tests.tests} phrases decides, {held_equal} held equal."
-            return PreferenceFinding("phrases", "clear", sentence, unit=UNIT, facts=facts)
+            return Check("phrases", "clear", sentence, unit=UNIT, facts=facts)
         sentence = f"No phrase stands out among {win_tests.tests} that could be tested; {TOO_FEW}"
-        return PreferenceFinding("phrases", "cannot tell", sentence, unit=UNIT, facts=facts)
+        return Check("phrases", "cannot tell", sentence, unit=UNIT, facts=facts)
     top = rows[0]
     verb = "wins" if top["log_odds"] > 0 else "loses"
     many = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
@@ -93,9 +93,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     examples = _examples(decided, phrases, rows)
     table = [{name: value for name, value in row.items() if name != "thing"} for row in rows[:SHOWN]]
     ends = (top["log_odds"], top["low"], top["high"])
-    return PreferenceFinding(
-        "phrases", "found", sentence, *ends, f"{UNIT}: {top['phrase']}", fix, facts, table, examples
-    )
+    return Check("phrases", "found", sentence, *ends, f"{UNIT}: {top['phrase']}", fix, facts, table, examples)
 
 
 @lru_cache(maxsize=2)  # labels change in a resampling, texts do not
@@ -229,8 +227,8 @@ def _count_uses(decided: DecidedPairs, phrases: Phrases, row: int) -> tuple[int,
     return preferred, len(first) + len(second) - preferred
 
 
-def _examples(decided: DecidedPairs, phrases: Phrases, rows: list[dict[str, Any]]) -> list[PreferenceExample]:
-    examples: list[PreferenceExample] = []
+def _examples(decided: DecidedPairs, phrases: Phrases, rows: list[dict[str, Any]]) -> list[Example]:
+    examples: list[Example] = []
     for row in rows[:EXAMPLES]:
         here = phrases.has.where(row["thing"])
         gains = row["log_odds"] > 0

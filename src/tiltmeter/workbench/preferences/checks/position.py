@@ -9,6 +9,7 @@ import numpy as np
 
 from tiltmeter.stats.logistic import fit_logistic, sigmoid
 from tiltmeter.stats.paired_wins import p_value, shift
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     FEWEST,
@@ -21,7 +22,7 @@ from tiltmeter.workbench.preferences.checks.decided_pairs import (
     round_values,
     too_few,
 )
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding, State
+from tiltmeter.workbench.preferences.finding import State, example_pair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 ONE_ORDER = "share of choices for the answer shown first"
@@ -32,7 +33,7 @@ FIX = (
 )
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """With verdicts on both orders: how often turning the answers round changes the verdict, and to whose gain. With
     one known order: how often the first answer is chosen, against one half; where answers are rated, of two equals.
 
@@ -45,14 +46,14 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
         return _both_orders(pairs, pairs.swapped, alpha)
     if not pairs.order_known:
         sentence = "The data does not say which answer was shown first, so a preference for a place cannot be seen."
-        return PreferenceFinding("position", "cannot tell", sentence, unit=ONE_ORDER)
+        return Check("position", "cannot tell", sentence, unit=ONE_ORDER)
     return _one_order(pairs, alpha)
 
 
-def _one_order(pairs: Comparisons, alpha: float) -> PreferenceFinding:
+def _one_order(pairs: Comparisons, alpha: float) -> Check:
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided):
-        return PreferenceFinding("position", "cannot tell", f"Position: {why}", unit=ONE_ORDER, facts=decided.counts)
+        return Check("position", "cannot tell", f"Position: {why}", unit=ONE_ORDER, facts=decided.counts)
     rated = decided.better is not None and bool(decided.better.any())
     plain = fit_logistic(np.ones((len(decided), 1)), decided.won, clusters=decided.prompt)
     best = plain
@@ -79,7 +80,7 @@ def _one_order(pairs: Comparisons, alpha: float) -> PreferenceFinding:
     }[state]
     fix = FIX if state == "found" else ""
     rows = _by_rater(pairs, alpha) if len(pairs.raters) > 1 else []
-    return PreferenceFinding("position", state, words, share, low, high, ONE_ORDER, fix, facts, rows)
+    return Check("position", state, words, share, low, high, ONE_ORDER, fix, facts, rows)
 
 
 def _by_rater(pairs: Comparisons, alpha: float) -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ class OrderFlips:
         }
 
 
-def _both_orders(pairs: Comparisons, swapped: Floats, alpha: float) -> PreferenceFinding:
+def _both_orders(pairs: Comparisons, swapped: Floats, alpha: float) -> Check:
     """Per rater; the finding tells of the one whose verdicts change most among those found, else of all together."""
     raters = [
         _order_flips(str(rater), pairs.votes[:, number], swapped[:, number], alpha / len(pairs.raters))
@@ -161,9 +162,7 @@ def _both_orders(pairs: Comparisons, swapped: Floats, alpha: float) -> Preferenc
     }
     rows = [one.row for one in sorted(raters, key=lambda one: (one.state != "found", one.share[0]))]
     examples = _examples(pairs, swapped) if biased else []
-    return PreferenceFinding(
-        "position", state, sentence, *summary.share, BOTH_ORDERS, FIX if biased else "", facts, rows, examples
-    )
+    return Check("position", state, sentence, *summary.share, BOTH_ORDERS, FIX if biased else "", facts, rows, examples)
 
 
 def _order_flips(rater: str, votes: Floats, swapped: Floats, alpha: float) -> OrderFlips:
@@ -192,7 +191,7 @@ def _hardly_flips(changed: int, of: int) -> bool:
     return bool(sigmoid(np.array(shift(np.zeros(of), changed, 0.1)))[2] < MATTERS)
 
 
-def _examples(pairs: Comparisons, swapped: Floats) -> list[PreferenceExample]:
+def _examples(pairs: Comparisons, swapped: Floats) -> list[Example]:
     """Comparisons in which most raters' verdict turned with the order."""
     flips = np.nansum(np.abs(pairs.votes - swapped), axis=1)
     examples = []
@@ -200,6 +199,6 @@ def _examples(pairs: Comparisons, swapped: Floats) -> list[PreferenceExample]:
         if flips[item] > 0.0:
             why = f"{flips[item]:g} of {len(pairs.raters)} verdicts changed when the answers were turned round"
             examples.append(
-                PreferenceExample(pairs.row(item), pairs.prompts[item], pairs.first[item], pairs.second[item], why)
+                example_pair(pairs.row(item), pairs.prompts[item], pairs.first[item], pairs.second[item], why)
             )
     return examples

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.intervals import wilson_interval
-from tiltmeter.workbench.preferences.finding import PreferenceFinding
+from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.ratings import Ratings
 
@@ -21,12 +21,12 @@ FEWEST = 30  # items with three ratings, below which nobody is called like the o
 MATTERS = 0.05  # agreement with others below that of others with each other, from which a rater is named
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """Raters of comparisons. `seed` is not used: nothing is random here."""
     return check_ratings(Ratings.of(pairs), alpha=alpha)
 
 
-def check_ratings(ratings: Ratings, *, alpha: float) -> PreferenceFinding:
+def check_ratings(ratings: Ratings, *, alpha: float) -> Check:
     """The same for labels in any categories (`PreferenceData.labels`).
 
     A rater's agreement with the others is set beside that of the others among themselves, on the same items, so that
@@ -37,7 +37,7 @@ def check_ratings(ratings: Ratings, *, alpha: float) -> PreferenceFinding:
     if not many:
         alone = "there is one rater" if len(ratings.raters) < 2 else "no item has three ratings"
         sentence = f"Which rater is off cannot be told: {alone}."
-        return PreferenceFinding(
+        return Check(
             NAME,
             "cannot tell",
             sentence,
@@ -51,18 +51,14 @@ def check_ratings(ratings: Ratings, *, alpha: float) -> PreferenceFinding:
     facts = {"raters": len(ratings.raters), "tested": int(tested.sum()), "items": many, "off": int(off.sum())}
     if not off.any() and many < FEWEST:
         sentence = f"Only {many} items have three ratings or more: whether a rater is off cannot be told."
-        return PreferenceFinding(
-            NAME, "cannot tell", sentence, fix="Have three people rate more items.", facts=facts, rows=rows
-        )
+        return Check(NAME, "cannot tell", sentence, fix="Have three people rate more items.", facts=facts, rows=rows)
     if not off.any():
-        return PreferenceFinding(
-            NAME, "clear", "No rater disagrees with the others beyond doubt.", facts=facts, rows=rows, fix=""
-        )
+        return Check(NAME, "clear", "No rater disagrees with the others beyond doubt.", facts=facts, rows=rows, fix="")
     worst = int(np.where(off, lower, np.inf).argmin())
     names = ", ".join(
         str(ratings.raters[r])[:40] for r in np.argsort(np.where(off, lower, np.inf))[: min(off.sum(), 3)]
     )
-    return PreferenceFinding(
+    return Check(
         NAME,
         "found",
         f"{off.sum()} of {tested.sum()} raters agree far less with the others than those do among themselves: "

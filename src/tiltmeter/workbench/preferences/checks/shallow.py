@@ -8,6 +8,7 @@ import numpy as np
 
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.stats.logistic import fit_logistic, out_of_fold
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     MATTERS,
@@ -18,7 +19,7 @@ from tiltmeter.workbench.preferences.checks.decided_pairs import (
     too_few,
 )
 from tiltmeter.workbench.preferences.checks.form import FORMS, count_forms
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding, State
+from tiltmeter.workbench.preferences.finding import State
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 UNIT = "share of labels predicted"
@@ -31,7 +32,7 @@ WORTH = 0.01  # of the labels: a feature that carries less is not named
 VALUABLE = 50  # wrongly predicted comparisons that are named, surest mistakes first
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     """A logistic reward model on the number of words and the counts of forms alone, cross-validated by prompt.
 
     Found: the lower end of its share of right predictions is above 55 %. Clear: a 90 % interval ends
@@ -41,7 +42,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     """
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided):
-        return PreferenceFinding("shallow", "cannot tell", f"Shallow features: {why}", unit=UNIT, facts=decided.counts)
+        return Check("shallow", "cannot tell", f"Shallow features: {why}", unit=UNIT, facts=decided.counts)
     table = _features(decided)
     parts = {"length": table[:, :1], "form": table[:, 1:], "length and form": table}
     guesses = {name: _guess(part, decided, seed) for name, part in parts.items()}
@@ -71,7 +72,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> PreferenceFinding:
     )
     is_found = state == "found"
     examples = _examples(decided, guesses["length and form"], wrong) if is_found else []
-    return PreferenceFinding("shallow", state, sentence, *best, UNIT, fix if is_found else "", facts, rows, examples)
+    return Check("shallow", state, sentence, *best, UNIT, fix if is_found else "", facts, rows, examples)
 
 
 def _features(decided: DecidedPairs) -> Floats:
@@ -126,7 +127,7 @@ def _mistakes(guess: Floats, won: Floats) -> Ints:
     return order[sure[order] > 0.0][:VALUABLE]
 
 
-def _examples(decided: DecidedPairs, guess: Floats, wrong: Ints) -> list[PreferenceExample]:
+def _examples(decided: DecidedPairs, guess: Floats, wrong: Ints) -> list[Example]:
     examples = []
     for item in wrong[:EXAMPLES].tolist():
         sure = guess[item] if guess[item] > 0.5 else 1.0 - guess[item]

@@ -9,6 +9,7 @@ import numpy as np
 
 from tiltmeter.errors import AttachError
 from tiltmeter.stats.logistic import Logistic, fit_logistic
+from tiltmeter.view.check_report.report import Check, Example
 from tiltmeter.workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,
@@ -20,7 +21,6 @@ from tiltmeter.workbench.preferences.checks.decided_pairs import (
     too_few,
     word_counts,
 )
-from tiltmeter.workbench.preferences.finding import PreferenceExample, PreferenceFinding
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
 #: Prompts and answers to the log-likelihood of each answer given its prompt, a sum over its tokens; NaN: not known.
@@ -31,7 +31,7 @@ BETAS = (0.01, 0.05, 0.1, 0.5)  # penalties in common use, for what alpha does t
 MATCHED = 50  # comparisons of equally rated answers from which a fit of their own is worth having
 
 
-def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood | None = None) -> PreferenceFinding:
+def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood | None = None) -> Check:
     """logit P(first wins) = a (log π(first) - log π(second)) + length, with π a base model, and rated quality and order
     where they are known.
 
@@ -43,17 +43,17 @@ def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood
     """
     if likelihood is None:
         sentence = "Typicality was not looked at: it needs a base model's log-likelihoods (`--base FOLDER`)."
-        return PreferenceFinding("typicality", "not asked", sentence, unit=UNIT)
+        return Check("typicality", "not asked", sentence, unit=UNIT)
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided):
-        return PreferenceFinding("typicality", "cannot tell", f"Typicality: {why}", unit=UNIT, facts=decided.counts)
+        return Check("typicality", "cannot tell", f"Typicality: {why}", unit=UNIT, facts=decided.counts)
     gap = _gap(decided, likelihood)
     finite = np.flatnonzero(np.isfinite(gap))
     lost = len(decided) - len(finite)
     if lost:
         decided, gap = DecidedPairs.of(decided.pairs.at(finite)), gap[finite]
     if why := too_few(decided):
-        return PreferenceFinding("typicality", "cannot tell", f"Typicality: with a likelihood, {why}", unit=UNIT)
+        return Check("typicality", "cannot tell", f"Typicality: with a likelihood, {why}", unit=UNIT)
     fit = _fit(decided, gap, quality=True)
     best, near = coefficient_interval(fit, 0, alpha), coefficient_interval(fit, 0, 0.1)
     spread = _spread(decided, gap)
@@ -68,7 +68,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood
         **_other_fits(decided, gap, alpha),
     }
     sure = state == "found"
-    return PreferenceFinding(
+    return Check(
         "typicality",
         state,
         _sentence(state, best, spread, decided),
@@ -159,7 +159,7 @@ def _sentence(state: str, best: tuple[float, float, float], spread: float, decid
     )
 
 
-def _examples(decided: DecidedPairs, gap: Floats, estimate: float) -> list[PreferenceExample]:
+def _examples(decided: DecidedPairs, gap: Floats, estimate: float) -> list[Example]:
     gain = gap * np.where(decided.won == 1.0, 1.0, -1.0) * np.sign(estimate)
     more = "likelier" if estimate > 0.0 else "unlikelier"
     return [

@@ -11,15 +11,15 @@ from typing import Any
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Progress
 from tiltmeter.models.chat.open_model import open_model
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.constitution.mixing import read_human_pairs
 from tiltmeter.workbench.constitution.principles import read_constitution
 from tiltmeter.workbench.constitution.prompts import read_prompts
 from tiltmeter.workbench.constitution.run import ConstitutionSettings, run_steps
 from tiltmeter.workbench.constitution.training_files import VOTES, ConstitutionFiles, HumanPairs, write_files
-from tiltmeter.workbench.preferences import html
 from tiltmeter.workbench.preferences.reading.reader import read_preferences
-from tiltmeter.workbench.preferences.render import as_json, headline
+from tiltmeter.workbench.preferences.render import as_json, as_report, headline
 from tiltmeter.workbench.preferences.report import PreferenceReport, check_pairs
 from tiltmeter.workbench.train import references
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
@@ -108,7 +108,7 @@ def _measure_label_bias(folder: Path, settings: ConstitutionSettings, progress: 
         left_out=preferences.left_out,
     )
     (folder / "bias.json").write_text(json.dumps(as_json(report), indent=1, allow_nan=False) + "\n", "utf-8")
-    (folder / "bias.html").write_text(html.page(report), "utf-8")
+    (folder / "bias.html").write_text(render_html(as_report(report)), "utf-8")
     return report
 
 
