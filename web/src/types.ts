@@ -279,10 +279,10 @@ export interface PooledGold {
 
 /** The distance at which gold will peak, with the curve up to it where one was fitted. */
 export interface ForecastCurve {
-  root_kl: number[];
-  gold: number[];
-  low: number[];
-  high: number[];
+  root_kl: Number[];
+  gold: Number[];
+  low: Number[];
+  high: Number[];
   peak: Number;
   sentence: string;
 }

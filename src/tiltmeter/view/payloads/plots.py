@@ -101,10 +101,10 @@ class PooledGold(Struct, frozen=True, kw_only=True):
 class ForecastCurve(Struct, frozen=True, kw_only=True):
     """The distance at which gold will peak, with the curve up to it where one was fitted."""
 
-    root_kl: list[float]
-    gold: list[float]
-    low: list[float]
-    high: list[float]
+    root_kl: list[Number]
+    gold: list[Number]
+    low: list[Number]
+    high: list[Number]
     peak: Number
     sentence: str
 

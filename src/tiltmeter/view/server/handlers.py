@@ -6,7 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from msgspec import Struct
+
 from tiltmeter.version import __version__
+from tiltmeter.view.payloads.overview import Fleet
+from tiltmeter.view.payloads.people import Login
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.screens import actions as actions_screen
 from tiltmeter.view.screens import alarms as alarms_screen
@@ -26,10 +30,10 @@ from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.run_list import INTERNAL_FIELDS, fleet_row
+from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
 
-Payload = dict[str, Any]
+Payload = dict[str, Any] | Struct
 
 MOST_ROWS = 1000  # runs in one answer
 
@@ -56,18 +60,16 @@ def _step_range(request: ApiRequest) -> tuple[int | None, int | None, int]:
     return request.params.get("from"), request.params.get("to"), request.params.get("points", series_screen.POINTS)
 
 
-def login(request: ApiRequest) -> Payload:
+def login(request: ApiRequest) -> Login:
     token, person = request.state.tokens.redeem_code(request.params["code"])
-    return {"token": token, "role": person.role}
+    return Login(token=token, role=person.role)
 
 
-def fleet(request: ApiRequest) -> Payload:
-    rows, left_out = request.state.run_list.rows(fleet_row)
-    rows.sort(key=lambda row: worst_first(row, row["since"]))
-    shown_rows = [
-        {name: value for name, value in row.items() if name not in INTERNAL_FIELDS} for row in rows[:MOST_ROWS]
-    ]
-    return {"version": __version__, "runs": shown_rows, "left_out": left_out + len(rows) - len(shown_rows)}
+def fleet(request: ApiRequest) -> Fleet:
+    listed, left_out = request.state.run_list.rows(list_run)
+    listed.sort(key=lambda run: worst_first(run.row, run.since))
+    shown_rows = [run.row for run in listed[:MOST_ROWS]]
+    return Fleet(version=__version__, runs=shown_rows, left_out=left_out + len(listed) - len(shown_rows))
 
 
 def summary(request: ApiRequest) -> Payload:
@@ -182,12 +184,12 @@ def label_undo(request: ApiRequest) -> Payload:
 
 def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     """The runs whose gold source is people."""
-    rows, _ = request.state.run_list.rows(fleet_row)
+    listed, _ = request.state.run_list.rows(list_run)
     readers = []
-    for row in rows:
-        if row["people"]:
+    for run in listed:
+        if run.people:
             with suppress(KeyError):  # deleted since it was listed
-                readers.append(request.state.run_list.reader(row["run"]))
+                readers.append(request.state.run_list.reader(run.row.run))
     return readers
 
 
