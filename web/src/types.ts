@@ -852,6 +852,8 @@ export interface EntryMessage {
 export interface ResetMessage {
   kind: "reset";
 }
+
+/** GET /api/stream?run: server-sent events. `run` absent: the fleet's. */
 export type Pushed = StateMessage | StepMessage | EntryMessage | ResetMessage;
 
 /** POST /api/login {code} */

@@ -237,7 +237,7 @@ preload_kernels()
 import gc
 known = [one for one in gc.get_objects() if isinstance(one, numba_jit._Kernel)]
 before = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
-assert phrases(book)["rows"]
+assert phrases(book).rows
 after = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
 print(len(before), before == after)
 """

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
 from tests.view.as_sent import as_sent
 
 from tiltmeter.cli.demo import measure_demo_run
@@ -27,12 +28,16 @@ from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.payloads.overview import HistoryEntry
+from tiltmeter.view.report.answers import collect_answers
 from tiltmeter.view.screens import fleet as fleet_screen
 from tiltmeter.view.screens import health as health_screen
 from tiltmeter.view.screens import summary as summary_screen
+from tiltmeter.view.screens.compare import compare
 from tiltmeter.view.screens.gold import advice
 from tiltmeter.view.screens.history import RunHistory, newest_entries
+from tiltmeter.view.screens.readings import readings
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server.rollouts import RolloutIndex, rollout, rollouts
 
 summary, fleet = as_sent(summary_screen.summary), as_sent(fleet_screen.fleet)
 health = as_sent(health_screen.health)
@@ -100,6 +105,19 @@ def test_a_long_list_of_entries_keeps_what_weighs() -> None:
     ]
     kept = newest_entries(entries, 10)
     assert [entry.step for entry in kept] == [3, *range(91, 100)]
+
+
+def test_what_is_sent_has_the_types_that_are_declared(demo: dict[str, RunDirectory]) -> None:
+    """The constructor of a Struct checks nothing, and some values come from tables and files without types."""
+    for run in demo.values():
+        book = RunReader(run)
+        payloads = list(collect_answers(book).answers.values())
+        payloads += [fleet_screen.fleet([book]), health_screen.health(book), readings(book), compare([book, book])]
+        index = RolloutIndex(book)
+        payloads += [rollouts(index, {}, "reward"), rollouts(index, {"phrase": "the"}), rollout(index, "0-3-5")]
+        for payload in payloads:
+            assert convert(plain(payload), type(payload)) == payload
+        index.close()
 
 
 def test_advice_from_columns_is_advice_from_events(demo: dict[str, RunDirectory]) -> None:

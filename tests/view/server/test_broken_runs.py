@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
 from tests.sizes import size
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import StoreError
@@ -31,9 +32,10 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling, state
 from tiltmeter.view.server.access import AccessTokens, TrustedHosts
-from tiltmeter.view.server.labelling import next_task, submit_answer
 from tiltmeter.view.server.run_list import RunList, list_run
 from tiltmeter.view.server.state import ServerState
+
+next_task, submit_answer = as_sent(labelling.next_task), as_sent(labelling.submit_answer)
 
 PLACE = {"attempt": 0, "step": 39}
 #: Each a line that its writer sealed: what stands in it is the only thing that is wrong.

@@ -35,6 +35,7 @@ PLAIN: dict[Any, str] = {
     Any: "unknown",
 }
 _COMMENT = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
+_ALIAS_COMMENT = re.compile(r"^#: (.+)\n(\w+)\b", re.MULTILINE)
 _Names = dict[Any, str]  # of literals and unions that have one
 
 
@@ -43,11 +44,13 @@ def render() -> str:
     declared: dict[str, str] = {}
     names: _Names = {int | None: "Number"}  # TypeScript has one type of numbers
     for module in MODULES:
+        comments = {name: comment for comment, name in _ALIAS_COMMENT.findall(inspect.getsource(module))}
         for name, value in vars(module).items():
             if name in declared or name.startswith("_"):
                 continue
             if get_origin(value) in (Literal, Union, UnionType):
-                declared[name] = f"export type {name} = {_render_type(value, names)};"
+                comment = f"\n/** {comments[name]} */\n" if name in comments else ""
+                declared[name] = f"{comment}export type {name} = {_render_type(value, names)};"
                 names[value] = name
             elif _is_payload(value):
                 declared[name] = _declare(value, names)
