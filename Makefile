@@ -8,7 +8,7 @@ SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab lock page rewards tiny training
+.PHONY: check test bench campaign crash docs format lab lock page rewards tiny training types
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -28,6 +28,9 @@ lock:  ## the versions that CI installs, resolved anew
 
 page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 	cd web && npm install --no-save --no-audit --no-fund && npm run build
+
+types:  ## the page's types, from the payloads of src/tiltmeter/view/payloads
+	$(PYTHON) -m tiltmeter.view.payloads.typescript > web/src/types.ts
 
 docs:  ## the site, strictly, with its tables rendered from benchmarks/results
 	mkdocs build --strict

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter import open_run
 from tiltmeter.errors import AttachError, StoreError
@@ -27,8 +28,11 @@ from tiltmeter.rundir.pinned_prompts import (
     write_snapshot,
 )
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.pinned_prompts import HOW, pinned
+from tiltmeter.view.screens import pinned_prompts as pinned_prompts_screen
+from tiltmeter.view.screens.pinned_prompts import HOW
 from tiltmeter.view.screens.run_reader import RunReader
+
+pinned = as_sent(pinned_prompts_screen.pinned)
 
 HOSTILE = "\ud800 <img src=x onerror=alert(1)>\x1b]0;t\x07\u202e\x00 \N{PILE OF POO}"
 

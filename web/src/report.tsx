@@ -8,18 +8,13 @@ import { Figure, Gold, Panes, type How } from "./panes";
 import { SourceContext } from "./shared";
 import { InlineSource } from "./source";
 import { Shown } from "./text";
-import type { Group, Summary } from "./types";
+import type { Report as Kept, RolloutGroup as Group, Summary } from "./types";
 import { Actions } from "./screens/actions";
 import { Alarms } from "./screens/alarms";
 import { Overview } from "./screens/overview";
 import { Phrases } from "./screens/phrases";
 import { Pinned } from "./screens/pinned";
 import { Verifier } from "./screens/verifier";
-
-interface Kept {
-  made: string; // by which version, when, up to which step
-  answers: Record<string, unknown>;
-}
 
 const PARTS: [string, string, (props: ScreenProps, kept: Kept) => ComponentChildren][] = [
   ["alarms", "Alarms and warnings", (given) => <Alarms {...given} />],

@@ -1,20 +1,29 @@
-/** The JSON of every route. `src/tiltmeter/page` builds each of these, one function per route, and the report contains
- * the same objects. The browser only draws; the server decides.
+/** The JSON of every route and of the report, generated from `src/tiltmeter/view/payloads/`: edit it there, then run
+ * `make types`.
  *
  * A number that does not exist is null. Text that a model, a dataset or a person wrote (names of runs and readings
  * included) arrives as it is and is shown through `Shown`, never as markup.
  */
 
+/** Gold around one step: the mean over `n` labels and its confidence interval. */
+export interface Estimate {
+  step: number;
+  gold: number;
+  low: number;
+  high: number;
+  n: number;
+}
 export type State = "ACT" | "STALE" | "BLIND" | "WATCH" | "OK";
 export type Number = number | null;
+export type Tier = "alarm" | "warning";
+export type AlarmStatus = "open" | "resolved" | "acknowledged" | "muted" | "false";
+export type ActionState = "proposed" | "approved" | "rejected" | "expired" | "applied" | "refused" | "reverted";
+export type ActionRequest = "approve" | "reject" | "undo";
+export type EntryKind = "alarm" | "warning" | "resolved" | "finding" | "proposed" | "did" | "outcome" | "fault" | "segment" | "attempt" | "end" | "note";
+export type MarkKind = "alarm" | "warning" | "did" | "stop" | "segment" | "checkpoint";
 
-/** GET /api/fleet */
-export interface Fleet {
-  version: string;
-  runs: FleetRow[]; // worst first, then by age of the problem
-  left_out: number; // runs beyond the limit
-}
-export interface FleetRow {
+/** What every list of runs shows first. */
+export interface Headline {
   run: string; // opaque id, for every other route
   name: string;
   state: State;
@@ -23,6 +32,10 @@ export interface FleetRow {
   attempt: number;
   step: number;
   age_s: Number; // of the newest rollouts; null: there are none
+}
+
+/** One run of the fleet. */
+export interface FleetRow extends Headline {
   last_good: Number; // step of the checkpoint to go back to
   what: string; // the surest finding, or the sentence, short
   proxy: Number[]; // at most 24 points, start to now
@@ -32,14 +45,24 @@ export interface FleetRow {
   labels: number;
 }
 
+/** GET /api/fleet */
+export interface Fleet {
+  version: string;
+  runs: FleetRow[]; // worst first, then by age of the problem
+  left_out: number; // runs beyond the limit
+}
+
+/** One of the checks behind a verdict. */
 export interface Check {
   name: string;
   ok: boolean;
   why: string;
 }
+
+/** An alarm or a warning; those of one fingerprint share a row. */
 export interface AlarmRow {
   id: string; // opaque
-  tier: "alarm" | "warning";
+  tier: Tier;
   name: string; // of the reading
   detector: string;
   attempt: number;
@@ -52,15 +75,19 @@ export interface AlarmRow {
   summary: string;
   resolved: Number; // step
   count: number; // times it was raised
-  status: "open" | "resolved" | "acknowledged" | "muted" | "false";
+  status: AlarmStatus;
   said: string; // by whoever acknowledged, muted or dismissed it
 }
+
+/** A completion that shows what a finding or an alarm is about. */
 export interface Exemplar {
   id: string; // of the rollout: attempt-step-row
   reward: Number;
   gold: Number;
   text: string; // the beginning
 }
+
+/** A named failure. */
 export interface FindingRow {
   failure: string;
   confidence: number;
@@ -73,41 +100,47 @@ export interface FindingRow {
   readings: string[];
   exemplars: string[]; // rollout ids
 }
+
+/** A change to the run, proposed or made. */
 export interface ActionRow {
   id: string;
   attempt: number;
   step: number;
   told: number; // step at which it reached its state
-  time: Number; // seconds since 1970
   finding: string;
   knob: string;
+  state: ActionState;
+  time: Number; // seconds since 1970
   before: Number;
   after: Number;
   change: string; // in words, with what goes with it
   floor: Number;
   ceiling: Number;
   reason: string;
-  state: "proposed" | "approved" | "rejected" | "expired" | "applied" | "refused" | "reverted";
   pending: string; // "approve", "reject" or "undo" was asked and nobody has answered yet
   outcome: string; // measured effect of the change
-  can: ("approve" | "reject" | "undo")[];
+  can: ActionRequest[];
 }
-export interface Entry {
+
+/** One line of what happened. */
+export interface HistoryEntry {
   time: number; // seconds since 1970
   attempt: number;
   step: number;
-  kind: "alarm" | "warning" | "resolved" | "finding" | "proposed" | "did" | "outcome" | "fault" | "segment" | "attempt" | "end" | "note";
+  kind: EntryKind;
   text: string;
   id: string; // of the alarm or action, else empty
 }
+
 /** A mark that every plot over steps draws. */
 export interface Mark {
   attempt: number;
   step: number;
-  kind: "alarm" | "warning" | "did" | "stop" | "segment" | "checkpoint";
+  kind: MarkKind;
   text: string;
   id: string;
 }
+
 /** One attempt of the run. Steps from `left` on were abandoned by a later one and are drawn grey. */
 export interface Lane {
   attempt: number;
@@ -116,128 +149,81 @@ export interface Lane {
   last: number;
   left: Number; // null: on the current branch to its end
 }
-export interface Estimate {
-  step: number;
-  gold: number;
-  low: number;
-  high: number;
-  n: number;
+
+/** What to do with the run now. */
+export interface StopAdvice {
+  word: string;
+  why: string;
+  now: Estimate | null;
+}
+
+/** Labels: whose, and how many. */
+export interface GoldCounts {
+  source: string;
+  labels: number;
+  asked: number;
+  waiting: number;
+  rollouts: number;
+  people: boolean;
+}
+
+/** The state of the monitor itself in one line. */
+export interface HealthLine {
+  text: string;
+  ok: boolean;
 }
 
 /** GET /api/summary?run&since (since: seconds since 1970, entries from then on): all of S1 above the plots. */
-export interface Summary {
-  run: string;
-  name: string;
-  state: State;
-  sentence: string;
-  live: boolean;
-  attempt: number;
-  step: number;
-  age_s: Number;
+export interface Summary extends Headline {
   behind: number; // steps stored and not measured
   now: number; // the server's clock, seconds since 1970
   onset: Number;
   onset_low: Number;
   onset_high: Number;
   last_good: Estimate | null; // the checkpoint to keep
-  advice: { word: string; why: string; now: Estimate | null } | null;
+  advice: StopAdvice | null;
   symptom: string; // what proxy and gold did, in numbers
   checks: Check[];
   findings: FindingRow[]; // surest first
   alarms: AlarmRow[]; // open
   warnings: AlarmRow[]; // open
   proposals: ActionRow[]; // waiting for an answer
-  entries: Entry[]; // oldest first, at most 40
+  entries: HistoryEntry[]; // oldest first, at most 40
   entries_left_out: number;
   asides: string[];
-  gold: { source: string; labels: number; asked: number; waiting: number; rollouts: number; people: boolean };
+  gold: GoldCounts;
   rows: number;
   steps: number;
   mode: string; // observe, advise, act; empty: no trainer can be changed
   lanes: Lane[];
   marks: Mark[];
   proves: Exemplar[]; // ten completions that show it
-  health: { text: string; ok: boolean };
+  health: HealthLine;
 }
+export type PlotAxis = "left" | "right";
+export type LineRole = "proxy" | "gold" | "plain" | "beta";
+export type NonFinite = "nan" | "+inf" | "-inf";
 
 /** A line over steps; `values` aligns with the panel's `steps`, null where there is nothing. */
 export interface Line {
   name: string; // reading
   label: string;
   values: Number[];
+  axis: PlotAxis;
+  role: LineRole;
   low?: Number[]; // 95 % interval
   high?: Number[];
-  axis: "left" | "right";
-  role: "proxy" | "gold" | "plain" | "beta";
   digits?: number;
 }
-/** Values that are not finite, drawn as a mark at their step. */
-export type Flagged = [line: number, step: number, flag: "nan" | "+inf" | "-inf"];
+
+/** A value that is not finite, drawn as a mark at its step. */
+export type Flagged = [line: number, step: number, flag: NonFinite];
+
+/** Steps of an attempt that a later one abandoned. */
 export interface Branch {
   attempt: number;
   steps: number[];
   values: Number[][]; // by line
-}
-export interface Panel {
-  title: string;
-  sentence: string; // what it shows, for people who cannot see it
-  steps: number[];
-  lines: Line[];
-  branches: Branch[]; // abandoned steps
-  flagged: Flagged[];
-  left: string; // axis titles
-  right: string;
-  log: boolean; // left axis
-  shown: number; // points shown, of how many
-  of: number;
-  empty: string; // why there is nothing to draw; else ""
-}
-/** P1. `root_kl` aligns with `steps`; the path over it is drawn in step order, since KL is not monotone. */
-export interface Truth extends Panel {
-  root_kl: Number[];
-  peak: { step: number; root_kl: Number; gold: number } | null;
-  checkpoints: { step: number; root_kl: Number; gold: Number; best: boolean }[];
-  labels: number[]; // labels behind each step
-  /** Gold over stretches of enough labels, from every step of the range; absent where steps have enough themselves. */
-  pooled?: { steps: number[]; root_kl: Number[]; gold: number[]; low: number[]; high: number[]; labels: number[] };
-  forecast: { root_kl: number[]; gold: number[]; low: number[]; high: number[]; peak: Number; sentence: string } | null;
-}
-/** P3 */
-export interface Scatter {
-  title: string;
-  sentence: string;
-  x: string;
-  y: string;
-  eras: { label: string; x: number[]; y: number[]; ids: string[] }[];
-  medians: { era: number; x: number[]; y: number[] }[];
-  empty: string;
-}
-/** P6: `cells[row][column]` is the standard deviation of reward in groups, -1: all equal, null: no data. */
-export interface Heat {
-  title: string;
-  sentence: string;
-  steps: number[]; // first step of each column
-  width: number; // steps a column
-  rows: string[]; // labels, hardest prompts last
-  cells: Number[][];
-  most: number;
-  empty: string;
-}
-/** GET /api/plots?run&from&to&points */
-export interface Plots {
-  from: number;
-  to: number;
-  truth: Truth;
-  paid: Panel; // P2: change from base by component, lines[0] is the total
-  diversity: Panel; // P4: each line is a strip of its own
-  kl: Panel; // P5
-  length: Panel; // length over steps
-}
-/** GET /api/geometry?run&from&to: what needs the rollouts themselves, so it comes after the rest. */
-export interface Geometry {
-  scatter: Scatter;
-  gold_scatter: Scatter;
-  heat: Heat;
 }
 
 /** GET /api/series?run&name=..&name=..&from&to&points */
@@ -249,13 +235,150 @@ export interface Series {
   shown: number;
   of: number;
 }
-/** GET /api/readings?run */
-export interface Readings {
-  readings: { name: string; first: number; last: number; moved: number; spark: Number[] }[];
-  absent: { name: string; lacks: string; fix: string }[];
+
+/** A plot over steps. */
+export interface Panel {
+  title: string;
+  sentence: string; // what it shows, for people who cannot see it
+  steps: number[];
+  lines: Line[];
+  branches: Branch[]; // abandoned steps
+  flagged: Flagged[];
+  shown: number; // points shown, of how many
+  of: number;
+  left: string; // axis titles
+  right: string;
+  log: boolean; // left axis
+  empty: string; // why there is nothing to draw; else ""
 }
 
-/** GET /api/rollouts?run&FILTERS&sort&after&limit */
+/** Where gold was highest. */
+export interface GoldPeak {
+  step: number;
+  root_kl: Number;
+  gold: Number;
+}
+
+/** A saved model with the gold around it. */
+export interface CheckpointGold {
+  step: number;
+  root_kl: Number;
+  gold: Number;
+  best: boolean;
+}
+
+/** Gold over stretches of enough labels, from every step of the range. */
+export interface PooledGold {
+  steps: number[];
+  root_kl: Number[];
+  gold: Number[];
+  low: Number[];
+  high: Number[];
+  labels: number[];
+}
+
+/** The distance at which gold will peak, with the curve up to it where one was fitted. */
+export interface ForecastCurve {
+  root_kl: Number[];
+  gold: Number[];
+  low: Number[];
+  high: Number[];
+  peak: Number;
+  sentence: string;
+}
+
+/** P1. `root_kl` aligns with `steps`; the path over it is drawn in step order, since KL is not monotone. */
+export interface ProxyGoldPanel extends Panel {
+  root_kl: Number[];
+  peak: GoldPeak | null;
+  checkpoints: CheckpointGold[];
+  labels: number[]; // labels behind each step
+  forecast: ForecastCurve | null;
+  pooled?: PooledGold; // absent where steps have enough labels themselves
+}
+
+/** GET /api/plots?run&from&to&points */
+export interface Plots {
+  from: number;
+  to: number;
+  truth: ProxyGoldPanel;
+  paid: Panel; // P2: change from base by component, lines[0] is the total
+  diversity: Panel; // P4: each line is a strip of its own
+  kl: Panel; // P5
+  length: Panel; // length over steps
+}
+
+/** The dots of one range of steps. */
+export interface ScatterEra {
+  label: string;
+  x: number[];
+  y: number[];
+  ids: string[];
+}
+
+/** Medians of an era's dots over stretches of x. */
+export interface EraMedians {
+  era: number;
+  x: Number[];
+  y: Number[];
+}
+
+/** P3 */
+export interface Scatter {
+  title: string;
+  x: string;
+  y: string;
+  eras: ScatterEra[];
+  medians: EraMedians[];
+  sentence: string;
+  empty: string;
+}
+
+/** P6: `cells[row][column]` is the standard deviation of reward in groups, -1: all equal, null: no data. */
+export interface Heat {
+  title: string;
+  width: number; // steps a column
+  sentence: string;
+  steps: number[]; // first step of each column
+  rows: string[]; // labels, hardest prompts last
+  cells: Number[][];
+  most: number;
+  empty: string;
+}
+
+/** GET /api/geometry?run&from&to: what needs the rollouts themselves, so it comes after the rest. */
+export interface Geometry {
+  scatter: Scatter;
+  gold_scatter: Scatter;
+  heat: Heat;
+}
+
+/** A reading and its change. */
+export interface ReadingRow {
+  name: string;
+  first: Number;
+  last: Number;
+  moved: Number; // in units of its noise
+  spark: Number[];
+}
+
+/** A reading that is absent, the columns it lacks, and how to provide them. */
+export interface AbsentReading {
+  name: string;
+  lacks: string;
+  fix: string;
+}
+
+/** GET /api/readings?run */
+export interface Readings {
+  readings: ReadingRow[];
+  absent: AbsentReading[];
+}
+export type YesNo = 0 | 1;
+export type RolloutSort = "step" | "reward" | "gold" | "length" | "gap";
+export type SortOrder = "up" | "down";
+
+/** GET /api/rollouts?run&FILTERS&after&limit */
 export interface Filters {
   from?: number; // steps
   to?: number;
@@ -266,22 +389,16 @@ export interface Filters {
   gold_max?: number;
   length_min?: number;
   length_max?: number;
-  labelled?: 0 | 1;
-  truncated?: 0 | 1;
-  flagged?: 0 | 1; // a reward that is no plain number
-  disagree?: 0 | 1; // reward functions disagree: the widest quarter of steps' rows
+  labelled?: YesNo;
+  truncated?: YesNo;
+  flagged?: YesNo; // a reward that is no plain number
+  disagree?: YesNo; // reward functions disagree: the widest quarter of steps' rows
   phrase?: string; // completions of the shown steps that contain this text
-  sort?: "step" | "reward" | "gold" | "length" | "gap";
-  order?: "up" | "down";
+  sort?: RolloutSort;
+  order?: SortOrder;
 }
-export interface Rollouts {
-  rows: RolloutRow[];
-  total: number; // rows that match
-  rollouts: number; // in the index
-  after: string; // cursor of the next page; empty: this was the last
-  ready: number; // share of the run that is indexed, 1: all
-  ms: number; // server time
-}
+
+/** A rollout in a list. */
 export interface RolloutRow {
   id: string;
   attempt: number;
@@ -295,37 +412,66 @@ export interface RolloutRow {
   advantage: Number;
   text: string; // first 200 characters
 }
+
+/** A page of rollouts. */
+export interface RolloutPage {
+  rows: RolloutRow[];
+  total: number; // rows that match
+  rollouts: number; // in the index
+  after: string; // cursor of the next page; empty: this was the last
+  ready: number; // share of the run that is indexed, 1: all
+  ms: number; // server time
+  searched?: number; // rows whose text was searched for a phrase,
+  to_search?: number; // of so many
+}
+
+/** What one reward function gave. */
+export interface RewardPart {
+  name: string;
+  value: Number;
+  flag: string;
+}
+
+/** A process reward: of one step of the answer. */
+export interface StepScore {
+  reward: Number;
+  text: string | null; // null: nobody knows how it was split
+  bad: boolean;
+}
+
 /** GET /api/rollout?run&id */
 export interface Rollout extends RolloutRow {
   prompt: string | null;
   completion: string | null;
-  rewards: { name: string; value: Number; flag: string }[];
-  steps: { reward: Number; text: string | null; bad: boolean }[]; // process rewards; text null: nobody knows how it was split
+  rewards: RewardPart[];
+  steps: StepScore[];
   facts: string; // JSON of the dataset's columns
   capped: boolean;
 }
+
+/** The answer to the same prompt at the start. */
+export interface StartAnswer {
+  step: Number;
+  text: string;
+  source: string;
+}
+
 /** GET /api/group?run&id: the rollout, the others of its prompt group, and the same prompt at the start. */
-export interface Group {
+export interface RolloutGroup {
   rollout: Rollout;
   rows: RolloutRow[]; // the group, highest reward first
   mean: Number;
   spread: Number;
-  base: { step: Number; text: string; source: string } | null;
+  base: StartAnswer | null;
   base_why: string; // why there is none
 }
 
-/** GET /api/phrases?run&step */
-export interface Phrases {
-  step: number;
-  against: string;
-  rows: PhraseRow[];
-  empty: string;
-}
+/** A phrase that is over-used. */
 export interface PhraseRow {
   text: string;
-  share: number; // of completions now
-  share_before: number;
-  z: number;
+  share: Number; // of completions now
+  share_before: Number;
+  z: Number;
   reward_with: Number;
   reward_without: Number;
   gold_with: Number;
@@ -336,54 +482,185 @@ export interface PhraseRow {
   id: string; // of a rollout that contains it
 }
 
-/** GET /api/pinned?run */
-export interface Pinned {
-  source: string; // where the answers come from, in words
-  prompts: { prompt: string; said: { step: number; text: string; reward: Number; gold: Number; id: string }[] }[];
+/** GET /api/phrases?run&step */
+export interface PhraseList {
+  step: number;
+  against: string;
+  rows: PhraseRow[];
   empty: string;
 }
 
-/** GET /api/alarms?run, GET /api/alarm?run&id */
+/** What the policy answered to a prompt at one step. */
+export interface PromptAnswer {
+  step: number;
+  text: string;
+  reward: Number;
+  gold: Number;
+  id: string; // of the rollout, else empty
+}
+
+/** A prompt and its answers over training. */
+export interface PinnedPrompt {
+  prompt: string;
+  said: PromptAnswer[];
+}
+
+/** GET /api/pinned?run */
+export interface Pinned {
+  source: string; // where the answers come from, in words
+  prompts: PinnedPrompt[];
+  empty: string;
+}
+
+/** GET /api/alarms?run */
 export interface Alarms {
   rows: AlarmRow[];
   promise: string; // the run-level bound, in words
 }
+
+/** The log odds of an alarm's test up to where it was raised. */
+export interface EvidenceCurve {
+  labels: number[];
+  steps: number[];
+  odds: number[];
+  threshold: number;
+  raised: number; // index
+}
+
+/** GET /api/alarm?run&id */
 export interface AlarmDetail {
   alarm: AlarmRow;
   promise: string;
-  evidence: { labels: number[]; steps: number[]; odds: number[]; threshold: number; raised: number }; // log odds; raised: index
+  evidence: EvidenceCurve;
   readings: Panel; // what it watches
   exemplars: Exemplar[];
 }
+
+/** A setting of the trainer that may be changed, with its value now. */
+export interface KnobRow {
+  name: string;
+  value: Number;
+  floor: Number;
+  ceiling: Number;
+  why: string;
+}
+
 /** GET /api/actions?run */
 export interface Actions {
   rows: ActionRow[]; // newest first
   mode: string;
-  knobs: { name: string; value: Number; floor: Number; ceiling: Number; why: string }[];
+  knobs: KnobRow[];
   dry_run: string[]; // what mode act would ask for now
 }
+export type CompareAxis = "step" | "root_kl" | "tokens";
+
+/** A run and its verdict. */
+export interface ComparedRun {
+  run: string;
+  name: string;
+  state: State;
+  sentence: string;
+  step: number;
+}
+
+/** A measure of one run. */
+export interface ComparedCurve {
+  x: Number[];
+  y: Number[];
+  low: Number[];
+  high: Number[];
+}
+
+/** How far another run lies from the first, over stretches that both cover, with a 95 % interval. */
+export interface CurveDifference {
+  x: Number[];
+  y: Number[];
+  low: Number[];
+  high: Number[];
+  first: Number; // x from which on they differ lastingly
+  run: number; // the other run
+}
+
+/** One measure of all runs, and the difference that shows first. */
+export interface ComparedMeasure {
+  name: string;
+  label: string;
+  runs: ComparedCurve[];
+  difference: CurveDifference | null;
+}
+
+/** A setting that differs. */
+export interface ComparedSetting {
+  name: string;
+  values: string[];
+}
+
+/** The answer of one run. */
+export interface ComparedAnswer {
+  run: number;
+  step: number;
+  text: string;
+  reward: Number;
+  gold: Number;
+  id: string;
+}
+
+/** A prompt that all runs answered. */
+export interface ComparedPrompt {
+  prompt: string;
+  said: ComparedAnswer[];
+}
+
 /** GET /api/compare?run=..&run=..&x=step|root_kl|tokens&name */
 export interface Compare {
-  runs: { run: string; name: string; state: State; sentence: string; step: number }[];
-  x: "step" | "root_kl" | "tokens";
-  measures: { name: string; label: string; runs: { x: number[]; y: Number[]; low: Number[]; high: Number[] }[]; difference: { x: number[]; y: number[]; low: number[]; high: number[]; first: Number } | null }[];
+  runs: ComparedRun[];
+  x: CompareAxis;
+  measures: ComparedMeasure[];
   diverged: string; // "gold, step 596"
-  config: { name: string; values: string[] }[]; // that differ
+  config: ComparedSetting[]; // that differ
   same: number; // settings that do not
-  prompts: { prompt: string; said: { run: number; step: number; text: string; reward: Number; gold: Number; id: string }[] }[];
+  prompts: ComparedPrompt[];
 }
-/** GET /api/verifier?run */
-export interface Verifier {
-  sandboxes: { reward: string; tier: string; isolation: string }[];
-  attached: Number; // seconds since 1970: when the sandboxes tested themselves
-  errors: { rows: number; infra: number; unscored: number };
-  audits: AuditRow[]; // newest first
-  damaged: number; // audits that cannot be read
-  workers: { worker: number; kind: "rule" | "judge"; asked: number; failed: number; first: Number; width: number; cells: Number[] }[];
-  workers_left_out: number;
-  unanswered: number; // canaries without a score
-  canaries: { number: number; kind: "rule" | "judge"; expect: string; text: string; named: boolean; asked: number; failed: number }[];
+export type ScorerKind = "rule" | "judge";
+export type AuditVerdict = "none paid" | "some paid" | "could not judge";
+export type ForgeryStatus = "paid" | "not paid" | "could not judge";
+
+/** Where a reward function runs code. */
+export interface SandboxRow {
+  reward: string;
+  tier: string;
+  isolation: string;
 }
+
+/** Completions, and those without a reward by reason. */
+export interface UnscoredCounts {
+  rows: number;
+  infra: number;
+  unscored: number;
+}
+
+/** A wrong answer made to look right, and whether it was paid. */
+export interface ForgeryRow {
+  forgery: string;
+  status: ForgeryStatus;
+  paid: number;
+  tasks: number;
+  unjudged: number;
+  score: Number;
+  text: string;
+  cause: string;
+  fix: string;
+}
+
+/** Something about the verifier itself; null: it could not be seen. */
+export interface AuditCheckRow {
+  ok: boolean | null;
+  name: string;
+  says: string;
+  fix: string;
+}
+
+/** An audit of a verifier. */
 export interface AuditRow {
   reward: string;
   time: number;
@@ -391,32 +668,129 @@ export interface AuditRow {
   tasks: number;
   judged: number; // tasks that tell right from wrong
   network: string;
-  verdict: "none paid" | "some paid" | "could not judge";
+  verdict: AuditVerdict;
   summary: string; // why tasks could not be used
-  tried: { forgery: string; status: "paid" | "not paid" | "could not judge"; paid: number; tasks: number; unjudged: number; score: Number; text: string; cause: string; fix: string }[]; // paid ones first
-  checks: { name: string; ok: boolean | null; says: string; fix: string }[];
+  tried: ForgeryRow[]; // paid ones first
+  checks: AuditCheckRow[];
 }
+
+/** A reward worker over the run: the mis-scored canaries in equal spans of steps. */
+export interface WorkerRow {
+  worker: number;
+  kind: ScorerKind;
+  asked: number;
+  failed: number;
+  first: Number;
+  width: number;
+  cells: Number[];
+}
+
+/** A canary, and how often it was mis-scored. */
+export interface CanaryRow {
+  number: number;
+  kind: ScorerKind;
+  expect: string;
+  text: string;
+  named: boolean;
+  asked: number;
+  failed: number;
+}
+
+/** GET /api/verifier?run */
+export interface Verifier {
+  sandboxes: SandboxRow[];
+  attached: Number; // seconds since 1970: when the sandboxes tested themselves
+  errors: UnscoredCounts;
+  audits: AuditRow[]; // newest first
+  damaged: number; // audits that cannot be read
+  workers: WorkerRow[];
+  workers_left_out: number;
+  unanswered: number; // canaries without a score
+  canaries: CanaryRow[];
+}
+
+/** A rank of the newest attempt. */
+export interface RankRow {
+  rank: number;
+  step: number;
+  age_s: Number;
+  late: boolean;
+  lost: number;
+}
+
+/** The monitor's process. */
+export interface MonitorHealth {
+  step: number;
+  behind: number;
+  age_s: Number;
+  running: boolean | null;
+}
+
+/** A part of ours that was switched off. */
+export interface PartOff {
+  part: string;
+  error: string;
+}
+
+/** A failure of a part of ours. */
+export interface FaultRow {
+  attempt: number;
+  step: number;
+  part: string;
+  error: string;
+}
+
+/** A fact in words. */
+export interface NameValue {
+  name: string;
+  value: string;
+}
+
+/** How much of the run the server has indexed. */
+export interface IndexState {
+  rollouts: number;
+  ready: number;
+}
+
 /** GET /api/health?run */
 export interface Health {
-  ranks: { rank: number; step: number; age_s: Number; late: boolean; lost: number }[];
-  monitor: { step: number; behind: number; age_s: Number; running: boolean | null };
+  ranks: RankRow[];
+  monitor: MonitorHealth;
   checks: Check[];
-  off: { part: string; error: string }[];
-  faults: { attempt: number; step: number; part: string; error: string }[];
-  absent: { name: string; lacks: string; fix: string }[];
+  off: PartOff[];
+  faults: FaultRow[];
+  absent: AbsentReading[];
   disk_bytes: number;
   skipped: number; // damaged lines
   seen: number;
   lost: number;
-  cost: { name: string; value: string }[]; // overhead in the trainer, where known
-  versions: { name: string; value: string }[];
-  index: { rollouts: number; ready: number };
+  cost: NameValue[]; // overhead in the trainer, where known
+  versions: NameValue[];
+  index: IndexState;
+}
+export type TaskKind = "pair" | "single" | "";
+export type AnswerValue = "a" | "b" | "tie" | "both_bad" | "skip" | "0" | "0.25" | "0.5" | "0.75" | "1";
+export type ControlKind = "acknowledge" | "mute" | "false_alarm" | "ask_label" | "approve" | "reject" | "undo";
+
+/** Items that two raters judged, and those with the same answer. */
+export interface RaterAgreement {
+  with: string;
+  same: number;
+  of: number;
 }
 
-/** GET /api/label/next (label token): nothing here says what was paid, when, or which side is which. */
-export interface Task {
+/** Pairs that a rater saw twice, and those with the same answer. */
+export interface RaterConsistency {
+  same: number;
+  of: number;
+}
+
+/** GET /api/label/next (label token): nothing here says what was paid, when, or which side is which.
+ * POST /api/label and POST /api/label/undo give the next task, or the one that was taken back.
+ */
+export interface LabelTask {
   task: string; // random id; "" when there is nothing to do
-  kind: "pair" | "single" | "";
+  kind: TaskKind;
   prompt: string | null;
   texts: string[]; // two, or one
   done: number; // by this rater today
@@ -424,43 +798,77 @@ export interface Task {
   guide: string; // how to judge, as plain text
   why: string; // why there is nothing to do
   rater: string;
-  agreement: { with: string; same: number; of: number }[]; // only when nothing is left to do
-  consistency: { same: number; of: number } | null; // likewise
+  agreement: RaterAgreement[]; // only when nothing is left to do
+  consistency: RaterConsistency | null; // likewise
 }
+
 /** POST /api/label */
 export interface Answer {
   task: string;
-  answer: "a" | "b" | "tie" | "both_bad" | "skip" | "0" | "0.25" | "0.5" | "0.75" | "1";
+  answer: AnswerValue;
   milliseconds: number;
 }
-/** POST /api/label/undo: takes the last answer back; gives the task again. */
 
 /** POST /api/control (control token) */
 export interface Control {
   run: string;
-  kind: "acknowledge" | "mute" | "false_alarm" | "ask_label" | "approve" | "reject" | "undo";
+  kind: ControlKind;
   target: string; // alarm, action or rollout id
   step: number; // the step it was decided on
   reason: string;
   nonce: string;
 }
+
+/** The answer to a control request. */
 export interface Controlled {
   request: string;
   text: string; // what happens next
 }
 
+/** The verdict of the run, or the worst of the fleet. */
+export interface StateMessage {
+  kind: "state";
+  state: State;
+  sentence: string;
+  step: number;
+  age_s: Number;
+  live: boolean;
+}
+
+/** A step was measured. */
+export interface StepMessage {
+  kind: "step";
+  attempt: number;
+  step: number;
+}
+
+/** Something happened. */
+export interface EntryMessage {
+  kind: "event";
+  entry: HistoryEntry;
+}
+
+/** Too far behind: ask for everything again. */
+export interface ResetMessage {
+  kind: "reset";
+}
+
 /** GET /api/stream?run: server-sent events. `run` absent: the fleet's. */
-export type Pushed =
-  | { kind: "state"; state: State; sentence: string; step: number; age_s: Number; live: boolean }
-  | { kind: "step"; attempt: number; step: number }
-  | { kind: "event"; entry: Entry }
-  | { kind: "reset" }; // too far behind: ask for everything again
+export type Pushed = StateMessage | StepMessage | EntryMessage | ResetMessage;
 
 /** POST /api/login {code} */
 export interface Login {
   token: string;
   role: "view" | "label";
 }
+
+/** Every answer with a status of 400 and above. */
 export interface Failure {
   error: string; // what is wrong and how to fix it
+}
+
+/** The data of a report. */
+export interface Report {
+  made: string; // by which version, when, up to which step
+  answers: Record<string, unknown>; // by the address that the page would request
 }

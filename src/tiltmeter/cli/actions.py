@@ -15,10 +15,12 @@ from rich.table import Table
 from tiltmeter.cli.show import Json, Run
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
-from tiltmeter.rundir.requests import CHANGES, ControlRequest, Kind
+from tiltmeter.rundir.requests import CHANGES, ControlRequest
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.verdict.run_state import NoteKind
+from tiltmeter.view.payloads.encode import plain
+from tiltmeter.view.payloads.overview import ActionRequest
 from tiltmeter.view.screens.actions import describe_request, dry_run_requests, list_actions, submit_action_request
 from tiltmeter.view.screens.alarms import alarms as listed_alarms
 from tiltmeter.view.screens.alarms import submit_note
@@ -102,14 +104,14 @@ def alarms(run: Run, json: Json = False) -> None:
     listing = listed_alarms(reader)
     console = Console(highlight=False, markup=False, soft_wrap=json)
     if json:
-        console.out(json_module.dumps(listing, indent=1, allow_nan=False))
+        console.out(json_module.dumps(plain(listing), indent=1, allow_nan=False))
         return
-    for row in listing["rows"]:
-        head = (row["id"], row["tier"], row["status"], f"{row['name']}, step {row['step']}", f"{row['count']}x")
+    for row in listing.rows:
+        head = (row.id, row.tier, row.status, f"{row.name}, step {row.step}", f"{row.count}x")
         console.print(terminal("   ".join(head), 200))
-        note = f" ({row['said']})" if row["said"] else ""
-        console.print(Padding(terminal(f"{row['summary']}{note}", 500), (0, 0, 1, 4)))
-    console.print(terminal(listing["promise"] if listing["rows"] else "Nothing was raised.", 300))
+        note = f" ({row.note})" if row.note else ""
+        console.print(Padding(terminal(f"{row.summary}{note}", 500), (0, 0, 1, 4)))
+    console.print(terminal(listing.promise if listing.rows else "Nothing was raised.", 300))
 
 
 def acknowledge(run: Run, alarm: AlarmId) -> None:
@@ -149,7 +151,7 @@ def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
     Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: sent; {end}.", 300))
 
 
-def _operate(run: Any, name: str, kind: Kind) -> None:
+def _operate(run: Any, name: str, kind: ActionRequest) -> None:
     """Sign an operator's request about an action and write it to the run directory."""
     directory = RunDirectory(run)
     directory.identity()

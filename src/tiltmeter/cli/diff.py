@@ -26,6 +26,8 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS
 from tiltmeter.view.check_report.markdown import escape_line as safe
+from tiltmeter.view.payloads.compare import ComparedMeasure, CurveDifference
+from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.screens.compare import MEASURES, compare, difference
 from tiltmeter.view.screens.compare import RunCurve as Line
 from tiltmeter.view.screens.run_reader import RunReader
@@ -94,25 +96,25 @@ def compare_runs(readers: Sequence[RunReader]) -> dict[str, Any]:
     """What two runs have in common and what not. Texts of completions are left to the page."""
     comparison = compare(readers)
     main = dict(MEASURES)
-    rows = [_measure_row(measure) for measure in comparison["measures"]]
+    rows = [_measure_row(measure) for measure in comparison.measures]
     names = [set(reader.columns.names()) for reader in readers]
     for reader in readers:
         reader.columns.gather(reader.columns.names())
     others = [_other_row(readers, name) for name in sorted(names[0] & names[1]) if name not in main]
     others.sort(key=lambda row: (row["from"] is None, row["from"] or 0.0, row["name"]))
     return {
-        "runs": [{"is": letter, **run} for letter, run in zip(RUNS, comparison["runs"], strict=True)],
-        "diverged": comparison["diverged"],
+        "runs": [{"is": letter, **plain(run)} for letter, run in zip(RUNS, comparison.runs, strict=True)],
+        "diverged": comparison.diverged,
         "readings": [*rows, *others],
-        "settings": comparison["config"],
-        "settings_same": comparison["same"],
+        "settings": plain(comparison.config),
+        "settings_same": comparison.same,
         "only_in": {"A": sorted(names[0] - names[1]), "B": sorted(names[1] - names[0])},
     }
 
 
-def _measure_row(measure: dict[str, Any]) -> dict[str, Any]:
-    ends = [_ends(np.array([np.nan if y is None else y for y in run["y"]], np.float64)) for run in measure["runs"]]
-    return _row(measure["name"], measure["label"], ends, measure["difference"], main=True)
+def _measure_row(measure: ComparedMeasure) -> dict[str, Any]:
+    ends = [_ends(np.array([np.nan if y is None else y for y in run.y], np.float64)) for run in measure.runs]
+    return _row(measure.name, measure.label, ends, measure.difference, main=True)
 
 
 def _other_row(readers: Sequence[RunReader], name: str) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def _other_row(readers: Sequence[RunReader], name: str) -> dict[str, Any]:
         mask = np.isfinite(series.values)
         steps, values = series.steps[mask], series.values[mask]
         paths.append(Line(steps, steps.astype(np.float64), values, series.stderr[mask], None, True))
-    return _row(name, name, [_ends(path.y) for path in paths], difference(*paths), main=False)
+    return _row(name, name, [_ends(path.y) for path in paths], difference(paths[0], paths[1]), main=False)
 
 
 def _ends(values: Any) -> tuple[float | None, float | None]:
@@ -132,15 +134,15 @@ def _ends(values: Any) -> tuple[float | None, float | None]:
     return float(values[:ENDS].mean()), float(values[-ENDS:].mean())
 
 
-def _row(name: str, label: str, ends: Any, way: dict[str, Any] | None, *, main: bool) -> dict[str, Any]:
-    last = None if way is None else {key: way[key][-1] for key in ("y", "low", "high")}
+def _row(name: str, label: str, ends: Any, way: CurveDifference | None, *, main: bool) -> dict[str, Any]:
+    last = None if way is None else {"y": way.y[-1], "low": way.low[-1], "high": way.high[-1]}
     return {
         "name": name,
         "label": label,
         "main": main,
         **{letter: {"first": first, "last": end} for letter, (first, end) in zip(RUNS, ends, strict=True)},
         "difference": last,  # B less A, over the last stretch that both have been through, with a 95 % interval
-        "from": None if way is None else finite_or_none(way["first"]),  # step from which on they differ lastingly
+        "from": None if way is None else finite_or_none(way.first),  # step from which on they differ lastingly
     }
 
 

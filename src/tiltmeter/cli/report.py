@@ -12,6 +12,7 @@ import typer
 
 from tiltmeter.cli.show import Run
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.report.answers import ROLLOUTS, collect_answers
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.markdown import render_markdown
@@ -51,7 +52,8 @@ def report(
     if md:
         text = render_markdown(reader, redact=redact_text)
     elif json:
-        text = json_module.dumps(collect_answers(reader, rollouts=rollouts, redact=redact_text), allow_nan=False) + "\n"
+        report_data = collect_answers(reader, rollouts=rollouts, redact=redact_text)
+        text = json_module.dumps(plain(report_data), allow_nan=False) + "\n"
     else:
         text = render_html(reader, rollouts=rollouts, redact=redact_text)
         out = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', reader.name).strip('.') or 'run'}-report.html")

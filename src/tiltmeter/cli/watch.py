@@ -176,19 +176,19 @@ def status_lines(reader: RunReader) -> Iterator[list[str]]:
     """Yields the lines to print, once per poll: what happened since watching began, and now and then that nothing did.
     What happened before is in the verdict at the end."""
     first = summary(reader)
-    since, state, spoke = max((entry["time"] for entry in first["entries"]), default=0.0), "", time.monotonic()
+    since, state, spoke = max((entry.time for entry in first.entries), default=0.0), "", time.monotonic()
     while True:
         lines: list[str] = []
         now = summary(reader, since)
-        for entry in now["entries"]:
-            if entry["time"] > since:
-                since = entry["time"]
-                clock = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
-                lines.append(_ascii(f"{clock}  s{entry['step']}  {entry['kind']:8}  {entry['text']}"))
-        if lines or now["state"] != (state or now["state"]) or time.monotonic() - spoke > HEARTBEAT_SECONDS:
+        for entry in now.entries:
+            if entry.time > since:
+                since = entry.time
+                clock = time.strftime("%H:%M:%S", time.localtime(entry.time))
+                lines.append(_ascii(f"{clock}  s{entry.step}  {entry.kind:8}  {entry.text}"))
+        if lines or now.state != (state or now.state) or time.monotonic() - spoke > HEARTBEAT_SECONDS:
             spoke = time.monotonic()
-            lines.append(_ascii(f"{time.strftime('%H:%M:%S')}  s{now['step']}  {now['state']:8}  {now['sentence']}"))
-        state = now["state"]
+            lines.append(_ascii(f"{time.strftime('%H:%M:%S')}  s{now.step}  {now.state:8}  {now.sentence}"))
+        state = now.state
         yield lines
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
 import tiltmeter
@@ -20,8 +21,10 @@ from tiltmeter.cli.pin import pin
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.pinned_prompts import PinnedSnapshot, list_snapshots, read_snapshot
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.pinned_prompts import pinned
+from tiltmeter.view.screens import pinned_prompts as pinned_prompts_screen
 from tiltmeter.view.screens.run_reader import RunReader
+
+pinned = as_sent(pinned_prompts_screen.pinned)
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.records import Action
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.interventions.roll_back import RollbackAction
 from tiltmeter.rundir import journal, requests
-from tiltmeter.rundir.requests import Kind, Knob, Receipt
+from tiltmeter.rundir.requests import Knob, Receipt
 from tiltmeter.rundir.signing import make_token, read_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.actions import actions, submit_action_request
+from tiltmeter.view.payloads.overview import ActionRequest
+from tiltmeter.view.screens import actions as actions_screen
+from tiltmeter.view.screens.actions import submit_action_request
 from tiltmeter.view.screens.run_reader import RunReader
+
+actions = as_sent(actions_screen.actions)
 
 KNOBS = {
     "beta": Knob("beta", 0.04, 1e-6, 1.0),
@@ -134,7 +139,9 @@ def test_who_has_no_token_sees_the_log_and_may_ask_nothing(run: RunDirectory, mo
         ("0-120-beta", "undo", "is proposed, not"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_reason(run: RunDirectory, name: str, kind: Kind, why: str) -> None:
+def test_what_cannot_be_asked_is_refused_with_the_reason(
+    run: RunDirectory, name: str, kind: ActionRequest, why: str
+) -> None:
     with pytest.raises(StoreError, match=why):
         submit_action_request(run, name, kind)
     assert not list((run.path / "control").glob("requests/*"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import typer
 from tests.rundir.format_1 import write_format_1
+from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
 from tiltmeter.cli import actions
@@ -27,8 +28,12 @@ from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
-from tiltmeter.view.screens.alarms import EvidenceCurves, alarm, alarms, evidence_curve, submit_note
+from tiltmeter.view.screens import alarms as alarms_screen
+from tiltmeter.view.screens.alarms import EvidenceCurves, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
+
+alarm, alarms = as_sent(alarms_screen.alarm), as_sent(alarms_screen.alarms)
+evidence_curve = as_sent(alarms_screen.evidence_curve)
 
 INSTRUMENTS = ("reward.mean", "gold.mean", "gold.slope")
 

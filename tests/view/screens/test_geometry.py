@@ -11,16 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.rundir.journal import Event, Journal, event, reading_event
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.compare import compare
-from tiltmeter.view.screens.phrases import phrases
-from tiltmeter.view.screens.rollout_plots import geometry
+from tiltmeter.view.screens import compare as compare_screen
+from tiltmeter.view.screens import phrases as phrases_screen
+from tiltmeter.view.screens import rollout_plots as rollout_plots_screen
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, evenly_spaced, measured_steps
+
+compare, phrases = as_sent(compare_screen.compare), as_sent(phrases_screen.phrases)
+geometry = as_sent(rollout_plots_screen.geometry)
 
 GROUPS, SIZE = 8, 8
 ROWS = GROUPS * SIZE
@@ -227,13 +231,13 @@ from tiltmeter.rundir.store import RunDirectory
 
 book = RunReader(RunDirectory(Path(sys.argv[1])))
 book.refresh()
-assert geometry(book)["scatter"]["empty"] == ""
+assert geometry(book).scatter.empty == ""
 print("pandas" if Path(sys.argv[2], "asked").exists() else "none")
 preload_kernels()
 import gc
 known = [one for one in gc.get_objects() if isinstance(one, numba_jit._Kernel)]
 before = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
-assert phrases(book)["rows"]
+assert phrases(book).rows
 after = {one: len(one.compiled.signatures) for one in known if one.compiled is not None}
 print(len(before), before == after)
 """

@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.records import Floats, Reading
 from tiltmeter.rundir.journal import Event, Journal, reading_event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import advise_on_run
+from tiltmeter.view.screens import plots as plots_screen
 from tiltmeter.view.screens.gold import gold_name
-from tiltmeter.view.screens.plots import plots
 from tiltmeter.view.screens.proxy_gold import find_peak, pool_gold
 from tiltmeter.view.screens.run_reader import ReadingColumns, ReadingSeries, RunReader
 
+plots = as_sent(plots_screen.plots)
 N = 300
 T = np.arange(N) / N
 
@@ -229,12 +232,12 @@ def test_pooled_intervals_hold_what_they_should_and_all_right_is_not_certain() -
         n = rng.integers(2, 9, 120)
         level = np.clip(0.6 + 0.15 * rng.standard_normal(120), 0.05, 0.95)  # prompts differ from step to step
         line = ReadingSeries(np.arange(120), rng.binomial(n, level) / n, n, np.full(120, np.nan))
-        found = pool_gold(line, line)["pooled"]
+        found = as_sent(pool_gold)(line, line)
         held += [low <= 0.6 <= high for low, high in zip(found["low"], found["high"], strict=True)]
     assert 0.9 < np.mean(held) < 0.99
     right = ReadingSeries(np.arange(10), np.ones(10), np.full(10, 6), np.zeros(10))
     none = right._replace(steps=right.steps[:0], values=right.values[:0])
-    sure = pool_gold(right, none)["pooled"]
+    sure = as_sent(pool_gold)(right, none)
     assert sure["gold"] == [1.0, 1.0]
     assert max(sure["low"]) < 0.95
     assert sure["root_kl"] == [None, None]
@@ -242,10 +245,10 @@ def test_pooled_intervals_hold_what_they_should_and_all_right_is_not_certain() -
 
 def test_steps_with_labels_enough_are_not_pooled_nor_are_too_few_labels() -> None:
     line = ReadingSeries(np.arange(50), np.full(50, 0.5), np.full(50, 64), np.full(50, 0.1))
-    assert pool_gold(line, line) == {}
+    assert pool_gold(line, line) is UNSET
     for steps in (0, 4):
         few = ReadingSeries(line.steps[:steps], line.values[:steps], np.full(steps, 6), line.stderr[:steps])
-        assert pool_gold(few, line) == {}
+        assert pool_gold(few, line) is UNSET
 
 
 def test_readings_gathered_together_are_those_gathered_alone_in_the_order_of_the_journal() -> None:

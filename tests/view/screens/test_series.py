@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.records import Action, Alarm, Reading
 from tiltmeter.rundir.journal import Event, Journal, event, reading_event
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.readings import readings
+from tiltmeter.view.screens import readings as readings_screen
+from tiltmeter.view.screens import series as series_screen
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
-from tiltmeter.view.screens.series import non_finite_values, series, values_at
+from tiltmeter.view.screens.series import non_finite_values, values_at
+
+readings, series = as_sent(readings_screen.readings), as_sent(series_screen.series)
 
 
 def write(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
@@ -14,9 +15,13 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.report.redact import redact_texts
-from tiltmeter.view.screens.rollouts import STEPS, group, score_rows
+from tiltmeter.view.screens import rollouts as rollouts_screen
+from tiltmeter.view.screens.rollouts import STEPS
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.server.rollouts import rollout
+from tiltmeter.view.server import rollouts as pages
+
+group, score_rows = as_sent(rollouts_screen.group), as_sent(rollouts_screen.score_rows)
+rollout = as_sent(pages.rollout)
 
 SAID = ["2 + 2 is 4\nso it is 5\nand 5 is right", "One. Two.", "no steps", "x"]
 SCORES = [[0.9, 0.25, 0.1], [0.75, 0.5], [], [3.0]]

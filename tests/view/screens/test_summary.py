@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
+from tests.view.as_sent import as_sent
 
 from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.data.batches import from_columns
@@ -24,12 +26,21 @@ from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.verdict.verdict import judge_run
-from tiltmeter.view.screens.fleet import fleet
+from tiltmeter.view.payloads.encode import plain
+from tiltmeter.view.payloads.overview import HistoryEntry
+from tiltmeter.view.report.answers import collect_answers
+from tiltmeter.view.screens import fleet as fleet_screen
+from tiltmeter.view.screens import health as health_screen
+from tiltmeter.view.screens import summary as summary_screen
+from tiltmeter.view.screens.compare import compare
 from tiltmeter.view.screens.gold import advice
-from tiltmeter.view.screens.health import health
 from tiltmeter.view.screens.history import RunHistory, newest_entries
+from tiltmeter.view.screens.readings import readings
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.screens.summary import summary
+from tiltmeter.view.server.rollouts import RolloutIndex, rollout, rollouts
+
+summary, fleet = as_sent(summary_screen.summary), as_sent(fleet_screen.fleet)
+health = as_sent(health_screen.health)
 
 DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
 
@@ -41,7 +52,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
 
 
 def told(run: RunDirectory, **given: Any) -> dict[str, Any]:
-    made = summary(RunReader(run), **given)
+    made: dict[str, Any] = summary(RunReader(run), **given)
     text = json.dumps(made, allow_nan=False)
     assert len(gzip.compress(text.encode())) <= 8_000
     return made
@@ -88,9 +99,25 @@ def test_entries_since_a_time_are_those_from_then_on(demo: dict[str, RunDirector
 
 
 def test_a_long_list_of_entries_keeps_what_weighs() -> None:
-    entries = [{"kind": "alarm" if at == 3 else "fault", "at": at} for at in range(100)]
+    entries = [
+        HistoryEntry(time=0.0, attempt=0, step=at, kind="alarm" if at == 3 else "fault", text="", id="")
+        for at in range(100)
+    ]
     kept = newest_entries(entries, 10)
-    assert [entry["at"] for entry in kept] == [3, *range(91, 100)]
+    assert [entry.step for entry in kept] == [3, *range(91, 100)]
+
+
+def test_what_is_sent_has_the_types_that_are_declared(demo: dict[str, RunDirectory]) -> None:
+    """The constructor of a Struct checks nothing, and some values come from tables and files without types."""
+    for run in demo.values():
+        book = RunReader(run)
+        payloads = list(collect_answers(book).answers.values())
+        payloads += [fleet_screen.fleet([book]), health_screen.health(book), readings(book), compare([book, book])]
+        index = RolloutIndex(book)
+        payloads += [rollouts(index, {}, "reward"), rollouts(index, {"phrase": "the"}), rollout(index, "0-3-5")]
+        for payload in payloads:
+            assert convert(plain(payload), type(payload)) == payload
+        index.close()
 
 
 def test_advice_from_columns_is_advice_from_events(demo: dict[str, RunDirectory]) -> None:
@@ -184,8 +211,8 @@ def test_names_and_texts_of_others_arrive_as_they_are_and_cut(tmp_path: Path) ->
     evil = "<script>\u202e\ud800" * 200
     history = RunHistory()
     history.add(Event("fault", 0, 3, {"attempt": 0, "step": 3, "part": evil, "error": evil, "off": True}, "f", 0, 1.0))
-    assert history.entries[0]["text"].startswith("<script>\u202e\ud800")
-    assert len(json.dumps(history.entries)) < 2_000
+    assert history.entries[0].text.startswith("<script>\u202e\ud800")
+    assert len(json.dumps(plain(history.entries))) < 2_000
 
 
 def test_health_knows_whether_a_monitor_runs(demo: dict[str, RunDirectory]) -> None:

@@ -7,14 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir import verifier_audits as audits
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.screens import verifier as verifier_screen
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.screens.verifier import CELLS, verifier
+from tiltmeter.view.screens.verifier import CELLS
+
+verifier = as_sent(verifier_screen.verifier)
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -90,7 +94,7 @@ def test_a_redacted_report_keeps_no_text_of_audits_and_canaries(tmp_path: Path) 
 
     run = fooled(tmp_path / "run", steps=4)
     plain, hidden = (
-        json.dumps(collect_answers(RunReader(run), redact=redact)["answers"]["/api/verifier"])
+        json.dumps(as_sent(collect_answers)(RunReader(run), redact=redact)["answers"]["/api/verifier"])
         for redact in (False, True)
     )
     for text in ("import sys", "print('PASSED')", "boxed{5}"):

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
 from tests.sizes import size
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import StoreError
@@ -31,9 +32,10 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling, state
 from tiltmeter.view.server.access import AccessTokens, TrustedHosts
-from tiltmeter.view.server.labelling import next_task, submit_answer
-from tiltmeter.view.server.run_list import RunList, fleet_row
+from tiltmeter.view.server.run_list import RunList, list_run
 from tiltmeter.view.server.state import ServerState
+
+next_task, submit_answer = as_sent(labelling.next_task), as_sent(labelling.submit_answer)
 
 PLACE = {"attempt": 0, "step": 39}
 #: Each a line that its writer sealed: what stands in it is the only thing that is wrong.
@@ -90,8 +92,8 @@ def test_one_event_that_cannot_be_read_hides_its_run_and_no_other(runs: Path, tm
     add(copied(runs, "healthy", tmp_path / "runs" / "planted"), EVENTS[what])
     shelf = RunList([tmp_path / "runs"])
     for _ in range(3):
-        rows, left_out = shelf.rows(fleet_row)
-        assert [row["name"] for row in rows if row["name"] == "good"] == ["good"]
+        rows, left_out = shelf.rows(list_run)
+        assert [row.row.name for row in rows if row.row.name == "good"] == ["good"]
         assert len(rows) + left_out == 2
 
 
@@ -143,15 +145,15 @@ def test_a_run_that_was_deleted_and_begun_anew_is_another_run(runs: Path, tmp_pa
     path = tmp_path / "runs" / "tonight"
     copied(runs, "healthy", path)
     place = ServerState(RunList([tmp_path / "runs"]), AccessTokens(tmp_path / "state"), TrustedHosts(8787))
-    ((row,), _) = place.run_list.rows(fleet_row)
-    id, before = row["run"], place.index(row["run"])
+    ((row,), _) = place.run_list.rows(list_run)
+    id, before = row.row.run, place.index(row.row.run)
     before.update()
-    assert row["state"] == place.run_list.reader(id).refresh().state == "OK" and before.rollouts == 640
+    assert row.row.state == place.run_list.reader(id).refresh().state == "OK" and before.rollouts == 640
     shutil.rmtree(path)  # and nobody asks in between
     made(path, harm=False, steps=3)
     assert place.run_list.reader(id).refresh(force=True).state == "BLIND"
-    ((row,), _) = place.run_list.rows(fleet_row)
-    assert (row["state"], row["step"]) == ("BLIND", 2)
+    ((row,), _) = place.run_list.rows(list_run)
+    assert (row.row.state, row.row.step) == ("BLIND", 2)
     after = place.index(id)
     after.update()
     assert after.rollouts == 48 and place.index(id) is after

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.view.as_sent import as_sent
 
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns
@@ -26,7 +27,10 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling
 from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.labelling import COMMAND, GUIDE, next_task, submit_answer, undo
+from tiltmeter.view.server.labelling import COMMAND, GUIDE
+
+next_task, submit_answer = as_sent(labelling.next_task), as_sent(labelling.submit_answer)
+undo = as_sent(labelling.undo)
 
 KEYS = {
     "task", "kind", "prompt", "texts", "done", "left", "guide", "why", "rater", "agreement", "consistency",

@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pytest
 from tests.sizes import size
+from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import FLAGS, RolloutBatch
@@ -23,10 +24,14 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.view.screens.rollouts import group as shown
+from tiltmeter.view.screens import rollouts as rollouts_screen
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import rollout_index, rollout_search
-from tiltmeter.view.server.rollouts import RolloutIndex, group, rollout, rollouts
+from tiltmeter.view.server import rollouts as pages
+from tiltmeter.view.server.rollouts import RolloutIndex
+
+shown, group = as_sent(rollouts_screen.group), as_sent(pages.group)
+rollout, rollouts = as_sent(pages.rollout), as_sent(pages.rollouts)
 
 RANKS, STEPS, EACH = 2, 40, 256  # 20,480 rollouts
 REWIND = 30  # attempt 1 goes on from here

@@ -19,7 +19,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import run_list as module
-from tiltmeter.view.server.run_list import FleetRow, RunList, fleet_row
+from tiltmeter.view.server.run_list import ListedRun, RunList, list_run
 
 
 def made(path: Path, *, ended: bool = True, steps: int = 2) -> RunDirectory:
@@ -51,9 +51,9 @@ class Counted:
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
 
-    def __call__(self, book: RunReader) -> FleetRow:
+    def __call__(self, book: RunReader) -> ListedRun:
         self.read[book.name] += 1
-        return fleet_row(book)
+        return list_run(book)
 
 
 def names(shelf: RunList) -> set[str]:
@@ -93,7 +93,7 @@ def test_a_run_that_begins_or_goes_is_noticed(tmp_path: Path, monkeypatch: pytes
     assert names(shelf) == {"a", "b"}
     shutil.rmtree(tmp_path / "a")
     assert names(shelf) == {"b"}
-    assert [row["name"] for row in shelf.rows(fleet_row)[0]] == ["b"]
+    assert [row.row.name for row in shelf.rows(list_run)[0]] == ["b"]
 
 
 def test_a_run_that_has_ended_is_read_once_until_something_is_added(tmp_path: Path) -> None:
@@ -103,15 +103,15 @@ def test_a_run_that_has_ended_is_read_once_until_something_is_added(tmp_path: Pa
         rows, left_out = shelf.rows(counted)
         time.sleep(0.5)
     assert counted.read == {"ended": 1, "live": 3} and left_out == 0
-    assert {row["name"]: (row["live"], row["step"]) for row in rows} == {"ended": (False, 1), "live": (True, 1)}
+    assert {row.row.name: (row.row.live, row.row.step) for row in rows} == {"ended": (False, 1), "live": (True, 1)}
     number = ended.open_attempt(launch="y", ranks=1, resume_step=None)
     assert number == 1
     measure(ended)
     rows, _ = shelf.rows(counted)
-    assert counted.read["ended"] == 2 and {row["name"]: row["attempt"] for row in rows}["ended"] == 1
+    assert counted.read["ended"] == 2 and {row.row.name: row.row.attempt for row in rows}["ended"] == 1
     extend(live, 2)
     measure(live)
-    assert {row["name"]: row["step"] for row in shelf.rows(counted)[0]}["live"] == 2
+    assert {row.row.name: row.row.step for row in shelf.rows(counted)[0]}["live"] == 2
 
 
 def test_a_run_that_cannot_be_read_is_counted_and_hides_no_other(tmp_path: Path) -> None:
@@ -120,16 +120,17 @@ def test_a_run_that_cannot_be_read_is_counted_and_hides_no_other(tmp_path: Path)
     (tmp_path / "newer" / "run.json").write_text('{"format": 999}')
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_bytes(b"\xff\x00")
-    rows, left_out = RunList([tmp_path]).rows(fleet_row)
-    assert [row["name"] for row in rows] == ["good"] and left_out == 2
+    rows, left_out = RunList([tmp_path]).rows(list_run)
+    assert [row.row.name for row in rows] == ["good"] and left_out == 2
 
 
 def test_ages_go_on_though_nothing_is_read(tmp_path: Path) -> None:
     made(tmp_path / "a")
     shelf = RunList([tmp_path])
-    first = shelf.rows(fleet_row)[0][0]["age_s"]
+    first = shelf.rows(list_run)[0][0].row.age_s
     time.sleep(0.4)
-    assert shelf.rows(fleet_row)[0][0]["age_s"] >= first + 0.3
+    later = shelf.rows(list_run)[0][0].row.age_s
+    assert first is not None and later is not None and later >= first + 0.3
 
 
 def test_a_thousand_runs_that_have_ended_cost_milliseconds_to_list_again(tmp_path: Path) -> None:
@@ -142,10 +143,10 @@ def test_a_thousand_runs_that_have_ended_cost_milliseconds_to_list_again(tmp_pat
             copy.parent.mkdir(parents=True, exist_ok=True)
             os.link(first / file, copy)
     shelf = RunList([tmp_path])
-    while shelf.rows(fleet_row)[1]:
+    while shelf.rows(list_run)[1]:
         pass
     began = time.process_time()
-    rows, left_out = shelf.rows(fleet_row)
+    rows, left_out = shelf.rows(list_run)
     assert len(rows) == 1000 and left_out == 0
     assert time.process_time() - began < 0.12
     assert len(shelf._readers) <= module.OPEN_ENDED, "runs that nobody looks at are closed again"

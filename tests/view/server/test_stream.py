@@ -24,6 +24,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.payloads.people import StepMessage
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import stream
 from tiltmeter.view.server.access import AccessTokens, Person, RateLimiter, TrustedHosts
@@ -255,11 +256,13 @@ def test_the_number_of_listeners_is_bounded_and_a_place_is_free_again(
 def test_a_page_that_does_not_read_is_told_to_start_anew_and_costs_no_more_memory() -> None:
     client = Client()
     for number in range(10 * QUEUE):
-        client.put(Message({"kind": "step", "attempt": 0, "step": number}, f"0-{number}"))
+        client.put(Message(StepMessage(attempt=0, step=number), f"0-{number}"))
         assert client.queue.qsize() <= QUEUE
     waiting = [client.queue.get_nowait() for _ in range(client.queue.qsize())]
     assert waiting[0] == RESET and RESET not in waiting[1:]
-    steps = [message.data["step"] for message in waiting[1:] if message is not None]
+    steps = [
+        message.data.step for message in waiting[1:] if message is not None and isinstance(message.data, StepMessage)
+    ]
     assert steps == list(range(10 * QUEUE - len(steps), 10 * QUEUE)), "after that, nothing is missing"
 
 

@@ -117,7 +117,7 @@ function medians(ctx: CanvasRenderingContext2D, a: Area, told: Scatter): void {
       ctx.lineWidth = width;
       ctx.setLineDash(median.era % 2 ? [7, 4] : []); // where two lie on each other both are seen
       ctx.beginPath();
-      median.x.forEach((x, k) => ctx.lineTo(a.x(x), a.y(median.y[k] as number)));
+      median.x.forEach((x, k) => ctx.lineTo(a.x(x ?? NaN), a.y(median.y[k] ?? NaN))); // NaN is not drawn
       ctx.stroke();
     }
     ctx.setLineDash([]);
@@ -125,7 +125,7 @@ function medians(ctx: CanvasRenderingContext2D, a: Area, told: Scatter): void {
     ctx.strokeStyle = colour("ground");
     ctx.lineWidth = 1;
     median.x.forEach((x, k) => {
-      shape(ctx, era(median.era).shape, a.x(x), a.y(median.y[k] as number), 4.2);
+      shape(ctx, era(median.era).shape, a.x(x ?? NaN), a.y(median.y[k] ?? NaN), 4.2);
       ctx.fill();
       ctx.stroke();
     });

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { cursor, useShared } from "../shared";
 import { number } from "../format";
-import type { Lane, Mark, Truth } from "../types";
+import type { Lane, Mark, Number, ProxyGoldPanel as Truth } from "../types";
 import { abandoned, look, lined, sign } from "./marks";
 import { Choice, Frame, type Item, type Width } from "./frame";
 import { columnsOf, flags, nearest, PanelLegend, pointsOf } from "./index";
@@ -64,7 +64,8 @@ export function TruthPlot({ truth, marks, lanes, span, height, wide = "two" }: {
 type Pool = Pooled & { root_kl: (number | null)[] };
 
 function pooled({ pooled: told }: Truth): Pool | null {
-  return told?.steps.length ? { ...told, values: told.gold, each: Math.min(...told.labels) } : null;
+  const drawn = (values: Number[]) => values.map((v) => v ?? NaN);
+  return told?.steps.length ? { ...told, values: drawn(told.gold), low: drawn(told.low), high: drawn(told.high), each: Math.min(...told.labels) } : null;
 }
 
 const FORECAST: Style = { token: "gold", dash: [2, 3], width: 1.5 };
@@ -99,7 +100,7 @@ function saved(truth: Truth, gold: number): Paint {
     for (const { step, gold: level, best } of truth.checkpoints) {
       if (level !== null) circle(ctx, u.valToPos(step, "x", true), u.valToPos(level, axis, true), best, unit);
     }
-    if (truth.peak) diamond(ctx, u.valToPos(truth.peak.step, "x", true), u.valToPos(truth.peak.gold, axis, true), unit);
+    if (truth.peak) diamond(ctx, u.valToPos(truth.peak.step, "x", true), u.valToPos(truth.peak.gold ?? NaN, axis, true), unit);
   };
 }
 
@@ -156,7 +157,7 @@ function OverDistance({ truth, marks, lanes, height, gold, most, pool, loose }: 
       ctx.setLineDash([]);
     }
     for (const c of truth.checkpoints) if (c.root_kl !== null && c.gold !== null) circle(ctx, a.x(c.root_kl), y(c.gold), c.best, 1);
-    if (truth.peak && truth.peak.root_kl !== null) diamond(ctx, a.x(truth.peak.root_kl), y(truth.peak.gold), 1);
+    if (truth.peak && truth.peak.root_kl !== null) diamond(ctx, a.x(truth.peak.root_kl), y(truth.peak.gold ?? NaN), 1);
     // Over distance an alarm is a point on the path.
     for (const mark of lined(marks)) {
       const row = nearest(truth.steps, mark.step);

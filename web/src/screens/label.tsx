@@ -5,7 +5,7 @@ import { KeysSwitch } from "../parts";
 import { useKeys, useSource } from "../shared";
 import { Refused } from "../source";
 import { Markdown, Prose, Shown, visible } from "../text";
-import type { Answer, Task } from "../types";
+import type { Answer, LabelTask as Task } from "../types";
 
 interface Way {
   key: string;

@@ -9,7 +9,7 @@ import { Card } from "../parts";
 import { link, type Screen } from "../route";
 import { useSource } from "../shared";
 import { Shown, visible } from "../text";
-import type { ActionRow, AlarmRow, Entry, Estimate, FindingRow, Summary } from "../types";
+import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, Summary } from "../types";
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));

@@ -8,7 +8,7 @@ import { Empty, Spark, Trouble } from "../parts";
 import { link } from "../route";
 import { useData, useSource } from "../shared";
 import { Shown, visible } from "../text";
-import type { PhraseRow, Phrases as Told } from "../types";
+import type { PhraseRow, PhraseList as Told } from "../types";
 
 type Key = "text" | "share" | "share_before" | "z" | "paid" | "worth" | "first";
 const COLUMNS: [Key, string, string][] = [

@@ -22,7 +22,7 @@ export function Readings({ run, summary, params }: ScreenProps) {
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
   const parts = wanted.toLowerCase().split(/\s+/).filter(Boolean);
   const found = data.readings.filter((row) => parts.every((part) => row.name.toLowerCase().includes(part)));
-  if (moved) found.sort((a, b) => b.moved - a.moved);
+  if (moved) found.sort((a, b) => (b.moved ?? 0) - (a.moved ?? 0));
   const open = told.getAll("name");
   const toggle = (name: string) => change({ name: open.includes(name) ? open.filter((one) => one !== name) : [...open, name] });
   return (

@@ -6,7 +6,7 @@ import { Figure, Gold, HowButtons, Panes, type How } from "../panes";
 import { Trouble } from "../parts";
 import { useData, useKeys, useSource } from "../shared";
 import { Shown, visible } from "../text";
-import type { Group, Rollout } from "../types";
+import type { RolloutGroup as Group, Rollout } from "../types";
 
 interface OpenedProps {
   run: string;

@@ -8,7 +8,7 @@ import { Empty, Trouble } from "../parts";
 import { news, useAddress, useKeys, useShared, useSource, type Change } from "../shared";
 import { Refused, type Params } from "../source";
 import { Shown } from "../text";
-import type { Rollouts as Page, RolloutRow } from "../types";
+import type { RolloutPage as Page, RolloutRow } from "../types";
 import { Opened } from "./rollout";
 
 const NUMBERS = ["from", "to", "reward_min", "reward_max", "gold_min", "gold_max", "length_min", "length_max"] as const;

@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tiltmeter.version import __version__
+from tiltmeter.view.payloads.overview import Summary
+from tiltmeter.view.payloads.people import Report
 from tiltmeter.view.report.redact import redact_texts
 from tiltmeter.view.screens.actions import actions
 from tiltmeter.view.screens.alarms import alarm, alarms
@@ -20,42 +22,42 @@ from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.screens.verifier import verifier
 
+SUMMARY, ALARMS, ACTIONS = "/api/summary", "/api/alarms", "/api/actions"
 ROLLOUTS = 10  # completions for each alarm, with their groups
 
 
-def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> dict[str, Any]:
+def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> Report:
     """The report's data: version, time and step, and every answer by URL. `redact`: text of prompts and completions is
     replaced by its length and a hash, so that equal texts can still be recognized."""
     reader.refresh(force=True)
-    answers = dict(_iter_answers(reader, rollouts))
-    summary_json = answers["/api/summary"]
-    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(summary_json["now"]))
-    about = f"Report of tiltmeter {__version__}, {when} UTC, up to step {summary_json['step']}"
+    overview = summary(reader)
+    answers = dict(_iter_answers(reader, overview, rollouts))
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(overview.now))
+    about = f"Report of tiltmeter {__version__}, {when} UTC, up to step {overview.step}"
     if redact:
         answers, about = redact_texts(answers), f"{about}; texts are redacted"
-    return {"made": about, "answers": answers}
+    return Report(about=about, answers=answers)
 
 
-def _iter_answers(reader: RunReader, rollouts: int) -> Iterator[tuple[str, Any]]:
-    summary_json = summary(reader)
-    yield "/api/summary", summary_json
+def _iter_answers(reader: RunReader, overview: Summary, rollouts: int) -> Iterator[tuple[str, Any]]:
+    yield SUMMARY, overview
     yield "/api/plots", plots(reader)
     yield "/api/geometry", geometry(reader)
     yield "/api/phrases", phrases(reader)
     yield "/api/pinned", pinned(reader)
-    yield "/api/actions", actions(reader)
+    yield ACTIONS, actions(reader)
     yield "/api/verifier", verifier(reader)
     alarm_list = alarms(reader)
-    yield "/api/alarms", alarm_list
-    rollout_ids = [row["id"] for row in summary_json["proves"]]
-    for row in alarm_list["rows"]:
-        detail = alarm(reader, row["id"])
+    yield ALARMS, alarm_list
+    rollout_ids = [row.id for row in overview.proves]
+    for row in alarm_list.rows:
+        detail = alarm(reader, row.id)
         if detail is None:
             continue  # gone since it was listed
-        yield _address("/api/alarm", {"id": row["id"]}), detail
-        rollout_ids += [exemplar["id"] for exemplar in detail["exemplars"][:rollouts]]
+        yield _address("/api/alarm", {"id": row.id}), detail
+        rollout_ids += [exemplar.id for exemplar in detail.exemplars[:rollouts]]
     for name in dict.fromkeys(
-        rollout_ids[: max(rollouts, len(summary_json["proves"]))] if not alarm_list["rows"] else rollout_ids
+        rollout_ids[: max(rollouts, len(overview.proves))] if not alarm_list.rows else rollout_ids
     ):
         yield _address("/api/group", {"id": name}), group(reader, name)
 

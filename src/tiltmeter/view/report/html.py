@@ -6,10 +6,11 @@ import base64
 import hashlib
 import html
 from importlib.resources import files
-from typing import Any
 
 from tiltmeter.safety.safe_text import html_json, visible
-from tiltmeter.view.report.answers import ROLLOUTS, collect_answers
+from tiltmeter.view.payloads.encode import plain
+from tiltmeter.view.payloads.overview import Summary
+from tiltmeter.view.report.answers import ROLLOUTS, SUMMARY, collect_answers
 from tiltmeter.view.screens.run_reader import RunReader
 
 TEMPLATE = """\
@@ -41,14 +42,14 @@ def render_html(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = F
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    summary = report["answers"]["/api/summary"]
+    summary: Summary = report.answers[SUMMARY]
     return TEMPLATE.format(
         policy=policy,
-        title=f"{summary['state']} - tiltmeter",
+        title=f"{summary.state} - tiltmeter",
         style=style,
         script=script,
-        plain=_plain_html(report["made"], summary),
-        data=html_json(report),
+        plain=_plain_html(report.about, summary),
+        data=html_json(plain(report)),
     )
 
 
@@ -60,11 +61,11 @@ def read_asset(name: str) -> str:
     return text
 
 
-def _plain_html(made_by: str, summary: dict[str, Any]) -> str:
+def _plain_html(made_by: str, summary: Summary) -> str:
     """The content for viewers without scripts: the verdict, the findings and the fixes."""
-    lines = [made_by, f"{summary['state']}  {summary['name']}", summary["sentence"]]
-    for finding in summary["findings"]:
-        lines += [f"{finding['failure']}: {finding['summary']}", f"What helps: {finding['fix']}"]
+    lines = [made_by, f"{summary.state}  {summary.name}", summary.sentence]
+    for finding in summary.findings:
+        lines += [f"{finding.failure}: {finding.summary}", f"What helps: {finding.fix}"]
     return "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
 
 

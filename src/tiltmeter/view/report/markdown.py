@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tiltmeter.safety.safe_text import markdown as fenced
 from tiltmeter.view.check_report.markdown import LONGEST, escape_line, table
-from tiltmeter.view.report.answers import collect_answers
+from tiltmeter.view.payloads.alarms import Actions, Alarms
+from tiltmeter.view.payloads.overview import Summary
+from tiltmeter.view.report.answers import ACTIONS, ALARMS, SUMMARY, collect_answers
 from tiltmeter.view.screens.run_reader import RunReader
 
 EXAMPLES = 5  # completions
@@ -15,44 +15,37 @@ EXAMPLES = 5  # completions
 def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
     """The verdict, findings, alarms, actions and example completions."""
     report = collect_answers(reader, rollouts=EXAMPLES, redact=redact)
-    answers: dict[str, Any] = report["answers"]
-    summary = answers["/api/summary"]
-    lines = [f"## {summary['state']}: {escape_line(summary['sentence'])}", ""]
-    lines += [f"Run {escape_line(summary['name'])}. {escape_line(report['made'])}.", ""]
-    if summary["symptom"]:
-        lines += [f"**Symptom.** {escape_line(summary['symptom'])}", ""]
-    for finding in summary["findings"]:
-        lines += [
-            f"**{escape_line(finding['failure'])}** ({finding['confidence']:.0%} sure). "
-            f"{escape_line(finding['summary'])}",
-            "",
-        ]
-        lines += [f"- {word}: {escape_line(finding[key])}" for word, key in _PARTS if finding[key]] + [""]
-    if (advice := summary["advice"]) is not None:
-        lines += [f"**Advice.** {escape_line(advice['word'])}: {escape_line(advice['why'])}.", ""]
-    if (best := summary["last_good"]) is not None:
-        interval = f"{best['gold']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
-        lines += [f"**Checkpoint to keep.** Step {best['step']}, gold {interval}.", ""]
-    lines += table(("alarm or warning", "raised", "onset", "status"), _alarm_cells(answers["/api/alarms"]["rows"]))
-    lines += table(("change", "state", "outcome"), _action_cells(answers["/api/actions"]["rows"]))
-    for example in summary["proves"][:EXAMPLES]:
-        cut = example["text"] if len(example["text"]) <= LONGEST else f"{example['text'][:LONGEST]}…"
-        lines += [f"Reward {_number(example['reward'])}, gold {_number(example['gold'])}:", "", fenced(cut), ""]
+    summary: Summary = report.answers[SUMMARY]
+    lines = [f"## {summary.state}: {escape_line(summary.sentence)}", ""]
+    lines += [f"Run {escape_line(summary.name)}. {escape_line(report.about)}.", ""]
+    if summary.symptom:
+        lines += [f"**Symptom.** {escape_line(summary.symptom)}", ""]
+    for finding in summary.findings:
+        head = f"**{escape_line(finding.failure)}** ({finding.confidence:.0%} sure). {escape_line(finding.summary)}"
+        parts = (("Likely cause", finding.cause), ("Tried", finding.tried), ("What helps", finding.fix))
+        lines += [head, "", *(f"- {word}: {escape_line(text)}" for word, text in parts if text), ""]
+    if (advice := summary.advice) is not None:
+        lines += [f"**Advice.** {escape_line(advice.word)}: {escape_line(advice.why)}.", ""]
+    if (best := summary.last_good) is not None:
+        interval = f"{best.gold:.3g} [{best.low:.3g}, {best.high:.3g}]"
+        lines += [f"**Checkpoint to keep.** Step {best.step}, gold {interval}.", ""]
+    lines += table(("alarm or warning", "raised", "onset", "status"), _alarm_cells(report.answers[ALARMS]))
+    lines += table(("change", "state", "outcome"), _action_cells(report.answers[ACTIONS]))
+    for example in summary.proves[:EXAMPLES]:
+        cut = example.text if len(example.text) <= LONGEST else f"{example.text[:LONGEST]}…"
+        lines += [f"Reward {_number(example.reward)}, gold {_number(example.gold)}:", "", fenced(cut), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-_PARTS = (("Likely cause", "cause"), ("Tried", "tried"), ("What helps", "fix"))
-
-
-def _alarm_cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _alarm_cells(alarms: Alarms) -> list[tuple[str, ...]]:
     return [
-        (row["summary"] or row["name"], f"step {row['step']}", f"{row['onset_low']}-{row['onset_high']}", row["status"])
-        for row in rows
+        (row.summary or row.name, f"step {row.step}", f"{row.onset_low}-{row.onset_high}", row.status)
+        for row in alarms.rows
     ]
 
 
-def _action_cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    return [(f"{row['change']} (step {row['step']})", row["state"], row["outcome"] or row["reason"]) for row in rows]
+def _action_cells(actions: Actions) -> list[tuple[str, ...]]:
+    return [(f"{row.change} (step {row.step})", row.state, row.outcome or row.reason) for row in actions.rows]
 
 
 def _number(value: float | None) -> str:

@@ -7,6 +7,9 @@ import re
 import secrets
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tiltmeter.view.screens.history import NOTE_WORDS
 
 #: Fields that always hold foreign text.
@@ -47,10 +50,20 @@ def redact_texts(value: Any, key: bytes = b"") -> Any:
 def _redact(value: Any, key: bytes) -> Any:
     if isinstance(value, list):
         return [_redact(item, key) for item in value]
+    if isinstance(value, Struct):
+        row = _by_json_key(value)
+        redacted = _redact(row, key).values()
+        return replace(value, **dict(zip(value.__struct_fields__, redacted, strict=True)))
     if not isinstance(value, dict):
         return value
     foreign = bool(FOREIGN_TEXT_MARKERS & value.keys())
     return {name: _redact_field(name, item, value, foreign, key) for name, item in value.items()}
+
+
+def _by_json_key(payload: Struct) -> dict[str, Any]:
+    """The fields by the keys of the JSON, by which foreign text is recognized."""
+    fields = zip(payload.__struct_encode_fields__, payload.__struct_fields__, strict=True)
+    return {key: getattr(payload, field) for key, field in fields}
 
 
 def _redact_field(name: str, item: Any, row: dict[str, Any], foreign: bool, key: bytes) -> Any:

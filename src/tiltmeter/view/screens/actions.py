@@ -28,6 +28,8 @@ from tiltmeter.rundir.requests import (
 )
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.payloads.alarms import Actions, KnobRow
+from tiltmeter.view.payloads.overview import ActionRequest, ActionRow
 from tiltmeter.view.screens.history import RunHistory, build_history
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.wording import describe_change, finite_or_none, format_number, truncate
@@ -37,10 +39,10 @@ CHECKPOINT = "training.checkpoint"
 POLICY_READINGS = frozenset({*WATCHED, CHECKPOINT})
 MOST = 500  # newest actions that the page lists; the KL controller makes thousands
 #: By kind of request, the states in which an action accepts it.
-ALLOWED: Mapping[str, Sequence[str]] = {"approve": OPEN, "reject": OPEN, "undo": ("applied",)}
+ALLOWED: Mapping[ActionRequest, Sequence[str]] = {"approve": OPEN, "reject": OPEN, "undo": ("applied",)}
 
 
-def actions(reader: RunReader) -> dict[str, Any]:
+def actions(reader: RunReader) -> Actions:
     """The action log, newest first, the knobs with their current values, and what mode act would request now."""
     with reader.lock:
         _ = reader.verdict  # reads the run if it was just opened
@@ -48,14 +50,12 @@ def actions(reader: RunReader) -> dict[str, Any]:
         offer = current_offer(reader, history)
         rows = action_rows(reader, list(history.actions.values())[-MOST:])
         dry_run = reader.get_fold("rehearsal", lambda: InterventionDryRun(reader.run))
-        return {
-            "rows": rows[::-1],
-            "mode": "" if offer is None else offer.mode,
-            "knobs": [] if offer is None else _knobs(offer, history, reader.run_state.attempt),
-            "dry_run": [
-                describe_request(request) for request in reader.cache_until_event("rehearsed", dry_run.requests)
-            ],
-        }
+        return Actions(
+            rows=rows[::-1],
+            mode="" if offer is None else offer.mode,
+            knobs=[] if offer is None else _knobs(offer, history, reader.run_state.attempt),
+            dry_run=[describe_request(request) for request in reader.cache_until_event("rehearsed", dry_run.requests)],
+        )
 
 
 def current_offer(reader: RunReader, history: RunHistory) -> ControlOffer | None:
@@ -75,7 +75,7 @@ def _offer_facts(reader: RunReader, history: RunHistory, attempt: int) -> Mappin
     return history.knob_offers[attempt]
 
 
-def action_rows(reader: RunReader, actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def action_rows(reader: RunReader, actions: Iterable[Mapping[str, Any]]) -> list[ActionRow]:
     """Actions as the page lists them, in the order given."""
     actions = list(actions)
     history = reader.get_fold("history", RunHistory)
@@ -97,22 +97,30 @@ def action_rows(reader: RunReader, actions: Iterable[Mapping[str, Any]]) -> list
 
 def _row(
     row: Mapping[str, Any], offer: Mapping[str, Any], can_request: bool, pending_kind: str, sentence: str
-) -> dict[str, Any]:
+) -> ActionRow:
     knob: Mapping[str, Any] = next((knob for knob in offer.get("knobs", ()) if knob["name"] == row["knob"]), {})
     allowed = [kind for kind, states in ALLOWED.items() if can_request and row["state"] in states]
     if row["knob"] in ("stop", "rollback"):
         allowed = [kind for kind in allowed if kind != "undo"]
-    return {
-        **{key: row[key] for key in ("id", "attempt", "step", "told", "finding", "knob", "state")},
-        "time": row["time"] or None,
-        **{side: finite_or_none(row[side]) for side in ("before", "after")},
-        "change": describe_change(row),
-        **{side: finite_or_none(knob.get(side)) for side in ("floor", "ceiling")},
-        "reason": truncate(str(row["reason"]), 400),
-        "pending": pending_kind,
-        "outcome": truncate(sentence, 400),
-        "can": allowed,
-    }
+    return ActionRow(
+        id=row["id"],
+        attempt=row["attempt"],
+        step=row["step"],
+        state_step=row["told"],
+        finding=row["finding"],
+        knob=row["knob"],
+        state=row["state"],
+        time=row["time"] or None,
+        before=finite_or_none(row["before"]),
+        after=finite_or_none(row["after"]),
+        change=describe_change(row),
+        floor=finite_or_none(knob.get("floor")),
+        ceiling=finite_or_none(knob.get("ceiling")),
+        reason=truncate(str(row["reason"]), 400),
+        pending=pending_kind,
+        outcome=truncate(sentence, 400),
+        can=allowed,
+    )
 
 
 def pending_requests(reader: RunReader, history: RunHistory) -> dict[str, str]:
@@ -142,20 +150,20 @@ def unanswered_requests(reader: RunReader, history: RunHistory) -> list[ControlR
     return [request for request in valid if request.who == "operator"]
 
 
-def _knobs(offer: ControlOffer, history: RunHistory, attempt: int | None) -> list[dict[str, Any]]:
+def _knobs(offer: ControlOffer, history: RunHistory, attempt: int | None) -> list[KnobRow]:
     """The knobs with their current values: as attached, then as changed by actions."""
     values = {name: knob.value for name, knob in offer.knobs.items()}
     for row in sorted(history.actions.values(), key=lambda row: (row["time"], row["told"])):
         if row["attempt"] == attempt and row["state"] in ("applied", "reverted") and row["knob"] in values:
             values[row["knob"]] = row["after" if row["state"] == "applied" else "before"]
     return [
-        {
-            "name": name,
-            "value": finite_or_none(values[name]),
-            "floor": finite_or_none(knob.floor),
-            "ceiling": finite_or_none(knob.ceiling),
-            "why": knob.why,
-        }
+        KnobRow(
+            name=name,
+            value=finite_or_none(values[name]),
+            floor=finite_or_none(knob.floor),
+            ceiling=finite_or_none(knob.ceiling),
+            why=knob.why,
+        )
         for name, knob in offer.knobs.items()
     ]
 
@@ -260,7 +268,7 @@ def dry_run_requests(run: RunDirectory, events: Iterable[Event]) -> list[Control
 
 
 def submit_action_request(
-    run: RunDirectory, name: str, kind: Kind, events: Iterable[Event] | None = None
+    run: RunDirectory, name: str, kind: ActionRequest, events: Iterable[Event] | None = None
 ) -> ControlRequest:
     """Sign and store an operator's request about an action: approve, reject or undo. Raises `StoreError` with the
     reason if the action does not allow it, and `AttachError` without permission."""

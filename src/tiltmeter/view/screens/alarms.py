@@ -13,9 +13,9 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.detectors.canary import Canary
@@ -27,6 +27,9 @@ from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import AlarmNote, NoteKind, RunState, alarm_id, is_watched
+from tiltmeter.view.payloads.alarms import AlarmDetail, Alarms, EvidenceCurve
+from tiltmeter.view.payloads.overview import AlarmRow, AlarmStatus, Exemplar
+from tiltmeter.view.payloads.plots import LineRole, Panel
 from tiltmeter.view.screens.actions import unanswered_requests
 from tiltmeter.view.screens.exemplars import highest_paid_rows, read_exemplars
 from tiltmeter.view.screens.history import RunHistory
@@ -46,16 +49,16 @@ CANARY_NOTE = (
 NOTE_WORDS = {"acknowledge": "acknowledged", "mute": "muted", "false_alarm": "called false"}
 
 
-def alarms(reader: RunReader) -> dict[str, Any]:
+def alarms(reader: RunReader) -> Alarms:
     """Every alarm and warning: open ones first, alarms before warnings, the newest first."""
     with reader.lock:
         _ = reader.verdict  # reads the run if it was just opened
         rows = alarm_rows(reader)
-        rows.sort(key=lambda row: (row["status"] in ("resolved", "false"), row["tier"], -row["attempt"], -row["step"]))
-        return {"rows": rows, "promise": describe_bound(reader.run_state)}
+        rows.sort(key=lambda row: (row.status in ("resolved", "false"), row.tier, -row.attempt, -row.step))
+        return Alarms(rows=rows, promise=describe_bound(reader.run_state))
 
 
-def alarm(reader: RunReader, name: str) -> dict[str, Any] | None:
+def alarm(reader: RunReader, name: str) -> AlarmDetail | None:
     """One alarm with its evidence curve up to the step that raised it, the reading it watches, and example completions.
 
     None if the run has no alarm of this id. Warnings have no evidence curve.
@@ -67,13 +70,13 @@ def alarm(reader: RunReader, name: str) -> dict[str, Any] | None:
         )
         if alarm is None:
             return None
-        return {
-            "alarm": alarm_rows(reader, [alarm])[0],
-            "promise": CANARY_NOTE if alarm.detector == Canary.name else describe_bound(reader.run_state, alarm.tier),
-            "evidence": _alarm_curve(reader, alarm),
-            "readings": _watched_panel(reader, alarm),
-            "exemplars": _alarm_exemplars(reader, alarm),
-        }
+        return AlarmDetail(
+            alarm=alarm_rows(reader, [alarm])[0],
+            promise=CANARY_NOTE if alarm.detector == Canary.name else describe_bound(reader.run_state, alarm.tier),
+            evidence=_alarm_curve(reader, alarm),
+            readings=_watched_panel(reader, alarm),
+            exemplars=_alarm_exemplars(reader, alarm),
+        )
 
 
 def describe_bound(run_state: RunState, tier: str = "alarm") -> str:
@@ -146,34 +149,34 @@ class EvidenceCurves:
             self._points = []
 
 
-def _alarm_curve(reader: RunReader, alarm: Alarm) -> dict[str, Any]:
+def _alarm_curve(reader: RunReader, alarm: Alarm) -> EvidenceCurve:
     points = (
         reader.get_fold("evidence", EvidenceCurves).curves.get(alarm_id(alarm), []) if alarm.tier == "alarm" else []
     )
     return evidence_curve(points, alarm.threshold)
 
 
-def evidence_curve(points: Sequence[tuple[int, int, float]], threshold: float) -> dict[str, Any]:
+def evidence_curve(points: Sequence[tuple[int, int, float]], threshold: float) -> EvidenceCurve:
     """An evidence curve of at most 300 points; the last is the one at which the alarm was raised."""
     indices = select_points(np.array([odds for _, _, odds in points], np.float64), POINTS).tolist()
-    return {
-        "labels": [points[at][0] for at in indices],
-        "steps": [points[at][1] for at in indices],
-        "odds": [points[at][2] for at in indices],
-        "threshold": threshold,
-        "raised": len(indices) - 1,
-    }
+    return EvidenceCurve(
+        labels=[points[at][0] for at in indices],
+        steps=[points[at][1] for at in indices],
+        odds=[points[at][2] for at in indices],
+        threshold=threshold,
+        raised=len(indices) - 1,
+    )
 
 
-def _watched_panel(reader: RunReader, alarm: Alarm) -> dict[str, Any]:
+def _watched_panel(reader: RunReader, alarm: Alarm) -> Panel:
     """The reading that the alarm watches, over the whole run."""
-    role = "gold" if alarm.name.startswith(("gold.", "eval.")) else "plain"
-    lines = build_lines(reader, [LineSpec(alarm.name, role=role, interval=True)], StepRange())  # type: ignore[arg-type]
+    role: LineRole = "gold" if alarm.name.startswith(("gold.", "eval.")) else "plain"
+    lines = build_lines(reader, [LineSpec(alarm.name, role=role, interval=True)], StepRange())
     sentence = f"{alarm.name}; raised at step {alarm.step}, since about step {alarm.onset}."
     return make_panel("What it watches", sentence, lines, left=alarm.name)
 
 
-def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[dict[str, Any]]:
+def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[Exemplar]:
     """Exemplars of findings that name the alarm, then completions of its step with high reward and low gold."""
     rows = [
         tuple(row)
@@ -219,7 +222,7 @@ def submit_note(
     return request
 
 
-def alarm_rows(reader: RunReader, which: list[Alarm] | None = None) -> list[dict[str, Any]]:
+def alarm_rows(reader: RunReader, which: list[Alarm] | None = None) -> list[AlarmRow]:
     """Rows of these alarms, one per fingerprint with its newest alarm; without `which`, of all there ever were."""
     run_state = reader.run_state
     groups: dict[tuple[str, ...], list[Alarm]] = {}
@@ -230,10 +233,11 @@ def alarm_rows(reader: RunReader, which: list[Alarm] | None = None) -> list[dict
     now_open = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in run_state.open_alarms(tier)}
     rows = [_row(run_state, alarm, groups.get(_fingerprint(alarm), [alarm]), now_open) for alarm in selected]
     pending = _pending_notes(reader) if rows else {}
-    for row in rows:
-        if row["id"] in pending:
-            row["said"] = truncate(f"{_describe_note(pending[row['id']])} (waiting for the monitor to record it)", TEXT)
-    return rows
+    return [replace(row, note=_describe_pending(pending[row.id])) if row.id in pending else row for row in rows]
+
+
+def _describe_pending(note: AlarmNote) -> str:
+    return truncate(f"{_describe_note(note)} (waiting for the monitor to record it)", TEXT)
 
 
 def _pending_notes(reader: RunReader) -> dict[str, AlarmNote]:
@@ -247,39 +251,41 @@ def _fingerprint(alarm: Alarm) -> tuple[str, ...]:
     return alarm.tier, alarm.name, alarm.detector, alarm.direction
 
 
-def _row(run_state: RunState, alarm: Alarm, occurrences: list[Alarm], now_open: set[str]) -> dict[str, Any]:
+def _row(run_state: RunState, alarm: Alarm, occurrences: list[Alarm], now_open: set[str]) -> AlarmRow:
     name = alarm_id(alarm)
     key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
     resolved = next(
         (record.resolved for _, _, record in run_state.alarms.get(key, ()) if record.resolved is not None), None
     )
     status, note = _status(run_state, name, occurrences, name in now_open)
-    return {
-        "id": name,
-        "tier": alarm.tier,
-        "name": alarm.name,
-        "detector": alarm.detector,
-        "attempt": alarm.attempt,
-        "step": alarm.step,
-        "onset": alarm.onset,
-        "onset_low": alarm.onset_low,
-        "onset_high": alarm.onset_high,
+    return AlarmRow(
+        id=name,
+        tier=alarm.tier,
+        name=alarm.name,
+        detector=alarm.detector,
+        attempt=alarm.attempt,
+        step=alarm.step,
+        onset=alarm.onset,
+        onset_low=alarm.onset_low,
+        onset_high=alarm.onset_high,
         # A canary is no statistical test, so it has no odds.
-        "evidence": None if alarm.detector == Canary.name else finite_or_none(alarm.evidence),
-        "threshold": None if alarm.detector == Canary.name else finite_or_none(alarm.threshold),
-        "summary": truncate(alarm.summary, TEXT),
-        "resolved": resolved,
-        "count": len(occurrences),
-        "status": status,
-        "said": _describe_note(note),
-    }
+        evidence=None if alarm.detector == Canary.name else finite_or_none(alarm.evidence),
+        threshold=None if alarm.detector == Canary.name else finite_or_none(alarm.threshold),
+        summary=truncate(alarm.summary, TEXT),
+        resolved=resolved,
+        count=len(occurrences),
+        status=status,
+        note=_describe_note(note),
+    )
 
 
-def _status(run_state: RunState, name: str, occurrences: list[Alarm], is_open: bool) -> tuple[str, AlarmNote | None]:
+def _status(
+    run_state: RunState, name: str, occurrences: list[Alarm], is_open: bool
+) -> tuple[AlarmStatus, AlarmNote | None]:
     """How a row is shown, and the note that says so. A mute holds for the whole fingerprint until its step."""
     notes = run_state.notes.get(name, [])
     note = notes[-1] if notes else None
-    default = "open" if is_open else "resolved"
+    default: AlarmStatus = "open" if is_open else "resolved"
     if note is not None and note.kind == "false_alarm":
         return "false", note
     mutes = [mute for alarm in occurrences for mute in run_state.notes.get(alarm_id(alarm), ()) if mute.kind == "mute"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,18 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.pinned_prompts import shorten
 from tiltmeter.rundir.requests import read_knobs
+from tiltmeter.view.payloads.compare import (
+    Compare,
+    CompareAxis,
+    ComparedAnswer,
+    ComparedCurve,
+    ComparedMeasure,
+    ComparedPrompt,
+    ComparedRun,
+    ComparedSetting,
+    CurveDifference,
+)
+from tiltmeter.view.payloads.rollouts import PromptAnswer
 from tiltmeter.view.screens.gold import gold_name
 from tiltmeter.view.screens.proxy_gold import root_kl
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
@@ -27,7 +39,6 @@ from tiltmeter.view.screens.series import (
     values_at,
 )
 
-X = Literal["step", "root_kl", "tokens"]
 MEASURES = (
     ("reward.mean", "reward (proxy)"),
     ("gold", "gold"),
@@ -58,7 +69,7 @@ class RunCurve:
     whole_x: bool  # x values are whole numbers
 
 
-def compare(readers: Sequence[RunReader], x: X = "step", name: str | None = None) -> dict[str, Any]:
+def compare(readers: Sequence[RunReader], x: CompareAxis = "step", name: str | None = None) -> Compare:
     """The runs over one axis; `name` is a further reading to compare. Raises `KeyError` if no run has it."""
     if x not in UNITS:
         raise ValueError(f"x is {', '.join(UNITS)}; not {x!r}")
@@ -66,48 +77,41 @@ def compare(readers: Sequence[RunReader], x: X = "step", name: str | None = None
         raise KeyError(name)
     names_and_labels = [*([(name, name)] if name is not None and name not in dict(MEASURES) else []), *MEASURES]
     measures = [_measure(readers, one, label, x) for one, label in names_and_labels]
-    measures = [measure for measure in measures if any(run["x"] for run in measure["runs"])]
+    measures = [measure for measure in measures if any(run.x for run in measure.runs)]
     config, same = _differing_settings(readers)
-    return {
-        "runs": [
-            {
-                "run": reader.id,
-                "name": reader.name,
-                "state": reader.verdict.state,
-                "sentence": reader.verdict.sentence,
-                "step": reader.run_state.last_step,
-            }
+    return Compare(
+        runs=[
+            ComparedRun(
+                run=reader.id,
+                name=reader.name,
+                state=reader.verdict.state,
+                sentence=reader.verdict.sentence,
+                step=reader.run_state.last_step,
+            )
             for reader in readers
         ],
-        "x": x,
-        "measures": measures,
-        "diverged": _describe_divergence(measures, x, [reader.name for reader in readers]),
-        "config": config,
-        "same": same,
-        "prompts": _common_prompts(readers),
-    }
-
-
-def _measure(readers: Sequence[RunReader], name: str, label: str, x: X) -> dict[str, Any]:
-    curves = [_run_curve(reader, name, x) for reader in readers]
-    pairs = [(run, difference(curves[0], other)) for run, other in enumerate(curves[1:], 1)]
-    differences = [{**pair_difference, "run": run} for run, pair_difference in pairs if pair_difference is not None]
-    # The page draws one difference: that of the run which diverges earliest, else that of the second run.
-    diverging = [pair_difference for pair_difference in differences if pair_difference["first"] is not None]
-    difference_shown = (
-        min(diverging, key=lambda pair_difference: pair_difference["first"])
-        if diverging
-        else next(iter(differences), None)
+        x=x,
+        measures=measures,
+        diverged=_describe_divergence(measures, x, [reader.name for reader in readers]),
+        config=config,
+        same=same,
+        prompts=_common_prompts(readers),
     )
-    return {
-        "name": name,
-        "label": label,
-        "runs": [_curve_json(curve) for curve in curves],
-        "difference": difference_shown,
-    }
 
 
-def _run_curve(reader: RunReader, name: str, x: X) -> RunCurve:
+def _measure(readers: Sequence[RunReader], name: str, label: str, x: CompareAxis) -> ComparedMeasure:
+    curves = [_run_curve(reader, name, x) for reader in readers]
+    pairs = [difference(curves[0], other, run) for run, other in enumerate(curves[1:], 1)]
+    differences = [pair for pair in pairs if pair is not None]
+    # The page draws one difference: that of the run which diverges earliest, else that of the second run.
+    diverging = [(pair.first, pair.run, pair) for pair in differences if pair.first is not None]
+    difference_shown = min(diverging)[2] if diverging else next(iter(differences), None)
+    return ComparedMeasure(
+        name=name, label=label, runs=[_shown_points(curve) for curve in curves], difference=difference_shown
+    )
+
+
+def _run_curve(reader: RunReader, name: str, x: CompareAxis) -> RunCurve:
     """A reading of a run at the steps where both its value and its x value are known."""
     with reader.lock:
         source = gold_name(reader) if name == "gold" else name
@@ -119,7 +123,7 @@ def _run_curve(reader: RunReader, name: str, x: X) -> RunCurve:
     return RunCurve(series.steps[valid], x_values[valid], series.values[valid], error[valid], labels, x != "root_kl")
 
 
-def _x_values(reader: RunReader, steps: Ints, x: X) -> Floats:
+def _x_values(reader: RunReader, steps: Ints, x: CompareAxis) -> Floats:
     """The x value of each step; NaN where it is not known."""
     if x == "step":
         return steps.astype(np.float64)
@@ -140,16 +144,16 @@ def tokens_by_step(reader: RunReader) -> ReadingSeries:
     )
 
 
-def _curve_json(curve: RunCurve) -> dict[str, Any]:
+def _shown_points(curve: RunCurve) -> ComparedCurve:
     """As many points as a plot can show, in step order."""
     steps_shown = select_steps([(curve.steps, curve.y)], np.empty(0, np.int64), POINTS).steps
     mask = np.isin(curve.steps, steps_shown)
     y, error = curve.y[mask], curve.error[mask]
     low, high = json_numbers(y - REACH * error, 4), json_numbers(y + REACH * error, 4)
-    return {"x": json_numbers(curve.x[mask]), "y": json_numbers(y), "low": low, "high": high}
+    return ComparedCurve(x=json_numbers(curve.x[mask]), y=json_numbers(y), low=low, high=high)
 
 
-def difference(first: RunCurve, other: RunCurve) -> dict[str, Any] | None:
+def difference(first: RunCurve, other: RunCurve, run: int = 1) -> CurveDifference | None:
     """The difference of another run from the first, over stretches of the x range that both cover, with a 95 %
     interval; and the x value from which five consecutive stretches exclude 0."""
     if not len(first.x) or not len(other.x):
@@ -173,15 +177,16 @@ def difference(first: RunCurve, other: RunCurve) -> dict[str, Any] | None:
     x = (0.5 * (edges[:-1] + edges[1:]))[valid]
     y = (other_stats[0] - first_stats[0])[valid]
     half_width = REACH * np.sqrt(first_stats[1] ** 2 + other_stats[1] ** 2)[valid]
-    return {
-        "x": json_numbers(x, 5),
-        "y": json_numbers(y, 4),
-        "low": json_numbers(y - half_width, 4),
-        "high": json_numbers(y + half_width, 4),
-        "first": first_lasting_difference(
+    return CurveDifference(
+        x=json_numbers(x, 5),
+        y=json_numbers(y, 4),
+        low=json_numbers(y - half_width, 4),
+        high=json_numbers(y + half_width, 4),
+        first=first_lasting_difference(
             np.ceil(edges[:-1][valid]) if first.whole_x else edges[:-1][valid], np.abs(y) > half_width
         ),
-    }
+        run=run,
+    )
 
 
 def _stretch_stats(curve: RunCurve, mask: Any, edges: Floats) -> tuple[Floats, Floats]:
@@ -212,26 +217,30 @@ def first_lasting_difference(x: Floats, differs: Any) -> float | None:
     return None
 
 
-def _describe_divergence(measures: Sequence[dict[str, Any]], x: X, names: Sequence[str]) -> str:
+def _describe_divergence(measures: Sequence[ComparedMeasure], x: CompareAxis, names: Sequence[str]) -> str:
     """The measure that diverges earliest, and where; empty if none does."""
     diverging = [
-        measure for measure in measures if measure["difference"] and measure["difference"]["first"] is not None
+        (measure.difference.first, place, measure.difference.run)
+        for place, measure in enumerate(measures)
+        if measure.difference is not None and measure.difference.first is not None
     ]
     if not diverging:
         return ""
-    first = min(diverging, key=lambda measure: measure["difference"]["first"])
-    position = first["difference"]["first"]
+    position, place, run = min(diverging)
     where = f"{position:.3g}" if x == "root_kl" else f"{position:.0f}" if x == "step" else f"{position:,.0f}"
-    whose = f" of {names[first['difference']['run']]}" if len(names) > 2 else ""
-    return f"{first['label']}{whose}, {UNITS[x]} {where}"
+    whose = f" of {names[run]}" if len(names) > 2 else ""
+    return f"{measures[place].label}{whose}, {UNITS[x]} {where}"
 
 
-def _differing_settings(readers: Sequence[RunReader]) -> tuple[list[dict[str, Any]], int]:
+def _differing_settings(readers: Sequence[RunReader]) -> tuple[list[ComparedSetting], int]:
     """Settings that differ between the runs, and how many settings are equal."""
     settings = [_settings(reader) for reader in readers]
     names = list(dict.fromkeys(name for run_settings in settings for name in run_settings))
-    rows = [{"name": name, "values": [run_settings.get(name, UNKNOWN) for run_settings in settings]} for name in names]
-    differ = [row for row in rows if len(set(row["values"])) > 1]
+    rows = [
+        ComparedSetting(name=name, values=[run_settings.get(name, UNKNOWN) for run_settings in settings])
+        for name in names
+    ]
+    differ = [row for row in rows if len(set(row.values)) > 1]
     return differ, len(rows) - len(differ)
 
 
@@ -276,24 +285,24 @@ def _knob_settings(reader: RunReader, attempt: int) -> dict[str, str]:
     return settings
 
 
-def _common_prompts(readers: Sequence[RunReader]) -> list[dict[str, Any]]:
+def _common_prompts(readers: Sequence[RunReader]) -> list[ComparedPrompt]:
     """Prompts that all runs answered in their newest steps, each with an answer of every run."""
     answers = [_newest_answers(reader) for reader in readers]
     common = [prompt for prompt in answers[0] if all(prompt in other for other in answers[1:])][:PROMPTS]
     return [
-        {
-            "prompt": shorten(prompt),
-            "said": [{"run": run, **run_answers[prompt]} for run, run_answers in enumerate(answers)],
-        }
+        ComparedPrompt(
+            prompt=shorten(prompt),
+            answers=[ComparedAnswer.of(run, run_answers[prompt]) for run, run_answers in enumerate(answers)],
+        )
         for prompt in common
     ]
 
 
-def _newest_answers(reader: RunReader) -> dict[str, dict[str, Any]]:
+def _newest_answers(reader: RunReader) -> dict[str, PromptAnswer]:
     """Prompts of the newest steps, each with the newest answer: the first of its group."""
     with reader.lock:
         steps = measured_steps(reader)[-BACK_STEPS:]
-    newest: dict[str, dict[str, Any]] = {}
+    newest: dict[str, PromptAnswer] = {}
     for measured_step in reversed(steps):
         read_answers = partial(_read_answers, reader, measured_step)
         for prompt, answer in reader.cache_lru("answers", measured_step[:2], read_answers, 2 * BACK_STEPS):
@@ -301,7 +310,7 @@ def _newest_answers(reader: RunReader) -> dict[str, dict[str, Any]]:
     return newest
 
 
-def _read_answers(reader: RunReader, measured_step: MeasuredStep) -> list[tuple[str, dict[str, Any]]]:
+def _read_answers(reader: RunReader, measured_step: MeasuredStep) -> list[tuple[str, PromptAnswer]]:
     batch = read_rollouts(reader, measured_step, READ_COLUMNS)
     if batch is None or batch.prompt is None or batch.completion is None:
         return []
@@ -311,9 +320,9 @@ def _read_answers(reader: RunReader, measured_step: MeasuredStep) -> list[tuple[
     for row in batch.starts[:-1].tolist():
         prompt, text = batch.prompt[row], batch.completion[row]
         if prompt is not None and text is not None:
-            answer = {
-                "step": measured_step.step, "text": shorten(text), "reward": json_number(float(reward[row])),
-                "gold": json_number(float(gold[row])), "id": measured_step.rollout_id(row),
-            }  # fmt: skip
+            answer = PromptAnswer(
+                step=measured_step.step, text=shorten(text), reward=json_number(float(reward[row])),
+                gold=json_number(float(gold[row])), id=measured_step.rollout_id(row),
+            )  # fmt: skip
             answers.append((prompt, answer))
     return answers

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.rundir.journal import Event
+from tiltmeter.view.payloads.overview import Exemplar
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import all_measured_steps, gold_of, read_rollouts, rollout_id
 from tiltmeter.view.screens.wording import finite_or_none, ranked_findings, truncate
@@ -24,7 +24,7 @@ class _ExemplarCache:
     """Exemplars read from files; those of a step are read again when its labels are closed."""
 
     def __init__(self) -> None:
-        self.rows: dict[ExemplarKey, dict[str, Any]] = {}
+        self.rows: dict[ExemplarKey, Exemplar] = {}
         self.paid: dict[tuple[int, int], list[ExemplarKey]] = {}
 
     def add(self, event: Event) -> None:
@@ -36,7 +36,7 @@ class _ExemplarCache:
             self.paid.pop(step_key, None)
 
 
-def example_completions(reader: RunReader, n: int = 10) -> list[dict[str, Any]]:
+def example_completions(reader: RunReader, n: int = 10) -> list[Exemplar]:
     """The exemplars of the most likely findings, then completions of the newest step with high reward and low gold."""
     rows = list(
         dict.fromkeys(_exemplar_key(row) for finding in ranked_findings(reader.run_state) for row in finding.exemplars)
@@ -48,11 +48,11 @@ def example_completions(reader: RunReader, n: int = 10) -> list[dict[str, Any]]:
     return examples
 
 
-def read_exemplars(reader: RunReader, rows: Iterable[Sequence[int]], n: int) -> list[dict[str, Any]]:
+def read_exemplars(reader: RunReader, rows: Iterable[Sequence[int]], n: int) -> list[Exemplar]:
     """The first n of these rows that are still stored, with reward and gold."""
     cached = reader.get_fold("exemplars", _ExemplarCache).rows
     keys = [_exemplar_key(row) for row in rows]
-    examples: list[dict[str, Any]] = []
+    examples: list[Exemplar] = []
     missing_steps: set[tuple[int, int]] = set()
     for row in keys:
         if len(examples) == n:
@@ -63,7 +63,7 @@ def read_exemplars(reader: RunReader, rows: Iterable[Sequence[int]], n: int) -> 
                 missing_steps.add(row[:2])
             else:
                 cached |= {
-                    key: _exemplar_json(batch, gold, key) for key in keys if key[:2] == row[:2] and key[2] < len(batch)
+                    key: _exemplar(batch, gold, key) for key in keys if key[:2] == row[:2] and key[2] < len(batch)
                 }
         if row in cached:
             examples.append(cached[row])
@@ -100,11 +100,11 @@ def _rollouts_and_gold(reader: RunReader, attempt: int, step: int) -> tuple[Roll
     return batch, np.zeros(0) if at is None or batch is None else gold_of(reader, at, batch)
 
 
-def _exemplar_json(batch: RolloutBatch, gold: Floats, key: ExemplarKey) -> dict[str, Any]:
+def _exemplar(batch: RolloutBatch, gold: Floats, key: ExemplarKey) -> Exemplar:
     text = batch.completion[key[2]] if batch.completion is not None else None
-    return {
-        "id": rollout_id(*key),
-        "reward": None if batch.reward is None else finite_or_none(float(batch.reward[key[2]])),
-        "gold": finite_or_none(float(gold[key[2]])),
-        "text": truncate(text or "", TEXT),
-    }
+    return Exemplar(
+        id=rollout_id(*key),
+        reward=None if batch.reward is None else finite_or_none(float(batch.reward[key[2]])),
+        gold=finite_or_none(float(gold[key[2]])),
+        text=truncate(text or "", TEXT),
+    )

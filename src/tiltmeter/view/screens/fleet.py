@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import get_args
+
+from msgspec.structs import replace
 
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import State
 from tiltmeter.version import __version__
+from tiltmeter.view.payloads.overview import Fleet, FleetRow, Headline
 from tiltmeter.view.screens.gold import gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.readings import sparkline_values
@@ -21,38 +24,52 @@ TEXT = 120
 SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
 
-def fleet(readers: Iterable[RunReader], limit: int = 1000) -> dict[str, Any]:
+def fleet(readers: Iterable[RunReader], limit: int = 1000) -> Fleet:
     """Rows as of each run's last refresh: worst state first, then the oldest problem."""
     rows = []
     for reader in readers:
         with reader.lock:
-            head = headline(reader, reader.verdict)
-            row = reader.cache_until_event("fleet", lambda reader=reader: _row(reader))  # type: ignore[misc]
-            row_json = {**head, **row, "what": describe_problem(reader)}
-            rows.append((row_json, problem_since(reader)))
+            rows.append((fleet_row(reader), problem_since(reader)))
     rows.sort(key=lambda item: worst_first(*item))
     shown_rows = [row for row, _ in rows[: max(0, limit)]]
-    return {"version": __version__, "runs": shown_rows, "left_out": len(rows) - len(shown_rows)}
+    return Fleet(version=__version__, runs=shown_rows, left_out=len(rows) - len(shown_rows))
 
 
-def worst_first(row: Mapping[str, Any], since: float) -> tuple[object, ...]:
+def worst_first(row: FleetRow, since: float) -> tuple[object, ...]:
     """Sort key of a row: worst state first, live runs before ended ones."""
-    return SEVERITY[row["state"]], not row["live"], since, row["name"]
+    return SEVERITY[row.state], not row.live, since, row.name
 
 
-def _row(reader: RunReader) -> dict[str, Any]:
-    """The fields that change only when the journal does."""
+def fleet_row(reader: RunReader) -> FleetRow:
+    """One run; the fields that change only when the journal does are computed then."""
+    head = headline(reader, reader.verdict)
+    row = reader.cache_until_event("fleet", lambda: _row(reader, head))
+    return replace(
+        row, state=head.state, sentence=head.sentence, live=head.live, attempt=head.attempt, step=head.step,
+        age_s=head.age_s, what=describe_problem(reader),
+    )  # fmt: skip
+
+
+def _row(reader: RunReader, head: Headline) -> FleetRow:
     last_good_checkpoint, gold = last_good(reader), gold_name(reader)
     kl = reader.columns.lineage_series("policy.kl.k3").values
-    return {
-        "last_good": None if last_good_checkpoint is None else last_good_checkpoint.step,
-        "what": "",
-        "proxy": json_numbers(sparkline_values(reader.columns.lineage_series("reward.mean").values), 4),
-        "gold": json_numbers(sparkline_values(reader.columns.lineage_series(gold).values), 4) if gold else [],
-        "kl": float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
-        "did": latest_change(reader.get_fold("history", RunHistory)),
-        "labels": reader.run_state.labels,
-    }
+    return FleetRow(
+        run=head.run,
+        name=head.name,
+        state=head.state,
+        sentence=head.sentence,
+        live=head.live,
+        attempt=head.attempt,
+        step=head.step,
+        age_s=head.age_s,
+        last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
+        what="",
+        proxy=json_numbers(sparkline_values(reader.columns.lineage_series("reward.mean").values), 4),
+        gold=json_numbers(sparkline_values(reader.columns.lineage_series(gold).values), 4) if gold else [],
+        kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
+        did=latest_change(reader.get_fold("history", RunHistory)),
+        labels=reader.run_state.labels,
+    )
 
 
 def problem_since(reader: RunReader) -> float:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
 from tiltmeter.version import __version__
+from tiltmeter.view.payloads.monitor import FaultRow, Health, IndexState, MonitorHealth, NameValue, PartOff, RankRow
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.readings import absent_rows
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.summary import check_rows
 from tiltmeter.view.screens.wording import truncate
 
 LATE = 3  # steps behind the others from which a rank is late; the monitor waits for as many
@@ -21,38 +22,38 @@ DISK_SECONDS = 60.0  # adding up the size of a long run takes a while
 TEXT = 300
 
 
-def health(reader: RunReader) -> dict[str, Any]:
+def health(reader: RunReader) -> Health:
     """Ranks, monitor, checks, faults and losses of a run. The server fills in the size of its index."""
     with reader.lock:
         verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
         last_time = max(history.last_times.values(), default=None)
         lost, total = run_state.lost
-        return {
-            "ranks": rank_rows(reader),
-            "monitor": {
-                "step": run_state.last_step,
-                "behind": 0 if reader.watcher.ages is None else reader.watcher.ages.behind,
-                "age_s": None if last_time is None else round(max(0.0, time.time() - last_time), 1),
-                "running": monitor_running(reader.run),
-            },
-            "checks": [{"name": name, "ok": check.ok, "why": check.why} for name, check in verdict.checks.items()],
-            "off": [{"part": part, "error": truncate(error, TEXT)} for part, error in run_state.off.items()],
-            "faults": [
-                {"attempt": fault.attempt, "step": fault.step, "part": fault.part, "error": truncate(fault.error, TEXT)}
+        return Health(
+            ranks=rank_rows(reader),
+            monitor=MonitorHealth(
+                step=run_state.last_step,
+                behind=0 if reader.watcher.ages is None else reader.watcher.ages.behind,
+                age_s=None if last_time is None else round(max(0.0, time.time() - last_time), 1),
+                running=monitor_running(reader.run),
+            ),
+            checks=check_rows(verdict),
+            off=[PartOff(part=part, error=truncate(error, TEXT)) for part, error in run_state.off.items()],
+            faults=[
+                FaultRow(attempt=fault.attempt, step=fault.step, part=fault.part, error=truncate(fault.error, TEXT))
                 for fault in run_state.faults[: -FAULTS - 1 : -1]
             ],
-            "absent": absent_rows(reader.run_state),
-            "disk_bytes": reader.get_fold("disk", _DiskUsage).size(reader.run.path),
-            "skipped": run_state.skipped,
-            "seen": total,
-            "lost": lost,
-            "cost": _trainer_counters(reader),
-            "versions": _versions(reader),
-            "index": {"rollouts": 0, "ready": 0.0},
-        }
+            absent=absent_rows(reader.run_state),
+            disk_bytes=reader.get_fold("disk", _DiskUsage).size(reader.run.path),
+            skipped=run_state.skipped,
+            seen=total,
+            lost=lost,
+            cost=_trainer_counters(reader),
+            versions=_versions(reader),
+            index=IndexState(rollouts=0, ready=0.0),
+        )
 
 
-def rank_rows(reader: RunReader) -> list[dict[str, Any]]:
+def rank_rows(reader: RunReader) -> list[RankRow]:
     """The newest stored step of each rank of the newest attempt, its age, and whether it is late."""
     attempts = reader.run.attempts()
     if not attempts:
@@ -70,13 +71,13 @@ def rank_rows(reader: RunReader) -> list[dict[str, Any]]:
         if mtime is not None and step == run_state.last_step and run_state.recent:
             mtime = min(mtime, run_state.recent[-1][0] or mtime)  # copying a run changes the files' times
         rows.append(
-            {
-                "rank": rank,
-                "step": step,
-                "age_s": None if mtime is None else round(max(0.0, time.time() - mtime), 1),
-                "late": newest_step - step >= LATE,
-                "lost": run_state.losses.get((attempt, rank), 0),
-            }
+            RankRow(
+                rank=rank,
+                step=step,
+                age_s=None if mtime is None else round(max(0.0, time.time() - mtime), 1),
+                late=newest_step - step >= LATE,
+                lost=run_state.losses.get((attempt, rank), 0),
+            )
         )
     return rows
 
@@ -111,7 +112,7 @@ def _folder_bytes(path: Path) -> int:
     return total
 
 
-def _trainer_counters(reader: RunReader) -> list[dict[str, str]]:
+def _trainer_counters(reader: RunReader) -> list[NameValue]:
     """Counters that the trainer's writer stored when it closed; empty before that."""
     rows = []
     for attempt in reader.run.attempts()[-1:]:
@@ -119,12 +120,12 @@ def _trainer_counters(reader: RunReader) -> list[dict[str, str]]:
             counter_texts = [
                 f"{counts[key]} {key}" for key in ("written", "thinned", "dropped", "unsynced") if key in counts
             ]
-            rows.append({"name": f"rank {rank}", "value": ", ".join(counter_texts)})
+            rows.append(NameValue(name=f"rank {rank}", value=", ".join(counter_texts)))
     return rows
 
 
-def _versions(reader: RunReader) -> list[dict[str, str]]:
+def _versions(reader: RunReader) -> list[NameValue]:
     facts = reader.run.identity()
     writer_version = str(facts.get("version", ""))
-    rows = [{"name": "viewer", "value": __version__}, {"name": "format", "value": str(facts["format"])}]
-    return [*rows, {"name": "run written by", "value": writer_version}] if writer_version else rows
+    rows = [NameValue(name="viewer", value=__version__), NameValue(name="format", value=str(facts["format"]))]
+    return [*rows, NameValue(name="run written by", value=writer_version)] if writer_version else rows

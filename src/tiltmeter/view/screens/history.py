@@ -21,6 +21,7 @@ from tiltmeter.rundir.payloads import (
     StepDone,
 )
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
+from tiltmeter.view.payloads.overview import EntryKind, HistoryEntry, Mark, MarkKind
 from tiltmeter.view.screens.wording import describe_change, truncate
 
 TEXT = 160  # characters of an entry
@@ -30,17 +31,17 @@ NOTE_WORDS = {"acknowledge": "Acknowledged", "mute": "Muted", "false_alarm": "Ca
 
 
 class RunHistory:
-    """Add every event, in order. Entries, marks and actions have the fields of `web/src/types.ts`, oldest first.
+    """Add every event, in order. Entries, marks and actions are oldest first.
 
     >>> history = RunHistory()
     >>> history.add(Event("attempt", 0, -1, {"state": "open", "facts": {}}, "id", time=5.0))
-    >>> history.entries[0]["kind"], history.entries[0]["text"]
+    >>> history.entries[0].kind, history.entries[0].text
     ('attempt', 'Training started')
     """
 
     def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self.marks: list[dict[str, Any]] = []
+        self.entries: list[HistoryEntry] = []
+        self.marks: list[Mark] = []
         self.pending_labels: dict[tuple[int, int], int] = {}  # labels requested, of steps that are not closed
         self.alarm_times: dict[str, float] = {}  # when each alarm was raised
         self.knob_offers: dict[int, dict[str, Any]] = {}  # by attempt, the knobs that its trainer offers
@@ -89,12 +90,14 @@ class RunHistory:
             case DecisionRead(message=message):
                 self._add_decision(event, message)
 
-    def _add_entry(self, event: Event, kind: str, text: str, name: str = "") -> None:
-        position = {"time": event.time, "attempt": event.attempt, "step": event.step}
-        self.entries.append({**position, "kind": kind, "text": truncate(text, TEXT), "id": name})
+    def _add_entry(self, event: Event, kind: EntryKind, text: str, name: str = "") -> None:
+        entry = HistoryEntry(
+            time=event.time, attempt=event.attempt, step=event.step, kind=kind, text=truncate(text, TEXT), id=name
+        )
+        self.entries.append(entry)
 
-    def _add_mark(self, attempt: int, step: int, kind: str, text: str, name: str = "") -> None:
-        self.marks.append({"attempt": attempt, "step": step, "kind": kind, "text": truncate(text, 80), "id": name})
+    def _add_mark(self, attempt: int, step: int, kind: MarkKind, text: str, name: str = "") -> None:
+        self.marks.append(Mark(attempt=attempt, step=step, kind=kind, text=truncate(text, 80), id=name))
 
     def _add_alarm(self, event: Event, alarm: Alarm) -> None:
         name = alarm_id(alarm)
@@ -136,11 +139,11 @@ class RunHistory:
             self._add_entry(event, "note", f"{about}{until}{reason}", note.about)
 
 
-def newest_entries(entries: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def newest_entries(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
     """At most so many entries, oldest first: important kinds, then the newest of the rest."""
     if len(entries) <= most:
         return list(entries)
-    ranked = sorted(range(len(entries)), key=lambda at: (entries[at]["kind"] not in IMPORTANT_KINDS, -at))
+    ranked = sorted(range(len(entries)), key=lambda at: (entries[at].kind not in IMPORTANT_KINDS, -at))
     return [entries[at] for at in sorted(ranked[:most])]
 
 

@@ -21,24 +21,18 @@ COLOURS = {"ACT": "#b42318", "STALE": "#55606e", "BLIND": "#6b3fa0", "WATCH": "#
 
 def mime_bundle(reader: RunReader) -> dict[str, str]:
     """The representations by MIME type. No script, no style sheet, nothing fetched; every text is escaped."""
-    summary_json = summary(reader)
+    overview = summary(reader)
     lines = [
-        f"{ICONS[summary_json['state']]} {summary_json['state']}  {summary_json['name']}  step {summary_json['step']}",
-        summary_json["sentence"],
+        f"{ICONS[overview.state]} {overview.state}  {overview.name}  step {overview.step}",
+        overview.sentence,
     ]
-    if summary_json["symptom"]:
-        lines.append(summary_json["symptom"])
-    top_findings = summary_json["findings"][:2]
-    lines += [
-        f"{finding['failure']} ({finding['confidence']:.0%} sure): {finding['summary']}" for finding in top_findings
-    ]
-    if summary_json["advice"] is not None:
-        lines.append(f"{summary_json['advice']['word']}: {summary_json['advice']['why']}")
-    lines.append(
-        f"{summary_json['gold']['labels']:,} labels of {summary_json['rows']:,} completions; "
-        f"{summary_json['health']['text']}"
-    )
-    return {"text/plain": "\n".join(map(visible, lines)), "text/html": _html(reader, summary_json["state"], lines)}
+    if overview.symptom:
+        lines.append(overview.symptom)
+    lines += [f"{row.failure} ({row.confidence:.0%} sure): {row.summary}" for row in overview.findings[:2]]
+    if overview.advice is not None:
+        lines.append(f"{overview.advice.word}: {overview.advice.why}")
+    lines.append(f"{overview.gold.labels:,} labels of {overview.rows:,} completions; {overview.health.text}")
+    return {"text/plain": "\n".join(map(visible, lines)), "text/html": _html(reader, overview.state, lines)}
 
 
 def _html(reader: RunReader, state: str, lines: list[str]) -> str:

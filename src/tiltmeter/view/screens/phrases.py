@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.instruments.phrases import CHARACTERS, FEWEST, OverusedPhrases, Phrase, phrases_overused_in
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.word_hashes import Hashes, Texts, Words
+from tiltmeter.view.payloads.rollouts import PhraseList, PhraseRow
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, evenly_spaced, gold_of, measured_steps, read_rollouts
 from tiltmeter.view.screens.series import json_number
@@ -32,7 +32,7 @@ ANSWERS = 4  # cached results of one run, one for each step
 TOO_LITTLE = "too little text to compare: it takes 16 completions of 4 prompts, now and before"
 
 
-def phrases(reader: RunReader, step: int | None = None, most: int = MOST) -> dict[str, Any]:
+def phrases(reader: RunReader, step: int | None = None, most: int = MOST) -> PhraseList:
     """The phrases that a step, the newest if none is named, over-uses against the start of the run."""
     with reader.lock:
         steps = measured_steps(reader, high=step)
@@ -41,52 +41,54 @@ def phrases(reader: RunReader, step: int | None = None, most: int = MOST) -> dic
     return reader.cache_lru("phrases", key, lambda: _phrases(reader, step, most, steps), ANSWERS)
 
 
-def _phrases(reader: RunReader, step: int | None, most: int, steps: Sequence[MeasuredStep]) -> dict[str, Any]:
-    payload: dict[str, Any] = {"step": -1 if step is None else step, "against": "", "rows": []}
+def _phrases(reader: RunReader, step: int | None, most: int, steps: Sequence[MeasuredStep]) -> PhraseList:
     if not steps or (step is not None and steps[-1].step != step):
         reason = "No step has been measured yet." if step is None else f"Step {step} has no measured completions."
-        return {**payload, "empty": reason}
+        return _no_phrases(-1 if step is None else step, reason)
     at = steps[-1]
-    payload["step"] = at.step
     now = read_rollouts(reader, at, (*TEXT_COLUMNS, "reward", "gold"))
     if now is None or now.completion is None:
-        return {**payload, "empty": f"Step {at.step} has no completions with text; pass completion= to observe()"}
+        return _no_phrases(at.step, f"Step {at.step} has no completions with text; pass completion= to observe()")
     try:
         start = reader.cache_lru("phrases start", steps[0][:2], lambda: baseline_of(reader.run), 1)
     except StoreError:
-        return {**payload, "empty": "What the run is compared with cannot be read; run: tiltmeter verify"}
+        return _no_phrases(at.step, "What the run is compared with cannot be read; run: tiltmeter verify")
     if not has_enough_text(now, start):
-        return {**payload, "empty": f"There is {TOO_LITTLE}."}
+        return _no_phrases(at.step, f"There is {TOO_LITTLE}.")
     assert start is not None
     top_phrases = phrases_overused_in(now, start, most)
     trend = _phrase_trends(reader, [at for at in evenly_spaced(steps, TREND) if at.step < now.step], top_phrases)
     rows = [_row(reader, at, now, phrase, trend[index]) for index, phrase in enumerate(top_phrases)]
     empty = "" if rows else f"No phrase is over-used at step {at.step} against {BASELINE_NAMES[start.source]}."
-    return {**payload, "against": BASELINE_NAMES[start.source], "rows": rows, "empty": empty}
+    return PhraseList(step=at.step, against=BASELINE_NAMES[start.source], rows=rows, empty=empty)
+
+
+def _no_phrases(step: int, reason: str) -> PhraseList:
+    return PhraseList(step=step, against="", rows=[], empty=reason)
 
 
 def _row(
     reader: RunReader, at: MeasuredStep, now: RolloutBatch, phrase: Phrase, past: Sequence[tuple[int, float]]
-) -> dict[str, Any]:
+) -> PhraseRow:
     contains = completions_with(now, [phrase])[0]
     has_text = np.array([text is not None for text in now.completion or ()], bool)
     gold = gold_of(reader, at, now)
     reward = np.full(len(now), np.nan) if now.reward is None else now.reward
     trend = [*past, (at.step, phrase.share)]
-    return {
-        "text": phrase.text,
-        "share": json_number(phrase.share, 4),
-        "share_before": json_number(phrase.share_before, 4),
-        "z": json_number(phrase.z, 4),
-        "reward_with": _mean(reward, has_text & contains),
-        "reward_without": _mean(reward, has_text & ~contains),
-        "gold_with": _mean(gold, has_text & contains),
-        "gold_without": _mean(gold, has_text & ~contains),
-        "first": _first_lasting_step(trend, max(2.0 * phrase.share_before, SHARE)),
-        "trend": [json_number(share, 3) for _, share in trend],
-        "excerpt": phrase.excerpt,
-        "id": at.rollout_id(phrase.row),
-    }
+    return PhraseRow(
+        text=phrase.text,
+        share=json_number(phrase.share, 4),
+        share_before=json_number(phrase.share_before, 4),
+        z=json_number(phrase.z, 4),
+        reward_with=_mean(reward, has_text & contains),
+        reward_without=_mean(reward, has_text & ~contains),
+        gold_with=_mean(gold, has_text & contains),
+        gold_without=_mean(gold, has_text & ~contains),
+        first=_first_lasting_step(trend, max(2.0 * phrase.share_before, SHARE)),
+        trend=[json_number(share, 3) for _, share in trend],
+        excerpt=phrase.excerpt,
+        id=at.rollout_id(phrase.row),
+    )
 
 
 def _first_lasting_step(trend: Sequence[tuple[int, float]], threshold: float) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.pinned_prompts import PROMPTS, SnapshotFile, list_snapshots, read_snapshot, shorten
+from tiltmeter.view.payloads.rollouts import Pinned, PinnedPrompt, PromptAnswer
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, gold_of, measured_steps, read_rollouts
 from tiltmeter.view.screens.wording import finite_or_none
@@ -29,7 +29,7 @@ KINDS = {
 }
 
 
-def pinned(reader: RunReader) -> dict[str, Any]:
+def pinned(reader: RunReader) -> Pinned:
     """The pinned prompts of the current branch; where nothing was pinned, prompts that training itself repeated."""
     _ = reader.verdict  # reads the run if it was just opened
     with reader.lock:
@@ -39,22 +39,19 @@ def pinned(reader: RunReader) -> dict[str, Any]:
     ]
     prompts, source = _stored_samples(samples)
     if prompts:
-        return {"source": source, "prompts": prompts, "empty": ""}
+        return Pinned(source=source, prompts=prompts, empty="")
     prompts = _repeated_prompts(reader, trained)
     why = " ".join(part for part in ("nothing was pinned.", source) if part)
     if prompts:
         source_text = f"training rollouts, because {why} These prompts came in the first steps and again later. {HOW}"
-        return {"source": source_text, "prompts": prompts, "empty": ""}
-    return {
-        "source": "",
-        "prompts": [],
-        "empty": f"{why[:1].upper()}{why[1:]} No prompt of the first steps came again in the newest. {HOW}",
-    }
+        return Pinned(source=source_text, prompts=prompts, empty="")
+    empty = f"{why[:1].upper()}{why[1:]} No prompt of the first steps came again in the newest. {HOW}"
+    return Pinned(source="", prompts=[], empty=empty)
 
 
-def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[dict[str, Any]], str]:
+def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[PinnedPrompt], str]:
     """The stored prompts with their completions over steps, and a sentence on where those come from."""
-    answers: dict[bool, dict[str, list[dict[str, Any]]]] = {}
+    answers: dict[bool, dict[str, list[PromptAnswer]]] = {}
     steps: dict[bool, int] = {}
     damaged: list[str] = []
     for kind in KINDS:
@@ -68,7 +65,7 @@ def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[dict[str, Any]]
                 damaged.append(file.path.name)
                 continue
             for row in sample.rows:
-                answer = {"step": sample.step, "text": row.completion, "reward": row.reward, "gold": row.gold, "id": ""}
+                answer = PromptAnswer(step=sample.step, text=row.completion, reward=row.reward, gold=row.gold, id="")
                 answers.setdefault(kind, {}).setdefault(row.prompt, []).append(answer)
     kind_by_prompt: dict[str, bool] = {}
     for kind in (True, False):
@@ -81,9 +78,8 @@ def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[dict[str, Any]]
     sources = [f"{KINDS[kind]} ({_step_count(steps[kind])})" for kind in kinds]
     names = ", ".join(damaged[:NAMED_FILES])
     sources += [f"{len(damaged)} of the files in pinned/ cannot be read ({names}): delete them."] if damaged else []
-    return [{"prompt": prompt, "said": answers[kind_by_prompt[prompt]][prompt]} for prompt in prompts], "; ".join(
-        sources
-    )
+    shown_prompts = [PinnedPrompt(prompt=prompt, answers=answers[kind_by_prompt[prompt]][prompt]) for prompt in prompts]
+    return shown_prompts, "; ".join(sources)
 
 
 def _step_count(steps: int) -> str:
@@ -95,10 +91,10 @@ def _evenly_spaced(files: Sequence[SnapshotFile]) -> list[SnapshotFile]:
     return [files[at] for at in np.unique(np.linspace(0, len(files) - 1, STEPS).round().astype(int))] if files else []
 
 
-def _repeated_prompts(reader: RunReader, trained: Sequence[MeasuredStep]) -> list[dict[str, Any]]:
+def _repeated_prompts(reader: RunReader, trained: Sequence[MeasuredStep]) -> list[PinnedPrompt]:
     """Prompts of the first training steps that came again, as late as possible, with both completions."""
-    first: dict[str, dict[str, Any]] = {}
-    now: dict[str, dict[str, Any]] = {}
+    first: dict[str, PromptAnswer] = {}
+    now: dict[str, PromptAnswer] = {}
     for at in trained[:START_STEPS]:
         for prompt, answer in _first_completions(reader, at, None):
             first.setdefault(prompt, answer)
@@ -108,12 +104,12 @@ def _repeated_prompts(reader: RunReader, trained: Sequence[MeasuredStep]) -> lis
         for prompt, answer in _first_completions(reader, at, first):
             now.setdefault(prompt, answer)
     both = list(now)[:TRAINED_PROMPTS]
-    return [{"prompt": shorten(prompt), "said": [first[prompt], now[prompt]]} for prompt in both]
+    return [PinnedPrompt(prompt=shorten(prompt), answers=[first[prompt], now[prompt]]) for prompt in both]
 
 
 def _first_completions(
-    reader: RunReader, at: MeasuredStep, wanted: Mapping[str, Any] | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+    reader: RunReader, at: MeasuredStep, wanted: Container[str] | None
+) -> Iterator[tuple[str, PromptAnswer]]:
     """The prompts of a step, among those `wanted`, each with its first completion; none if it cannot be read."""
     batch = read_rollouts(reader, at, ("group", "prompt", "completion", "reward", "gold"))
     if batch is None or batch.prompt is None or batch.completion is None:
@@ -123,5 +119,13 @@ def _first_completions(
     for row in map(int, batch.starts[:-1]):
         prompt, text = batch.prompt[row], batch.completion[row]
         if prompt is not None and text is not None and (wanted is None or prompt in wanted):
-            scores = {"reward": finite_or_none(float(reward[row])), "gold": finite_or_none(float(gold[row]))}
-            yield prompt, {"step": at.step, "text": shorten(text), **scores, "id": at.rollout_id(row)}
+            yield (
+                prompt,
+                PromptAnswer(
+                    step=at.step,
+                    text=shorten(text),
+                    reward=finite_or_none(float(reward[row])),
+                    gold=finite_or_none(float(gold[row])),
+                    id=at.rollout_id(row),
+                ),
+            )

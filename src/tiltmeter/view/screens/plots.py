@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from tiltmeter.verdict.stop_advice import SOURCES
+from tiltmeter.view.payloads.plots import Panel, Plots, Series
 from tiltmeter.view.screens.proxy_gold import truth_panel
 from tiltmeter.view.screens.readings import explain_missing
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
@@ -38,24 +36,26 @@ DISTANCES = (
 )
 
 
-def plots(reader: RunReader, low: int | None = None, high: int | None = None, points: int = POINTS) -> dict[str, Any]:
+def plots(reader: RunReader, low: int | None = None, high: int | None = None, points: int = POINTS) -> Plots:
     """All plots that are made from readings; those made from rollouts are in `geometry`."""
     with reader.lock:
         step_range = StepRange(low, high)
         reader.columns.gather(drawable_readings(reader))
-        panels = {
-            "truth": truth_panel(reader, step_range, points),
-            "paid": paid_panel(reader, step_range, points),
-            "diversity": diversity_panel(reader, step_range, points),
-            "kl": kl_panel(reader, step_range, points),
-            "length": length_panel(reader, step_range, points),
-        }
-    steps = [panel["steps"] for panel in panels.values() if panel["steps"]]
-    return {
-        "from": min((panel_steps[0] for panel_steps in steps), default=0) if low is None else low,
-        "to": max((panel_steps[-1] for panel_steps in steps), default=0) if high is None else high,
-        **panels,
-    }
+        truth = truth_panel(reader, step_range, points)
+        paid = paid_panel(reader, step_range, points)
+        diversity = diversity_panel(reader, step_range, points)
+        kl = kl_panel(reader, step_range, points)
+        length = length_panel(reader, step_range, points)
+    steps = [panel.steps for panel in (truth, paid, diversity, kl, length) if panel.steps]
+    return Plots(
+        low=min((panel_steps[0] for panel_steps in steps), default=0) if low is None else low,
+        high=max((panel_steps[-1] for panel_steps in steps), default=0) if high is None else high,
+        truth=truth,
+        paid=paid,
+        diversity=diversity,
+        kl=kl,
+        length=length,
+    )
 
 
 def drawable_readings(reader: RunReader) -> list[str]:
@@ -64,12 +64,12 @@ def drawable_readings(reader: RunReader) -> list[str]:
     return [*OTHER_READINGS, *SOURCES, *(name for name, _ in (*STRIPS, *DISTANCES)), *names]
 
 
-def paid_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> dict[str, Any]:
+def paid_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> Panel:
     """Which component the reward's gain comes from: the change of each since the first steps, the total first."""
     title = "Reward by component"
     total = reader.columns.lineage_series("reward.mean")
     if not len(total.steps):
-        return dict(empty_panel(title, explain_missing(reader, "reward.mean", "reward")))
+        return empty_panel(title, explain_missing(reader, "reward.mean", "reward"))
     changes = {name: mean_change(reader.columns.lineage_series(name)) for name in components(reader)}
     largest = sorted(changes, key=lambda name: -abs(changes[name]))[:COMPONENTS]
     specs = [LineSpec("reward.mean", "total", offset=base_mean(total))]
@@ -89,12 +89,12 @@ def paid_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -
     )
 
 
-def diversity_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> dict[str, Any]:
+def diversity_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> Panel:
     """Whether completions become alike: one strip for each measure, on a scale of its own."""
     title = "Entropy and diversity"
     present = [(name, label) for name, label in STRIPS if len(reader.columns.lineage_series(name).steps)]
     if not present:
-        return dict(empty_panel(title, explain_missing(reader, STRIPS[0][0], "entropy")))
+        return empty_panel(title, explain_missing(reader, STRIPS[0][0], "entropy"))
     moves = [f"{label} {describe_move(reader.columns.lineage_series(name))}" for name, label in present]
     sentence = f"From the first {BASE} steps to the last {BASE}: {'; '.join(moves)}."
     specs = [LineSpec(name, label) for name, label in present]
@@ -103,12 +103,12 @@ def diversity_panel(reader: RunReader, step_range: StepRange, points: int = POIN
     )
 
 
-def kl_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> dict[str, Any]:
+def kl_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> Panel:
     """KL of the policy from the reference, and the KL penalty beta."""
     title = "KL and beta"
     present = [(name, label) for name, label in DISTANCES if len(reader.columns.lineage_series(name).steps)]
     if not present:
-        return dict(empty_panel(title, explain_missing(reader, "policy.kl.k3", "ref_logprob")))
+        return empty_panel(title, explain_missing(reader, "policy.kl.k3", "ref_logprob"))
     moves = [f"{label} {describe_move(reader.columns.lineage_series(name))}" for name, label in present]
     specs = [LineSpec(name, label) for name, label in present]
     beta = reader.columns.lineage_series("training.beta")
@@ -124,12 +124,12 @@ def kl_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> 
     )
 
 
-def length_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> dict[str, Any]:
+def length_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> Panel:
     """The length of completions, and the share that is truncated."""
     title = "Length"
     series = reader.columns.lineage_series("length.mean")
     if not len(series.steps):
-        return dict(empty_panel(title, explain_missing(reader, "length.mean", "length")))
+        return empty_panel(title, explain_missing(reader, "length.mean", "length"))
     specs = [LineSpec("length.mean", "mean length", interval=True)]
     sentence = f"Completions went from {early_mean(series):.4g} to {late_mean(series):.4g} tokens"
     truncated = reader.columns.lineage_series("length.truncated_share")
@@ -140,12 +140,22 @@ def length_panel(reader: RunReader, step_range: StepRange, points: int = POINTS)
     return make_panel(title, f"{sentence}.", build_lines(reader, specs, step_range, points), left="tokens", right=right)
 
 
-def make_panel(
-    title: str, sentence: str, lines: Mapping[str, Any], *, left: str, right: str = "", log: bool = False
-) -> dict[str, Any]:
-    """The JSON of a panel; one whose range holds no step says so."""
-    empty = "" if lines["steps"] else "No step of the chosen range has any of these readings; choose a wider range."
-    return {"title": title, "sentence": sentence, **lines, "left": left, "right": right, "log": log, "empty": empty}
+def make_panel(title: str, sentence: str, series: Series, *, left: str, right: str = "", log: bool = False) -> Panel:
+    """Lines as a panel; one whose range holds no step says so."""
+    return Panel(
+        title=title,
+        sentence=sentence,
+        steps=series.steps,
+        lines=series.lines,
+        branches=series.branches,
+        flagged=series.flagged,
+        shown=series.shown,
+        of=series.of,
+        left=left,
+        right=right,
+        log=log,
+        empty="" if series.steps else "No step of the chosen range has any of these readings; choose a wider range.",
+    )
 
 
 def components(reader: RunReader) -> list[str]:

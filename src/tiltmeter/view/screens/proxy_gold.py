@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.stats.overoptimisation import forecast_peak
 from tiltmeter.stats.zero_crossing import Forecast, falls_back, normal_quantile, slope_forecast
 from tiltmeter.verdict.stop_advice import ENOUGH_LABELS, PAIR_LEVEL, WINDOW
+from tiltmeter.view.payloads.plots import CheckpointGold, ForecastCurve, GoldPeak, PooledGold, ProxyGoldPanel
 from tiltmeter.view.screens.gold import NAMES, advice, gold_name, highest_window
 from tiltmeter.view.screens.gold import checkpoints as saved_at
 from tiltmeter.view.screens.readings import explain_missing
@@ -22,7 +23,6 @@ from tiltmeter.view.screens.series import (
     LineSpec,
     StepRange,
     build_lines,
-    empty_panel,
     json_number,
     json_numbers,
     label_stderr,
@@ -49,39 +49,47 @@ class Peak:
     now: float
 
 
-def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> dict[str, Any]:
+def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> ProxyGoldPanel:
     """The reward on the left axis in its own units, gold on the right; distance and labels at the same steps."""
     proxy = reader.columns.lineage_series("reward.mean")
     source = gold_name(reader)
     if not len(proxy.steps) and not source:
-        return dict(empty_panel(TITLE, explain_missing(reader, "reward.mean", "reward"))) | _empty_fields()
+        reason = explain_missing(reader, "reward.mean", "reward")
+        return ProxyGoldPanel(
+            title=TITLE, sentence=reason, steps=[], lines=[], branches=[], flagged=[], shown=0, of=0, left="", right="",
+            log=False, empty=reason, root_kl=[], peak=None, checkpoints=[], labels=[], forecast=None,
+        )  # fmt: skip
     specs = [LineSpec("reward.mean", "reward (proxy)", "left", "proxy", interval=True)] if len(proxy.steps) else []
     if source:
         label = NAMES.get(source, source)
         specs.append(LineSpec(source, label, "right", "gold", interval=True))
-    lines = build_lines(reader, specs, step_range, points)
-    steps = np.asarray(lines["steps"], np.int64)
+    series = build_lines(reader, specs, step_range, points)
+    steps = np.asarray(series.steps, np.int64)
     gold, root = reader.columns.lineage_series(source), root_kl(reader)
     gold_peak = find_peak(gold, alarmed=bool(reader.run_state.open_alarms("alarm")), pairs=source == PAIR_LEVEL)
-    forecast_json = forecast_gold(reader, source, gold, root)
-    return {
-        "title": TITLE,
-        "sentence": describe_truth(reader, proxy, source, gold, gold_peak),
-        **lines,
-        "left": "mean reward" if len(proxy.steps) else "",
-        "right": f"{NAMES[source]} (0 to 1)" if source in NAMES else source,
-        "log": False,
-        "empty": "" if lines["steps"] else "No step of the chosen range has a reward or gold; choose a wider range.",
-        "root_kl": json_numbers(values_at(root.steps, root.values, steps)),
-        "peak": _peak_json(gold_peak, root, step_range),
-        "checkpoints": checkpoint_rows(reader, gold, root, step_range),
-        "labels": np.nan_to_num(values_at(gold.steps, gold.n.astype(np.float64), steps)).astype(int).tolist(),
-        "forecast": forecast_json,
-        **pool_gold(step_range.cut_series(gold), root),
-    }
+    return ProxyGoldPanel(
+        title=TITLE,
+        sentence=describe_truth(reader, proxy, source, gold, gold_peak),
+        steps=series.steps,
+        lines=series.lines,
+        branches=series.branches,
+        flagged=series.flagged,
+        shown=series.shown,
+        of=series.of,
+        left="mean reward" if len(proxy.steps) else "",
+        right=f"{NAMES[source]} (0 to 1)" if source in NAMES else source,
+        log=False,
+        empty="" if series.steps else "No step of the chosen range has a reward or gold; choose a wider range.",
+        root_kl=json_numbers(values_at(root.steps, root.values, steps)),
+        peak=_peak_in_range(gold_peak, root, step_range),
+        checkpoints=checkpoint_rows(reader, gold, root, step_range),
+        labels=np.nan_to_num(values_at(gold.steps, gold.n.astype(np.float64), steps)).astype(int).tolist(),
+        forecast=forecast_gold(reader, source, gold, root),
+        pooled=pool_gold(step_range.cut_series(gold), root),
+    )
 
 
-def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> dict[str, Any]:
+def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> PooledGold | UnsetType:
     """If steps have few labels, means over stretches that have enough, with 95 % intervals; else nothing.
 
     A stretch's error is that of its labels or the scatter of its steps, whichever is larger: prompts differ from step
@@ -92,7 +100,7 @@ def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> dict[str, Any]:
     n = np.maximum(series.n, 1)
     total = int(n.sum())
     if total < ENOUGH or np.median(n) >= ENOUGH:
-        return {}
+        return UNSET
     starts = stretch_starts(n, max(ENOUGH, ceil(total / STRETCHES)))
     labels, steps = np.add.reduceat(n, starts), np.diff([*starts, len(n)])
     mean = np.add.reduceat(n * series.values, starts) / labels
@@ -107,15 +115,14 @@ def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> dict[str, Any]:
     distance_at = values_at(root.steps, root.values, series.steps)
     known_labels = n * np.isfinite(distance_at)
     distance = np.add.reduceat(known_labels * np.nan_to_num(distance_at), starts), np.add.reduceat(known_labels, starts)
-    pooled_stretches = {
-        "steps": np.rint(np.add.reduceat(n * series.steps, starts) / labels).astype(int).tolist(),
-        "root_kl": json_numbers(np.divide(*distance, out=np.full(len(mean), np.nan), where=distance[1] > 0)),
-        "gold": json_numbers(mean, 4),
-        "low": json_numbers(low, 4),
-        "high": json_numbers(high, 4),
-        "labels": labels.tolist(),
-    }
-    return {"pooled": pooled_stretches}
+    return PooledGold(
+        steps=np.rint(np.add.reduceat(n * series.steps, starts) / labels).astype(int).tolist(),
+        root_kl=json_numbers(np.divide(*distance, out=np.full(len(mean), np.nan), where=distance[1] > 0)),
+        gold=json_numbers(mean, 4),
+        low=json_numbers(low, 4),
+        high=json_numbers(high, 4),
+        labels=labels.tolist(),
+    )
 
 
 def stretch_starts(n: Ints, each: int) -> Ints:
@@ -166,14 +173,12 @@ def find_peak(gold: ReadingSeries, *, alarmed: bool, pairs: bool = False) -> Pea
     return Peak(int(steps[best_index + window // 2]), top, now)
 
 
-def _peak_json(gold_peak: Peak | None, root: ReadingSeries, step_range: StepRange) -> dict[str, Any] | None:
+def _peak_in_range(gold_peak: Peak | None, root: ReadingSeries, step_range: StepRange) -> GoldPeak | None:
     if gold_peak is None or step_range.slice_of(np.array([gold_peak.step])) != slice(0, 1):
         return None
-    return {
-        "step": gold_peak.step,
-        "root_kl": distance_before(root, gold_peak.step),
-        "gold": json_number(gold_peak.gold),
-    }
+    return GoldPeak(
+        step=gold_peak.step, root_kl=distance_before(root, gold_peak.step), gold=json_number(gold_peak.gold)
+    )
 
 
 def distance_before(root: ReadingSeries, step: int) -> float | None:
@@ -184,7 +189,7 @@ def distance_before(root: ReadingSeries, step: int) -> float | None:
 
 def checkpoint_rows(
     reader: RunReader, gold: ReadingSeries, root: ReadingSeries, step_range: StepRange
-) -> list[dict[str, Any]]:
+) -> list[CheckpointGold]:
     """Each saved model with the gold around it; the best is the one that stop advice names."""
     saved_steps = np.array([step for step in saved_at(reader) if step <= reader.run_state.last_step], np.int64)
     if not len(saved_steps):
@@ -193,12 +198,12 @@ def checkpoint_rows(
     best = None if stop_advice is None or stop_advice.best is None else stop_advice.best.step
     level = gold_around(gold, saved_steps)
     return [
-        {
-            "step": step,
-            "root_kl": distance_before(root, step),
-            "gold": json_number(float(level[row])),
-            "best": step == best,
-        }
+        CheckpointGold(
+            step=step,
+            root_kl=distance_before(root, step),
+            gold=json_number(float(level[row])),
+            best=step == best,
+        )
         for row, step in enumerate(saved_steps.tolist())
         if step_range.slice_of(np.array([step])) == slice(0, 1)
     ]
@@ -214,7 +219,7 @@ def gold_around(gold: ReadingSeries, steps: Ints, window: int = WINDOW) -> Float
     return np.where(labels > 0, (total[high] - total[low]) / np.maximum(labels, 1), np.nan)
 
 
-def forecast_gold(reader: RunReader, source: str, gold: ReadingSeries, root: ReadingSeries) -> dict[str, Any] | None:
+def forecast_gold(reader: RunReader, source: str, gold: ReadingSeries, root: ReadingSeries) -> ForecastCurve | None:
     """The forecast of the distance at which gold peaks: by a fitted curve or, for audited pairs, by where their slope
     crosses zero. None if the data do not allow one."""
     distance = values_at(root.steps, root.values, gold.steps)
@@ -237,7 +242,7 @@ def forecast_gold(reader: RunReader, source: str, gold: ReadingSeries, root: Rea
     return _forecast_curve(fitted, far, mean - start, error, start) if fitted.holds else None
 
 
-def _forecast_curve(fitted: Forecast, d: Floats, gain: Floats, error: Floats, start: float) -> dict[str, Any]:
+def _forecast_curve(fitted: Forecast, d: Floats, gain: Floats, error: Floats, start: float) -> ForecastCurve:
     """The fitted curve R = d (α - β ln d) from the observed range to somewhat beyond the peak, with its band."""
     used = d >= 0.3
     d, gain, error = d[used], gain[used], error[used]
@@ -250,17 +255,17 @@ def _forecast_curve(fitted: Forecast, d: Floats, gain: Floats, error: Floats, st
     basis = np.column_stack((grid, -grid * np.log(grid)))
     middle = start + basis @ coefficients
     half_width = normal_quantile(COVER) * np.sqrt(np.einsum("ij,jk,ik->i", basis, covariance, basis))
-    return {
-        "root_kl": json_numbers(grid, 4),
-        "gold": json_numbers(np.clip(middle, 0.0, 1.0), 4),
-        "low": json_numbers(np.clip(middle - half_width, 0.0, 1.0), 4),
-        "high": json_numbers(np.clip(middle + half_width, 0.0, 1.0), 4),
-        "peak": json_number(fitted.peak, 4),
-        "sentence": _describe_forecast(fitted, float(d.max()), "If gold's curve goes on"),
-    }
+    return ForecastCurve(
+        root_kl=json_numbers(grid, 4),
+        gold=json_numbers(np.clip(middle, 0.0, 1.0), 4),
+        low=json_numbers(np.clip(middle - half_width, 0.0, 1.0), 4),
+        high=json_numbers(np.clip(middle + half_width, 0.0, 1.0), 4),
+        peak=json_number(fitted.peak, 4),
+        sentence=_describe_forecast(fitted, float(d.max()), "If gold's curve goes on"),
+    )
 
 
-def _forecast_from_slope(slope: ReadingSeries, root: ReadingSeries) -> dict[str, Any] | None:
+def _forecast_from_slope(slope: ReadingSeries, root: ReadingSeries) -> ForecastCurve | None:
     distance = values_at(root.steps, root.values, slope.steps)
     valid = np.isfinite(distance) & np.isfinite(slope.values)
     d, u, weight = distance[valid], slope.values[valid], np.maximum(slope.n[valid], 1).astype(np.float64)
@@ -274,7 +279,7 @@ def _forecast_from_slope(slope: ReadingSeries, root: ReadingSeries) -> dict[str,
     text = _describe_forecast(
         fitted, float(root.values[np.isfinite(root.values)].max()), "By the slope of audited pairs"
     )
-    return {"root_kl": [], "gold": [], "low": [], "high": [], "peak": json_number(fitted.peak, 4), "sentence": text}
+    return ForecastCurve(root_kl=[], gold=[], low=[], high=[], peak=json_number(fitted.peak, 4), sentence=text)
 
 
 def _describe_forecast(fitted: Forecast, farthest: float, basis: str) -> str:
@@ -310,7 +315,3 @@ def _describe_change(what: str, series: ReadingSeries) -> str:
     # With few labels a step, average over more steps at either end, at most a third of the run.
     window = min(max(SMOOTH, ceil(ENOUGH_LABELS / max(float(series.n.mean()), 1.0))), max(len(values) // 3, 1))
     return f"{what} went from {values[:window].mean():.3g} to {values[-window:].mean():.3g}"
-
-
-def _empty_fields() -> dict[str, Any]:
-    return {"root_kl": [], "peak": None, "checkpoints": [], "labels": [], "forecast": None}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.records import Floats
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter.view.payloads.plots import AbsentReading, ReadingRow, Readings
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.series import json_number, json_numbers
 from tiltmeter.view.screens.wording import absent_by_column, column_fix
@@ -17,7 +17,7 @@ SPARK = 24  # points of a small chart
 WINDOW = 5  # steps at either end whose means are compared
 
 
-def readings(reader: RunReader) -> dict[str, Any]:
+def readings(reader: RunReader) -> Readings:
     """Every reading that has a value on the current branch, and every one that has none."""
     with reader.lock:
         rows = []
@@ -27,22 +27,22 @@ def readings(reader: RunReader) -> dict[str, Any]:
             values = values[np.isfinite(values)]
             if len(values):
                 rows.append(
-                    {
-                        "name": name,
-                        "first": json_number(float(values[0])),
-                        "last": json_number(float(values[-1])),
-                        "moved": json_number(change_in_noise(values), 4),
-                        "spark": json_numbers(sparkline_values(values), 4),
-                    }
+                    ReadingRow(
+                        name=name,
+                        first=json_number(float(values[0])),
+                        last=json_number(float(values[-1])),
+                        moved=json_number(change_in_noise(values), 4),
+                        spark=json_numbers(sparkline_values(values), 4),
+                    )
                 )
-        return {"readings": rows, "absent": absent_rows(reader.run_state)}
+        return Readings(readings=rows, absent=absent_rows(reader.run_state))
 
 
-def absent_rows(run_state: RunState) -> list[dict[str, str]]:
+def absent_rows(run_state: RunState) -> list[AbsentReading]:
     """Absent readings, the columns they lack and how to provide them, the most useful columns first."""
     fixes = {lack: column_fix(lack, imported=run_state.imported) for lack, _ in absent_by_column(run_state)}
     return [
-        {"name": name, "lacks": lack, "fix": fixes[lack]}
+        AbsentReading(name=name, lacks=lack, fix=fixes[lack])
         for lack, names in absent_by_column(run_state)
         for name in names
     ]

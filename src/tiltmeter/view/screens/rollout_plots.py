@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.stats.groups import group_sums
+from tiltmeter.view.payloads.plots import EraMedians, Geometry, Heat, Scatter, ScatterEra
 from tiltmeter.view.screens.readings import explain_missing
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import (
@@ -21,7 +21,7 @@ from tiltmeter.view.screens.samples import (
     read_rollouts,
     sampling_stride,
 )
-from tiltmeter.view.screens.series import json_numbers
+from tiltmeter.view.screens.series import finite_numbers, json_numbers
 
 FEWEST_STEPS, MOST_STEPS = 60, 128  # steps that are read: fewer where each holds many rollouts
 ROWS = 30_000  # rollouts that are read, about
@@ -58,7 +58,7 @@ class Era:
     high: float  # not included
 
 
-def geometry(reader: RunReader, low: int | None = None, high: int | None = None) -> dict[str, Any]:
+def geometry(reader: RunReader, low: int | None = None, high: int | None = None) -> Geometry:
     """The plots of rollouts for a range of steps; the result is cached until a step is added."""
     with reader.lock:
         steps = measured_steps(reader, low, high)
@@ -69,18 +69,18 @@ def geometry(reader: RunReader, low: int | None = None, high: int | None = None)
     return reader.cache_lru("geometry", key, lambda: _geometry(reader, steps, eras), ANSWERS)
 
 
-def _geometry(reader: RunReader, steps: Sequence[MeasuredStep], eras: Sequence[Era]) -> dict[str, Any]:
+def _geometry(reader: RunReader, steps: Sequence[MeasuredStep], eras: Sequence[Era]) -> Geometry:
     rows = max((at.rows for at in steps), default=1)
     most = int(np.clip(ROWS // max(rows, 1), FEWEST_STEPS, MOST_STEPS))
     sampled_steps = evenly_spaced(steps, most)
     step_data = [_read_step_cached(reader, at, 2 * most) for at in sampled_steps]
     readable = [step_rollouts for step_rollouts in step_data if step_rollouts is not None]
     why = "" if readable else "No rollouts of the chosen steps are stored: they were deleted, or nothing was measured."
-    return {
-        "scatter": scatter(reader, readable, eras, "reward", why),
-        "gold_scatter": scatter(reader, readable, eras, "gold", why),
-        "heat": heat(reader, step_data, sampling_stride(steps, most) * _usual_gap(steps), why),
-    }
+    return Geometry(
+        scatter=scatter(reader, readable, eras, "reward", why),
+        gold_scatter=scatter(reader, readable, eras, "gold", why),
+        heat=heat(reader, step_data, sampling_stride(steps, most) * _usual_gap(steps), why),
+    )
 
 
 def _usual_gap(steps: Sequence[MeasuredStep]) -> int:
@@ -135,29 +135,30 @@ def _eras(reader: RunReader, steps: Sequence[MeasuredStep]) -> list[Era]:
     ]
 
 
-def scatter(
-    reader: RunReader, steps: Sequence[StepRollouts], eras: Sequence[Era], what: str, why: str
-) -> dict[str, Any]:
+def scatter(reader: RunReader, steps: Sequence[StepRollouts], eras: Sequence[Era], what: str, why: str) -> Scatter:
     """Length against reward, or against gold: dots sampled evenly over the eras, and medians of each era."""
     title = "Length and reward" if what == "reward" else "Length and gold"
+    era_rows: list[ScatterEra] = []
+    median_rows: list[EraMedians] = []
     empty = why or _explain_empty(reader, steps, what)
-    payload: dict[str, Any] = {"title": title, "x": "length (tokens)", "y": what, "eras": [], "medians": []}
-    if empty:
-        return {**payload, "sentence": empty, "empty": empty}
-    rng = np.random.default_rng(len(steps))
-    dots = [_dots(steps, era, what, DOTS // len(eras), rng) for era in eras]
-    all_x = np.concatenate([x for x, _, _ in dots])
-    edges = np.unique(np.quantile(all_x, np.linspace(0.0, 1.0, BINS + 1)))
-    correlations = []
-    for era_index, (era, (x, y, ids)) in enumerate(zip(eras, dots, strict=True)):
-        payload["eras"].append({"label": era.label, "x": json_numbers(x, 5), "y": json_numbers(y, 4), "ids": ids})
-        medians = [] if len(edges) < 3 else _medians(x, y, edges)
-        if medians:
-            xs, ys = zip(*medians, strict=True)
-            payload["medians"].append({"era": era_index, "x": json_numbers(xs, 5), "y": json_numbers(ys, 4)})
-        correlations.append(f"{_correlation_text(x, y)} {era.label}")
-    sentence = f"Correlation of length and {what}: {', '.join(correlations)}. {len(all_x):,} completions are drawn."
-    return {**payload, "sentence": sentence, "empty": ""}
+    sentence = empty
+    if not empty:
+        rng = np.random.default_rng(len(steps))
+        dots = [_dots(steps, era, what, DOTS // len(eras), rng) for era in eras]
+        all_x = np.concatenate([x for x, _, _ in dots])
+        edges = np.unique(np.quantile(all_x, np.linspace(0.0, 1.0, BINS + 1)))
+        correlations = []
+        for era_index, (era, (x, y, ids)) in enumerate(zip(eras, dots, strict=True)):
+            era_rows.append(ScatterEra(label=era.label, x=finite_numbers(x, 5), y=finite_numbers(y, 4), ids=ids))
+            medians = [] if len(edges) < 3 else _medians(x, y, edges)
+            if medians:
+                xs, ys = zip(*medians, strict=True)
+                median_rows.append(EraMedians(era=era_index, x=json_numbers(xs, 5), y=json_numbers(ys, 4)))
+            correlations.append(f"{_correlation_text(x, y)} {era.label}")
+        sentence = f"Correlation of length and {what}: {', '.join(correlations)}. {len(all_x):,} completions are drawn."
+    return Scatter(
+        title=title, x="length (tokens)", y=what, eras=era_rows, medians=median_rows, sentence=sentence, empty=empty
+    )
 
 
 def _explain_empty(reader: RunReader, steps: Sequence[StepRollouts], what: str) -> str:
@@ -209,9 +210,9 @@ def _correlation_text(x: Floats, y: Floats) -> str:
     return f"{np.corrcoef(x, y)[0, 1]:.2f}"
 
 
-def heat(reader: RunReader, steps: Sequence[StepRollouts | None], width: int, why: str) -> dict[str, Any]:
+def heat(reader: RunReader, steps: Sequence[StepRollouts | None], width: int, why: str) -> Heat:
     """The reward's standard deviation within groups, by step and prompt difficulty; 0 means no gradient."""
-    payload: dict[str, Any] = {"title": "Reward spread within prompt groups", "width": width}
+    title = "Reward spread within prompt groups"
     with_groups = [
         step_rollouts for step_rollouts in steps if step_rollouts is not None and np.isfinite(step_rollouts.sd).any()
     ]
@@ -221,7 +222,7 @@ def heat(reader: RunReader, steps: Sequence[StepRollouts | None], width: int, wh
             if any(step_rollouts is not None and step_rollouts.reward is not None for step_rollouts in steps)
             else explain_missing(reader, "reward.spread", "reward")
         )
-        return {**payload, "sentence": empty, "steps": [], "rows": [], "cells": [], "most": 0.0, "empty": empty}
+        return Heat(title=title, width=width, sentence=empty, steps=[], rows=[], cells=[], most=0.0, empty=empty)
     labels, buckets, explanation = _prompt_buckets(with_groups)
     width *= _steps_per_column(with_groups, len(labels))
     first = with_groups[0].at.step
@@ -230,16 +231,16 @@ def heat(reader: RunReader, steps: Sequence[StepRollouts | None], width: int, wh
         columns, [(step_rollouts.at.step - first) // width for step_rollouts in with_groups]
     )
     cells = _cells(with_groups, buckets, column_indices, (len(labels), len(columns)))
-    return {
-        **payload,
-        "sentence": f"{_describe_dead_groups(with_groups)} {explanation}",
-        "steps": [first + width * column for column in columns],
-        "width": width,
-        "rows": labels,
-        "cells": cells,
-        "most": max((value for line in cells for value in line if value is not None and value > 0.0), default=0.0),
-        "empty": "",
-    }
+    return Heat(
+        title=title,
+        width=width,
+        sentence=f"{_describe_dead_groups(with_groups)} {explanation}",
+        steps=[first + width * column for column in columns],
+        rows=labels,
+        cells=cells,
+        most=max((value for line in cells for value in line if value is not None and value > 0.0), default=0.0),
+        empty="",
+    )
 
 
 def _cells(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.records import FLAGS, Floats, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rewards.process_reward import BAD, SPLITTERS, first_bad
+from tiltmeter.view.payloads.rollouts import RewardPart, Rollout, RolloutGroup, RolloutRow, StartAnswer, StepScore
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, all_measured_steps, gold_of, read_rollouts, rollout_id
 from tiltmeter.view.screens.series import json_number
@@ -24,8 +24,8 @@ _COLUMNS = (
 )
 
 
-def group(reader: RunReader, id: str) -> dict[str, Any]:
-    """A rollout, the others of its group and the same prompt at the start: `Group` of the page's types.
+def group(reader: RunReader, id: str) -> RolloutGroup:
+    """A rollout, the others of its group and the same prompt at the start.
 
     Raises `KeyError` if there is no such rollout, or its step was deleted.
     """
@@ -41,31 +41,31 @@ def group(reader: RunReader, id: str) -> dict[str, Any]:
     scored = reward[members][np.isfinite(reward[members])]
     prompt = None if batch.prompt is None else batch.prompt[row]
     base, why = _start_answer(reader, prompt, (attempt, step))
-    return {
-        "rollout": _rollout_json(batch, gold, row),
-        "rows": [_row_json(batch, gold, int(other)) for other in order],
-        "mean": json_number(float(scored.mean())) if len(scored) else None,
-        "spread": json_number(float(scored.std())) if len(scored) else None,
-        "base": base,
-        "base_why": why,
-    }
+    return RolloutGroup(
+        rollout=_rollout(batch, gold, row),
+        rows=[_rollout_row(batch, gold, int(other)) for other in order],
+        mean=json_number(float(scored.mean())) if len(scored) else None,
+        spread=json_number(float(scored.std())) if len(scored) else None,
+        base=base,
+        base_why=why,
+    )
 
 
-def _row_json(batch: RolloutBatch, gold: Floats, row: int) -> dict[str, Any]:
+def _rollout_row(batch: RolloutBatch, gold: Floats, row: int) -> RolloutRow:
     text = None if batch.completion is None else batch.completion[row]
-    return {
-        "id": rollout_id(batch.attempt, batch.step, row),
-        "attempt": batch.attempt,
-        "step": batch.step,
-        "group": int(batch.group[row]),
-        "reward": None if batch.reward is None else json_number(float(batch.reward[row])),
-        "flag": _flag(batch, "reward", row),
-        "gold": json_number(float(gold[row])),
-        "length": None if batch.length is None else int(batch.length[row]),
-        "truncated": None if batch.truncated is None else bool(batch.truncated[row]),
-        "advantage": None if batch.advantage is None else json_number(float(batch.advantage[row])),
-        "text": (text or "")[:BEGINNING],
-    }
+    return RolloutRow(
+        id=rollout_id(batch.attempt, batch.step, row),
+        attempt=batch.attempt,
+        step=batch.step,
+        group=int(batch.group[row]),
+        reward=None if batch.reward is None else json_number(float(batch.reward[row])),
+        flag=_flag(batch, "reward", row),
+        gold=json_number(float(gold[row])),
+        length=None if batch.length is None else int(batch.length[row]),
+        truncated=None if batch.truncated is None else bool(batch.truncated[row]),
+        advantage=None if batch.advantage is None else json_number(float(batch.advantage[row])),
+        text=(text or "")[:BEGINNING],
+    )
 
 
 def _flag(batch: RolloutBatch, column: str, row: int) -> str:
@@ -74,32 +74,54 @@ def _flag(batch: RolloutBatch, column: str, row: int) -> str:
     return "" if flags is None or not flags[row] else FLAGS[int(flags[row])]
 
 
-def _rollout_json(batch: RolloutBatch, gold: Floats, row: int) -> dict[str, Any]:
+def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
     rewards = [
-        {"name": name, "value": json_number(float(values[row])), "flag": _flag(batch, f"rewards.{name}", row)}
+        RewardPart(name=name, value=json_number(float(values[row])), flag=_flag(batch, f"rewards.{name}", row))
         for name, values in batch.rewards.items()
     ]
-    texts = {name: getattr(batch, name) for name in ("prompt", "completion", "facts")}
-    row_texts = {name: None if column is None else column[row] for name, column in texts.items()}
+    prompt, completion, facts = (
+        None if column is None else column[row] for column in (batch.prompt, batch.completion, batch.facts)
+    )
     scores = () if batch.step_reward is None else batch.step_reward[row].tolist()
-    return {
-        **_row_json(batch, gold, row),
-        **row_texts,
-        "facts": row_texts["facts"] or "",
-        "rewards": rewards,
-        "steps": score_rows(row_texts["completion"], scores),
-        "capped": False,
-    }
+    return full_rollout(
+        _rollout_row(batch, gold, row), prompt, completion, rewards, score_rows(completion, scores), facts or ""
+    )
 
 
-def score_rows(completion: str | None, scores: Sequence[float]) -> list[dict[str, Any]]:
+def full_rollout(
+    row: RolloutRow, prompt: str | None, completion: str | None, rewards: list[RewardPart], steps: list[StepScore],
+    facts: str, *, capped: bool = False,
+) -> Rollout:  # fmt: skip
+    """A row of a list with everything else that is known of the rollout."""
+    return Rollout(
+        id=row.id,
+        attempt=row.attempt,
+        step=row.step,
+        group=row.group,
+        reward=row.reward,
+        flag=row.flag,
+        gold=row.gold,
+        length=row.length,
+        truncated=row.truncated,
+        advantage=row.advantage,
+        text=row.text,
+        prompt=prompt,
+        completion=completion,
+        rewards=rewards,
+        steps=steps,
+        facts=facts,
+        capped=capped,
+    )
+
+
+def score_rows(completion: str | None, scores: Sequence[float]) -> list[StepScore]:
     """Scores of an answer's steps, with the text of each where the count shows how the answer was split.
 
     If all scores lie in 0 to 1 they are read as the probability that a step is right, and the first below 0.5 is marked
     as bad. On another scale no step is marked.
 
-    >>> score_rows("2 + 2 is 5\\nso 5", [0.2, 0.1])
-    [{'reward': 0.2, 'text': '2 + 2 is 5', 'bad': True}, {'reward': 0.1, 'text': 'so 5', 'bad': False}]
+    >>> [(step.reward, step.text, step.bad) for step in score_rows("2 + 2 is 5\\nso 5", [0.2, 0.1])]
+    [(0.2, '2 + 2 is 5', True), (0.1, 'so 5', False)]
     """
     splits = [split(completion or "") for split in SPLITTERS.values()]
     texts: Sequence[str | None] = next(
@@ -108,19 +130,19 @@ def score_rows(completion: str | None, scores: Sequence[float]) -> list[dict[str
     in_unit_range = all(0.0 <= score <= 1.0 for score in scores)
     first_bad_index = first_bad(scores, BAD) if in_unit_range else None
     return [
-        {"reward": json_number(score), "text": text, "bad": index == first_bad_index}
+        StepScore(reward=json_number(score), text=text, bad=index == first_bad_index)
         for index, (score, text) in enumerate(zip(scores, texts, strict=True))
         if index < STEPS or index == first_bad_index
     ]
 
 
-def _start_answer(reader: RunReader, prompt: str | None, own_key: tuple[int, int]) -> tuple[dict[str, Any] | None, str]:
+def _start_answer(reader: RunReader, prompt: str | None, own_key: tuple[int, int]) -> tuple[StartAnswer | None, str]:
     """The answer to the same prompt at the start, or why there is none. As in the server's index: by the reference,
     else in the earliest step before this one, of the current lineage or of the rollout's own attempt."""
     if prompt is None:
         return None, "the text of prompts is not stored"
     if (reference_text := _reference_answer(reader, prompt)) is not None:
-        return {"step": None, "text": reference_text, "source": "reference"}, ""
+        return StartAnswer(step=None, text=reference_text, source="reference"), ""
     spans = reader.run_state.spans()
     earlier_steps = [
         at
@@ -136,7 +158,7 @@ def _start_answer(reader: RunReader, prompt: str | None, own_key: tuple[int, int
         text = None if batch is None or batch.completion is None else batch.completion[row]
         if text is None:
             return None, f"step {at.step} had this prompt, without the text of completions"
-        return {"step": at.step, "text": text, "source": f"attempt {at.attempt}, step {at.step}"}, ""
+        return StartAnswer(step=at.step, text=text, source=f"attempt {at.attempt}, step {at.step}"), ""
     if len(earlier_steps) > EARLIEST:
         return None, f"the first {EARLIEST:,} steps do not have this prompt, nor does a reference"
     return None, f"step {own_key[1]} is the first with this prompt, and the reference does not hold it"

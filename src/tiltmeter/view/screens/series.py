@@ -6,15 +6,17 @@ values disturb it. So missing values are removed before it picks, and required s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 from tsdownsample import MinMaxLTTBDownsampler
 
 from tiltmeter.data.records import Floats, Ints
+from tiltmeter.view.payloads.plots import Branch, Flagged, Line, LineRole, NonFinite, Panel, PlotAxis, Series
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 
 POINTS = 300  # of one line
@@ -27,8 +29,6 @@ FEW_LABELS = 100  # steps with gold that are all kept
 REACH = 1.959964  # standard errors of a 95 % interval
 
 _Downsampler: Any = MinMaxLTTBDownsampler  # untyped
-PlotAxis = Literal["left", "right"]
-LineRole = Literal["proxy", "gold", "plain", "beta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class StepRange:
 
 def series(
     reader: RunReader, names: Sequence[str], low: int | None = None, high: int | None = None, points: int = POINTS
-) -> dict[str, Any]:
+) -> Series:
     """Any readings by name over one x axis. Raises `KeyError` for a name that the run does not have."""
     present = set(reader.columns.names())
     for name in names:
@@ -89,9 +89,7 @@ def series(
     )
 
 
-def build_lines(
-    reader: RunReader, specs: Sequence[LineSpec], step_range: StepRange, points: int = POINTS
-) -> dict[str, Any]:
+def build_lines(reader: RunReader, specs: Sequence[LineSpec], step_range: StepRange, points: int = POINTS) -> Series:
     """The lines over their common selection of steps, and the abandoned branches."""
     lines = [step_range.cut_series(reader.columns.lineage_series(spec.name)) for spec in specs]
     for_each = points_per_line(len(lines), points)
@@ -100,16 +98,16 @@ def build_lines(
         required_steps(reader, lines, specs),
         for_each,
     )
-    return {
-        "steps": selection.steps.tolist(),
-        "lines": [
-            line_json(spec, reading_series, selection.steps) for spec, reading_series in zip(specs, lines, strict=True)
+    return Series(
+        steps=selection.steps.tolist(),
+        lines=[
+            draw_line(spec, reading_series, selection.steps) for spec, reading_series in zip(specs, lines, strict=True)
         ],
-        "branches": abandoned_branches(reader, specs, step_range, for_each),
-        "flagged": non_finite_values(lines),
-        "shown": selection.shown,
-        "of": selection.of,
-    }
+        branches=abandoned_branches(reader, specs, step_range, for_each),
+        flagged=non_finite_values(lines),
+        shown=selection.shown,
+        of=selection.of,
+    )
 
 
 def points_per_line(lines: int, points: int = POINTS) -> int:
@@ -188,26 +186,27 @@ def required_steps(reader: RunReader, lines: Sequence[ReadingSeries], specs: Seq
     return merge_steps([np.array(steps, np.int64), *few])
 
 
-def line_json(spec: LineSpec, series: ReadingSeries, steps: Ints) -> dict[str, Any]:
+def draw_line(spec: LineSpec, series: ReadingSeries, steps: Ints) -> Line:
     """One line at the shown steps, null where it has no value."""
     values = values_at(series.steps, series.values, steps) - spec.offset
-    payload: dict[str, Any] = {
-        "name": spec.name,
-        "label": spec.label or spec.name,
-        "values": json_numbers(values),
-        "axis": spec.axis,
-        "role": spec.role,
-    }
+    bounds: tuple[list[float | None], list[float | None]] | None = None
     if spec.interval:
         error = values_at(series.steps, label_stderr(series) if spec.role == "gold" else series.stderr, steps)
         if np.isfinite(error).any():
             low, high = values - REACH * error, values + REACH * error
             if spec.role == "gold" and 0.0 <= np.nanmin(values) <= np.nanmax(values) <= 1.0:
                 low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-            payload |= {"low": json_numbers(low, 4), "high": json_numbers(high, 4)}
-    if spec.digits is not None:
-        payload["digits"] = spec.digits
-    return payload
+            bounds = json_numbers(low, 4), json_numbers(high, 4)
+    return Line(
+        name=spec.name,
+        label=spec.label or spec.name,
+        values=json_numbers(values),
+        axis=spec.axis,
+        role=spec.role,
+        low=UNSET if bounds is None else bounds[0],
+        high=UNSET if bounds is None else bounds[1],
+        digits=UNSET if spec.digits is None else spec.digits,
+    )
 
 
 def label_stderr(series: ReadingSeries) -> Floats:
@@ -220,7 +219,7 @@ def label_stderr(series: ReadingSeries) -> Floats:
 
 def abandoned_branches(
     reader: RunReader, specs: Sequence[LineSpec], step_range: StepRange, points: int
-) -> list[dict[str, Any]]:
+) -> list[Branch]:
     """The abandoned steps of earlier attempts, one entry for each attempt."""
     rows = []
     for attempt in reader.run_state.attempts:
@@ -232,20 +231,20 @@ def abandoned_branches(
             json_numbers(values_at(line.steps, line.values, selection.steps) - spec.offset)
             for spec, line in zip(specs, lines, strict=True)
         ]
-        rows.append({"attempt": attempt, "steps": selection.steps.tolist(), "values": values})
+        rows.append(Branch(attempt=attempt, steps=selection.steps.tolist(), values=values))
     return rows
 
 
-def non_finite_values(lines: Sequence[ReadingSeries]) -> list[tuple[int, int, str]]:
+def non_finite_values(lines: Sequence[ReadingSeries]) -> list[Flagged]:
     """Values that are not finite: line, step and which."""
     return [
-        (index, int(line.steps[row]), non_finite_name(float(line.values[row])))
+        Flagged(index, int(line.steps[row]), non_finite_name(float(line.values[row])))
         for index, line in enumerate(lines)
         for row in np.flatnonzero(~np.isfinite(line.values))
     ]
 
 
-def non_finite_name(value: float) -> str:
+def non_finite_name(value: float) -> NonFinite:
     return "nan" if np.isnan(value) else "+inf" if value > 0 else "-inf"
 
 
@@ -290,6 +289,15 @@ def json_numbers(values: Floats | Sequence[float], digits: int = 6) -> list[floa
     return list(numbers)
 
 
+def finite_numbers(values: Floats, digits: int = 6) -> list[float]:
+    """The same for values that are finite. Raises `ValueError` if one is not."""
+    numbers = json_numbers(values, digits)
+    finite = [number for number in numbers if number is not None]
+    if len(finite) < len(numbers):
+        raise ValueError("a value that must be finite is not")
+    return finite
+
+
 def json_number(value: float, digits: int = 6) -> float | None:
     """One number for JSON."""
     return json_numbers(np.array([value]), digits)[0]
@@ -300,9 +308,9 @@ def merge_steps(parts: Sequence[Ints]) -> Ints:
     return np.unique(np.concatenate([np.empty(0, np.int64), *parts])).astype(np.int64)
 
 
-def empty_panel(title: str, reason: str) -> Mapping[str, Any]:
+def empty_panel(title: str, reason: str) -> Panel:
     """A panel that has nothing to draw and says why."""
-    return {
-        "title": title, "sentence": reason, "steps": [], "lines": [], "branches": [], "flagged": [], "left": "",
-        "right": "", "log": False, "shown": 0, "of": 0, "empty": reason,
-    }  # fmt: skip
+    return Panel(
+        title=title, sentence=reason, steps=[], lines=[], branches=[], flagged=[], shown=0, of=0, left="", right="",
+        log=False, empty=reason,
+    )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,17 @@ from tiltmeter.interventions.action_log import OPEN
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.view.payloads.overview import (
+    Check,
+    FindingRow,
+    GoldCounts,
+    Headline,
+    HealthLine,
+    Lane,
+    Mark,
+    StopAdvice,
+    Summary,
+)
 from tiltmeter.view.screens.actions import action_rows, current_offer
 from tiltmeter.view.screens.alarms import alarm_rows
 from tiltmeter.view.screens.exemplars import example_completions
@@ -37,65 +47,73 @@ POINTS = 20  # readings on either side of an onset that are pooled
 MONITOR_CHECKS = ("monitor", "fresh", "detectors", "ranks", "kept", "scored")
 
 
-def summary(reader: RunReader, since: float | None = None) -> dict[str, Any]:
+def summary(reader: RunReader, since: float | None = None) -> Summary:
     """Everything above the plots, as of the last refresh. `since`: entries from that time on."""
     with reader.lock:
         verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
         first = verdict.alarms[0] if verdict.alarms else None
         stop_advice, offer = advice(reader), current_offer(reader, history)
         best_checkpoint = last_good(reader)
-        entries = [entry for entry in history.entries if since is None or entry["time"] >= since]
+        entries = [entry for entry in history.entries if since is None or entry.time >= since]
         open_actions = [
             row for row in history.actions.values() if row["state"] in OPEN and row["attempt"] == run_state.attempt
         ]
-        return {
-            **headline(reader, verdict),
-            "behind": 0 if reader.watcher.ages is None else reader.watcher.ages.behind,
-            "now": time.time(),
-            "onset": None if first is None else first.onset,
-            "onset_low": None if first is None else first.onset_low,
-            "onset_high": None if first is None else first.onset_high,
-            "last_good": _estimate_json(best_checkpoint),
-            "advice": None
+        head = headline(reader, verdict)
+        return Summary(
+            run=head.run,
+            name=head.name,
+            state=head.state,
+            sentence=head.sentence,
+            live=head.live,
+            attempt=head.attempt,
+            step=head.step,
+            age_s=head.age_s,
+            behind=0 if reader.watcher.ages is None else reader.watcher.ages.behind,
+            now=time.time(),
+            onset=None if first is None else first.onset,
+            onset_low=None if first is None else first.onset_low,
+            onset_high=None if first is None else first.onset_high,
+            last_good=best_checkpoint,
+            advice=None
             if stop_advice is None
-            else {
-                "word": stop_advice.word,
-                "why": truncate(stop_advice.why, TEXT),
-                "now": _estimate_json(stop_advice.now),
-            },
-            "symptom": symptom(reader),
-            "checks": [{"name": name, "ok": check.ok, "why": check.why} for name, check in verdict.checks.items()],
-            "findings": [_finding_json(finding, run_state) for finding in ranked_findings(run_state)[:FINDINGS]],
-            "alarms": alarm_rows(reader, list(verdict.alarms)),
-            "warnings": alarm_rows(reader, list(verdict.warnings[:WARNINGS])),
-            "proposals": action_rows(reader, open_actions[-PROPOSALS:]),
-            "entries": newest_entries(entries, ENTRIES),
-            "entries_left_out": max(0, len(entries) - ENTRIES),
-            "asides": _asides(reader, verdict),
-            "gold": _gold_json(run_state, history),
-            "rows": run_state.rows,
-            "steps": run_state.steps,
-            "mode": "" if offer is None else offer.mode,
-            "lanes": attempt_lanes(run_state),
-            "marks": plot_marks(reader, best_checkpoint),
-            "proves": example_completions(reader),
-            "health": health_line(verdict, run_state),
-        }
+            else StopAdvice(word=stop_advice.word, why=truncate(stop_advice.why, TEXT), now=stop_advice.now),
+            symptom=symptom(reader),
+            checks=check_rows(verdict),
+            findings=[_finding_row(finding, run_state) for finding in ranked_findings(run_state)[:FINDINGS]],
+            alarms=alarm_rows(reader, list(verdict.alarms)),
+            warnings=alarm_rows(reader, list(verdict.warnings[:WARNINGS])),
+            proposals=action_rows(reader, open_actions[-PROPOSALS:]),
+            entries=newest_entries(entries, ENTRIES),
+            entries_left_out=max(0, len(entries) - ENTRIES),
+            asides=_asides(reader, verdict),
+            gold=_gold_counts(run_state, history),
+            rows=run_state.rows,
+            steps=run_state.steps,
+            mode="" if offer is None else offer.mode,
+            lanes=attempt_lanes(run_state),
+            marks=plot_marks(reader, best_checkpoint),
+            proves=example_completions(reader),
+            health=health_line(verdict, run_state),
+        )
 
 
-def headline(reader: RunReader, verdict: Verdict) -> dict[str, Any]:
+def headline(reader: RunReader, verdict: Verdict) -> Headline:
     """The fields that every list of runs shows first."""
     run_state, age = reader.run_state, reader.age
-    return {
-        "run": reader.id,
-        "name": reader.name,
-        "state": verdict.state,
-        "sentence": verdict.sentence,
-        "live": run_state.attempt is None or run_state.attempt not in run_state.ended,
-        "attempt": run_state.attempt if run_state.attempt is not None else 0,
-        "step": run_state.last_step,
-        "age_s": None if age is None else round(age, 1),
-    }
+    return Headline(
+        run=reader.id,
+        name=reader.name,
+        state=verdict.state,
+        sentence=verdict.sentence,
+        live=run_state.attempt is None or run_state.attempt not in run_state.ended,
+        attempt=run_state.attempt if run_state.attempt is not None else 0,
+        step=run_state.last_step,
+        age_s=None if age is None else round(age, 1),
+    )
+
+
+def check_rows(verdict: Verdict) -> list[Check]:
+    return [Check(name=name, ok=check.ok, why=check.why) for name, check in verdict.checks.items()]
 
 
 def symptom(reader: RunReader) -> str:
@@ -139,22 +157,20 @@ def _before_after(series: ReadingSeries, onset: int | None) -> tuple[float, floa
     return was, now
 
 
-def _finding_json(finding: Finding, run_state: RunState) -> dict[str, Any]:
+def _finding_row(finding: Finding, run_state: RunState) -> FindingRow:
     experiment = run_state.experiments.get(finding.failure, {}).get("sentence", "")
-    return {
-        "failure": finding.failure,
-        "confidence": finding.confidence,
-        "attempt": finding.attempt,
-        "step": finding.step,
-        **{key: truncate(getattr(finding, key), TEXT) for key in ("summary", "cause", "fix")},
-        "tried": truncate(str(experiment), TEXT),
-        "readings": list(finding.readings)[:8],
-        "exemplars": [rollout_id(*row) for row in finding.exemplars[:12]],
-    }
-
-
-def _estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else asdict(estimate)
+    return FindingRow(
+        failure=finding.failure,
+        confidence=finding.confidence,
+        attempt=finding.attempt,
+        step=finding.step,
+        summary=truncate(finding.summary, TEXT),
+        cause=truncate(finding.cause, TEXT),
+        fix=truncate(finding.fix, TEXT),
+        tried=truncate(str(experiment), TEXT),
+        readings=list(finding.readings)[:8],
+        exemplars=[rollout_id(*row) for row in finding.exemplars[:12]],
+    )
 
 
 def _asides(reader: RunReader, verdict: Verdict) -> list[str]:
@@ -165,20 +181,20 @@ def _asides(reader: RunReader, verdict: Verdict) -> list[str]:
     return [truncate(text, TEXT) for text in remarks(verdict, reader.run_state, lookup)][:ASIDES]
 
 
-def _gold_json(run_state: RunState, history: RunHistory) -> dict[str, Any]:
+def _gold_counts(run_state: RunState, history: RunHistory) -> GoldCounts:
     pending = sum(history.pending_labels.values())
     source = "" if run_state.gold is None else str(run_state.gold["name"])
-    return {
-        "source": source or ("given with the rollouts" if run_state.labels else ""),
-        "labels": run_state.labels,
-        "asked": run_state.labels_requested + pending,
-        "waiting": pending,
-        "rollouts": run_state.audited,
-        "people": source == PEOPLE,
-    }
+    return GoldCounts(
+        source=source or ("given with the rollouts" if run_state.labels else ""),
+        labels=run_state.labels,
+        label_requests=run_state.labels_requested + pending,
+        waiting=pending,
+        rollouts=run_state.audited,
+        people=source == PEOPLE,
+    )
 
 
-def attempt_lanes(run_state: RunState) -> list[dict[str, Any]]:
+def attempt_lanes(run_state: RunState) -> list[Lane]:
     """One lane per attempt that has steps, with the step from which a later attempt replaced it."""
     spans, rows = run_state.spans(), []
     for attempt in sorted(run_state.first):
@@ -186,11 +202,11 @@ def attempt_lanes(run_state: RunState) -> list[dict[str, Any]]:
         limit = spans.get(attempt, float(first))
         parent = run_state.attempts.get(attempt, {}).get("parent")
         abandoned_from = int(max(limit, first)) if limit <= last else None
-        rows.append({"attempt": attempt, "parent": parent, "first": first, "last": last, "left": abandoned_from})
+        rows.append(Lane(attempt=attempt, parent=parent, first=first, last=last, left=abandoned_from))
     return rows
 
 
-def plot_marks(reader: RunReader, best_checkpoint: Estimate | None = None) -> list[dict[str, Any]]:
+def plot_marks(reader: RunReader, best_checkpoint: Estimate | None = None) -> list[Mark]:
     """The marks on every plot over steps: alarms, changes, segments, and some checkpoints including the best."""
     event_marks = _limit_marks(reader.get_fold("history", RunHistory).marks, MARKS)
     saved_steps = checkpoints(reader)
@@ -202,35 +218,35 @@ def plot_marks(reader: RunReader, best_checkpoint: Estimate | None = None) -> li
     return [
         *event_marks,
         *(
-            {
-                "attempt": next((attempt for attempt, limit in attempts if step < limit), 0),
-                "step": step,
-                "kind": "checkpoint",
-                "text": f"checkpoint {step}",
-                "id": "",
-            }
+            Mark(
+                attempt=next((attempt for attempt, limit in attempts if step < limit), 0),
+                step=step,
+                kind="checkpoint",
+                text=f"checkpoint {step}",
+                id="",
+            )
             for step in sorted(shown_steps)
         ),
     ]
 
 
-def _limit_marks(marks: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def _limit_marks(marks: Sequence[Mark], most: int) -> list[Mark]:
     """At most so many marks: warnings are dropped first, the oldest before the newer ones."""
     if len(marks) <= most:
         return list(marks)
-    ranked = sorted(range(len(marks)), key=lambda at: (marks[at]["kind"] == "warning", -at))
+    ranked = sorted(range(len(marks)), key=lambda at: (marks[at].kind == "warning", -at))
     return [marks[at] for at in sorted(ranked[:most])]
 
 
-def health_line(verdict: Verdict, run_state: RunState) -> dict[str, Any]:
+def health_line(verdict: Verdict, run_state: RunState) -> HealthLine:
     """The state of the monitor itself in one line."""
     failed = [
         verdict.checks[name].why for name in MONITOR_CHECKS if name in verdict.checks and not verdict.checks[name].ok
     ]
     if failed:
-        return {"text": truncate("; ".join(failed), TEXT), "ok": False}
+        return HealthLine(text=truncate("; ".join(failed), TEXT), ok=False)
     lost, total = run_state.lost
     parts = ["every stored step is measured", "all ranks are there", f"{lost} of {total} batches lost"]
     parts += [f"{len(run_state.off)} parts are off"] if run_state.off else []
     parts += [f"{len(run_state.faults)} faults on record"] if run_state.faults else []
-    return {"text": " · ".join(parts), "ok": not run_state.off}
+    return HealthLine(text=" · ".join(parts), ok=not run_state.off)

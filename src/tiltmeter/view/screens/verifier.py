@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.verifier_audits import list_audits, read_audit, read_guards
+from tiltmeter.view.payloads.monitor import (
+    AuditCheckRow,
+    AuditRow,
+    CanaryRow,
+    ForgeryRow,
+    SandboxRow,
+    UnscoredCounts,
+    Verifier,
+    WorkerRow,
+)
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.wording import truncate
 
@@ -19,7 +30,7 @@ TEXT = 2000  # characters of a forgery's text
 _READING = re.compile(r"verifier\.(judge\.)?(worker|key)\.(\d{1,6})")
 
 
-def verifier(reader: RunReader) -> dict[str, Any]:
+def verifier(reader: RunReader) -> Verifier:
     """What is known about the verifier of a run. Nothing here is a verdict; a mis-scored canary raises an alarm."""
     _ = reader.verdict  # reads the run if it was just opened
     with reader.lock:
@@ -34,18 +45,19 @@ def verifier(reader: RunReader) -> dict[str, Any]:
         keys = _canary_rows(reader, [name for name in names if ".key." in name], facts)
         share = reader.columns.lineage_series("verifier.unanswered_share")
     audits, damaged = _audit_rows(reader)
-    workers.sort(key=lambda row: (not row["failed"], row["kind"] == "judge", row["worker"]))
-    return {
-        "sandboxes": [] if facts is None else facts["sandboxes"],
-        "attached": None if facts is None else facts["time"],
-        "errors": {"rows": errors.rows, "infra": errors.infra, "unscored": errors.unscored},
-        "audits": audits,
-        "damaged": damaged,
-        "workers": workers[:WORKERS],
-        "workers_left_out": max(0, len(workers) - WORKERS),
-        "unanswered": round(float((share.values * share.n).sum())),
-        "canaries": keys,
-    }
+    workers.sort(key=lambda row: (not row.failed, row.kind == "judge", row.worker))
+    sandboxes = [] if facts is None else facts["sandboxes"]
+    return Verifier(
+        sandboxes=[SandboxRow(reward=row["reward"], tier=row["tier"], isolation=row["isolation"]) for row in sandboxes],
+        attached=None if facts is None else facts["time"],
+        errors=UnscoredCounts(rows=errors.rows, infra=errors.infra, unscored=errors.unscored),
+        audits=audits,
+        damaged=damaged,
+        workers=workers[:WORKERS],
+        workers_left_out=max(0, len(workers) - WORKERS),
+        unanswered=round(float((share.values * share.n).sum())),
+        canaries=keys,
+    )
 
 
 class _ErrorCounts:
@@ -66,7 +78,7 @@ class _ErrorCounts:
         self.unscored += sum(flags.values()) - flags.get("infra", 0)
 
 
-def _worker_row(reader: RunReader, name: str, last: int) -> dict[str, Any]:
+def _worker_row(reader: RunReader, name: str, last: int) -> WorkerRow:
     """One reward worker over the run: the count of mis-scored canaries in equal spans of steps."""
     match = _READING.fullmatch(name)
     assert match is not None
@@ -78,18 +90,18 @@ def _worker_row(reader: RunReader, name: str, last: int) -> dict[str, Any]:
         if step < len(cells):
             cells[step] = (cells[step] or 0) + count
     wrong = line.steps[failed > 0]
-    return {
-        "worker": int(match[3]),
-        "kind": "judge" if match[1] else "rule",
-        "asked": int(line.n.sum()),
-        "failed": int(failed.sum()),
-        "first": int(wrong[0]) if len(wrong) else None,
-        "width": width,
-        "cells": cells,
-    }
+    return WorkerRow(
+        worker=int(match[3]),
+        kind="judge" if match[1] else "rule",
+        canaries=int(line.n.sum()),
+        failed=int(failed.sum()),
+        first=int(wrong[0]) if len(wrong) else None,
+        width=width,
+        cells=cells,
+    )
 
 
-def _canary_rows(reader: RunReader, names: list[str], facts: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _canary_rows(reader: RunReader, names: list[str], facts: Mapping[str, Any] | None) -> list[CanaryRow]:
     """Each canary with its text, if the run recorded it, and how often it was mis-scored."""
     canaries = {} if facts is None else dict(enumerate(facts["canaries"]))
     rows = []
@@ -98,36 +110,60 @@ def _canary_rows(reader: RunReader, names: list[str], facts: dict[str, Any] | No
         assert match is not None
         line, canary = reader.columns.lineage_series(name), canaries.get(int(match[3]), {})
         rows.append(
-            {
-                "number": int(match[3]),
-                "kind": "judge" if match[1] else "rule",
-                "expect": canary.get("expect", ""),
-                "text": truncate(canary.get("text", ""), 200),
-                "named": bool(canary),
-                "asked": int(line.n.sum()),
-                "failed": round(float((line.values * line.n).sum())),
-            }
+            CanaryRow(
+                number=int(match[3]),
+                kind="judge" if match[1] else "rule",
+                expect=canary.get("expect", ""),
+                text=truncate(canary.get("text", ""), 200),
+                named=bool(canary),
+                scorings=int(line.n.sum()),
+                failed=round(float((line.values * line.n).sum())),
+            )
         )
-    return sorted(rows, key=lambda row: (-row["failed"], row["number"]))
+    return sorted(rows, key=lambda row: (-row.failed, row.number))
 
 
-def _audit_rows(reader: RunReader) -> tuple[list[dict[str, Any]], int]:
-    """The newest audits, forgeries that were paid first; and how many files could not be read."""
-    rows_json: list[dict[str, Any]] = []
+def _audit_rows(reader: RunReader) -> tuple[list[AuditRow], int]:
+    """The newest audits, and how many files could not be read."""
+    rows: list[AuditRow] = []
     damaged = 0
-    order = {"paid": 0, "could not judge": 1, "not paid": 2}
     for path in list_audits(reader.run)[:AUDITS]:
         try:
             audit = reader.cache_lru("audit", path.name, lambda path=path: read_audit(path), AUDITS)  # type: ignore[misc]
         except StoreError:
             damaged += 1
-            continue
-        rows = sorted(audit["tried"], key=lambda row: order[row["status"]])
-        # The redaction of reports recognizes quoting sentences by these field names.
-        tried = [{**_rename_why(row, "cause"), "text": truncate(row["text"], TEXT)} for row in rows]
-        rows_json.append({**_rename_why(audit, "summary"), "tried": tried})
-    return rows_json, damaged
+        else:
+            rows.append(_audit_row(audit))
+    return rows, damaged
 
 
-def _rename_why(row: dict[str, Any], name: str) -> dict[str, Any]:
-    return {name if key == "why" else key: value for key, value in row.items()}
+def _audit_row(audit: Mapping[str, Any]) -> AuditRow:
+    """One audit, forgeries that were paid first."""
+    order = {"paid": 0, "could not judge": 1, "not paid": 2}
+    return AuditRow(
+        reward=audit["reward"],
+        time=audit["time"],
+        seconds=audit["seconds"],
+        tasks=audit["tasks"],
+        judged=audit["judged"],
+        network=audit["network"],
+        verdict=audit["verdict"],
+        summary=audit["why"],  # here and below: the redaction of reports recognizes quoting sentences by these fields
+        tried=[
+            ForgeryRow(
+                forgery=row["forgery"],
+                status=row["status"],
+                paid=row["paid"],
+                tasks=row["tasks"],
+                unjudged=row["unjudged"],
+                score=row["score"],
+                text=truncate(row["text"], TEXT),
+                cause=row["why"],
+                fix=row["fix"],
+            )
+            for row in sorted(audit["tried"], key=lambda row: order[row["status"]])
+        ],
+        checks=[
+            AuditCheckRow(ok=row["ok"], name=row["name"], says=row["says"], fix=row["fix"]) for row in audit["checks"]
+        ],
+    )

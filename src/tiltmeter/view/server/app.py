@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import inspect
-import json
 import logging
 import re
 import secrets
@@ -23,6 +22,8 @@ from starlette.types import Receive, Scope, Send
 import tiltmeter.view.screens
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.payloads.encode import encode
+from tiltmeter.view.payloads.people import Failure
 from tiltmeter.view.server.access import (
     CONTROL_HEADER,
     HEADERS,
@@ -212,7 +213,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def error_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    body = json.dumps({"error": text}).encode("ascii")
+    body = encode(Failure(error=text))
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, media_type="application/json")
 
 
@@ -233,7 +234,7 @@ def _render_response(route: Route, api_request: ApiRequest, *, packs: bool) -> R
         body = payload.encode("utf-8", "surrogatepass")
         headers |= {"Content-Type": TYPES[".html"], "Content-Disposition": 'attachment; filename="report.html"'}
     else:
-        body = json.dumps(payload, allow_nan=False, separators=(",", ":")).encode("ascii")
+        body = encode(payload)
         headers["Content-Type"] = "application/json"
     if packs and len(body) > SMALL_BODY:
         body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"

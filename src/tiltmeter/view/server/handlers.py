@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+
+from msgspec.structs import replace
 
 from tiltmeter.version import __version__
+from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
+from tiltmeter.view.payloads.compare import Compare
+from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
+from tiltmeter.view.payloads.overview import Fleet, Summary
+from tiltmeter.view.payloads.people import Controlled, LabelTask, Login
+from tiltmeter.view.payloads.plots import Geometry, Plots, Readings, Series
+from tiltmeter.view.payloads.rollouts import PhraseList, Pinned, Rollout, RolloutGroup, RolloutPage
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.screens import actions as actions_screen
 from tiltmeter.view.screens import alarms as alarms_screen
@@ -26,10 +34,8 @@ from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.run_list import INTERNAL_FIELDS, fleet_row
+from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
-
-Payload = dict[str, Any]
 
 MOST_ROWS = 1000  # runs in one answer
 
@@ -56,43 +62,41 @@ def _step_range(request: ApiRequest) -> tuple[int | None, int | None, int]:
     return request.params.get("from"), request.params.get("to"), request.params.get("points", series_screen.POINTS)
 
 
-def login(request: ApiRequest) -> Payload:
+def login(request: ApiRequest) -> Login:
     token, person = request.state.tokens.redeem_code(request.params["code"])
-    return {"token": token, "role": person.role}
+    return Login(token=token, role=person.role)
 
 
-def fleet(request: ApiRequest) -> Payload:
-    rows, left_out = request.state.run_list.rows(fleet_row)
-    rows.sort(key=lambda row: worst_first(row, row["since"]))
-    shown_rows = [
-        {name: value for name, value in row.items() if name not in INTERNAL_FIELDS} for row in rows[:MOST_ROWS]
-    ]
-    return {"version": __version__, "runs": shown_rows, "left_out": left_out + len(rows) - len(shown_rows)}
+def fleet(request: ApiRequest) -> Fleet:
+    listed, left_out = request.state.run_list.rows(list_run)
+    listed.sort(key=lambda run: worst_first(run.row, run.since))
+    shown_rows = [run.row for run in listed[:MOST_ROWS]]
+    return Fleet(version=__version__, runs=shown_rows, left_out=left_out + len(listed) - len(shown_rows))
 
 
-def summary(request: ApiRequest) -> Payload:
+def summary(request: ApiRequest) -> Summary:
     return summary_screen.summary(request.reader(), since=request.params.get("since"))
 
 
-def plots(request: ApiRequest) -> Payload:
+def plots(request: ApiRequest) -> Plots:
     return plots_screen.plots(request.reader(), *_step_range(request))
 
 
-def geometry(request: ApiRequest) -> Payload:
+def geometry(request: ApiRequest) -> Geometry:
     return rollout_plots_screen.geometry(request.reader(), *_step_range(request)[:2])
 
 
-def series(request: ApiRequest) -> Payload:
+def series(request: ApiRequest) -> Series:
     reader = request.reader()
     with key_error_as_404("reading"), reader.lock:
         return series_screen.series(reader, request.params["name"], *_step_range(request))
 
 
-def readings(request: ApiRequest) -> Payload:
+def readings(request: ApiRequest) -> Readings:
     return readings_screen.readings(request.reader())
 
 
-def rollouts(request: ApiRequest) -> Payload:
+def rollouts(request: ApiRequest) -> RolloutPage:
     filters = dict(request.params)
     index = request.state.index(filters.pop("run"))
     order = {name: filters.pop(name) for name in ("sort", "order", "after", "limit") if name in filters}
@@ -100,40 +104,40 @@ def rollouts(request: ApiRequest) -> Payload:
         return pages.rollouts(index, filters, **order, cancel=request.cancelled)
 
 
-def rollout(request: ApiRequest) -> Payload:
+def rollout(request: ApiRequest) -> Rollout:
     with value_error_as_400(), key_error_as_404("rollout"):
         return pages.rollout(request.state.index(request.params["run"]), request.params["id"])
 
 
-def group(request: ApiRequest) -> Payload:
+def group(request: ApiRequest) -> RolloutGroup:
     with value_error_as_400(), key_error_as_404("rollout"):
         return pages.group(request.state.index(request.params["run"]), request.params["id"])
 
 
-def phrases(request: ApiRequest) -> Payload:
+def phrases(request: ApiRequest) -> PhraseList:
     return phrases_screen.phrases(request.reader(), request.params.get("step"))
 
 
-def pinned(request: ApiRequest) -> Payload:
+def pinned(request: ApiRequest) -> Pinned:
     return pinned_prompts_screen.pinned(request.reader())
 
 
-def alarms(request: ApiRequest) -> Payload:
+def alarms(request: ApiRequest) -> Alarms:
     return alarms_screen.alarms(request.reader())
 
 
-def alarm(request: ApiRequest) -> Payload:
+def alarm(request: ApiRequest) -> AlarmDetail:
     payload = alarms_screen.alarm(request.reader(), request.params["id"])
     if payload is None:
         raise RequestError(404, "this run has no such alarm")
     return payload
 
 
-def actions(request: ApiRequest) -> Payload:
+def actions(request: ApiRequest) -> Actions:
     return actions_screen.actions(request.reader())
 
 
-def compare(request: ApiRequest) -> Payload:
+def compare(request: ApiRequest) -> Compare:
     ids = list(dict.fromkeys(request.params["run"]))
     if not 2 <= len(ids) <= 6:
         raise RequestError(400, "2 to 6 different runs can be compared")
@@ -144,14 +148,14 @@ def compare(request: ApiRequest) -> Payload:
         return compare_screen.compare(readers, request.params.get("x", "step"), request.params.get("name"))
 
 
-def verifier(request: ApiRequest) -> Payload:
+def verifier(request: ApiRequest) -> Verifier:
     return verifier_screen.verifier(request.reader())
 
 
-def health(request: ApiRequest) -> Payload:
+def health(request: ApiRequest) -> Health:
     index = request.state.index(request.params["run"])
     index.keep_up()
-    return {**health_screen.health(request.reader()), "index": {"rollouts": index.rollouts, "ready": index.ready}}
+    return replace(health_screen.health(request.reader()), index=IndexState(rollouts=index.rollouts, ready=index.ready))
 
 
 def report(request: ApiRequest) -> str:
@@ -165,29 +169,29 @@ async def stream(request: ApiRequest) -> AsyncIterator[bytes]:
     return await request.state.stream.open(run, request.last_event_id)
 
 
-def label_next(request: ApiRequest) -> Payload:
+def label_next(request: ApiRequest) -> LabelTask:
     return labelling.next_task(_readers_to_label(request), _rater(request))
 
 
-def label(request: ApiRequest) -> Payload:
+def label(request: ApiRequest) -> LabelTask:
     params = request.params
     return labelling.submit_answer(
         _readers_to_label(request), _rater(request), params["task"], params["answer"], params["milliseconds"]
     )
 
 
-def label_undo(request: ApiRequest) -> Payload:
+def label_undo(request: ApiRequest) -> LabelTask:
     return labelling.undo(_readers_to_label(request), _rater(request))
 
 
 def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     """The runs whose gold source is people."""
-    rows, _ = request.state.run_list.rows(fleet_row)
+    listed, _ = request.state.run_list.rows(list_run)
     readers = []
-    for row in rows:
-        if row["people"]:
+    for run in listed:
+        if run.people:
             with suppress(KeyError):  # deleted since it was listed
-                readers.append(request.state.run_list.reader(row["run"]))
+                readers.append(request.state.run_list.reader(run.row.run))
     return readers
 
 
@@ -196,5 +200,5 @@ def _rater(request: ApiRequest) -> str:
     return request.person.rater
 
 
-def control(request: ApiRequest) -> Payload:
+def control(request: ApiRequest) -> Controlled:
     return controls.handle_control(request)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from tiltmeter.gold.people import LONGEST_NAME, PAIR, PEOPLE, SINGLE, RaterAnswer, store_answer, undo_answer
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.payloads.people import LabelTask, RaterAgreement, RaterConsistency
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server.access import RequestError, ensure_private_folder, load_or_create_secret
 from tiltmeter.view.server.labelling_tasks import LabelItem, LabelSession, LabelStep
@@ -58,7 +58,7 @@ class Assignment:
     repeat: bool = False
 
 
-def next_task(readers: Iterable[RunReader], rater: str, why: str = "") -> dict[str, Any]:
+def next_task(readers: Iterable[RunReader], rater: str, why: str = "") -> LabelTask:
     """The next task of this rater, or why there is none. Repeated calls return the same task.
 
     Steps come in the order in which they were drawn, because their labels close in that order; within a step the order
@@ -67,10 +67,10 @@ def next_task(readers: Iterable[RunReader], rater: str, why: str = "") -> dict[s
     with _LOCK:
         sessions = _open_sessions(readers, rater)
         task = _due_repeat(sessions, rater) or _next_open_item(sessions, rater)
-        return _no_task_json(sessions, rater, why) if task is None else _task_json(sessions, rater, *task, why)
+        return _no_task(sessions, rater, why) if task is None else _issue_task(sessions, rater, *task, why)
 
 
-def submit_answer(readers: Iterable[RunReader], rater: str, task: str, value: str, milliseconds: int) -> dict[str, Any]:
+def submit_answer(readers: Iterable[RunReader], rater: str, task: str, value: str, milliseconds: int) -> LabelTask:
     """Store an answer and return the next task. Of two answers to one task the first counts until it is undone."""
     with _LOCK:
         readers = list(readers)
@@ -100,7 +100,7 @@ def submit_answer(readers: Iterable[RunReader], rater: str, task: str, value: st
         return next_task(readers, rater)
 
 
-def undo(readers: Iterable[RunReader], rater: str) -> dict[str, Any]:
+def undo(readers: Iterable[RunReader], rater: str) -> LabelTask:
     """Undo this rater's last answer and return its task again. Both files stay.
 
     If the step's labels are closed already, the undo is stored without effect, and the next task is returned.
@@ -119,7 +119,7 @@ def undo(readers: Iterable[RunReader], rater: str) -> dict[str, Any]:
         step.answers.read_new()
         if not session.is_open(step):
             return next_task(readers, rater, "The labels of that one are closed: it was used as it was.")
-        return _task_json(sessions, rater, session, Assignment(step, reply.shown, reply.repeat), "")
+        return _issue_task(sessions, rater, session, Assignment(step, reply.shown, reply.repeat), "")
 
 
 def _open_sessions(readers: Iterable[RunReader], rater: str) -> list[LabelSession]:
@@ -228,12 +228,12 @@ def _is_reply_to(reply: RaterAnswer, numbers: Sequence[int], repeat: bool) -> bo
     return frozenset(reply.shown) == frozenset(numbers) and reply.repeat == repeat
 
 
-# -- task as JSON -----------------------------------------------------------------------------------------------------
+# -- task as it is sent -----------------------------------------------------------------------------------------------
 
 
-def _task_json(
+def _issue_task(
     sessions: Sequence[LabelSession], rater: str, session: LabelSession, assignment: Assignment, why: str
-) -> dict[str, Any]:
+) -> LabelTask:
     prompt, texts = session.texts(assignment.step, assignment.shown) or (None, [])
     task = _task_id(session, assignment.step, assignment.shown, rater, assignment.repeat)
     _ASSIGNMENTS[rater, task] = (session.key, assignment)
@@ -242,15 +242,22 @@ def _task_json(
         _ASSIGNMENTS.popitem(last=False)
     if not why and not session.at_work:
         why = f"No monitor is at work on this machine. Answers are kept; to have them counted: {COMMAND}"
-    kind = "pair" if len(assignment.shown) == 2 else "single"
-    return {
-        "task": task, "kind": kind, "prompt": prompt, "texts": texts, "done": _answered_today(sessions, rater),
-        "left": _tasks_left(sessions, rater), "guide": _read_guide(session), "why": why, "rater": rater,
-        "agreement": [], "consistency": None,
-    }  # fmt: skip
+    return LabelTask(
+        task=task,
+        kind="pair" if len(assignment.shown) == 2 else "single",
+        prompt=prompt,
+        texts=texts,
+        done=_answered_today(sessions, rater),
+        left=_tasks_left(sessions, rater),
+        guide=_read_guide(session),
+        why=why,
+        rater=rater,
+        agreement=[],
+        consistency=None,
+    )
 
 
-def _no_task_json(sessions: Sequence[LabelSession], rater: str, why: str) -> dict[str, Any]:
+def _no_task(sessions: Sequence[LabelSession], rater: str, why: str) -> LabelTask:
     reasons = [why] if why else []
     if not sessions:
         reasons.append(f'No run here asks people. Open it with gold="{PEOPLE}", or follow it with: {COMMAND}')
@@ -260,11 +267,19 @@ def _no_task_json(sessions: Sequence[LabelSession], rater: str, why: str) -> dic
         if any(not session.at_work for session in waiting):
             reasons.append(f"No monitor is at work on this machine. To have the answers counted: {COMMAND}")
     guide = _read_guide(sessions[0]) if len(sessions) == 1 else GUIDE
-    return {
-        "task": "", "kind": "", "prompt": None, "texts": [], "done": _answered_today(sessions, rater), "left": 0,
-        "guide": guide, "why": " ".join(reasons), "rater": rater, "agreement": _agreement(sessions, rater),
-        "consistency": _consistency(sessions, rater),
-    }  # fmt: skip
+    return LabelTask(
+        task="",
+        kind="",
+        prompt=None,
+        texts=[],
+        done=_answered_today(sessions, rater),
+        left=0,
+        guide=guide,
+        why=" ".join(reasons),
+        rater=rater,
+        agreement=_agreement(sessions, rater),
+        consistency=_consistency(sessions, rater),
+    )
 
 
 def _tasks_left(sessions: Sequence[LabelSession], rater: str) -> int:
@@ -284,7 +299,7 @@ def _answered_today(sessions: Sequence[LabelSession], rater: str) -> int:
     return sum(time.localtime(reply.time)[:3] == day for _, _, reply in _replies_of(sessions, rater))
 
 
-def _agreement(sessions: Sequence[LabelSession], rater: str) -> list[dict[str, Any]]:
+def _agreement(sessions: Sequence[LabelSession], rater: str) -> list[RaterAgreement]:
     """For each other rater, how many of the items that both judged got the same answer."""
     same: Counter[str] = Counter()
     both: Counter[str] = Counter()
@@ -295,10 +310,10 @@ def _agreement(sessions: Sequence[LabelSession], rater: str) -> list[dict[str, A
             if reply.rater != rater and (own := own_values.get(frozenset(reply.shown))) is not None:
                 both[reply.rater] += 1
                 same[reply.rater] += own == reply.values
-    return [{"with": name, "same": same[name], "of": both[name]} for name in sorted(both)]
+    return [RaterAgreement(rater=name, same=same[name], of=both[name]) for name in sorted(both)]
 
 
-def _consistency(sessions: Sequence[LabelSession], rater: str) -> dict[str, int] | None:
+def _consistency(sessions: Sequence[LabelSession], rater: str) -> RaterConsistency | None:
     """How many of the repeated pairs got the same answer from the rater."""
     same = of = 0
     for step in (step for session in sessions for step in session.steps.values()):
@@ -308,7 +323,7 @@ def _consistency(sessions: Sequence[LabelSession], rater: str) -> dict[str, int]
             if reply.repeat and frozenset(reply.shown) in first:
                 of += 1
                 same += first[frozenset(reply.shown)] == reply.values
-    return {"same": same, "of": of} if of else None
+    return RaterConsistency(same=same, of=of) if of else None
 
 
 def _read_guide(session: LabelSession) -> str:

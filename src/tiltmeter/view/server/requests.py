@@ -12,6 +12,7 @@ from tiltmeter.rundir.atomic_write import entries
 from tiltmeter.rundir.requests import CHANGES
 from tiltmeter.rundir.sidecar import make_folder, write_sidecar
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.view.payloads.people import Controlled
 from tiltmeter.view.screens.actions import describe_request, submit_action_request
 from tiltmeter.view.screens.alarms import submit_note
 from tiltmeter.view.screens.run_reader import RunReader
@@ -28,7 +29,7 @@ MUTE_STEPS = 50
 NOTES = ("acknowledge", "mute", "false_alarm")
 
 
-def handle_control(request: ApiRequest) -> dict[str, Any]:
+def handle_control(request: ApiRequest) -> Controlled:
     """Check a request against the current state of the run, then store it for monitor and trainer."""
     state, params = request.state, request.params
     reader = request.reader()
@@ -51,21 +52,21 @@ def handle_control(request: ApiRequest) -> dict[str, Any]:
         raise RequestError(507, f"this could not be stored: {error.strerror}; reload and request it again") from None
 
 
-def execute(reader: RunReader, params: Mapping[str, Any]) -> dict[str, Any]:
+def execute(reader: RunReader, params: Mapping[str, Any]) -> Controlled:
     kind, target, reason = params["kind"], params["target"], params["reason"]
     if kind in ACTIONS:
         action_request = submit_action_request(reader.run, target, kind, reader.events)
         who = (
             "The trainer answers at the end of its step" if action_request.kind in CHANGES else "The monitor records it"
         )
-        return {"request": action_request.id, "text": f"{describe_request(action_request)}: requested. {who}."}
+        return Controlled(request=action_request.id, text=f"{describe_request(action_request)}: requested. {who}.")
     if kind in NOTES:
         with reader.lock:
             until = reader.run_state.last_step + MUTE_STEPS if kind == "mute" else None
             note_request = submit_note(
                 reader.run, reader.run_state, target, kind, reason=reason, until=until, nonce=params["nonce"]
             )
-        return {"request": note_request.id, "text": "Noted. It is shown once the monitor has recorded it."}
+        return Controlled(request=note_request.id, text="Noted. It is shown once the monitor has recorded it.")
     return request_label(reader, target, reason)
 
 
@@ -81,7 +82,7 @@ def check_step(reader: RunReader, step: int) -> None:
         raise RequestError(409, f"decided on step {step}, and the run is at step {last} now: look again")
 
 
-def request_label(reader: RunReader, rollout: str, reason: str) -> dict[str, Any]:
+def request_label(reader: RunReader, rollout: str, reason: str) -> Controlled:
     """Request a gold label of one rollout. It is stored apart from the random sample, and the test never uses it."""
     parts = rollout.split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
@@ -99,4 +100,4 @@ def request_label(reader: RunReader, rollout: str, reason: str) -> dict[str, Any
         write_sidecar(folder / f"{name}.json", facts)
     except FileExistsError:
         raise ValueError("a label of this rollout was requested before") from None
-    return {"request": name, "text": "Requested. The label serves as evidence; the alarm test never uses it."}
+    return Controlled(request=name, text="Requested. The label serves as evidence; the alarm test never uses it.")

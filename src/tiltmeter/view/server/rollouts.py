@@ -10,10 +10,19 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from msgspec import UNSET
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.parquet import open_sealed
-from tiltmeter.view.screens.rollouts import score_rows
+from tiltmeter.view.payloads.rollouts import (
+    RewardPart,
+    Rollout,
+    RolloutGroup,
+    RolloutPage,
+    RolloutRow,
+    StartAnswer,
+)
+from tiltmeter.view.screens.rollouts import full_rollout, score_rows
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.rollout_files import StepFileReader, find_step_file, prompt_hash, text_hashes, text_of
@@ -40,8 +49,8 @@ def rollouts(
     limit: int = 50,
     *,
     cancel: threading.Event | None = None,
-) -> dict[str, Any]:
-    """A page of the rollouts that match, `Rollouts` of the page's types. Raises `ValueError` for invalid filters.
+) -> RolloutPage:
+    """A page of the rollouts that match. Raises `ValueError` for invalid filters.
 
     With `phrase`, text is searched, newest steps first, within limits: `searched` of `to_search` rows, and `cancel`
     ends it.
@@ -70,30 +79,28 @@ def rollouts(
         rows = cursor.fetchall()
     page_rows, more = rows[:limit], len(rows) > limit
     texts = _text_starts(index, page_rows)
-    search_counts = (
-        {"searched": search_result.searched, "to_search": search_result.of} if search_result is not None else {}
+    return RolloutPage(
+        rows=[_rollout_row(row, texts) for row in page_rows],
+        total=total,
+        rollouts=index.rollouts,
+        after=ordering.cursor(page_rows[-1][-1], page_rows[-1][:3]) if more else "",
+        ready=index.ready,
+        ms=round(1000.0 * (time.perf_counter() - began), 1),
+        searched=UNSET if search_result is None else search_result.searched,
+        to_search=UNSET if search_result is None else search_result.of,
     )
-    return {
-        "rows": [_row_json(row, texts) for row in page_rows],
-        "total": total,
-        "rollouts": index.rollouts,
-        "after": ordering.cursor(page_rows[-1][-1], page_rows[-1][:3]) if more else "",
-        "ready": index.ready,
-        "ms": round(1000.0 * (time.perf_counter() - began), 1),
-        **search_counts,
-    }
 
 
-def rollout(of: RolloutIndex | RunReader, id: str) -> dict[str, Any]:
-    """One rollout in full, `Rollout` of the page's types. Raises `ValueError` if `id` is none, `KeyError` if there is
-    no such rollout. A run that is not indexed will do; labels that were asked for at other steps are then unknown."""
+def rollout(of: RolloutIndex | RunReader, id: str) -> Rollout:
+    """One rollout in full. Raises `ValueError` if `id` is none, `KeyError` if there is no such rollout. A
+    run that is not indexed will do; labels that were asked for at other steps are then unknown."""
     key = parse_rollout_id(id)
     with _index_for(of) as index, index.cursor() as cursor:
-        return _rollout_json(index, _find_row(index, cursor, key))
+        return _rollout(index, _find_row(index, cursor, key))
 
 
-def group(of: RolloutIndex | RunReader, id: str) -> dict[str, Any]:
-    """A rollout, the others of its prompt group, and the same prompt at the start: `Group` of the page's types."""
+def group(of: RolloutIndex | RunReader, id: str) -> RolloutGroup:
+    """A rollout, the others of its prompt group, and the same prompt at the start."""
     key = parse_rollout_id(id)
     with _index_for(of) as index, index.cursor() as cursor:
         own_row = _find_row(index, cursor, key)
@@ -106,11 +113,11 @@ def group(of: RolloutIndex | RunReader, id: str) -> dict[str, Any]:
         mean, spread = cursor.execute(
             f"SELECT avg(reward), stddev_pop(reward) FROM rollouts WHERE {same}", values
         ).fetchone() or (None, None)
-        full = _rollout_json(index, own_row)
-        base, why = _start_answer(index, cursor, full["prompt"], own_row)
+        full = _rollout(index, own_row)
+        base, why = _start_answer(index, cursor, full.prompt, own_row)
         texts = _text_starts(index, rows)
-        group_rows = [_row_json(row, texts) for row in rows]
-    return {"rollout": full, "rows": group_rows, "mean": mean, "spread": spread, "base": base, "base_why": why}
+        group_rows = [_rollout_row(row, texts) for row in rows]
+    return RolloutGroup(rollout=full, rows=group_rows, mean=mean, spread=spread, base=base, base_why=why)
 
 
 @contextmanager
@@ -145,20 +152,20 @@ def _find_row(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: Rollo
     return tuple(row)
 
 
-def _row_json(row: Sequence[Any], texts: _Texts) -> dict[str, Any]:
-    return {
-        "id": rollout_id(*row[:3]),
-        "attempt": row[0],
-        "step": row[1],
-        "group": row[5],
-        "reward": row[6],
-        "flag": flag_word(row[7]),
-        "gold": row[8],
-        "length": row[9],
-        "truncated": row[10],
-        "advantage": row[11],
-        "text": texts.get((row[0], row[1], row[2]), ""),
-    }
+def _rollout_row(row: Sequence[Any], texts: _Texts) -> RolloutRow:
+    return RolloutRow(
+        id=rollout_id(*row[:3]),
+        attempt=row[0],
+        step=row[1],
+        group=row[5],
+        reward=row[6],
+        flag=flag_word(row[7]),
+        gold=row[8],
+        length=row[9],
+        truncated=row[10],
+        advantage=row[11],
+        text=texts.get((row[0], row[1], row[2]), ""),
+    )
 
 
 def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Texts:
@@ -180,7 +187,7 @@ def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Texts:
     return starts
 
 
-def _rollout_json(index: RolloutIndex, row: Sequence[Any]) -> dict[str, Any]:
+def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
     try:
         file = find_step_file(index.run, row[0], row[1], row[3])
         (cell,) = StepFileReader().read_cells(
@@ -191,32 +198,32 @@ def _rollout_json(index: RolloutIndex, row: Sequence[Any]) -> dict[str, Any]:
     completion = text_of(cell, "completion")
     names = [n for n in cell if n.startswith("rewards.") and not n.endswith("_flag") and cell.get(f"{n}_flag")]
     rewards = [
-        {
-            "name": name.removeprefix("rewards."),
-            "value": cell[name] if cell[f"{name}_flag"] == "ok" else None,
-            "flag": "" if cell[f"{name}_flag"] == "ok" else str(cell[f"{name}_flag"]),
-        }
+        RewardPart(
+            name=name.removeprefix("rewards."),
+            value=cell[name] if cell[f"{name}_flag"] == "ok" else None,
+            flag="" if cell[f"{name}_flag"] == "ok" else str(cell[f"{name}_flag"]),
+        )
         for name in names  # of a packed file, where another step had more functions, only this one's have a flag
     ]
-    return {
-        **_row_json(row, {(row[0], row[1], row[2]): (completion or "")[:BEGINNING]}),
-        "prompt": text_of(cell, "prompt"),
-        "completion": completion,
-        "rewards": rewards,
-        "steps": score_rows(completion, cell.get("step_reward") or ()),
-        "facts": text_of(cell, "facts") or "",
-        "capped": any(cell.get(f"{name}_sha256") is not None for name in ("prompt", "completion")),
-    }
+    return full_rollout(
+        _rollout_row(row, {(row[0], row[1], row[2]): (completion or "")[:BEGINNING]}),
+        text_of(cell, "prompt"),
+        completion,
+        rewards,
+        score_rows(completion, cell.get("step_reward") or ()),
+        text_of(cell, "facts") or "",
+        capped=any(cell.get(f"{name}_sha256") is not None for name in ("prompt", "completion")),
+    )
 
 
 def _start_answer(
     index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, prompt: str | None, own_row: Sequence[Any]
-) -> tuple[dict[str, Any] | None, str]:
+) -> tuple[StartAnswer | None, str]:
     """The answer to the same prompt at the start: by the reference, else at the earliest step; or why there is none."""
     if prompt is None:
         return None, "the text of prompts is not stored"
     if (text := _reference_answer(index, prompt)) is not None:
-        return {"step": None, "text": text, "source": "reference"}, ""
+        return StartAnswer(step=None, text=text, source="reference"), ""
     row = cursor.execute(
         "SELECT attempt, step, row, rank, place FROM rollouts WHERE prompt = ? AND step < ? "
         "AND (NOT abandoned OR attempt = ?) ORDER BY step, attempt DESC, row LIMIT 1",
@@ -235,7 +242,7 @@ def _start_answer(
     text = text_of(cell, "completion")
     if text is None:
         return None, f"step {row[1]} had this prompt, without the text of completions"
-    return {"step": row[1], "text": text, "source": f"attempt {row[0]}, step {row[1]}"}, ""
+    return StartAnswer(step=row[1], text=text, source=f"attempt {row[0]}, step {row[1]}"), ""
 
 
 def _reference_answer(index: RolloutIndex, prompt: str) -> str | None:

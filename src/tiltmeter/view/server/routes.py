@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from tiltmeter.view.payloads.compare import CompareAxis
+from tiltmeter.view.payloads.people import AnswerValue, ControlKind
+from tiltmeter.view.payloads.rollouts import RolloutSort, SortOrder
 from tiltmeter.view.server import handlers
 from tiltmeter.view.server.access import AccessRole, RequestError
 from tiltmeter.view.server.state import ApiRequest
@@ -126,14 +129,12 @@ FILTERS: Mapping[str, Parser] = {
     **dict.fromkeys(("length_min", "length_max"), whole(0, 10**9)),
     **dict.fromkeys(("labelled", "truncated", "flagged", "disagree"), yes_no),
     "phrase": text(200),
-    "sort": choice("step", "reward", "gold", "length", "gap"),
-    "order": choice("up", "down"),
+    "sort": choice(*get_args(RolloutSort)),
+    "order": choice(*get_args(SortOrder)),
 }
-CONTROLS = ("acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo")
-ANSWERS = ("a", "b", "tie", "both_bad", "skip", "0", "0.25", "0.5", "0.75", "1")
 CONTROL: Mapping[str, Parser] = {
     "run": RUN,
-    "kind": choice(*CONTROLS),
+    "kind": choice(*get_args(ControlKind)),
     "target": text(300),
     "step": whole(-1, 10**9),
     "reason": text(500),
@@ -141,7 +142,7 @@ CONTROL: Mapping[str, Parser] = {
 }
 LABEL: Mapping[str, Parser] = {
     "task": pattern(r"[A-Za-z0-9_-]{1,64}", "the id of a task"),
-    "answer": choice(*ANSWERS),
+    "answer": choice(*get_args(AnswerValue)),
     "milliseconds": whole(0, 10**9),
 }
 
@@ -188,7 +189,7 @@ ROUTES: tuple[Route, ...] = (
     _view_route(
         "compare",
         handlers.compare,
-        {"run": RUN, "x": choice("step", "root_kl", "tokens"), "name": READING},
+        {"run": RUN, "x": choice(*get_args(CompareAxis)), "name": READING},
         "run",
         repeatable="run",
     ),

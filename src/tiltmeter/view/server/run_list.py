@@ -10,14 +10,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.gold.people import PEOPLE
 from tiltmeter.rundir.atomic_write import entries
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.view.screens.fleet import fleet, problem_since
+from tiltmeter.view.payloads.overview import FleetRow
+from tiltmeter.view.screens.fleet import fleet_row, problem_since
 from tiltmeter.view.screens.run_reader import RunReader, directory_id
 
 DEPTH = 5  # folders below a given one: a project, an experiment, an output directory, and its tiltmeter/
@@ -30,29 +33,32 @@ SILENT_SECONDS = 3600.0  # without data for so long, a live run is read rarely
 SELDOM_SECONDS = 600.0
 OLD_SECONDS = 30.0  # the row of a live run is not shown when it is older
 
-FleetRow = dict[str, Any]
 Stamp = tuple[int, ...]
 
 
 _log = logging.getLogger("tiltmeter.view.server")
 
-#: Fields of a row that are not sent to the client.
-INTERNAL_FIELDS = ("since", "people")
+
+class ListedRun(NamedTuple):
+    """A run of the list: its row of the fleet, since when it has a problem, and whether people label it."""
+
+    row: FleetRow
+    since: float
+    people: bool
 
 
-def fleet_row(reader: RunReader) -> FleetRow:
-    """The fleet row of a run, with the internal fields."""
+def list_run(reader: RunReader) -> ListedRun:
     with reader.lock:
         gold = reader.run_state.gold
         people = gold is not None and gold["name"] == PEOPLE
-        return {**fleet([reader])["runs"][0], "since": problem_since(reader), "people": people}
+        return ListedRun(fleet_row(reader), problem_since(reader), people)
 
 
 @dataclass
 class _CachedRow:
     """The cached row of a run, and the stamp that detects changes of the run."""
 
-    row: FleetRow | None  # None: it cannot be read
+    listed: ListedRun | None  # None: it cannot be read
     last_attempt: int  # attempt
     stamp: Stamp
     built_at: float
@@ -61,9 +67,9 @@ class _CachedRow:
         """Whether the row is up to date: always, if the run has ended and has not changed since."""
         if stamp != self.stamp:
             return False
-        if self.row is None or not self.row["live"]:
+        if self.listed is None or not self.listed.row.live:
             return True
-        silent = (self.row["age_s"] or 0.0) > SILENT_SECONDS
+        silent = (self.listed.row.age_s or 0.0) > SILENT_SECONDS
         return now - self.built_at < (SELDOM_SECONDS if silent else 0.4)
 
 
@@ -115,13 +121,13 @@ class RunList:
         live = [
             id
             for id, cached_row in cached.items()
-            if cached_row is not None and cached_row.row is not None and cached_row.row["live"]
+            if cached_row is not None and cached_row.listed is not None and cached_row.listed.row.live
         ]
         ended = [id for id in self._readers if id not in live]
         for id in [*ended[: max(0, len(ended) - OPEN_ENDED)], *live[: max(0, len(live) - OPEN_LIVE)]]:
             del self._readers[id]
 
-    def rows(self, make_row: Callable[[RunReader], FleetRow]) -> tuple[list[FleetRow], int]:
+    def rows(self, make_row: Callable[[RunReader], ListedRun]) -> tuple[list[ListedRun], int]:
         """The row of each run, and how many runs have none because they are unreadable or not read yet.
 
         Reads for at most a second; the rest is read at the next call.
@@ -135,7 +141,11 @@ class RunList:
                 if time.monotonic() > deadline:
                     break
             cached = [self._cached_rows[id] for id in stamps if id in self._cached_rows]
-            shown_rows = [self._with_current_age(item, time.time()) for item in cached if self._may_be_shown(item, now)]
+            shown_rows = [
+                _with_current_age(item.listed, time.time() - item.built_at)
+                for item in cached
+                if item.listed is not None and self._may_be_shown(item.listed.row, now - item.built_at)
+            ]
             return shown_rows, len(stamps) - len(shown_rows)
 
     def _is_current(self, id: str, stamp: Stamp, now: float) -> bool:
@@ -147,7 +157,7 @@ class RunList:
         cached = self._cached_rows.get(id)
         return (cached.built_at if cached is not None else float("inf"), -max(stamp, default=0))
 
-    def _read_row(self, id: str, make_row: Callable[[RunReader], FleetRow]) -> _CachedRow:
+    def _read_row(self, id: str, make_row: Callable[[RunReader], ListedRun]) -> _CachedRow:
         was_open, last = id in self._readers, -1
         stamp: Stamp = ()
         try:
@@ -157,29 +167,21 @@ class RunList:
             reader = self.reader(id)
             reader.run.identity()
             reader.refresh(force=True)  # a cached verdict would be older than the stamp
-            row: FleetRow | None = make_row(reader)
+            listed: ListedRun | None = make_row(reader)
         except Exception as error:  # noqa: BLE001  # a broken run must not hide the others
             if not isinstance(error, (TiltmeterError, OSError, KeyError)):
                 _log.warning("%s has no line: %s: %s", id, type(error).__name__, log_line(str(error), 200))
-            row = None
-        if not was_open and row is not None and not row["live"] and len(self._paths) > OPEN_ENDED:
+            listed = None
+        if not was_open and listed is not None and not listed.row.live and len(self._paths) > OPEN_ENDED:
             with self._lock:
                 self._readers.pop(id, None)  # only the row of an ended run is needed
-        return _CachedRow(row, last, stamp, time.time())
+        return _CachedRow(listed, last, stamp, time.time())
 
     @staticmethod
-    def _may_be_shown(cached: _CachedRow, now: float) -> bool:
+    def _may_be_shown(row: FleetRow, row_age: float) -> bool:
         """Whether a row may be shown: that of a live run must not be old."""
-        if cached.row is None:
-            return False
-        silent = (cached.row["age_s"] or 0.0) > SILENT_SECONDS
-        return not cached.row["live"] or silent or now - cached.built_at < OLD_SECONDS
-
-    @staticmethod
-    def _with_current_age(cached: _CachedRow, now: float) -> FleetRow:
-        row = cached.row or {}
-        age = row.get("age_s")
-        return row if age is None else {**row, "age_s": round(age + max(0.0, now - cached.built_at), 1)}
+        silent = (row.age_s or 0.0) > SILENT_SECONDS
+        return not row.live or silent or row_age < OLD_SECONDS
 
     def _last_attempt(self, id: str) -> int:
         cached = self._cached_rows.get(id)
@@ -220,6 +222,13 @@ class RunList:
             del self._readers[gone]
         self._cached_rows = {id: cached for id, cached in self._cached_rows.items() if id in paths}
         self._scanned_at = time.monotonic()
+
+
+def _with_current_age(listed: ListedRun, row_age: float) -> ListedRun:
+    age = listed.row.age_s
+    if age is None:
+        return listed
+    return listed._replace(row=replace(listed.row, age_s=round(age + max(0.0, row_age), 1)))
 
 
 def _list_folder(folder: str) -> tuple[list[str], bool]:

@@ -20,7 +20,7 @@ from tiltmeter.view.server.access import (
     TrustedHosts,
 )
 from tiltmeter.view.server.rollouts import RolloutIndex
-from tiltmeter.view.server.run_list import RunList, fleet_row
+from tiltmeter.view.server.run_list import RunList, list_run
 from tiltmeter.view.server.stream import EventStream
 
 MOST_INDEXES = 4
@@ -44,13 +44,13 @@ class ServerState:
     _indexes: OrderedDict[str, tuple[float, RolloutIndex]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        self.stream = EventStream(self.run_list, fleet_row)
+        self.stream = EventStream(self.run_list, list_run)
 
     def read_ahead(self) -> None:
         """Read every run once, while the user opens the page."""
         unread, before = 0, -1
         while unread != before and not self.stream.closing:
-            unread, before = self.run_list.rows(fleet_row)[1], unread
+            unread, before = self.run_list.rows(list_run)[1], unread
 
     def index(self, run: str) -> RolloutIndex:
         """The rollout index of a run, created on first use. Few are kept, because each has a row per rollout."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.verdict.verdict import State
+from tiltmeter.view.payloads.encode import encode
+from tiltmeter.view.payloads.people import EntryMessage, Pushed, ResetMessage, StateMessage, StepMessage
 from tiltmeter.view.screens.fleet import SEVERITY
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.run_list import FleetRow, RunList
+from tiltmeter.view.server.run_list import ListedRun, RunList
 
 POLL_SECONDS = 0.5
 ENDED_SECONDS = 1.5  # an ended run may be resumed
@@ -38,22 +40,21 @@ _log = logging.getLogger("tiltmeter.view.server")
 class Message(NamedTuple):
     """One message of the stream; without an id if it is not about an event of the run."""
 
-    data: dict[str, Any]
+    data: Pushed
     id: str = ""
 
     def encode(self) -> bytes:
-        text = json.dumps(self.data, allow_nan=False)  # ASCII: no line break can be in it
         head = f"id: {self.id}\n" if self.id else ""
-        return f"{head}data: {text}\n\n".encode("ascii")
+        return b"%bdata: %b\n\n" % (head.encode("ascii"), encode(self.data))  # ASCII: no line break can be in it
 
 
-RESET = Message({"kind": "reset"})
+RESET = Message(ResetMessage())
 
 
 class StreamStatus(NamedTuple):
     """The status of a run or of the fleet, as it is sent."""
 
-    state: str = "BLIND"
+    state: State = "BLIND"
     sentence: str = ""
     step: int = -1
     age_s: float | None = None
@@ -64,10 +65,9 @@ class StreamStatus(NamedTuple):
         """Whether it must be sent now. Ages change every second, so they wait for the next beat."""
         return (self.state, self.step, self.live, self.mark) != (before.state, before.step, before.live, before.mark)
 
-    def payload(self) -> dict[str, Any]:
+    def payload(self) -> StateMessage:
         age = None if self.age_s is None else round(self.age_s, 1)
-        fields = {"state": self.state, "sentence": self.sentence, "step": self.step, "age_s": age, "live": self.live}
-        return {"kind": "state", **fields}
+        return StateMessage(state=self.state, sentence=self.sentence, step=self.step, age_s=age, live=self.live)
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class Channel:
 class EventStream:
     """All channels and their clients. Runs in the server's event loop; only reading a run happens in a thread."""
 
-    def __init__(self, run_list: RunList, make_row: Callable[[RunReader], FleetRow]) -> None:
+    def __init__(self, run_list: RunList, make_row: Callable[[RunReader], ListedRun]) -> None:
         self.run_list, self.make_row = run_list, make_row
         self._channels: dict[str, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -209,10 +209,10 @@ class EventStream:
                 event, before = reader.events[position], len(channel.history.entries)
                 channel.history.add(event)
                 if event.kind == "step_done":
-                    step_data = {"kind": "step", "attempt": event.attempt, "step": event.step}
-                    messages.append((position, Message(step_data, _event_id(event))))
+                    step_message = StepMessage(attempt=event.attempt, step=event.step)
+                    messages.append((position, Message(step_message, _event_id(event))))
                 new = channel.history.entries[before:]
-                messages += [(position, Message({"kind": "event", "entry": entry}, _event_id(event))) for entry in new]
+                messages += [(position, Message(EntryMessage(entry=entry), _event_id(event))) for entry in new]
             return Snapshot(events, messages, stream_status(reader))
 
     def _messages_to_send(self, channel: Channel, snapshot: Snapshot) -> list[Message]:
@@ -238,18 +238,19 @@ class Snapshot(NamedTuple):
 def stream_status(reader: RunReader) -> StreamStatus:
     """The status of a run, from its verdict."""
     head = headline(reader, reader.verdict)
-    return StreamStatus(head["state"], head["sentence"], head["step"], head["age_s"], head["live"])
+    return StreamStatus(head.state, head.sentence, head.step, head.age_s, head.live)
 
 
-def fleet_status(rows: list[FleetRow], left_out: int) -> StreamStatus:
+def fleet_status(listed: list[ListedRun], left_out: int) -> StreamStatus:
     """The worst status of all runs; it changes whenever that of any run does."""
-    worst = min((row["state"] for row in rows), key=SEVERITY.__getitem__, default="BLIND")
-    needs = sum(row["state"] == "ACT" for row in rows)
-    live = sum(bool(row["live"]) for row in rows)
-    ages = [row["age_s"] for row in rows if row["age_s"] is not None]
-    mark = hash(tuple((row["run"], row["state"], row["step"], row["live"]) for row in rows))
+    rows = [run.row for run in listed]
+    worst: State = min((row.state for row in rows), key=SEVERITY.__getitem__, default="BLIND")
+    needs = sum(row.state == "ACT" for row in rows)
+    live = sum(row.live for row in rows)
+    ages = [row.age_s for row in rows if row.age_s is not None]
+    mark = hash(tuple((row.run, row.state, row.step, row.live) for row in rows))
     sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm"
-    steps = max((row["step"] for row in rows), default=-1)
+    steps = max((row.step for row in rows), default=-1)
     return StreamStatus(worst, sentence, steps, min(ages, default=None), live > 0, (mark, left_out))
 
 

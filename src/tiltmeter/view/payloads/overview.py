@@ -1,0 +1,215 @@
+"""The fleet, and a run above its plots: the verdict with its findings, alarms, actions and history."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from tiltmeter.verdict.stop_advice import Estimate
+from tiltmeter.verdict.verdict import State
+
+Number: TypeAlias = float | None
+Tier = Literal["alarm", "warning"]
+AlarmStatus = Literal["open", "resolved", "acknowledged", "muted", "false"]
+ActionState = Literal["proposed", "approved", "rejected", "expired", "applied", "refused", "reverted"]
+ActionRequest = Literal["approve", "reject", "undo"]
+EntryKind = Literal[
+    "alarm", "warning", "resolved", "finding", "proposed", "did", "outcome", "fault",
+    "segment", "attempt", "end", "note",
+]  # fmt: skip
+MarkKind = Literal["alarm", "warning", "did", "stop", "segment", "checkpoint"]
+
+
+class Headline(Struct, frozen=True, kw_only=True):
+    """What every list of runs shows first."""
+
+    run: str  # opaque id, for every other route
+    name: str
+    state: State
+    sentence: str
+    live: bool
+    attempt: int
+    step: int
+    age_s: Number  # of the newest rollouts; null: there are none
+
+
+class FleetRow(Headline, frozen=True, kw_only=True):
+    """One run of the fleet."""
+
+    last_good: int | None  # step of the checkpoint to go back to
+    what: str  # the surest finding, or the sentence, short
+    proxy: list[Number]  # at most 24 points, start to now
+    gold: list[Number]  # empty: no gold
+    kl: Number
+    did: str  # the newest change made or proposed
+    labels: int
+
+
+class Fleet(Struct, frozen=True, kw_only=True):
+    """GET /api/fleet"""
+
+    version: str
+    runs: list[FleetRow]  # worst first, then by age of the problem
+    left_out: int  # runs beyond the limit
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One of the checks behind a verdict."""
+
+    name: str
+    ok: bool
+    why: str
+
+
+class AlarmRow(Struct, frozen=True, kw_only=True):
+    """An alarm or a warning; those of one fingerprint share a row."""
+
+    id: str  # opaque
+    tier: Tier
+    name: str  # of the reading
+    detector: str
+    attempt: int
+    step: int  # raised
+    onset: int
+    onset_low: int
+    onset_high: int
+    evidence: Number  # log odds
+    threshold: Number
+    summary: str
+    resolved: int | None  # step
+    count: int  # times it was raised
+    status: AlarmStatus
+    note: str = field(name="said")  # by whoever acknowledged, muted or dismissed it
+
+
+class Exemplar(Struct, frozen=True, kw_only=True):
+    """A completion that shows what a finding or an alarm is about."""
+
+    id: str  # of the rollout: attempt-step-row
+    reward: Number
+    gold: Number
+    text: str  # the beginning
+
+
+class FindingRow(Struct, frozen=True, kw_only=True):
+    """A named failure."""
+
+    failure: str
+    confidence: float
+    attempt: int
+    step: int
+    summary: str
+    cause: str
+    fix: str
+    tried: str  # what an experiment said
+    readings: list[str]
+    exemplars: list[str]  # rollout ids
+
+
+class ActionRow(Struct, frozen=True, kw_only=True):
+    """A change to the run, proposed or made."""
+
+    id: str
+    attempt: int
+    step: int
+    state_step: int = field(name="told")  # step at which it reached its state
+    finding: str
+    knob: str
+    state: ActionState
+    time: Number  # seconds since 1970
+    before: Number
+    after: Number
+    change: str  # in words, with what goes with it
+    floor: Number
+    ceiling: Number
+    reason: str
+    pending: str  # "approve", "reject" or "undo" was asked and nobody has answered yet
+    outcome: str  # measured effect of the change
+    can: list[ActionRequest]
+
+
+class HistoryEntry(Struct, frozen=True, kw_only=True):
+    """One line of what happened."""
+
+    time: float  # seconds since 1970
+    attempt: int
+    step: int
+    kind: EntryKind
+    text: str
+    id: str  # of the alarm or action, else empty
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """A mark that every plot over steps draws."""
+
+    attempt: int
+    step: int
+    kind: MarkKind
+    text: str
+    id: str
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """One attempt of the run. Steps from `left` on were abandoned by a later one and are drawn grey."""
+
+    attempt: int
+    parent: int | None
+    first: int
+    last: int
+    left: int | None  # null: on the current branch to its end
+
+
+class StopAdvice(Struct, frozen=True, kw_only=True):
+    """What to do with the run now."""
+
+    word: str
+    why: str
+    now: Estimate | None
+
+
+class GoldCounts(Struct, frozen=True, kw_only=True):
+    """Labels: whose, and how many."""
+
+    source: str
+    labels: int
+    label_requests: int = field(name="asked")
+    waiting: int
+    rollouts: int
+    people: bool
+
+
+class HealthLine(Struct, frozen=True, kw_only=True):
+    """The state of the monitor itself in one line."""
+
+    text: str
+    ok: bool
+
+
+class Summary(Headline, frozen=True, kw_only=True):
+    """GET /api/summary?run&since (since: seconds since 1970, entries from then on): all of S1 above the plots."""
+
+    behind: int  # steps stored and not measured
+    now: float  # the server's clock, seconds since 1970
+    onset: int | None
+    onset_low: int | None
+    onset_high: int | None
+    last_good: Estimate | None  # the checkpoint to keep
+    advice: StopAdvice | None
+    symptom: str  # what proxy and gold did, in numbers
+    checks: list[Check]
+    findings: list[FindingRow]  # surest first
+    alarms: list[AlarmRow]  # open
+    warnings: list[AlarmRow]  # open
+    proposals: list[ActionRow]  # waiting for an answer
+    entries: list[HistoryEntry]  # oldest first, at most 40
+    entries_left_out: int
+    asides: list[str]
+    gold: GoldCounts
+    rows: int
+    steps: int
+    mode: str  # observe, advise, act; empty: no trainer can be changed
+    lanes: list[Lane]
+    marks: list[Mark]
+    proves: list[Exemplar]  # ten completions that show it
+    health: HealthLine
