@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tiltmeter.cli import app
+from tiltmeter.cli.terminal.check_report import render_report
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge import JudgeError
 from tiltmeter.rewards import InfraError
@@ -430,6 +433,10 @@ def test_what_a_model_wrote_is_inert_in_the_page_and_on_the_terminal(tmp_path: P
     assert (
         "&lt;script&gt;" in made and "default-src 'none'" in made and " style=" not in made and "on" + "error=" in made
     )
+    console = Console(file=(out := io.StringIO()), width=120, highlight=False, markup=False)
+    for part in render_report(as_report(found)):
+        console.print(part)
+    assert "\x1b" not in out.getvalue() and "\u202e" not in out.getvalue() and "\\u{1b}" in out.getvalue()
     json.dumps(as_json(found), allow_nan=False)
 
 

@@ -1,16 +1,19 @@
-"""The report on preference data as a file that somebody opens: at both widths, and with nothing in it alive."""
+"""Reports of checks as files that somebody opens: at both widths, and with nothing in them alive."""
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pytest
 from playwright.sync_api import Browser
 
 from page_browser import NARROW, WIDE, findings, layout, watched
 from payloads import payloads
 from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.render import as_report
 from tiltmeter.workbench.preferences.report import check_pairs
@@ -25,13 +28,28 @@ def hostile() -> Comparisons:
     return Comparisons([f"{text} {at}?" for at, text in enumerate(texts)], longer, texts, votes.astype(float), names)
 
 
+def hostile_columns() -> Report:
+    """Two tables of checks, one with columns of its own, as a scorecard has."""
+    texts = payloads()
+    checks = [
+        Check(text, state, text, 0.3, -0.2, 0.9, text, examples=[Example({"prompt": text, "before": text, text: text})],
+              columns={"leads to": text, "of gap": 0.2}, axis=Axis(-1.0, 0.0, 1.0, (0.2,)), signed=True)
+        for text, state in zip(texts[:40], cycle(("paid", "not paid", "cannot tell", "shown")), strict=False)
+    ]  # fmt: skip
+    groups = [CheckGroup("Attacks", checks, noun="attack"), CheckGroup("Checks", [Check("a", "passed", texts[7])])]
+    return Report(texts[1], "paid", "Something is paid", texts[2], groups, texts[3], texts[:5], {"Learned": texts[5:9]})
+
+
+@pytest.mark.parametrize("tool", ["preferences", "columns"])
 def test_the_report_lies_well_at_both_widths_and_nothing_in_it_acts(
-    browser: Browser, tmp_path: Path, axe: Path
+    browser: Browser, tmp_path: Path, axe: Path, tool: str
 ) -> None:
     file = tmp_path / "report.html"
-    file.write_text(
-        render_html(as_report(check_pairs(hostile(), source=payloads()[0], input_notes=payloads()[:5]))), "utf-8"
-    )
+    if tool == "preferences":
+        report = as_report(check_pairs(hostile(), source=payloads()[0], input_notes=payloads()[:5]))
+    else:
+        report = hostile_columns()
+    file.write_text(render_html(report), "utf-8")
     schemes: tuple[tuple[tuple[int, int], Literal["light", "dark"]], ...] = ((WIDE, "light"), (NARROW, "dark"))
     for size, scheme in schemes:
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
