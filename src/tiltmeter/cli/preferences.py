@@ -26,6 +26,7 @@ from tiltmeter.cli.terminal.report_parts import (
     render_lists,
     rows_table,
 )
+from tiltmeter.data.memo import shared_results
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.workbench.common.table_files import write_rows
@@ -73,6 +74,7 @@ Review = Annotated[Path | None, typer.Option(help="Write what people should look
 Guide = Annotated[bool, typer.Option("--guide", help="Print guidelines for whoever labels, and nothing else.")]
 
 
+@shared_results()  # the report, the review queue and the balanced subset need the same copies
 def preferences(
     data: Data = None,
     map_: Map = None,
