@@ -244,4 +244,4 @@ def test_rewards_are_found_by_name_and_nothing_heavy_comes_with_them() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        rewards.nothing  # noqa: B018
+        rewards.nothing  # type: ignore[attr-defined]  # noqa: B018

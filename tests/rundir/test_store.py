@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
     batch = replace(sample_batch([3, 1, 4], seed=5), scalars={"loss": 0.25}, fingerprint="abc")
     run = run_with(tmp_path / "run", [batch])
     found = read_back(run, batch.step)
-    for name in RolloutBatch.__slots__:
+    for name in (field.name for field in fields(RolloutBatch)):
         assert same(getattr(batch, name), getattr(found, name)), name
 
 
@@ -135,7 +135,7 @@ def test_packing_keeps_every_value_and_the_replay(tmp_path: Path) -> None:
     fresh = RunDirectory(run.path)
     for step, expected in before.items():
         found = read_back(fresh, step)
-        for name in RolloutBatch.__slots__:
+        for name in (field.name for field in fields(RolloutBatch)):
             assert same(getattr(expected, name), getattr(found, name)), (step, name)
     assert verify(fresh) == []
     assert replay(fresh, Config.standard()).difference is None

@@ -14,6 +14,7 @@ import typer
 
 from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.data.memo import shared_results
 from tiltmeter.errors import AttachError
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.view.check_report.markdown import render_markdown
@@ -48,6 +49,7 @@ Review = Annotated[Path | None, typer.Option(help="Write what people should look
 Guide = Annotated[bool, typer.Option("--guide", help="Print guidelines for whoever labels, and nothing else.")]
 
 
+@shared_results()  # the report, the review queue and the balanced subset need the same copies
 def preferences(
     data: Data = None,
     map_: Map = None,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tiltmeter.data.memo import cache_last
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,7 +83,7 @@ class Ragged:
         return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RolloutBatch:
     """The completions of one optimiser step, one row each, rows of a prompt group adjacent. Nothing mutates it.
 
@@ -123,18 +122,14 @@ class RolloutBatch:
         value: object = getattr(self, name)
         return None if name in ("rewards", "scalars") and not value else value
 
-    @property
+    @cached_property  # a hundred readings of one batch use them
     def starts(self) -> Ints:
         """Row at which each prompt group begins, then the number of rows: group k is rows starts[k]:starts[k + 1]."""
-        return _boundaries(self.group)
-
-
-@cache_last  # a hundred readings of one batch use them
-def _boundaries(group: Ints) -> Ints:
-    cuts = np.flatnonzero(np.diff(group)) + 1
-    starts = np.concatenate(([0], cuts, [len(group)])).astype(np.int64) if len(group) else np.zeros(1, np.int64)
-    starts.flags.writeable = False
-    return starts
+        group = self.group
+        cuts = np.flatnonzero(np.diff(group)) + 1
+        starts = np.concatenate(([0], cuts, [len(group)])).astype(np.int64) if len(group) else np.zeros(1, np.int64)
+        starts.flags.writeable = False
+        return starts
 
 
 @dataclass(frozen=True, slots=True)

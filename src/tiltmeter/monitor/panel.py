@@ -16,7 +16,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import from_columns, take
-from tiltmeter.data.memo import clear_caches
+from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import Alarm, Fault, Floats, Reading, RolloutBatch
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector
@@ -221,6 +221,7 @@ def run_guarded(work: Callable[[], T], *, strict: bool) -> tuple[T | None, str]:
         return None, f"{type(error).__name__}: {str(error)[:300]}"
 
 
+@shared_results()
 def run_instruments(
     parts: Iterable[Instrument],
     batch: RolloutBatch,
@@ -244,7 +245,6 @@ def run_instruments(
         if part.name not in answers:
             result, error = run_guarded(lambda p=part: readings(p, batch, baseline), strict=strict)  # type: ignore[misc]
             answers[part.name] = InstrumentResult(part.name, tuple(result or ()), error)
-    clear_caches()  # or this step's rollouts would stay in memory while the next step is read
     return tuple(answers[part.name] for part in instruments)
 
 

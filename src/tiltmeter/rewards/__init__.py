@@ -5,34 +5,30 @@
     reward = rewards.combine({"right": check, "style": rewards.clipped(model, -2.0, 2.0)}, weights={"style": 0.2})
     trainer = GRPOTrainer(..., reward_funcs=reward)
 
-A row that could not be scored is None, never 0. torch and transformers are imported only when they are needed.
+A row that could not be scored is None, never 0. torch and transformers are imported only when they are needed. No file
+bears a function's name, so no submodule can take a function's place.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+from tiltmeter.rewards.canaries import canaried
+from tiltmeter.rewards.distillation import distil
+from tiltmeter.rewards.judge_reward import judge
+from tiltmeter.rewards.lagrangian import constrained
+from tiltmeter.rewards.length import length_debiased, overlong
+from tiltmeter.rewards.observe_columns import observed
+from tiltmeter.rewards.pareto_front import pareto
+from tiltmeter.rewards.process_reward import process
+from tiltmeter.rewards.repetition_penalty import repetition
 from tiltmeter.rewards.reward import InfraError, Reward, Scores, texts
-
-if TYPE_CHECKING:
-    from tiltmeter.rewards.canaries import canaried
-    from tiltmeter.rewards.distillation import distil
-    from tiltmeter.rewards.judge_reward import judge
-    from tiltmeter.rewards.lagrangian import constrained
-    from tiltmeter.rewards.length import length_debiased, overlong
-    from tiltmeter.rewards.observe_columns import observed
-    from tiltmeter.rewards.pareto_front import pareto
-    from tiltmeter.rewards.process_reward import process
-    from tiltmeter.rewards.repetition_penalty import repetition
-    from tiltmeter.rewards.reward_ensemble import ensemble
-    from tiltmeter.rewards.reward_model import model
-    from tiltmeter.rewards.shaping import clipped, reference_means, shaped
-    from tiltmeter.rewards.verifiers.code_reward import code
-    from tiltmeter.rewards.verifiers.maths_reward import maths
-    from tiltmeter.rewards.verifiers.verifier_gate import gate
-    from tiltmeter.rewards.weight_averaging import warm
-    from tiltmeter.rewards.weighted_sum import combine
+from tiltmeter.rewards.reward_ensemble import ensemble
+from tiltmeter.rewards.reward_model import model
+from tiltmeter.rewards.shaping import clipped, reference_means, shaped
+from tiltmeter.rewards.verifiers.code_reward import code
+from tiltmeter.rewards.verifiers.maths_reward import maths
+from tiltmeter.rewards.verifiers.verifier_gate import gate
+from tiltmeter.rewards.weight_averaging import warm
+from tiltmeter.rewards.weighted_sum import combine
 
 __all__ = [
     "InfraError",
@@ -60,35 +56,3 @@ __all__ = [
     "texts",
     "warm",
 ]
-
-#: The file of each public function. No file bears a function's name, so no submodule can take a function's place.
-_MODULES = {
-    "canaried": "canaries",
-    "clipped": "shaping",
-    "code": "verifiers.code_reward",
-    "combine": "weighted_sum",
-    "constrained": "lagrangian",
-    "distil": "distillation",
-    "ensemble": "reward_ensemble",
-    "gate": "verifiers.verifier_gate",
-    "judge": "judge_reward",
-    "length_debiased": "length",
-    "maths": "verifiers.maths_reward",
-    "model": "reward_model",
-    "observed": "observe_columns",
-    "overlong": "length",
-    "pareto": "pareto_front",
-    "process": "process_reward",
-    "reference_means": "shaping",
-    "repetition": "repetition_penalty",
-    "shaped": "shaping",
-    "warm": "weight_averaging",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tiltmeter.rewards' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tiltmeter.rewards.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value

@@ -201,7 +201,7 @@ def thin_columns(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
 def nbytes(item: RolloutBatch | Columns) -> int:
     """About how much memory a batch holds. It runs on the training thread and must be fast: a list counts as if
     each of its items were as large as the largest of three samples."""
-    columns = (getattr(item, name) for name in item.__slots__) if isinstance(item, RolloutBatch) else item.values()
+    columns = vars(item).values() if isinstance(item, RolloutBatch) else item.values()
     total = 0
     for value in columns:
         size = getattr(value, "nbytes", None)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.numba_jit import kernel, read_only
 
 Floats = NDArray[np.float64]
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 ROUNDING = 0.01  # nats: what a sum of p ln p in half precision can lose where the policy is certain
 
 
-@cache_last
+@shared()
 def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Floats]:
     """Mean of each row of a ragged column, and the share of its values that are not finite.
 

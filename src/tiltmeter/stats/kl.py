@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.numba_jit import kernel, read_only
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ class TokenSweep(NamedTuple):
         return np.where(np.isnan(self.worst), np.nan, sums / np.maximum(self.tokens, 1))
 
 
-@cache_last
+@shared()
 def token_sweep(
     sampling: NDArray[np.generic], sampling_offsets: Ints, other: NDArray[np.generic], other_offsets: Ints
 ) -> TokenSweep:

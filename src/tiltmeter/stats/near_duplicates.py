@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.numba_jit import kernel
+from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Words
 
 Ints = NDArray[np.int64]
@@ -62,18 +63,11 @@ def families(pairs: Ints, count: int) -> Ints:
     >>> families(np.array([[0, 2], [2, 3]]), 5).tolist()
     [0, 1, 0, 0, 4]
     """
-    root = list(range(count))
-    for a, b in pairs.tolist():
-        while root[a] != a:
-            root[a] = root[root[a]]
-            a = root[a]
-        while root[b] != b:
-            root[b] = root[root[b]]
-            b = root[b]
-        root[max(a, b)] = min(a, b)
-    for each in range(count):  # a root is never above its member
-        root[each] = root[root[each]]
-    return np.array(root, np.int64)
+    ends = np.concatenate((pairs, pairs[:, ::-1]))  # both ways: then what is connected is strongly connected
+    part = strong_components(ends[:, 0], ends[:, 1], count)
+    first = np.full(count, count, np.int64)
+    np.minimum.at(first, part, np.arange(count))
+    return first[part]
 
 
 def _sets(words: Words) -> tuple[Hashes, Ints]:

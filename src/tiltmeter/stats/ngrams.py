@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.hash_sampling import draw_rows, splitmix64
 from tiltmeter.stats.numba_jit import kernel
 
@@ -47,7 +47,7 @@ def group_ngrams(flat: Ids, offsets: Ints, starts: Ints, orders: int = 4) -> tup
 
 
 #: For two instruments that read different things off one pass over the same arrays.
-shared_ngrams = cache_last(group_ngrams)
+shared_ngrams = shared()(group_ngrams)
 
 
 def group_totals(offsets: Ints, starts: Ints, orders: int = 4) -> Ints:
@@ -94,7 +94,7 @@ def corpus_distinct(flat: Ids, offsets: Ints, orders: int = 4) -> Ints:
     return counts
 
 
-@cache_last
+@shared()
 def heads(flat: Ids, offsets: Ints, first: int) -> tuple[Ids, Ints]:
     """The first `first` tokens of each row, as flat values and offsets of their own.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.numba_jit import kernel
 
 Bytes = NDArray[np.uint8]
@@ -67,7 +67,7 @@ class Texts:
         return self.data[start:end].tobytes().decode("utf-8", "ignore")
 
 
-@lru_cache(maxsize=8)  # half a dozen instruments read the same texts one after the other
+@shared(8)  # half a dozen instruments read the same texts one after the other
 def _encode(texts: tuple[str | None, ...], limit: int | None) -> Texts:
     parts = [b"" if text is None else text[:limit].encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(parts) + 1, np.int64)
@@ -127,7 +127,7 @@ class Words:
         return " ".join(_fold(texts.cut(int(a), int(b))) for a, b in spans)
 
 
-@cache_last
+@shared()
 def _split_words(texts: Texts) -> Words:
     most = (len(texts.data) + len(texts)) // 2 + 1
     hashes, starts, ends = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)

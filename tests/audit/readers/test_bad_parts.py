@@ -16,14 +16,11 @@ import pytest
 
 from tiltmeter.audit import readers
 from tiltmeter.audit.readers import generic
-from tiltmeter.audit.readers.areal import AReaLReader
+from tiltmeter.audit.readers.described import AREAL, NEMO, OPEN_INSTRUCT, SKYRL
 from tiltmeter.audit.readers.external_run import ExternalRun, FormatReader, ReadOptions
 from tiltmeter.audit.readers.generic import GenericReader
 from tiltmeter.audit.readers.jsonl import unfinished
-from tiltmeter.audit.readers.nemo import NemoReader
-from tiltmeter.audit.readers.open_instruct import OpenInstructReader
 from tiltmeter.audit.readers.scalars import ScalarsReader
-from tiltmeter.audit.readers.skyrl import SkyRLReader
 from tiltmeter.audit.readers.trl import TrlReader
 from tiltmeter.audit.readers.verifiers import VerifiersReader
 from tiltmeter.audit.readers.verl import VerlReader
@@ -101,9 +98,9 @@ def says(run: ExternalRun, *words: str) -> bool:
     [
         (GenericReader(), "r.jsonl", rollout(1)),
         (ScalarsReader(), "m.jsonl", {"step": 1, "reward": 1.0}),
-        (OpenInstructReader(), "x_rollouts_000000.jsonl", {"step": 1, "prompt_idx": 0, "reward": 1.0}),
-        (AReaLReader(), "rollout/5/7.jsonl", {"task_id": "7", "prompt": "p", "completion": "c", "reward": 1.0}),
-        (AReaLReader(), "eval-rollout/5/7.jsonl", {"task_id": "7", "prompt": "p", "completion": "c", "reward": 1.0}),
+        (OPEN_INSTRUCT, "x_rollouts_000000.jsonl", {"step": 1, "prompt_idx": 0, "reward": 1.0}),
+        (AREAL, "rollout/5/7.jsonl", {"task_id": "7", "prompt": "p", "completion": "c", "reward": 1.0}),
+        (AREAL, "eval-rollout/5/7.jsonl", {"task_id": "7", "prompt": "p", "completion": "c", "reward": 1.0}),
     ],
 )
 def test_a_file_beside_its_packed_copy_is_refused(tmp_path: Path, reader: FormatReader, name: str, row: Any) -> None:
@@ -201,8 +198,8 @@ def test_a_damaged_run_of_a_sweep_is_said_by_the_others_and_refused_alone(tmp_pa
     ("reader", "good", "bad"),
     [
         (VerlReader(), ["5.jsonl"], ["5.jsonl", "05.jsonl"]),
-        (NemoReader(), ["train_data_step5.jsonl"], ["train_data_step5.jsonl", "train_data_step05.jsonl"]),
-        (OpenInstructReader(), ["x_rollouts_000000.jsonl"], ["y_rollouts_000000.jsonl"]),
+        (NEMO, ["train_data_step5.jsonl"], ["train_data_step5.jsonl", "train_data_step05.jsonl"]),
+        (OPEN_INSTRUCT, ["x_rollouts_000000.jsonl"], ["y_rollouts_000000.jsonl"]),
         (VerifiersReader(), ["traces.jsonl"], ["rollouts/step_1/train/all/traces.jsonl"]),
     ],
 )
@@ -238,7 +235,7 @@ def test_runs_in_numbered_folders_are_found_and_versions_of_areal_are_not_walked
         row = {"task_id": "7", "prompt": "p", "completion": "c", "reward": 1.0}
         lines(tmp_path / "areal" / "rollout" / str(version) / "7.jsonl", [row])
     (run,) = readers.find_runs(tmp_path / "areal", ReadOptions())
-    assert run.reader == "areal" and [batch.step for batch in read(AReaLReader(), run)] == [0, 1, 2]
+    assert run.reader == "areal" and [batch.step for batch in read(AREAL, run)] == [0, 1, 2]
 
 
 # --- options that would change nothing
@@ -308,9 +305,7 @@ def test_generic_refuses_an_option_that_changes_nothing(tmp_path: Path, asked: d
 
 def test_formats_without_such_columns_say_which_options_they_do_not_use(tmp_path: Path) -> None:
     lines(tmp_path / "x_rollouts_000000.jsonl", [{"step": 1, "prompt_idx": 0, "reward": 1.0}])
-    run = one(
-        OpenInstructReader(), tmp_path, columns={"kl_ref": "kl"}, weights={"a": 1.0}, group_size=2, evals={"a": 1}
-    )
+    run = one(OPEN_INSTRUCT, tmp_path, columns={"kl_ref": "kl"}, weights={"a": 1.0}, group_size=2, evals={"a": 1})
     options = ("--map kl_ref=", "--weight", "--group-size", "--eval")
     assert all(says(run, f"{option} ", "not used") for option in options)
 
@@ -343,7 +338,7 @@ def test_evaluations_whose_names_become_the_same_are_numbered(tmp_path: Path) ->
     for name, score in (("数学", 1.0), ("推理", 0.0)):
         row = {"input_prompt": "q", "output_response": "a", "score": score}
         lines(tmp_path / "sky" / "global_step_5_evals" / f"{name}.jsonl", [row])
-    assert [(told.name, told.value) for told in one(SkyRLReader(), tmp_path / "sky").evaluations] == [
+    assert [(told.name, told.value) for told in one(SKYRL, tmp_path / "sky").evaluations] == [
         ("eval", 0.0),  # by the names of the files
         ("eval_2", 1.0),
     ]
@@ -371,11 +366,11 @@ def test_the_steps_of_a_piece_are_told_where_they_are_known(tmp_path: Path) -> N
         for task in "78":
             row = {"task_id": task, "prompt": "p", "completion": "c", "reward": 1.0}
             lines(tmp_path / "areal" / "rollout" / str(version) / f"{task}.jsonl", [row])
-    assert [piece.steps for piece in one(AReaLReader(), tmp_path / "areal").pieces] == [(1, 2)]
+    assert [piece.steps for piece in one(AREAL, tmp_path / "areal").pieces] == [(1, 2)]
     for shard, steps in enumerate([(1,), (2, 2), (3, 4)]):
         rows = [{"step": step, "prompt_idx": 0, "reward": 1.0} for step in steps]
         lines(tmp_path / "oi" / f"x_rollouts_{shard:06d}.jsonl", rows)
-    assert [piece.steps for piece in one(OpenInstructReader(), tmp_path / "oi").pieces] == [(1,), (2,), ()]
+    assert [piece.steps for piece in one(OPEN_INSTRUCT, tmp_path / "oi").pieces] == [(1,), (2,), ()]
     lines(tmp_path / "g" / "r.jsonl", [rollout(step) for step in (1, 2, 5)])
     assert one(GenericReader(), tmp_path / "g").pieces[0].steps == (1, 2, 5)
 
@@ -396,10 +391,10 @@ def test_a_link_to_nothing_is_left_out_or_named_and_never_ends_the_audit(tmp_pat
     lines(tmp_path / "oi" / "x_rollouts_000000.jsonl", [{"step": 1, "prompt_idx": 0, "reward": 1.0}])
     for shard in (1, 2):
         (tmp_path / "oi" / f"x_rollouts_{shard:06d}.jsonl").symlink_to(tmp_path / "absent")
-    assert says(one(OpenInstructReader(), tmp_path / "oi"), "x_rollouts_000002.jsonl", "cannot be read")
+    assert says(one(OPEN_INSTRUCT, tmp_path / "oi"), "x_rollouts_000002.jsonl", "cannot be read")
     lines(tmp_path / "nemo" / "train_data_step1.jsonl", [{"content": ["x"], "rewards": [1.0]}])
     (tmp_path / "nemo" / "train_data_step2.jsonl").symlink_to(tmp_path / "absent")
-    assert says(one(NemoReader(), tmp_path / "nemo"), "train_data_step2.jsonl cannot be read")
+    assert says(one(NEMO, tmp_path / "nemo"), "train_data_step2.jsonl cannot be read")
 
 
 def test_hundreds_of_files_that_share_steps_need_no_more_than_a_few_open_at_once(
@@ -448,11 +443,7 @@ def test_runs_whose_names_are_alike_are_all_found(tmp_path: Path) -> None:
     for name in ("a-b", "a/b"):
         of_verl(tmp_path / name / "rollouts")
         lines(tmp_path / "areal" / name / "rollout/1/7.jsonl", [{"task_id": "7", "completion": "c", "reward": 1.0}])
-    assert (
-        len(VerlReader().find(tmp_path, ReadOptions()))
-        == len(AReaLReader().find(tmp_path / "areal", ReadOptions()))
-        == 2
-    )
+    assert len(VerlReader().find(tmp_path, ReadOptions())) == len(AREAL.find(tmp_path / "areal", ReadOptions())) == 2
     for ending in "xy":
         (tmp_path / f"{'long' * 25}{ending}.csv").write_text("step,loss\n1,2\n")
     assert len(ScalarsReader().find(tmp_path, ReadOptions())) == 2

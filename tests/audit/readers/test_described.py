@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiltmeter.audit.readers.areal import AReaLReader
+from tiltmeter.audit.readers.described import AREAL, NEMO, OPEN_INSTRUCT, SKYRL
 from tiltmeter.audit.readers.external_run import ExternalRun, FormatReader, ReadOptions
-from tiltmeter.audit.readers.nemo import NemoReader
-from tiltmeter.audit.readers.open_instruct import OpenInstructReader
-from tiltmeter.audit.readers.skyrl import SkyRLReader
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
 
@@ -37,7 +34,7 @@ def lines(path: Path, rows: list[dict[str, Any]], tail: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("reader", [NemoReader(), SkyRLReader(), OpenInstructReader(), AReaLReader()])
+@pytest.mark.parametrize("reader", [NEMO, SKYRL, OPEN_INSTRUCT, AREAL])
 def test_a_reader_that_was_never_run_on_real_files_says_so(reader: FormatReader) -> None:
     assert "from the format's description only" in reader.title
     assert "description of the format" in str(type(reader).__doc__)
@@ -64,8 +61,8 @@ def test_nemo_has_engine_and_trainer_side_by_side(tmp_path: Path) -> None:
     lines(tmp_path / "exp_001" / "train_data_step1.jsonl", rows)
     lines(tmp_path / "exp_001" / "train_data_step2.jsonl", rows, tail='{"conte')
     lines(tmp_path / "exp_001" / "val_data_step2.jsonl", [{"content": ["x"], "rewards": [1.0], "idx": 0}])
-    run = one(NemoReader(), tmp_path)
-    (batch,) = batches(NemoReader(), run)
+    run = one(NEMO, tmp_path)
+    (batch,) = batches(NEMO, run)
     assert run.name == "exp_001" and batch.step == 1 and np.diff(batch.starts).tolist() == [2, 2]
     assert batch.tokens is not None and batch.tokens.lengths.tolist() == [3, 2, 1, 4]
     assert batch.engine_logprob is not None and set(batch.engine_logprob.values.tolist()) == {-0.5}
@@ -79,22 +76,22 @@ def test_nemo_has_engine_and_trainer_side_by_side(tmp_path: Path) -> None:
 def test_nemo_without_tokens_needs_the_group_size(tmp_path: Path) -> None:
     rows = [{"content": ["x"], "rewards": [float(at % 2)], "idx": at} for at in range(4)]
     lines(tmp_path / "train_data_step1.jsonl", rows)
-    run = one(NemoReader(), tmp_path)
-    assert says(run, "no groups", "--group-size") and np.diff(batches(NemoReader(), run)[0].starts).tolist() == [1] * 4
-    assert np.diff(batches(NemoReader(), one(NemoReader(), tmp_path, group_size=2))[0].starts).tolist() == [2, 2]
+    run = one(NEMO, tmp_path)
+    assert says(run, "no groups", "--group-size") and np.diff(batches(NEMO, run)[0].starts).tolist() == [1] * 4
+    assert np.diff(batches(NEMO, one(NEMO, tmp_path, group_size=2))[0].starts).tolist() == [2, 2]
     with pytest.raises(StoreError, match="not groups of 3"):
-        batches(NemoReader(), one(NemoReader(), tmp_path, group_size=3))
+        batches(NEMO, one(NEMO, tmp_path, group_size=3))
 
 
 def test_nemo_does_not_put_two_prompts_into_one_group(tmp_path: Path) -> None:
     lines(tmp_path / "train_data_step1.jsonl", [nemo([1], 1, 1.0), nemo([2], 1, 1.0)])
     with pytest.raises(StoreError, match="not groups of 2 with one prompt each"):
-        batches(NemoReader(), one(NemoReader(), tmp_path, group_size=2))
+        batches(NEMO, one(NEMO, tmp_path, group_size=2))
 
 
 def test_nemo_trains_on_filtered_rewards(tmp_path: Path) -> None:
     lines(tmp_path / "train_data_step1.jsonl", [nemo([1], 1, 1.0, filtered_rewards=0.25)])
-    (batch,) = batches(NemoReader(), one(NemoReader(), tmp_path))
+    (batch,) = batches(NEMO, one(NEMO, tmp_path))
     assert batch.reward is not None and batch.reward.tolist() == [0.25]
     assert batch.rewards["unfiltered"].tolist() == [1.0]
 
@@ -102,10 +99,10 @@ def test_nemo_trains_on_filtered_rewards(tmp_path: Path) -> None:
 def test_nemo_rows_that_do_not_fit_are_blamed_and_distillation_has_nothing_to_judge(tmp_path: Path) -> None:
     lines(tmp_path / "a" / "train_data_step1.jsonl", [nemo([1], 1, 1.0, token_ids=["x", "y"])])
     with pytest.raises(StoreError, match=r"train_data_step1[.]jsonl: a row is not as its trainer writes it"):
-        batches(NemoReader(), one(NemoReader(), tmp_path / "a"))
+        batches(NEMO, one(NEMO, tmp_path / "a"))
     lines(tmp_path / "b" / "train_data_step1.jsonl", [{"content": ["x"], "input_lengths": [3]}])
     with pytest.raises(StoreError, match="no rewards in its rows"):
-        one(NemoReader(), tmp_path / "b")
+        one(NEMO, tmp_path / "b")
 
 
 def test_skyrl_gives_evaluations_and_no_rollouts(tmp_path: Path) -> None:
@@ -119,12 +116,12 @@ def test_skyrl_gives_evaluations_and_no_rollouts(tmp_path: Path) -> None:
         lines(folder / "openai_gsm8k.jsonl", rows)
         lines(folder / "aggregated_results.jsonl", [{"eval/all/avg_score": 0.5}])
     lines(tmp_path / "exports/dumped_evals/global_step_5_evals/odd.jsonl", [{"input_prompt": "a", "score": -3, **base}])
-    run = one(SkyRLReader(), tmp_path)
+    run = one(SKYRL, tmp_path)
     assert [(found.step, found.name, found.value, found.n) for found in run.evaluations] == [
         (0, "eval_openai_gsm8k", 0.5, 2),
         (5, "eval_openai_gsm8k", 1.0, 2),
     ]
-    assert run.name == "exports" and not run.pieces and batches(SkyRLReader(), run) == []
+    assert run.name == "exports" and not run.pieces and batches(SKYRL, run) == []
     assert says(run, "pickle") and says(run, "odd.jsonl is no evaluation", "-3")
 
 
@@ -139,11 +136,11 @@ def test_open_instruct_has_tokens_groups_and_endings(tmp_path: Path) -> None:
     lines(tmp_path / "run_rollouts_000000.jsonl", rows)
     lines(tmp_path / "run_rollouts_000001.jsonl", [trace(2, 0, 0.0), trace(3, 0, 1.0)], tail='{"step')
     lines(tmp_path / "other_rollouts_000000.jsonl", [trace(1, 0, 1.0)])
-    runs = {run.name: run for run in OpenInstructReader().find(tmp_path, ReadOptions())}
+    runs = {run.name: run for run in OPEN_INSTRUCT.find(tmp_path, ReadOptions())}
     assert sorted(runs) == ["other", "run"]
     run = runs["run"]
     assert len(run.pieces) == 1  # the shards share a step
-    first, second, third = batches(OpenInstructReader(), run)
+    first, second, third = batches(OPEN_INSTRUCT, run)
     assert [len(batch) for batch in (first, second, third)] == [3, 2, 1]
     assert np.diff(first.starts).tolist() == [2, 1]
     assert first.truncated is not None and first.truncated.tolist() == [False, True, False]
@@ -154,15 +151,15 @@ def test_open_instruct_has_tokens_groups_and_endings(tmp_path: Path) -> None:
 def test_open_instruct_shards_without_a_common_step_are_pieces_of_their_own(tmp_path: Path) -> None:
     lines(tmp_path / "run_rollouts_000000.jsonl", [trace(1, 0, 1.0)])
     lines(tmp_path / "run_rollouts_000001.jsonl", [trace(2, 0, 1.0, logprobs=None)])
-    run = one(OpenInstructReader(), tmp_path)
+    run = one(OPEN_INSTRUCT, tmp_path)
     assert [len(piece.files) for piece in run.pieces] == [1, 1]
-    assert [batch.engine_logprob is None for batch in batches(OpenInstructReader(), run)] == [False, True]
+    assert [batch.engine_logprob is None for batch in batches(OPEN_INSTRUCT, run)] == [False, True]
 
 
 def test_open_instruct_refuses_a_resume_in_the_same_file(tmp_path: Path) -> None:
     lines(tmp_path / "run_rollouts_000000.jsonl", [trace(1, 0, 1.0), trace(2, 0, 1.0), trace(1, 0, 1.0)])
     with pytest.raises(StoreError, match=r"step 1 comes again after step 2.*split"):
-        batches(OpenInstructReader(), one(OpenInstructReader(), tmp_path))
+        batches(OPEN_INSTRUCT, one(OPEN_INSTRUCT, tmp_path))
 
 
 def areal(task: str, reward: Any, **more: Any) -> dict[str, Any]:
@@ -176,14 +173,14 @@ def test_areal_has_groups_by_task_and_warns_of_what_did_not_survive(tmp_path: Pa
         lines(home / "rollout" / str(version) / "7.jsonl", [areal("7", 1.0), areal("7", 0.0)])
         lines(home / "rollout" / str(version) / "8.jsonl", [areal("8", 0.5, original_reward=1.0)], tail='{"task')
     lines(home / "eval-rollout" / "10" / "1.jsonl", [areal("1", 1.0)])
-    run = one(AReaLReader(), tmp_path)
+    run = one(AREAL, tmp_path)
     assert run.name == "logs-trial" and [piece.steps for piece in run.pieces] == [(2, 10)]
     assert says(run, "only what survived", "silence")
     assert [(found.step, found.value) for found in run.evaluations] == [(10, 1.0)]
     with pytest.raises(StoreError, match=r"rollout/2/8[.]jsonl: line 2, the last, is cut off"):
-        batches(AReaLReader(), run)  # only the newest version is still written
+        batches(AREAL, run)  # only the newest version is still written
     lines(home / "rollout" / "2" / "8.jsonl", [areal("8", 0.5, original_reward=1.0)])
-    two, ten = batches(AReaLReader(), run)
+    two, ten = batches(AREAL, run)
     assert (two.step, ten.step) == (2, 10) and np.diff(two.starts).tolist() == [2, 1]
     assert two.length is not None and two.length.tolist() == [5, 5, 5]
     assert two.rewards["original"].tolist()[2] == 1.0 and np.isnan(two.rewards["original"][0])
@@ -200,6 +197,6 @@ def test_areal_and_verl_do_not_take_each_others_numbered_files(tmp_path: Path) -
     verl = tmp_path / "verl" / "rollout"
     lines(verl / "1.jsonl", [{"input": "q", "output": "a", "score": 1.0, "gts": None, "step": 1}])
     assert (
-        AReaLReader().find(tmp_path / "verl", ReadOptions()) == []
+        AREAL.find(tmp_path / "verl", ReadOptions()) == []
         and len(VerlReader().find(tmp_path / "verl", ReadOptions())) == 1
     )

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from tiltmeter.audit.readers import folders, jsonl
-from tiltmeter.audit.readers.areal import AReaLReader
+from tiltmeter.audit.readers.described import AREAL, NEMO, OPEN_INSTRUCT, SKYRL
 from tiltmeter.audit.readers.external_run import FormatReader, ReadOptions
 from tiltmeter.audit.readers.folders import StepFiles, bundle_steps, list_folders, pickle_refusal
-from tiltmeter.audit.readers.nemo import NemoReader
-from tiltmeter.audit.readers.open_instruct import OpenInstructReader
-from tiltmeter.audit.readers.skyrl import SkyRLReader
 from tiltmeter.audit.readers.table_files import TableFile
 from tiltmeter.audit.readers.trl import TrlReader
 from tiltmeter.audit.readers.verifiers import VerifiersReader
@@ -27,10 +24,10 @@ READERS: tuple[FormatReader, ...] = (
     TrlReader(),
     VerlReader(),
     VerifiersReader(),
-    NemoReader(),
-    SkyRLReader(),
-    OpenInstructReader(),
-    AReaLReader(),
+    NEMO,
+    SKYRL,
+    OPEN_INSTRUCT,
+    AREAL,
 )
 
 
@@ -126,7 +123,7 @@ def test_each_reader_says_what_it_leaves_to_another(tmp_path: Path) -> None:
     verl.mkdir()
     (verl / "1.jsonl").write_text(json.dumps({"input": "q", "output": "a", "score": 1.0, "step": 1}) + "\n")
     (tmp_path / "train_data_step1.jsonl").write_text(json.dumps({"content": ["x"], "rewards": [1.0]}) + "\n")
-    for reader, other in ((VerlReader(), "nemo"), (NemoReader(), "verl")):
+    for reader, other in ((VerlReader(), "nemo"), (NEMO, "verl")):
         (run,) = reader.find(tmp_path, ReadOptions())
         assert any(f"--format {other}" in line for line in run.notes)
 

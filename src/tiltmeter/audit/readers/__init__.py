@@ -6,14 +6,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tiltmeter.audit.readers.areal import AReaLReader
+from tiltmeter.audit.readers.described import AREAL, NEMO, OPEN_INSTRUCT, SKYRL
 from tiltmeter.audit.readers.external_run import ExternalRun, FormatReader, ReadOptions, collect_runs
 from tiltmeter.audit.readers.folders import pickle_refusal
 from tiltmeter.audit.readers.generic import GenericReader
-from tiltmeter.audit.readers.nemo import NemoReader
-from tiltmeter.audit.readers.open_instruct import OpenInstructReader
 from tiltmeter.audit.readers.scalars import ScalarsReader
-from tiltmeter.audit.readers.skyrl import SkyRLReader
 from tiltmeter.audit.readers.tensorboard import TensorBoardReader
 from tiltmeter.audit.readers.trl import TrlReader
 from tiltmeter.audit.readers.verifiers import VerifiersReader
@@ -25,10 +22,10 @@ TRAINERS: tuple[FormatReader, ...] = (
     TrlReader(),
     VerifiersReader(),
     VerlReader(),
-    NemoReader(),
-    SkyRLReader(),
-    OpenInstructReader(),
-    AReaLReader(),
+    NEMO,
+    SKYRL,
+    OPEN_INSTRUCT,
+    AREAL,
 )
 #: Tried in this order where no trainer's rollouts are found: rollouts before metrics.
 OTHERS: tuple[FormatReader, ...] = (GenericReader(), WandBReader(), TensorBoardReader(), ScalarsReader())

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tiltmeter.data.memo import shared_results
 from tiltmeter.view.check_report.report import Check
 from tiltmeter.workbench.preferences.checks import (
     agreement,
@@ -113,6 +114,7 @@ class PreferenceReport:
         return {"found": 1, "clear": 0}.get(self.state, 2)
 
 
+@shared_results()
 def check_pairs(
     pairs: Comparisons,
     *,

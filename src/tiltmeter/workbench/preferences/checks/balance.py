@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.themes import Themes, themes
 from tiltmeter.stats.word_hashes import Texts
 from tiltmeter.view.check_report.report import Check, Example
@@ -85,7 +85,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     )
 
 
-@cache_last
+@shared()
 def kinds(pairs: Comparisons, seed: int) -> Themes:
     """The kind of each comparison's prompt; equal prompts are of one kind."""
     prompt_numbers: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.near_duplicates import ALIKE, families, near_copies
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
@@ -87,7 +87,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int) -> Check:
     )
 
 
-@cache_last
+@shared()
 def find_copies(pairs: Comparisons) -> Copies:
     """Duplicates and contradictions of every comparison; memoised, because several checks need them."""
     prompt, first, second = _codes(pairs)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.data.memo import cache_last
+from tiltmeter.data.memo import shared
 from tiltmeter.stats.dawid_skene import DawidSkeneFit, dawid_skene
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 
@@ -69,7 +69,7 @@ class Ratings:
         return np.asarray(self.counts.sum(axis=1) > 1)
 
 
-@cache_last
+@shared()
 def _ratings_of_pairs(pairs: Comparisons) -> Ratings:
     votes = pairs.votes
     codes = np.where(np.isfinite(votes), 1.0 + np.sign(np.nan_to_num(votes) - 0.5), np.nan)
