@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pages import DOCS, RESULTS, render, render_page
+from tests.pages import DOCS, render, render_page
 
+from macros.registry import RESULTS
 from macros.results import HARNESSES
 from tiltmeter.rewards import code, maths
 from tiltmeter.rewards.verifiers.code_reward import CodeReward
