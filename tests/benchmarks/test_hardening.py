@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import sys
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import ROOT, render_page
 
-ROOT = Path(__file__).parents[2]
+from macros.tables import PENDING
 
 
 @cache
@@ -101,12 +101,7 @@ def test_the_visible_test_passes_right_programs_fails_wrong_ones_and_has_its_bli
 
 
 def test_the_page_shows_every_cell_and_says_so_when_nothing_was_measured(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("hooks_defences", ROOT / "docs" / "hooks_defences.py")
-    assert spec is not None and spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    page = (ROOT / "docs" / "defences.md").read_text()
-    assert hooks.PENDING in hooks.rendered(page, tmp_path)
+    assert PENDING in render_page("defences.md", tmp_path)
     known = campaign()
     runs = [line(run.defence, run.hack, run.seed, 0.2 if run.defence == known.NONE else 0.7) for run in known.plan()]
     facts = {"runs": 60, "steps": 3, "rollouts_per_step": 64, "seeds": 3, "window_steps": 15, "command": "python x"}
@@ -116,9 +111,9 @@ def test_the_page_shows_every_cell_and_says_so_when_nothing_was_measured(tmp_pat
     student = {"speed_ratio": 2.0, "size_ratio": 0.25, "usable": False, "why": ["too little"], "checks": [check]}
     facts |= {"averaged": [{"raters": "gold", "pairs": 9, **averages}], "students": [{"raters": "gold", **student}]}
     (tmp_path / "hardening.json").write_text(json.dumps({**facts, **known.summary(runs)}))
-    full = hooks.rendered(page, tmp_path)
+    full = render_page("defences.md", tmp_path)
     assert "<!--" not in full
-    assert hooks.PENDING not in full
+    assert PENDING not in full
     assert full.count("+0.50 (+0.50 to +0.50)") == 16
     assert "20.0 points less often than the mean of scores" in full
     assert "refused: too little" in full

@@ -11,8 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.pages import DOCS, ROOT, render
 
-ROOT = Path(__file__).parents[2]
+from macros.tables import PENDING
+
 DATA = ROOT.parent / "shared" / "data"
 
 
@@ -60,9 +62,8 @@ def test_the_reason_is_one_that_the_figures_bear_out() -> None:
 
 
 def test_the_page_shows_each_run_and_names_do_nothing(tmp_path: Path) -> None:
-    hooks = script("docs/hooks_audits.py")
-    page = (ROOT / "docs" / "real-audits.md").read_text()
-    assert hooks.rendered(page, tmp_path).count(hooks.PENDING) == page.count("<!-- audits: ")
+    page = (DOCS / "real-audits.md").read_text()
+    assert render(page, tmp_path).count(PENDING) == page.count("<!-- ")
     nasty = "<script>x</script> | [a](javascript:b) `c`"
     alarm = {"name": "eval.x", "step": 30, "onset": 20, "summary": ""}
     counts = dict.fromkeys(("alarms", "runs", "proxy_rose", "nothing_to_lose", "short", "leashed", "warnings"), 7)
@@ -77,9 +78,9 @@ def test_the_page_shows_each_run_and_names_do_nothing(tmp_path: Path) -> None:
     ]
     sets[1]["table"] = [run(entropy=None, state="ACT", alarm=alarm, why="the truth fell")]
     (tmp_path / "real_audits.json").write_text(json.dumps({"tolerance": 0.01, "alpha": 0.01, "sets": sets}))
-    made = hooks.rendered(page, tmp_path)
+    made = render(page, tmp_path)
     assert "<!--" not in made
-    assert hooks.PENDING not in made
+    assert PENDING not in made
     assert "| a/0 | 20 | 0.2 → 0.6 | 0.5 → 0.4 | ACT | 20 | the truth fell |" in made
     assert "| a/0 | 20 | 0.2 → 0.6 | 0.5 → 0.4 | 2 → 1 | BLIND | – |" in made
     assert "tiltmeter audit grpo.csv\n```" in made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import html
-import importlib.util
 import json
 import os
 import re
@@ -19,7 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
+from tests.pages import DOCS, ROOT, render, render_page, without_suite
 
+from macros.code import docstring
 from tiltmeter import derived, instruments
 from tiltmeter.cli import app
 from tiltmeter.cli.demo import measure_demo_run
@@ -40,8 +41,6 @@ from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import CHECKS, ICONS
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 INSTRUMENTS = ROOT / "src" / "tiltmeter" / "instruments"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
@@ -186,13 +185,13 @@ def test_the_instrument_of_the_page_is_under_60_lines_and_its_docstring_is_true(
     instrument = load_part(f"{tmp_path}/shared_opening.py:SharedOpening")
     assert failures(instrument.__doc__, "shared_opening.py", SharedOpening=instrument) == 0
     # As a built-in it would be asked for these.
-    assert all(hooks().docstring(instrument()).get(key) for key in ("what", "why", "Formula", "Source"))
+    assert all(docstring(instrument()).get(key) for key in ("what", "why", "Formula", "Source"))
 
 
 @cache
 def anchors(page: Path) -> set[str]:
     """The fragment of every heading of the built page, as both mkdocs and code hosts make it."""
-    text = FENCE.sub("", hooks().on_page_markdown(page.read_text()))
+    text = FENCE.sub("", render(without_suite(page.read_text())))
     heads = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
 
@@ -237,10 +236,10 @@ def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None
 def test_the_page_of_instruments_says_of_each_what_why_how_and_whence(tmp_path: Path) -> None:
     parts: list[Any] = [make() for make in (*BUILTIN, *derived.BUILTIN)]
     for part in parts:
-        told = hooks().docstring(part)
+        told = docstring(part)
         assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{part.name}: {told}"
     (tmp_path / "instruments.json").write_text(json.dumps({"us_per_token": {"reward.mean": 0.00125}}))
-    page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
+    page = render_page("instruments.md", tmp_path)
     assert page.count("ns per token") == page.count("1.25 ns per token") == 1
     assert all(f"### `{part.name}`\n" in page for part in [*parts, SemanticDiversity])
     heads = [re.sub(r"[^\w\s-]", "", head.lower()) for head in re.findall(r"^#+ (.+)$", page, re.M)]
@@ -260,7 +259,7 @@ def test_an_instrument_of_any_subject_is_filed_under_it(monkeypatch: pytest.Monk
         name = "novel.subject"
 
     monkeypatch.setattr(instruments, "BUILTIN", (*BUILTIN, Late, New))
-    page = hooks().instruments_page((DOCS / "instruments.md").read_text(), tmp_path)
+    page = render_page("instruments.md", tmp_path)
     assert "### `text.late`" in page.split("\n## Text\n")[1].split("\n## ")[0]
     assert "### `novel.subject`" in page.split("\n## Novel\n")[1].split("\n## ")[0]
 
@@ -394,12 +393,3 @@ def test_the_check_on_the_trl_page_is_the_one_that_attach_prints() -> None:
     (shown,) = (text for _, options, text in blocks(DOCS / "trl.md") if 'title="checks.py"' in options)
     advice = suggest_gold(["right", "form"], ["prompt", "answer"])
     assert "\n".join(line for line in shown.splitlines() if line) in advice
-
-
-def hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

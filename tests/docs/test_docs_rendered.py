@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
+import html
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import TemplateSyntaxError, UndefinedError
+from markdown import markdown  # type: ignore[import-untyped]
+from tests.pages import DOCS, OPTIONS, render, render_page
 
-DOCS = Path(__file__).parents[2] / "docs"
+from macros import detectors
+from macros.registry import MACROS
+from macros.tables import PENDING
+
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
-def hooks(name: str = "hooks") -> Any:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_figures_come_from_the_results_and_their_absence_is_said(tmp_path: Path) -> None:
-    page = (DOCS / "figures.md").read_text()
-    empty = hooks().rendered(page, tmp_path)
+    empty = render_page("figures.md", tmp_path)
     assert "not measured yet" in empty
     result = {"kills": 1000, "lost": 0, "command": "python benchmarks/crash.py", "seed": 7, "cpu": "a | b", "new": 1.5}
     (tmp_path / "crash.json").write_text(json.dumps(result))
     (tmp_path / "later.json").write_text(json.dumps({"figure": 2, "seed": 1}))
     (tmp_path / "torn.json").write_text('{"figure": ')
-    full = hooks().rendered(page, tmp_path)
+    full = render_page("figures.md", tmp_path)
     assert "| `kills` | 1,000 |" in full
     assert "| `figure` | 2 |" in full
     assert "`python benchmarks/crash.py`" in full
@@ -40,18 +36,17 @@ def test_figures_come_from_the_results_and_their_absence_is_said(tmp_path: Path)
 
 
 def test_one_figure_in_a_sentence_and_the_warning_that_fails_a_strict_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    page, module = "costs <!-- figure: overhead_trl cpu.ratio --> times as much", hooks()
-    monkeypatch.setattr(module, "RESULTS", tmp_path)
-    assert module.on_page_markdown(page) == f"costs {module.PENDING} times as much"
-    assert [record.name for record in caplog.records] == ["mkdocs.hooks"]
+    page = 'costs <!-- figure("overhead_trl", "cpu.ratio") --> times as much'
+    assert render(page, tmp_path) == f"costs {PENDING} times as much"
+    assert [(record.name, record.levelname) for record in caplog.records] == [("mkdocs.macros", "WARNING")]
     (tmp_path / "overhead_trl.json").write_text(json.dumps({"cpu": {"ratio": 1.00412}, "pairs": [0.5] * 80}))
-    assert module.on_page_markdown(page) == "costs 1.004 times as much"
-    assert "0.5" not in module.table(tmp_path / "overhead_trl.json")
+    assert render(page, tmp_path) == "costs 1.004 times as much"
+    assert "0.5" not in render('<!-- results("overhead_trl") -->', tmp_path)
 
 
-HOSTILE = "</pre><script>alert(1)</script>\n```\n# head | *bold* [link](javascript:x) <!-- tiny: figures --> \x1b[2J"
+HOSTILE = "</pre><script>alert(1)</script>\n```\n# head | *bold* [link](javascript:x) <!-- tiny_all() --> \x1b[2J"
 
 
 def test_what_a_real_model_wrote_is_shown_and_does_nothing(tmp_path: Path) -> None:
@@ -72,7 +67,7 @@ def test_what_a_real_model_wrote_is_shown_and_does_nothing(tmp_path: Path) -> No
         "screen": ["ACT  x", "reward.mean       1 ->     2", HOSTILE],
     }
     (tmp_path / "real_model.json").write_text(json.dumps(found))
-    page = hooks("hooks_runs").rendered((DOCS / "real-model.md").read_text(), tmp_path)
+    page = render_page("real-model.md", tmp_path)
     assert "not measured" not in page
     assert "| `reward.mean` | 1.25 | 2 |" in page
     assert "reward.mean       1 ->" not in page
@@ -116,8 +111,8 @@ def test_watched_runs_become_tables_by_scenario(tmp_path: Path) -> None:
         run("healthy", "advise", 0, **quiet, last_findings={}),
     ]
     (tmp_path / "tiny_watched.json").write_text(json.dumps({"share": 0.1, "runs": runs}))
-    module = hooks("hooks_runs")
-    parts = {name: module.rendered(f"<!-- watched: {name} -->", tmp_path) for name in module.WATCHED}
+    names = ("scenarios", "advice", "act", "benign")
+    parts = {name: render(f"<!-- watched_{name}() -->", tmp_path) for name in names}
     row = "| `length_hacking` | hack | 3 | 0.4 → 0.5 → 0.1 | 0.5 → 1 | 3, step 140 | `length_hacking` in 3 |"
     assert row in parts["scenarios"]
     assert "| an alarm | 0 | 1 |\n| a warning of `policy.kl.k3` | 1 | 1 |" in parts["benign"]
@@ -125,7 +120,7 @@ def test_watched_runs_become_tables_by_scenario(tmp_path: Path) -> None:
     assert "| `length_hacking` | 0 | rollback 150 → 60 | better | 0.5 | 0.48 | 0.1 |" in parts["act"]
 
 
-def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = {
         "runs": 40,
         "detection": 0.95,
@@ -133,11 +128,9 @@ def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytes
         "not_ahead_of": {"null": []},
         "scenarios": {"healthy": {"runs": 5, "onset": -1, "alarm_step_median": None, "drops": [0.1]}},
     }
-    module = hooks("hooks_runs")
-    monkeypatch.setattr(module, "scored", lambda: suite)
-    tables = "<!-- tiny: figures -->\n\n<!-- tiny: scenarios -->"
-    page = f"{tables}\n\nfound <!-- tiny: =detection -->, <!-- tiny: =not_ahead_of.null -->"
-    made = module.rendered(page, tmp_path)
+    monkeypatch.setattr(detectors, "tiny_suite", lambda: suite)
+    tables = '<!-- tiny_all() -->\n\n<!-- tiny_table("scenarios") -->'
+    made = render(f'{tables}\n\nfound <!-- tiny_figure("detection") -->, <!-- tiny_figure("not_ahead_of.null") -->')
     assert "| `detection` | 0.95 |" in made
     assert "| `redraws.draws` | 10 |" in made
     assert "| `healthy` | 5 | – | – |" in made
@@ -153,27 +146,43 @@ def test_guarded_and_unguarded_runs_become_tables(tmp_path: Path) -> None:
     }
     gain = {"gold_gain": 0.25, "gold_gain_low": 0.125, "gold_gain_high": 0.375}
     row = {"scenario": "healthy", "kind": "benign", **arms, **gain, "unguarded_words": 7.0, "guarded_words": 5.0}
+    sizes = {"runs": 1, "seeds": 1, "steps": 9, "rollouts_per_step": 8}
     start = {"scenario": "healthy", "gold": 0.75, "diversity": 0.3, "words": 6.0}
-    (tmp_path / "defences.json").write_text(json.dumps({"start": [start], "scenarios": [row]}))
-    page = hooks("hooks_guarded").rendered((DOCS / "guarded.md").read_text(), tmp_path)
+    (tmp_path / "defences.json").write_text(json.dumps({**sizes, "start": [start], "scenarios": [row]}))
+    page = render_page("guarded.md", tmp_path)
     assert "| `healthy` | benign | 0.75 | 0.5 [0.5, 0.5] | 0.5 [0.5, 0.5] | 0.25 [0.125, 0.375] |" in page
     assert "| 7 | 5 |" in page
 
 
-def test_every_mark_of_a_page_is_one_that_a_hook_knows() -> None:
-    """A misspelt mark would be an invisible comment in the page."""
-    known = re.compile(
-        r"<!-- (figures: [a-z0-9_]+|figure: [a-z0-9_]+ [a-z0-9_.]+|lab: [a-z_]+ =?[a-z0-9_.]+|lab (families|baselines)"
-        r"|instruments|derived|semantic|real model: (summary|completions|readings|findings|screen)"
-        r"|verifiers: (forgeries|catalogue)|defences: =?[a-z_.]+|scale: (sizes|plan)"
-        r"|try: (data|table)|lint (rules|versions)|guarded: (gold|rest|start)"
-        r"|pipeline: (recipe|stages|watched|verdict|priced|not_asked|examples|origin)"
-        r"|audits: (=?[a-z_.]+|[a-z_]+ command)"
-        r"|watched: (scenarios|benign|advice|act)|tiny: (figures|scenarios|budgets|best_baselines|=[a-z0-9_.]+)) -->"
-    )
-    for page in DOCS.rglob("*.md"):
-        for mark in re.findall(r"<!-- .*? -->", FENCE.sub("", page.read_text())):
-            assert known.fullmatch(mark), f"{page.name}: {mark}"
+@pytest.mark.parametrize(
+    "mark", ["figuer('crash', 'kills')", "figure('crash', 'kils')", "figure('crash')", "a comment"]
+)
+def test_what_no_macro_or_result_has_fails_the_build(mark: str, tmp_path: Path) -> None:
+    """A misspelt call must not be an invisible comment in the page."""
+    (tmp_path / "crash.json").write_text(json.dumps({"kills": 1000}))
+    assert render("<!-- figure('crash', 'kills') -->", tmp_path) == "1,000"
+    with pytest.raises((UndefinedError, TemplateSyntaxError, KeyError, TypeError)):
+        render(f"<!-- {mark} -->", tmp_path)
+    assert OPTIONS["on_error_fail"] is True
+    assert OPTIONS["on_undefined"] == "strict"
+
+
+def test_every_call_of_a_page_is_of_a_macro_and_every_macro_is_called() -> None:
+    calls = {
+        call for page in DOCS.rglob("*.md") for call in re.findall(r"<!-- (.*?)[( ]", FENCE.sub("", page.read_text()))
+    }
+    assert calls == set(MACROS)
+
+
+def test_values_are_text_whatever_they_hold(tmp_path: Path) -> None:
+    nasty = "<b>x</b> [a](javascript:b) \\\\[c\\](javascript:d) | *e*\nf {{ 7 * 7 }} <!-- figure('a', 'b') -->"
+    result = {"text": nasty, "none": None, "names": ["a_b", "c"], "empty": [], "pairs": [["a", 1.5], ["b", 2]]}
+    (tmp_path / "crash.json").write_text(json.dumps(result))
+    page = render('<!-- results("crash") -->', tmp_path)
+    (shown,) = re.findall(r"<td><code>text</code></td>\n<td>(.*)</td>", markdown(page, extensions=["tables"]))
+    assert html.unescape(shown) == nasty.replace("\n", " ")
+    rows = ["| `none` | – |", "| `names` | a\\_b, c |", "| `empty` | none |", "| `pairs` | a, 1.5; b, 2 |"]
+    assert page.splitlines()[3:7] == rows
 
 
 def test_no_figure_is_typed() -> None:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pytest
 import yaml
+from tests.pages import DOCS, OPTIONS, ROOT, SETTINGS, render_page
 
+from macros import try_world
 from tiltmeter.stats.advantages import Form, advantages, dead_share
 from tiltmeter.stats.tilting import best_of_n, kl, tilted
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "benchmarks"))  # the browser is started in one way, for tests and for published figures
 
 if TYPE_CHECKING:
@@ -32,19 +32,7 @@ LACKING = importlib.util.find_spec("playwright") is None or not Path("/usr/bin/c
 browsed = pytest.mark.skipif(LACKING, reason="needs Playwright and Chromium (apt-get install chromium fonts-dejavu)")
 LIMIT = 150_000  # bytes that the page may add: its article with all figures, its script and its style
 
-
-def hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_hooks_try", DOCS / "hooks_try.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-HOOKS = hooks()
-DATA = json.loads(re.sub(r"^<script[^>]*>|</script>$", "", HOOKS.data()))
+DATA = json.loads(re.sub(r"^<script[^>]*>|</script>$", "", try_world.data()))
 SCORES = {
     (tail, size): np.array(DATA["gold"]) + DATA["sizes"][size] * np.array(DATA["errors"][tail])
     for tail, size in np.ndindex(len(DATA["tails"]), len(DATA["sizes"]))
@@ -124,7 +112,7 @@ def test_the_natural_policy_gradient_runs_along_the_tilts(beta: float) -> None:
         third = natural(logits + 0.5 * length * second)
         logits = logits + length / 6.0 * (first + 2 * second + 2 * third + natural(logits + length * third))
         if count % 25 == 0:
-            eta = HOOKS.pressure(beta, count * length)
+            eta = try_world.pressure(beta, count * length)
             assert np.abs(chances(logits) - tilted(reference, reward, 1.0 / eta)).max() < 1e-6
     assert np.abs(chances(logits) - tilted(reference, reward, 0.9 / eta)).max() > 1e-3  # another pressure would not do
 
@@ -184,7 +172,7 @@ def test_the_script_writes_text_and_no_markup() -> None:
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(|fetch\(|http(?!://www\.w3)", script
     )
     assert len(script.splitlines()) < 400
-    page = HOOKS.on_page_markdown((DOCS / "try.md").read_text())
+    page = render_page("try.md")
     assert not re.search(r"<[^>]+\son[a-z]+=|<style|style=|<script(?! (src|type=\"application/json\"))", page)
 
 
@@ -199,10 +187,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(DOCS / name, source)
     for name in ("gold.md", "alarms.md"):  # linked to
         (source / name).write_text(f"# {name}\n")
-    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text()) | {
+    settings = SETTINGS | {
         "docs_dir": str(source),
         "site_dir": str(folder / "site"),
-        "hooks": [str(DOCS / "hooks_try.py")],
+        "plugins": ["search", {"macros": OPTIONS | {"module_name": str(DOCS / "macros")}}],
         "nav": ["try.md", "gold.md", "alarms.md"],
     }
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(settings))

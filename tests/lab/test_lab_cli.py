@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import DOCS, render, render_page, without_suite
 from typer.testing import CliRunner
 
+from macros.detectors import in_its_unit
 from tiltmeter.cli import app, main
 from tiltmeter.lab import campaign_records
 
@@ -124,8 +126,8 @@ def test_the_page_about_detectors_runs_from_top_to_bottom(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_page_about_detectors_is_rendered_without_a_mark_left() -> None:
-    page = load(ROOT / "docs" / "hooks.py").on_page_markdown((ROOT / "docs" / "detectors.md").read_text())
-    assert not re.search(r"<!-- (lab|figures)", page)
+    page = render_page("detectors.md")
+    assert "<!--" not in page
     assert "| `length` | dev | hack |" in page
     assert "| `ma_trend` | level | yes |" in page
 
@@ -134,7 +136,7 @@ def test_a_record_fills_the_page(kept: tuple[Path, dict[str, Any]], monkeypatch:
     folder, figures = kept
     (folder / "heldout.jsonl.gz").write_bytes((folder / "c.jsonl.gz").read_bytes())
     monkeypatch.setattr(campaign_records, "RECORDED", folder)
-    page = load(ROOT / "docs" / "hooks.py").on_page_markdown((ROOT / "docs" / "detectors.md").read_text())
+    page = render(without_suite((DOCS / "detectors.md").read_text()))
     assert f"median {figures['regret_median']:.3f}" in page
     assert f"{figures['false_alarms']} of {figures['benign_runs']:,} benign runs alarmed" in page
     assert "| method | false alarms |" in page
@@ -142,16 +144,15 @@ def test_a_record_fills_the_page(kept: tuple[Path, dict[str, Any]], monkeypatch:
 
 
 def test_results_are_tables_whatever_their_shape(tmp_path: Path) -> None:
-    hooks = load(ROOT / "docs" / "hooks.py")
     (tmp_path / "log.json").write_text(json.dumps([{"variant": "a", "dev": {"regret": 0.25}}, {"note": "x|y"}]))
-    assert hooks.table(tmp_path / "log.json").splitlines() == [
+    assert render('<!-- results("log") -->', tmp_path).splitlines() == [
         "| variant | dev.regret | note |",
         "|---|---|---|",
         "| a | 0.25 |  |",
         "|  |  | x\\|y |",
     ]
     (tmp_path / "nested.json").write_text(json.dumps({"runs": 2, "rows": [{"file": "f"}], "seed": 1}))
-    nested = hooks.table(tmp_path / "nested.json")
+    nested = render('<!-- results("nested") -->', tmp_path)
     assert "| `runs` | 2 |" in nested
     assert "| file |\n|---|\n| f |" in nested
 
@@ -170,4 +171,4 @@ def test_a_figure_in_a_sentence_has_the_unit_that_its_name_implies(name: str, va
     nested: Any = value
     for part in reversed(name.split(".")):
         nested = {part: nested}
-    assert load(ROOT / "docs" / "hooks.py").figure(nested, name) == shown
+    assert in_its_unit(nested, name) == shown

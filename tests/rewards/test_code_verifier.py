@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import DOCS, render, render_page
 
+from macros.registry import RESULTS
+from macros.results import HARNESSES
 from tiltmeter.rewards import code, maths
 from tiltmeter.rewards.verifiers.code_reward import CodeReward
 from tiltmeter.sandbox import Limits, Sandbox, open_sandbox
@@ -26,7 +29,6 @@ from tiltmeter.sandbox.recorded_tests import BrokenTask, grade_recorded, record
 from tiltmeter.workbench.probe.audit_task import AuditTask
 from tiltmeter.workbench.probe.forgeries import CODE
 
-DOCS = Path(__file__).parents[2] / "docs"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 has_data = pytest.mark.skipif(not DATA.exists(), reason="HumanEval and MBPP are not on this machine")
@@ -403,14 +405,12 @@ def test_the_code_of_the_page_runs_and_its_tables_are_those_of_the_results(tmp_p
         (tmp_path / "block.py").write_text(text)
         done = subprocess.run([sys.executable, "-W", "error", "block.py"], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, text + done.stderr
-    spec = importlib.util.spec_from_file_location("hooks_verifiers", DOCS / "hooks_verifiers.py")
-    assert spec is not None and spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    assert "not measured yet" in hooks.rendered("<!-- verifiers: forgeries -->", tmp_path)
-    row = dict.fromkeys(hooks.HEADS, "not paid") | {"forgery": "a | b", "exit_code": "paid"}
-    (tmp_path / "verifiers.json").write_text(json.dumps({"forgeries": [row]}))
-    shown = hooks.rendered(page.read_text(), tmp_path)
+    assert "not measured yet" in render("<!-- forgeries_paid() -->", tmp_path)
+    row = dict.fromkeys(HARNESSES, "not paid") | {"forgery": "a | b", "exit_code": "paid"}
+    (tmp_path / "verifiers.json").write_text(
+        json.dumps(json.loads((RESULTS / "verifiers.json").read_text()) | {"forgeries": [row]})
+    )
+    shown = render_page("verifiers.md", tmp_path)
     assert "| a / b | **paid** | not paid |" in shown
     assert all(f"| {forgery.name} |" in shown for forgery in CODE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import ROOT, render_page
 from tests.workbench.plan.lint_tables import VERL_FILES, package
 
+from macros.tables import escape
 from tiltmeter.workbench.plan.lint.all_rules import every_rule
 from tiltmeter.workbench.plan.lint.linter import LintReport, lint_file
 
-ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))  # the figures for the record are made of the same files
 try:
     from before_lint import figures, put_back, shipped
@@ -232,14 +232,10 @@ def test_rules_of_the_other_trainers(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_rule_with_its_source_and_the_versions() -> None:
-    found = importlib.util.spec_from_file_location("hooks_lint", ROOT / "docs" / "hooks_lint.py")
-    assert found is not None and found.loader is not None
-    hooks = importlib.util.module_from_spec(found)
-    found.loader.exec_module(hooks)
-    page = hooks.on_page_markdown((ROOT / "docs" / "lint.md").read_text())
+    page = render_page("lint.md")
     for rule in every_rule():
-        assert f"| `{rule.id}` |" in page and hooks.cell(rule.source) in page
-    assert "TRL 1.16.0 (read 2026-" in page and "<!-- lint" not in page
+        assert f"| `{rule.id}` |" in page and escape(rule.source) in page
+    assert "TRL 1.16.0 (read 2026-" in page and "<!--" not in page
 
 
 def test_what_is_found_can_be_written_as_json(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Computes what the page "Try it" shows, while mkdocs builds, with the kernels of `tiltmeter.stats`. No curve is drawn.
 
-`<!-- try: data -->` becomes the figures of every setting that the page's sliders reach, packed; `<!-- try: table -->`
-the four named settings as a table, for readers without JavaScript.
+`data` is the figures of every setting that the page's sliders reach, packed; `presets_table` the four named settings,
+for readers without JavaScript.
 
 The world: 32 kinds of answers. Gold is what each is worth. Each has an error, drawn at the quantiles of a chosen tail,
 and the score is gold + size × error. 24 kinds share 96 % of the reference evenly; 8 are ever rarer, as the far end of a
@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import asinh, exp, expm1, log, sqrt
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.tilting import Floats, best_of_n, kl, tilted
+
+from .tables import table
 
 BETAS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0)
@@ -64,13 +64,6 @@ PRESETS = {
     "Heavy tail": Setting(tail=3, size=2, beta=4, group=2, time=31),
     "Leash too tight": Setting(tail=0, size=2, beta=7, group=2, time=31),
 }
-
-_MARK = re.compile(r"<!-- try: (data|table) -->")
-
-
-def on_page_markdown(text: str, **_: Any) -> str:
-    """Called by mkdocs for each page."""
-    return _MARK.sub(lambda mark: data() if mark[1] == "data" else table(), text)
 
 
 @dataclass(frozen=True)
@@ -203,13 +196,13 @@ def _text(values: Floats) -> str:
     return base64.b64encode(packed(values).astype("<u2").tobytes()).decode()
 
 
-def table() -> str:
-    """The presets at their time, with and without the leash, in Markdown."""
-    lines = ["| setting | score | gold | KL | entropy |", "|---|---|---|---|---|"]
+def presets_table() -> str:
+    """The presets at their time, with and without the leash."""
+    rows = []
     for name, at in PRESETS.items():
         beta, time = BETAS[at.beta], TIMES[at.time]
         setting = f"**{name}**: {list(TAILS)[at.tail]} error of {SIZES[at.size]:g}, time {time:g}, leash β = {beta:g}"
         for leash, words in ((beta, setting), (0.0, "the same without a leash")):
             score, gold, nats, entropy, _ = figures(policy(at.tail, at.size, leash, time), at.tail, at.size)
-            lines.append(f"| {words} | {score:+.2f} | {gold:+.2f} | {nats:.2f} | {entropy:.2f} |")
-    return "\n".join(lines)
+            rows.append((words, f"{score:+.2f}", f"{gold:+.2f}", f"{nats:.2f}", f"{entropy:.2f}"))
+    return table("setting | score | gold | KL | entropy", rows)

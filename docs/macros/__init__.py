@@ -1,0 +1,19 @@
+"""What pages call: `<!-- NAME("ARGUMENT") -->` is replaced by what the function NAME returns. No figure is typed.
+
+mkdocs-macros loads this (`mkdocs.yml`). A result that is not there was not measured yet: the page says so, and a strict
+build fails. So does a page that calls what is not here. `tables.py` has how values become text. What a model wrote
+leaves through `tables.literal` and `tiltmeter.safety.safe_text` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import code, detectors, results  # noqa: F401  each adds its macros
+from .registry import RESULTS, macros_of
+
+
+def define_env(env: Any) -> None:
+    """Called by mkdocs-macros."""
+    for name, function in macros_of(RESULTS).items():
+        env.macro(function, name)

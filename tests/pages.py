@@ -1,0 +1,33 @@
+"""Renders a page of the documentation as mkdocs does, with the results of any folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+
+import macros  # noqa: F401  fills the registry
+from macros.registry import RESULTS, macros_of
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+(OPTIONS,) = (plugin["macros"] for plugin in SETTINGS["plugins"] if "macros" in plugin)
+
+
+def render(text: str, results: Path = RESULTS) -> str:
+    """The page with every call replaced."""
+    marks = {name.removeprefix("j2_"): mark for name, mark in OPTIONS.items() if name.startswith("j2_")}
+    template = Environment(undefined=StrictUndefined, autoescape=False, **marks).from_string(text)
+    return template.render(macros_of(results))
+
+
+def without_suite(text: str) -> str:
+    """The page without calls that score the recorded runs of the tiny language model, which takes most of a minute."""
+    return re.sub(r"<!-- tiny_\w+\(.*?\) -->", "", text)
+
+
+def render_page(name: str, results: Path = RESULTS) -> str:
+    return render((DOCS / name).read_text(), results)
