@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import yaml
@@ -22,11 +21,6 @@ def render(text: str, results: Path = RESULTS) -> str:
     marks = {name.removeprefix("j2_"): mark for name, mark in OPTIONS.items() if name.startswith("j2_")}
     template = Environment(undefined=StrictUndefined, autoescape=False, **marks).from_string(text)
     return template.render(macros_of(results))
-
-
-def without_suite(text: str) -> str:
-    """The page without calls that score the recorded runs of the tiny language model, which takes most of a minute."""
-    return re.sub(r"<!-- tiny_\w+\(.*?\) -->", "", text)
 
 
 def render_page(name: str, results: Path = RESULTS) -> str:

@@ -11,11 +11,9 @@ from typing import Any
 
 from tiltmeter.lab import campaign_records, report
 from tiltmeter.lab.score import score
-from tiltmeter.lab.tiny import run_files
-from tiltmeter.lab.tiny.score import figures as tiny_figures
 
 from .registry import NotMeasuredError, ResultFiles, macro
-from .tables import Record, number, table, walked
+from .tables import ORIGIN, Record, number, table, walked
 
 PLOTS = Path(__file__).parents[1] / "detectors"
 
@@ -64,30 +62,22 @@ def in_its_unit(figures: Record, name: str) -> str:
 # -- the tiny language model ------------------------------------------------------------------------------------------
 
 
-@cache
-def tiny_suite() -> Record:
-    """What `tiltmeter lab score --suite tiny-lm` says of the recorded runs."""
-    if not run_files.RECORDED.exists():
-        raise NotMeasuredError("tiny-lm.npz")
-    return tiny_figures()
+@macro
+def tiny_figure(read: ResultFiles, key: str) -> str:
+    return number(reduce(lambda value, name: value[name], key.split("."), read("tiny_suite")))
 
 
 @macro
-def tiny_figure(_: ResultFiles, key: str) -> str:
-    return number(reduce(lambda value, name: value[name], key.split("."), tiny_suite()))
-
-
-@macro
-def tiny_all(_: ResultFiles) -> str:
-    suite = tiny_suite()
+def tiny_all(read: ResultFiles) -> str:
+    suite = {key: value for key, value in read("tiny_suite").items() if key not in ORIGIN}
     rows = [(f"`{key}`", value) for key, value in suite.items() if not isinstance(value, (dict, list))]
     return table("figure | value", [*rows, *((f"`redraws.{key}`", value) for key, value in suite["redraws"].items())])
 
 
 @macro
-def tiny_table(_: ResultFiles, name: str) -> str:
+def tiny_table(read: ResultFiles, name: str) -> str:
     """One table of the suite; an onset below 0 is none."""
-    rows = tiny_suite()[name]
+    rows = read("tiny_suite")[name]
     heads = [head for head, value in next(iter(rows.values())).items() if not isinstance(value, list)]
     filled = [
         (f"`{key}`", *(None if head == "onset" and row[head] < 0 else row[head] for head in heads))

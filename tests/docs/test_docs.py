@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from tests.pages import DOCS, ROOT, render, render_page, without_suite
+from tests.pages import DOCS, ROOT, render, render_page
 
 from macros.code import docstring
 from tiltmeter import derived, instruments
@@ -191,7 +191,7 @@ def test_the_instrument_of_the_page_is_under_60_lines_and_its_docstring_is_true(
 @cache
 def anchors(page: Path) -> set[str]:
     """The fragment of every heading of the built page, as both mkdocs and code hosts make it."""
-    text = FENCE.sub("", render(without_suite(page.read_text())))
+    text = FENCE.sub("", render(page.read_text()))
     heads = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pages import DOCS, render, render_page, without_suite
+from tests.pages import DOCS, render, render_page
 from typer.testing import CliRunner
 
 from macros.detectors import in_its_unit
@@ -124,7 +124,6 @@ def test_the_page_about_detectors_runs_from_top_to_bottom(tmp_path: Path) -> Non
     pages.execute(pages.script(ROOT / "docs" / "detectors.md"), tmp_path)
 
 
-@pytest.mark.slow
 def test_the_page_about_detectors_is_rendered_without_a_mark_left() -> None:
     page = render_page("detectors.md")
     assert "<!--" not in page
@@ -136,7 +135,7 @@ def test_a_record_fills_the_page(kept: tuple[Path, dict[str, Any]], monkeypatch:
     folder, figures = kept
     (folder / "heldout.jsonl.gz").write_bytes((folder / "c.jsonl.gz").read_bytes())
     monkeypatch.setattr(campaign_records, "RECORDED", folder)
-    page = render(without_suite((DOCS / "detectors.md").read_text()))
+    page = render((DOCS / "detectors.md").read_text())
     assert f"median {figures['regret_median']:.3f}" in page
     assert f"{figures['false_alarms']} of {figures['benign_runs']:,} benign runs alarmed" in page
     assert "| method | false alarms |" in page
