@@ -8,7 +8,7 @@ import { Figure, Gold, Panes, type How } from "./panes";
 import { SourceContext } from "./shared";
 import { InlineSource } from "./source";
 import { Shown } from "./text";
-import type { Report as Kept, RolloutGroup as Group, Summary } from "./types";
+import type { ReportAnswers as Kept, RolloutGroup as Group, Summary } from "./types";
 import { Actions } from "./screens/actions";
 import { Alarms } from "./screens/alarms";
 import { Overview } from "./screens/overview";

@@ -53,7 +53,7 @@ export interface Fleet {
 }
 
 /** One of the checks behind a verdict. */
-export interface Check {
+export interface VerdictCheck {
   name: string;
   ok: boolean;
   why: string;
@@ -183,7 +183,7 @@ export interface Summary extends Headline {
   last_good: Estimate | null; // the checkpoint to keep
   advice: StopAdvice | null;
   symptom: string; // what proxy and gold did, in numbers
-  checks: Check[];
+  checks: VerdictCheck[];
   findings: FindingRow[]; // surest first
   alarms: AlarmRow[]; // open
   warnings: AlarmRow[]; // open
@@ -756,7 +756,7 @@ export interface IndexState {
 export interface Health {
   ranks: RankRow[];
   monitor: MonitorHealth;
-  checks: Check[];
+  checks: VerdictCheck[];
   off: PartOff[];
   faults: FaultRow[];
   absent: AbsentReading[];
@@ -868,7 +868,7 @@ export interface Failure {
 }
 
 /** The data of a report. */
-export interface Report {
+export interface ReportAnswers {
   made: string; // by which version, when, up to which step
   answers: Record<string, unknown>; // by the address that the page would request
 }

@@ -21,6 +21,7 @@ from tiltmeter.gold.label_queue import LabelQueue
 from tiltmeter.monitor.advisor import Advisor
 from tiltmeter.monitor.arrivals import (
     Arrival,
+    AttemptEnded,
     ControlReply,
     EvaluationDeclared,
     ExperimentDone,
@@ -79,16 +80,21 @@ class MonitorLoop:
             history=lambda: JournalReader(self.events_folder).poll(),
         )
         self._recorded_settings = self._digest  # the digest that the journal names last
+        self._torn_step = False  # a monitor of format 1 died within a step, whose first lines stand: it comes first
         self.journal = self._restore(durable)
 
     def poll(self) -> int:
         """Handle whatever is ready; returns the number of steps measured, steps labelled and evaluations read."""
-        handled = self._close_labelled_steps()
+        torn, self._torn_step = self._torn_step, False
+        handled = 0 if torn else self._close_labelled_steps()
         for arrival in self.source.poll():
+            if torn and isinstance(arrival, EvaluationDeclared):
+                continue  # it comes again
             self.advance(arrival)
             handled += isinstance(arrival, (StepReady, EvaluationDeclared))
-            handled += self._close_labelled_steps()
-        for facts in self.advisor.poll_experiments():
+            torn = torn and not isinstance(arrival, (StepReady, AttemptEnded))
+            handled += 0 if torn else self._close_labelled_steps()
+        for facts in () if torn else self.advisor.poll_experiments():
             self.advance(ExperimentDone(facts))
         self.advisor.send_requests()
         return handled
@@ -161,11 +167,17 @@ class MonitorLoop:
         last: deque[Event] = deque(maxlen=LAST_EVENTS)
         concluded: list[Event] = []  # from the last input, if its events could be torn
         for known_input, events in recorded_inputs(self.run, self._recorded_events(last)):
+            if known_input is None:
+                conclusions = [item.id for item in concluded]
+                self._torn_step = any(
+                    item.id not in conclusions and item.data.get("note") != "config" for item in events
+                )
+                break
             if isinstance(known_input, StepMeasured):
                 self._reenter_attempt(known_input, recorded_offer(events))
-            conclusions = self.state.apply(known_input)
+            applied = self.state.apply(known_input)
             torn = events[-1].commit < 0 and isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
-            concluded = conclusions[1:] if torn else []
+            concluded = applied[1:] if torn else []
         if self.label_queue is not None:
             self.label_queue.resume()
         writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable)

@@ -103,12 +103,12 @@ def arrival_of(
     return None
 
 
-def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tuple[Input, list[Event]]]:
-    """Every input of a journal in its order, with its events.
+def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tuple[Input | None, list[Event]]]:
+    """Every input of a journal in its order, with its events; in format 1 at the end None, and what is left over.
 
     A commit that ends with `step_done` is a step; of every other commit the first event says what came, and the rest
     are conclusions. In format 1 a commit is one event, so the events of a step are collected until it is done; what is
-    left at the end is a step that was torn, and never happened.
+    left at the end are conclusions from the last input, or a step that was torn.
     """
     collected: list[Event] = []
     for _, commit in groupby(events, key=lambda one: one.seq if one.commit < 0 else one.commit):
@@ -127,6 +127,8 @@ def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tupl
             collected = []
         elif last.commit >= 0:
             collected = []  # other settings
+    if collected:
+        yield None, collected
 
 
 def recorded_offer(events: Iterable[Event]) -> ControlOffer | None:

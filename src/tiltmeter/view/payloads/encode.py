@@ -11,8 +11,8 @@ from msgspec import to_builtins
 def plain(payload: object) -> Any:
     """A payload as dictionaries, lists and plain values, with the keys of the JSON.
 
-    >>> from tiltmeter.view.payloads.overview import Check
-    >>> plain([Check(name="fresh", ok=True, why="")])
+    >>> from tiltmeter.view.payloads.overview import VerdictCheck
+    >>> plain([VerdictCheck(name="fresh", ok=True, why="")])
     [{'name': 'fresh', 'ok': True, 'why': ''}]
     """
     return to_builtins(payload, enc_hook=_plain_number)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from tiltmeter.view.payloads.overview import Check, Number
+from tiltmeter.view.payloads.overview import Number, VerdictCheck
 from tiltmeter.view.payloads.plots import AbsentReading
 
 ScorerKind = Literal["rule", "judge"]
@@ -160,7 +160,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
     ranks: list[RankRow]
     monitor: MonitorHealth
-    checks: list[Check]
+    checks: list[VerdictCheck]
     off: list[PartOff]
     faults: list[FaultRow]
     absent: list[AbsentReading]

@@ -54,7 +54,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     left_out: int  # runs beyond the limit
 
 
-class Check(Struct, frozen=True, kw_only=True):
+class VerdictCheck(Struct, frozen=True, kw_only=True):
     """One of the checks behind a verdict."""
 
     name: str
@@ -197,7 +197,7 @@ class Summary(Headline, frozen=True, kw_only=True):
     last_good: Estimate | None  # the checkpoint to keep
     advice: StopAdvice | None
     symptom: str  # what proxy and gold did, in numbers
-    checks: list[Check]
+    checks: list[VerdictCheck]
     findings: list[FindingRow]  # surest first
     alarms: list[AlarmRow]  # open
     warnings: list[AlarmRow]  # open

@@ -116,7 +116,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     error: str  # what is wrong and how to fix it
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class ReportAnswers(Struct, frozen=True, kw_only=True):
     """The data of a report."""
 
     about: str = field(name="made")  # by which version, when, up to which step

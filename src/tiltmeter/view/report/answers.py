@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Summary
-from tiltmeter.view.payloads.people import Report
+from tiltmeter.view.payloads.people import ReportAnswers
 from tiltmeter.view.report.redact import redact_texts
 from tiltmeter.view.screens.actions import actions
 from tiltmeter.view.screens.alarms import alarm, alarms
@@ -26,7 +26,7 @@ SUMMARY, ALARMS, ACTIONS = "/api/summary", "/api/alarms", "/api/actions"
 ROLLOUTS = 10  # completions for each alarm, with their groups
 
 
-def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> Report:
+def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> ReportAnswers:
     """The report's data: version, time and step, and every answer by URL. `redact`: text of prompts and completions is
     replaced by its length and a hash, so that equal texts can still be recognized."""
     reader.refresh(force=True)
@@ -36,7 +36,7 @@ def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool
     about = f"Report of tiltmeter {__version__}, {when} UTC, up to step {overview.step}"
     if redact:
         answers, about = redact_texts(answers), f"{about}; texts are redacted"
-    return Report(about=about, answers=answers)
+    return ReportAnswers(about=about, answers=answers)
 
 
 def _iter_answers(reader: RunReader, overview: Summary, rollouts: int) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,6 @@ from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.payloads.overview import (
-    Check,
     FindingRow,
     GoldCounts,
     Headline,
@@ -24,6 +23,7 @@ from tiltmeter.view.payloads.overview import (
     Mark,
     StopAdvice,
     Summary,
+    VerdictCheck,
 )
 from tiltmeter.view.screens.actions import action_rows, current_offer
 from tiltmeter.view.screens.alarms import alarm_rows
@@ -112,8 +112,8 @@ def headline(reader: RunReader, verdict: Verdict) -> Headline:
     )
 
 
-def check_rows(verdict: Verdict) -> list[Check]:
-    return [Check(name=name, ok=check.ok, why=check.why) for name, check in verdict.checks.items()]
+def check_rows(verdict: Verdict) -> list[VerdictCheck]:
+    return [VerdictCheck(name=name, ok=check.ok, why=check.why) for name, check in verdict.checks.items()]
 
 
 def symptom(reader: RunReader) -> str:
