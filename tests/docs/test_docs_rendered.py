@@ -13,7 +13,6 @@ from jinja2 import TemplateSyntaxError, UndefinedError
 from markdown import markdown  # type: ignore[import-untyped]
 from tests.pages import DOCS, OPTIONS, render, render_page
 
-from macros import detectors
 from macros.registry import MACROS
 from macros.tables import PENDING
 
@@ -120,7 +119,7 @@ def test_watched_runs_become_tables_by_scenario(tmp_path: Path) -> None:
     assert "| `length_hacking` | 0 | rollback 150 → 60 | better | 0.5 | 0.48 | 0.1 |" in parts["act"]
 
 
-def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suite_of_the_small_language_model_becomes_tables(tmp_path: Path) -> None:
     suite = {
         "runs": 40,
         "detection": 0.95,
@@ -128,9 +127,10 @@ def test_the_suite_of_the_small_language_model_becomes_tables(monkeypatch: pytes
         "not_ahead_of": {"null": []},
         "scenarios": {"healthy": {"runs": 5, "onset": -1, "alarm_step_median": None, "drops": [0.1]}},
     }
-    monkeypatch.setattr(detectors, "tiny_suite", lambda: suite)
+    (tmp_path / "tiny_suite.json").write_text(json.dumps(suite))
     tables = '<!-- tiny_all() -->\n\n<!-- tiny_table("scenarios") -->'
-    made = render(f'{tables}\n\nfound <!-- tiny_figure("detection") -->, <!-- tiny_figure("not_ahead_of.null") -->')
+    text = f'{tables}\n\nfound <!-- tiny_figure("detection") -->, <!-- tiny_figure("not_ahead_of.null") -->'
+    made = render(text, tmp_path)
     assert "| `detection` | 0.95 |" in made
     assert "| `redraws.draws` | 10 |" in made
     assert "| `healthy` | 5 | – | – |" in made

@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from tiltmeter.safety.safe_text import log_line
 
 LIMIT = 1 << 20  # bytes, of a file whose reader names no limit of its own
 REASON = 300  # characters
+DEEPEST = 200  # arrays and objects within each other
 
 #: Fields of a file: a number of an attempt, step or rank, which must fit 64 bits, and a text of bounded length.
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -37,6 +39,7 @@ HOSTILE = (
 _STAYS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM)  # errors of the file itself: a link, a socket, a mode
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
 
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # a text is matched whole, and so left out
 T = TypeVar("T")
 
 
@@ -119,6 +122,8 @@ def parse_sidecar(content: bytes, kind: type[T]) -> T:
     >>> parse_sidecar(b'{"step": 3, "of a newer version": 1}', dict[str, int])
     {'step': 3, 'of a newer version': 1}
     """
+    if content.count(b"[") + content.count(b"{") > DEEPEST and _depth(content) > DEEPEST:
+        raise RecursionError  # here, and not where the interpreter's own limit stands, which others may raise
     return convert(_DECODER.decode(content.decode("utf-8")), kind)
 
 
@@ -165,6 +170,17 @@ def make_folder(run: Path, *names: str, mode: int = 0o777) -> Path:
             path.mkdir(mode=mode, exist_ok=True)
             sync_folder(path.parent)
     return path
+
+
+def _depth(content: bytes) -> int:
+    """How deeply arrays and objects are nested; brackets in texts do not count."""
+    deepest = depth = 0
+    for match in _BRACKETS.finditer(content):
+        mark = match[0]
+        depth += mark in (b"[", b"{")
+        depth -= mark in (b"]", b"}")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
