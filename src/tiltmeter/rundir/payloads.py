@@ -7,7 +7,7 @@ newer version are ignored here, and stay in `Event.data`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, field, to_builtins
 
@@ -121,18 +121,19 @@ class OutcomeJudged(Note, frozen=True, kw_only=True, tag="outcome"):
     sentence: str
 
 
-class ReceiptRead(Note, frozen=True, kw_only=True, tag="receipt"):
+class MessageRead(Note, frozen=True, kw_only=True):
+    """A file that came to the monitor, and what it said."""
+
+    file: str
+    message: dict[str, Any] = field(name="told")
+
+
+class ReceiptRead(MessageRead, frozen=True, kw_only=True, tag="receipt"):
     """A rank applied or refused a request."""
 
-    file: str
-    message: dict[str, Any] = field(name="told")
 
-
-class DecisionRead(Note, frozen=True, kw_only=True, tag="decision"):
+class DecisionRead(MessageRead, frozen=True, kw_only=True, tag="decision"):
     """A person decided about a proposal, or wrote a note about an alarm."""
-
-    file: str
-    message: dict[str, Any] = field(name="told")
 
 
 class EvaluationRead(Note, frozen=True, kw_only=True, tag="evaluation"):
@@ -164,19 +165,20 @@ class SettingsChanged(Note, frozen=True, kw_only=True, tag="config"):
     gold: dict[str, Any] | None = None
 
 
-Payload: TypeAlias = (
-    AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed
-    | AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | OutcomeJudged | ReceiptRead | DecisionRead
+AnyNote: TypeAlias = (
+    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | OutcomeJudged | ReceiptRead | DecisionRead
     | EvaluationRead | ExperimentRead | SettingsChanged
-    | Alarm | Finding | Action | Fault
 )  # fmt: skip
+Payload: TypeAlias = (
+    AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed | AnyNote | Alarm | Finding | Action | Fault
+)
 _STRUCTS: dict[str, Any] = {
     "attempt": AttemptOpen | AttemptEnd,
     "reading": StepReadings,
     "step_done": StepDone,
     "labels_closed": LabelsClosed,
 }
-_NOTES: dict[Any, type[Note]] = {note.__struct_config__.tag: note for note in Note.__subclasses__()}
+_NOTES: dict[Any, type[Note]] = {note.__struct_config__.tag: note for note in get_args(AnyNote)}
 _RECORDS: dict[str, type[Any]] = {"alarm": Alarm, "fault": Fault, "finding": Finding, "action": Action}
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import get_args
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import State
@@ -44,24 +44,14 @@ def fleet_row(reader: RunReader) -> FleetRow:
     """One run; the fields that change only when the journal does are computed then."""
     head = headline(reader, reader.verdict)
     row = reader.cache_until_event("fleet", lambda: _row(reader, head))
-    return replace(
-        row, state=head.state, sentence=head.sentence, live=head.live, attempt=head.attempt, step=head.step,
-        age_s=head.age_s, what=describe_problem(reader),
-    )  # fmt: skip
+    return replace(row, **asdict(head), what=describe_problem(reader))
 
 
 def _row(reader: RunReader, head: Headline) -> FleetRow:
     last_good_checkpoint, gold = last_good(reader), gold_name(reader)
     kl = reader.columns.lineage_series("policy.kl.k3").values
     return FleetRow(
-        run=head.run,
-        name=head.name,
-        state=head.state,
-        sentence=head.sentence,
-        live=head.live,
-        attempt=head.attempt,
-        step=head.step,
-        age_s=head.age_s,
+        **asdict(head),
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
         proxy=json_numbers(sparkline_values(reader.columns.lineage_series("reward.mean").values), 4),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from tiltmeter.data.records import Finding
 from tiltmeter.gold.people import PEOPLE
@@ -60,14 +61,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
         ]
         head = headline(reader, verdict)
         return Summary(
-            run=head.run,
-            name=head.name,
-            state=head.state,
-            sentence=head.sentence,
-            live=head.live,
-            attempt=head.attempt,
-            step=head.step,
-            age_s=head.age_s,
+            **asdict(head),
             behind=0 if reader.watcher.ages is None else reader.watcher.ages.behind,
             now=time.time(),
             onset=None if first is None else first.onset,
