@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,6 +76,22 @@ class Scripted:
     keys: set[str | None] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
     url: str = ""
+    connections: list[tuple[str, int]] = field(default_factory=list)
+    closed: int = 0
+
+    def reached(self) -> None:
+        """Wait until everything sent so far is in `asked`: a killed client's last requests may still be unread."""
+        host, port = self.url.split("/")[2].split(":")
+        with socket.create_connection((host, int(port))) as last:
+            own = last.getsockname()  # accepted in order, hence after all that came before
+        deadline = time.monotonic() + 60.0
+        while own not in self.connections or self.waiting + self.closed < len(self.connections):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.asked) - sum(self.answered.values())
 
     def reply(self, request: BaseHTTPRequestHandler) -> None:
         body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
@@ -117,8 +135,18 @@ def serving(server: Scripted) -> Iterator[Scripted]:
         def log_message(self, *arguments: Any) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
+    class Counting(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            server.connections.append(client_address)  # one request each: no connection is kept
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            super().shutdown_request(request)
+            server.closed += 1
+
+    http = Counting(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=http.serve_forever, args=(0.02,))
     thread.start()
     server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"

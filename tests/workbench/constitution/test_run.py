@@ -304,6 +304,7 @@ def test_kill_9_in_the_middle_loses_no_finished_item_and_asks_for_none_twice(tmp
     with serving(Scripted(gate=threading.Event(), open_for=passing)) as server:
         desk = Desk(tmp_path / "killed", server, prompts=8)
         killed_after(desk, passing)
+        server.reached()
         finished = desk.held
         assert kept(desk) == passing
         answered_before = Counter(server.answered)
