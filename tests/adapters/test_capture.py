@@ -629,7 +629,7 @@ def test_the_lazy_imports_of_a_writing_thread_are_made_before_it_starts(tmp_path
         f"tiltmeter.open_run({str(tmp_path / 'loop')!r}, monitor=False)\n"
         "assert 'pandas' in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_a_thread_that_cannot_start_costs_the_trainer_nothing_and_is_tried_again(
@@ -707,7 +707,7 @@ def test_a_word_that_was_used_by_a_start_that_was_killed_names_a_new_one(tmp_pat
         f"wrapped = tiltmeter.capture(reward, {str(tmp_path / 'run')!r}, 8, monitor=False)\n"
         "print(wrapped.recorder.attempt, flush=True)\nos._exit(9)\n"
     )
-    found = [subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).stdout for _ in range(2)]
+    found = [subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300).stdout for _ in range(2)]
     assert found == [b"0\n", b"1\n"]
 
 
@@ -900,5 +900,5 @@ def test_catching_up_once_places_rows_first(tmp_path: Path) -> None:
         wrapped(PROMPTS[row % 4], "x" * row)
     run = held_by(wrapped)
     command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--once", "--plain"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert sorted(stored(run)) == [0, 1, 2, 3] and "step 3" in told.stdout

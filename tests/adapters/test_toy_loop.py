@@ -21,7 +21,7 @@ STEPS = 84
 def trained(out: Path, *flags: str) -> tuple[Verdict, dict[str, np.ndarray]]:
     """The verdict on a finished toy run, and its readings by step; the script must have said the same."""
     command = [sys.executable, str(TOY), "--out", str(out), "--steps", str(STEPS), *flags]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     verdict, story, events = judge_run(RunDirectory(out))
     assert ended.returncode == verdict.exit_code, ended.stderr
     assert ended.stdout.splitlines() == [f"{verdict.state}: {verdict.sentence}", f"Look closer: tiltmeter show {out}"]

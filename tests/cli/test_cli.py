@@ -59,7 +59,7 @@ def made(
 
 
 def tiltmeter(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tiltmeter", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "tiltmeter", *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_exit_codes_are_healthy_alarm_and_cannot_judge(tmp_path: Path) -> None:

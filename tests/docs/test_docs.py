@@ -53,7 +53,7 @@ PRELUDE = """
 import subprocess, sys
 
 def console(command, shown, code):
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=300)
     said = f"{command} exits {done.returncode}, the page says {code}\\n{done.stdout}{done.stderr}"
     assert done.returncode == code, said
     rest = iter(done.stdout.splitlines())
@@ -101,7 +101,7 @@ def execute(source: str, folder: Path) -> str:
     (folder / "page.py").write_text(source)
     env = {name: value for name, value in os.environ.items() if not name.startswith("TILTMETER_")}
     env |= {"PYTHONWARNINGS": "error", "COLUMNS": "100", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "page.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "page.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -60,7 +60,7 @@ def made(folder: Path, kills: set[int], timed: set[int]) -> tuple[RunDirectory, 
     command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--plain"]
     command += ["--gold", str(folder / "score.py:score"), "--gold-share", "0.5"]
     while True:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode >= 0:
             assert done.returncode in (0, 1, 2), done.stderr
             assert "Traceback" not in done.stderr, done.stderr

@@ -31,7 +31,7 @@ NAMED = {
 def lab(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     command = [sys.executable, "-m", "tiltmeter", "lab", *map(str, words)]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -666,7 +666,7 @@ assert run.counters["written"] == run.counters["seen"] == 2, run.counters
 
 def test_a_forked_child_never_writes(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK, str(tmp_path / "run")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FORK, str(tmp_path / "run")], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     run = RunDirectory(tmp_path / "run")

@@ -30,7 +30,7 @@ RACERS, RACE_STEPS = 4, 4
 def processes(mode: str, *directories: Path) -> list[list[dict[str, Any]]]:
     program = Path(__file__).with_name("processes.py")
     done = subprocess.run(
-        [sys.executable, str(program), mode, *map(str, directories)], capture_output=True, text=True, timeout=120
+        [sys.executable, str(program), mode, *map(str, directories)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers: list[list[dict[str, Any]]] = json.loads(done.stdout)

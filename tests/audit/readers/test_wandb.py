@@ -37,7 +37,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logged")
     quiet = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_CACHE_DIR": str(folder / "cache")}
     quiet |= {"WANDB_CONFIG_DIR": str(folder / "config"), "WANDB_DATA_DIR": str(folder / "data"), "HOME": str(folder)}
-    subprocess.run([sys.executable, "-c", MAKE, str(folder)], check=True, env={**os.environ, **quiet}, timeout=120)
+    subprocess.run([sys.executable, "-c", MAKE, str(folder)], check=True, env={**os.environ, **quiet}, timeout=300)
     return folder
 
 

@@ -607,7 +607,7 @@ def view(*arguments: str | Path, state: Path) -> subprocess.Popen[str]:
 
 def test_the_command_refuses_what_it_must_not_listen_on(place: Place, tmp_path: Path) -> None:
     process = view(place.folder / "runs", "--host", "0.0.0.0", state=tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 2 and "--auth" in err and not out
 
 
@@ -641,7 +641,7 @@ def test_the_command_serves_a_page_to_whoever_has_the_code_and_ends_quietly(plac
     finally:
         for process in (first, *others):
             process.send_signal(signal.SIGINT)
-        ended = [process.communicate(timeout=20) for process in (first, *others)]
+        ended = [process.communicate(timeout=300) for process in (first, *others)]
     assert [process.returncode for process in (first, *others)] == [0, 0, 0]
     assert [err for _, err in ended] == ["", "", ""]
     assert not path.exists()

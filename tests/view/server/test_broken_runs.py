@@ -205,7 +205,7 @@ for thread in threads: thread.join()
 sys.exit(bool(wrong))
 """
     program = program.replace("STEPS", str(size(50, 300)))
-    done = subprocess.run([sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program, str(run.path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-500:]
 
 

@@ -439,7 +439,7 @@ def test_people_raise_an_alarm_about_a_live_run(tmp_path: Path) -> None:
     assert time.monotonic() - before < 25.0, "the verdict does not wait for people"
     work(books, "ada")
     command = [sys.executable, "-m", "tiltmeter", "watch", str(store.path), "--gold", "people", "--gold-share", "0.5"]
-    done = subprocess.run([*command, "--plain"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "--plain"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "people" in done.stdout
     events = journal.read_events(store.path / "events")

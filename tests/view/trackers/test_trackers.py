@@ -286,7 +286,7 @@ def test_killed_between_the_post_and_the_mark_it_tells_again_under_the_same_iden
 ) -> None:
     def start(how: str) -> int:
         command = [sys.executable, "-c", KILLED, str(run.path), receiver.url, how]
-        return subprocess.run(command, check=False, timeout=60).returncode
+        return subprocess.run(command, check=False, timeout=300).returncode
 
     assert start("die") == -signal.SIGKILL
     assert len(receiver.taken) == 1
@@ -741,7 +741,7 @@ def test_trackio_keeps_readings_and_alerts(run: RunDirectory, tmp_path: Path) ->
     raise_alarm(run, name=f"eval.{HOSTILE}", summary=HOSTILE)
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", TRACKIO, str(run.path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
     told = [line for line in done.stderr.splitlines() if line.startswith("TOLD ")]
     assert done.returncode == 0 and told, done.stderr[-2000:]
     rows, alerts = json.loads(told[0].removeprefix("TOLD "))
@@ -849,7 +849,7 @@ def test_the_monitor_posts_alerts_by_itself_where_the_environment_names_an_addre
     (run.path / "events").mkdir()
     environment = {**os.environ, "TILTMETER_WEBHOOK_URL": receiver.url}
     command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     until(lambda: len(receiver.taken) == 2, 60.0)
     assert receiver.taken[0]["reading"] == "gold.slope" and "s3cret" not in done.stdout + done.stderr
@@ -861,7 +861,7 @@ def test_a_monitor_measures_on_whatever_the_address_is(recorded: Path, tmp_path:
     (run.path / "events").mkdir()
     environment = {**os.environ, "TILTMETER_WEBHOOK_URL": "gopher://nonsense"}
     command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0
     assert [one.kind for one in read_events(run.path / "events")].count("step_done") == 84
 
