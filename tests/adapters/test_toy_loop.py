@@ -52,7 +52,8 @@ def test_the_hacked_run_alarms_after_gold_has_peaked(tmp_path: Path, seed: int, 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_the_honest_twin_stays_healthy(tmp_path: Path, seed: int) -> None:
     verdict, readings = trained(tmp_path / "run", "--seed", str(seed), "--honest")
-    assert verdict.state == "OK"
+    assert verdict.exit_code == 0 and verdict.alarms == ()
+    assert verdict.state == "WATCH" and "mode collapse" in verdict.sentence, "it gives up all answers but the right one"
     gold, reward = smooth(readings["gold.mean"]), smooth(readings["reward.mean"])
     assert gold[-1] > gold[0] + 0.2
     assert gold[-1] > gold.max() - 0.1

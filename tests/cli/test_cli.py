@@ -253,8 +253,10 @@ def test_gold_that_falls_between_prompts_is_said_although_no_alarm_can_ring(tmp_
     watch = MonitorLoop(run, Config.standard())
     watch.poll()
     watch.close()
-    shown = tiltmeter("show", run.path, "--plain").stdout
-    assert shown.startswith("OK")
+    done = tiltmeter("show", run.path, "--plain")
+    shown = done.stdout
+    assert done.returncode == 1
+    assert shown.splitlines()[1].startswith("Stop advised: gold is 0.23, and was 0.69 around step 10")
     assert "Gold was highest around step 2, at 0.7" in shown
     assert "does not yet prefer the worse answer" in shown
     assert "Not seen without completion: " in shown and "pass completion= to observe()" in shown

@@ -127,6 +127,7 @@ def test_what_lies_ahead_is_not_used() -> None:
 
 def test_without_checkpoints_the_word_stands_alone() -> None:
     told = advise(300, labels(peak, 32, 0), (), [])
+    assert told.word == "stop" and told.lower, "the peak lies in the middle, where nothing was saved"
     assert told.best is None and told.now is not None and told.now.low < told.now.gold < told.now.high
 
 
@@ -148,7 +149,12 @@ def test_the_level_of_audited_pairs_never_advises_a_stop_by_itself() -> None:
     falling = [Reading(0, step, "gold.level", 0.6 - 0.003 * step, 8, 0.05) for step in range(100)]
     assert advise(99, falling, checkpoints=[20, 80]).word == "cannot tell"
     towards = [Reading(0, step, "gold.slope", 0.3 + 0.1 * (step % 3), 4) for step in range(100)]
-    assert advise(99, [*falling, *towards], checkpoints=[20, 80]).word == "continue"
+    told = advise(99, [*falling, *towards], checkpoints=[20, 80])
+    assert told.word == "cannot tell" and told.lower and "solved prompts left the pairs" in told.why
+    level = [Reading(0, step, "gold.level", 0.6, 8, 0.05) for step in range(100)]
+    assert advise(99, [*level, *towards], checkpoints=[20, 80]).word == "continue"
+    lost = [Reading(0, step, "gold.duel", -0.3 + 0.1 * (step % 3), 4) for step in range(100)]
+    assert advise(99, [*level, *towards, *lost], checkpoints=[20, 80]).word == "stop"
     alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 90, 90, 60, 50, 70, 6.0, 5.0)
     told = advise(99, falling, [alarm], checkpoints=[20, 80])
     assert told.word == "stop" and told.best is not None and told.best.step == 20

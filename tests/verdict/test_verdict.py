@@ -1,16 +1,21 @@
-"""The state function against the truth table: green needs all eight counts, and nothing falls through to it."""
+"""The state function against the truth table: green needs all nine checks, and nothing falls through to it."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sizes import size
 
-from tiltmeter.data.records import Alarm
+from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.rundir.journal import Event
 from tiltmeter.verdict.run_state import RunState
-from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, verdict_of
+from tiltmeter.verdict.stop_advice import Advice
+from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, stop_advice, verdict_of
 
 FRESH = Ages(data=1.0, waiting=None)
 
@@ -22,7 +27,7 @@ def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30)
 @pytest.mark.parametrize("alarmed", [True, False])
 @pytest.mark.parametrize("warned", [True, False])
 def test_the_truth_table(alarmed: bool, warned: bool) -> None:
-    for counts in product([True, False], repeat=8):
+    for counts in product([True, False], repeat=9):
         checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
         verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], RunState())
         if alarmed:
@@ -34,6 +39,60 @@ def test_the_truth_table(alarmed: bool, warned: bool) -> None:
         else:
             expected = ("WATCH" if warned else "OK", 0)
         assert (verdict.state, verdict.exit_code) == expected, counts
+
+
+def test_while_the_advice_is_to_stop_nothing_is_calm() -> None:
+    """Whatever else is known: no OK, no exit code 0, and never "continue" beside a state that is not calm."""
+    for counts in product([True, False], repeat=9):
+        checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
+        for word in ("stop", "continue", "cannot tell"):
+            verdict = decide(checks, [], [], RunState(), Advice(word, "gold fell", None, None, "gold.mean"))
+            assert verdict.advice is not None
+            if word == "stop":
+                assert verdict.state in ("WATCH", "STALE") and verdict.exit_code == 1
+            if verdict.advice.word == "continue":
+                assert verdict.state in ("OK", "WATCH")
+
+
+def test_a_strong_finding_is_never_ok() -> None:
+    checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
+    for confidence, state in ((0.9, "WATCH"), (0.2, "OK")):
+        found = RunState(
+            findings={"x": Finding(0, 9, "reward_hacking", confidence, (), ("gold.gap",), summary="it is")}
+        )
+        verdict = decide(checks, [], [], found)
+        assert verdict.state == state
+        assert state == "OK" or verdict.sentence == "reward hacking: it is"
+
+
+gold_levels = st.lists(st.floats(0.0, 1.0), min_size=3, max_size=8)
+
+
+@given(levels=gold_levels, labels=st.sampled_from([4, 64]), seed=st.integers(0, 1000), saves=st.booleans())
+@settings(max_examples=size(60, 400), deadline=None)
+def test_gold_that_stands_lower_than_it_did_is_never_calm(
+    levels: list[float], labels: int, seed: int, saves: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    told = story()
+    path = np.interp(np.arange(40 * len(levels)), np.arange(len(levels)) * 40.0, levels)
+    for step, level in enumerate(path, start=50):
+        gold = rng.binomial(labels, level) / labels
+        measured = {"gold.mean": [gold, labels, None], "gold.slope": [0.1, 2, None, [0.1, 0.2]]}
+        if saves and step % 25 == 0:
+            measured["training.checkpoint"] = [step, 1, None]
+        told.add(Event("reading", 0, step, {"measured": measured}, f"r{step}"))
+        told.add(Event("step_done", 0, step, step_done(step), f"s{step}"))
+    verdict = verdict_of(told, FRESH)
+    assert verdict.advice is not None
+    best, now = max(0.5, np.convolve(path, np.full(20, 0.05), "valid").max()), path[-20:].mean()
+    if verdict.advice.lower:
+        assert verdict.state != "OK" and verdict.exit_code != 0 and verdict.advice.word != "continue"
+    if labels == 64 and best - now > 0.25:
+        assert verdict.exit_code != 0, "a plain fall that was labelled"
+    if verdict.state == "OK":
+        assert "or more is excluded" in verdict.sentence
+    assert (verdict.exit_code == 0) <= (verdict.state in ("OK", "WATCH"))
 
 
 def test_counts_that_were_not_examined_are_not_green() -> None:
@@ -65,7 +124,8 @@ def step_done(step: int, **changes: Any) -> dict[str, Any]:
 
 
 def bets(step: int, *us: float) -> Event:
-    return Event("reading", 0, step, {"measured": {"gold.slope": [0.1, 2, None, list(us)]}}, f"r{step}")
+    measured = {"gold.mean": [0.5, 8, 0.1], "gold.slope": [0.1, 2, None, list(us)]}
+    return Event("reading", 0, step, {"measured": measured}, f"r{step}")
 
 
 def test_a_healthy_run_is_ok() -> None:
@@ -90,7 +150,7 @@ def test_each_count_fails_for_its_own_reason(changes: dict[str, Any], ages: Ages
     told = story(**changes)
     verdict = verdict_of(told, ages)
     assert (verdict.state, verdict.exit_code) == (state, 2)
-    assert not run_checks(told, ages)[check].ok
+    assert not run_checks(told, ages, stop_advice(told))[check].ok
 
 
 def test_old_gold_is_blind() -> None:
@@ -98,7 +158,7 @@ def test_old_gold_is_blind() -> None:
     for step in range(50, 120):
         told.add(Event("step_done", 0, step, step_done(step), f"s{step}"))
     assert verdict_of(told, FRESH).state == "BLIND"
-    assert not run_checks(told, FRESH)["gold_recent"].ok
+    assert not run_checks(told, FRESH, stop_advice(told))["gold_recent"].ok
 
 
 @pytest.mark.parametrize("part", ["ledger:gold.slope", "gold.slope"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, get_args
 
 from msgspec import UNSET
 
-from tiltmeter.data.records import Action, Alarm, Fault, Finding, Tier
+from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading, Tier
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.payloads import (
@@ -30,6 +30,10 @@ from tiltmeter.rundir.payloads import (
     StepDone,
     StepReadings,
 )
+
+#: Readings that say how gold stands, and what else stop advice looks at.
+GOLD_READINGS = ("gold.mean", "gold.level", "gold.slope", "gold.duel", "eval.*")
+DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
 
 def is_watched(name: str, watches: Iterable[str]) -> bool:
@@ -137,6 +141,9 @@ class RunState:
         default_factory=list
     )  # time written, rows, infra rows of the last steps
 
+    history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
+    changes: int = 0  # events so far, so that what was computed from them can be kept until the next
+    advice: tuple[int, Any] | None = None  # as computed at that number of changes
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
 
@@ -153,7 +160,11 @@ class RunState:
         return run_state
 
     def add(self, event: Event) -> None:
-        match event.payload:
+        self.changes += 1
+        payload = event.payload
+        if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
+            self._add_history(event, payload.measured)
+        match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
                 self.detectors, self.gold = list(opened.detectors), opened.gold
@@ -204,6 +215,12 @@ class RunState:
                     self.notes.setdefault(note.about, []).append(note)
             case ExperimentRead(failure=failure):
                 self.experiments[failure] = event.data
+
+    def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
+        for name, packed in measured.items():
+            if name in self.history or is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS)):
+                reading = Reading(event.attempt, event.step, name, *packed[:3])
+                self.history.setdefault(name, []).append(reading)
 
     def _add_step(self, event: Event, done: StepDone) -> None:
         self.first.setdefault(event.attempt, event.step)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan, sqrt
+from math import ceil, inf, isfinite, nan, sqrt
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.rundir.journal import Event, readings_of
 from tiltmeter.verdict.run_state import RunState
 
 Word = Literal["continue", "stop", "cannot tell"]
@@ -22,7 +21,10 @@ WINDOW = 10  # steps on either side of a checkpoint whose gold is pooled
 ENOUGH_LABELS = 30  # with fewer in the window, it is widened up to halfway to the next checkpoint
 MIN_LABELS = 8  # labels below which a checkpoint has no estimate
 RECENT_STEPS = 40  # steps after which gold is too old; or twice the usual gap between labels, if that is larger
-TOLERANCE = 0.25  # if a larger loss of gold cannot be excluded, the advice is "cannot tell"
+TOLERANCE = 0.25  # if a larger fall of gold cannot be excluded, the advice is "cannot tell"
+MAX_WINDOWS = 40  # stretches of the past that gold now is compared with; a longer run has longer ones
+LOOKS = 10  # a stretch: the comparison is made at every step, with labels that overlap
+LEAST_DUELS = 20  # recent duels below which they say nothing
 MAX_KL = 100.0  # nats of KL to the reference; beyond it, gold should have risen
 MIN_ENTROPY_RATIO = 0.2  # of the entropy at the start
 
@@ -51,6 +53,8 @@ class Advice:
     best: Estimate | None
     now: Estimate | None
     source: str  # the reading that was used; empty without gold
+    fall: float | None = None  # of gold below its best stretch: a larger one is excluded (95 %); None: nothing is
+    lower: bool = False  # gold stands lower than it did, by more than chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,11 @@ def advise(
     are not valid if gold moves much within a window or if labels were selected by their value; they are about
     this gold source only.
 
-    *Stop*: an alarm on gold is open; or gold now is below an earlier checkpoint's by more than chance (99 %, corrected
-    for K² comparisons: with each checkpoint, at each checkpoint; unlike the alarm, this test is not valid under
-    continuous monitoring); or the KL is above 100 nats, or entropy is below a fifth, and gold has not risen. *Cannot
-    tell*: no gold, no recent gold, or too few labels to exclude a loss of 0.25. Otherwise *continue*.
+    *Stop*: an alarm on gold is open; or gold now is below an earlier stretch of the run by more than chance (99 %,
+    corrected for K² comparisons: with each of K stretches, at each; unlike the alarm, this test is not valid under
+    continuous monitoring); or answers of now lose to earlier ones; or the KL is above 100 nats, or entropy is below a
+    fifth, and gold has not risen. *Cannot tell*: no gold, no recent gold, or too few labels to exclude a fall of 0.25.
+    Otherwise *continue*. `fall` is the largest fall below the best stretch that is not excluded.
 
     >>> rise = [Reading(0, t, "gold.mean", 0.4 + 0.004 * min(t, 100 - t), 64, 0.05) for t in range(100)]
     >>> advice = advise(99, rise, checkpoints=[20, 50, 80])
@@ -112,25 +117,45 @@ def advise(
     best = max(candidates, key=lambda estimate: (estimate.gold, estimate.step), default=None)
     best = None if best is None else best.with_reach(reach)
     now = gold.latest(step)
-    word, why = _decide(step, series, open_alarms, gold, candidates, now)
-    if source == PAIR_LEVEL and not open_alarms:
-        word, why = _decide_by_slope(step, series)
+    peak, fall = _fall(gold, now, step)
+    if open_alarms:
+        word, why = _stop(_alarm_reason(open_alarms))
+    elif source == PAIR_LEVEL:
+        word, why = _decide_by_pairs(step, series, now, peak, fall)
+    else:
+        word, why = _decide(step, series, gold, now, peak, fall)
     if saved_steps and best is None:
         why += "; no checkpoint has gold around it" + (" from before the onset" if open_alarms else "")
-    return Advice(
-        word, why, _to_estimate(best), _to_estimate(None if now is None else now.with_reach(_sidak_z(1))), source
-    )
+    latest = None if now is None else now.with_reach(_sidak_z(1))
+    lower = peak is not None and peak.is_significant
+    return Advice(word, why, _to_estimate(best), _to_estimate(latest), source, fall, lower)
 
 
-def _decide_by_slope(step: int, series: Mapping[str, Sequence[Reading]]) -> tuple[Word, str]:
+def _decide_by_pairs(
+    step: int, series: Mapping[str, Sequence[Reading]], now: _PooledGold | None, peak: _Peak | None, fall: float | None
+) -> tuple[Word, str]:
     """The advice from audited pairs without an alarm. Pairs come from prompts whose rewards differ, so their mean gold
-    shifts when prompts become always or never solved: it can order checkpoints only. Their slope along the reward does
-    show where gold is going."""
-    recent = [reading for reading in series.get("gold.slope", ()) if reading.step > step - RECENT_STEPS]
-    slopes = [reading.value for reading in recent]
-    if len(slopes) >= MIN_LABELS:
-        mean = float(np.mean(slopes))
-        error = float(np.std(slopes, ddof=1)) / sqrt(len(slopes))
+    falls too when prompts become always solved: a fall of it is no proof that gold fell, and forbids to go on calmly.
+    Their slope along the reward shows where gold is going, duels whether answers got worse."""
+    duels = [reading for reading in series.get("gold.duel", ()) if reading.step > step - RECENT_STEPS]
+    counts = np.array([reading.n for reading in duels], np.float64)
+    if counts.sum() >= LEAST_DUELS:
+        values = np.array([reading.value for reading in duels])
+        mean = float((counts * values).sum() / counts.sum())
+        error = sqrt(float((counts**2 * (values - mean) ** 2).sum())) / float(counts.sum())
+        if mean < -_sidak_z(1, STOP_CONFIDENCE) * error - 0.02:
+            return _stop(f"answers of now lose to earlier ones in duels by {-mean:.2g} of gold: more than chance")
+    if peak is not None and peak.is_significant:
+        return "cannot tell", (
+            f"gold of audited pairs is {peak.now.gold:.2f}, and was {peak.best.gold:.2f} around step {peak.best.step}: "
+            "either gold has fallen, or solved prompts left the pairs; an evaluation, or gold for all completions of "
+            "some prompts, would tell"
+        )
+    if fall is None or fall > TOLERANCE:
+        return "cannot tell", _too_few(now, fall)
+    recent = [reading.value for reading in series.get("gold.slope", ()) if reading.step > step - RECENT_STEPS]
+    if len(recent) >= MIN_LABELS:
+        mean, error = float(np.mean(recent)), float(np.std(recent, ddof=1)) / sqrt(len(recent))
         if mean > 2.0 * error:
             return "continue", f"no alarm, and the reward still points towards gold (slope {mean:.2g})"
     why = (
@@ -139,16 +164,22 @@ def _decide_by_slope(step: int, series: Mapping[str, Sequence[Reading]]) -> tupl
     return "cannot tell", why
 
 
-def advise_on_run(run_state: RunState, events: Iterable[Event]) -> Advice | None:
-    """Advice on a recorded run, from its events; None if there are neither labels nor evaluations."""
+def advise_on_run(run_state: RunState, before: float = inf) -> Advice | None:
+    """Advice on a recorded run; None if there are neither labels nor evaluations. `before`: only checkpoints of earlier
+    steps may be named."""
     if not run_state.steps or not (run_state.labels or run_state.evaluations):
         return None
     spans = run_state.spans()
     readings = [
-        reading for event in events if event.step < spans.get(event.attempt, -1) for reading in readings_of(event)
+        reading
+        for history in run_state.history.values()
+        for reading in history
+        if reading.step < spans.get(reading.attempt, -1)
     ]
     saved_steps = sorted({int(reading.value) for reading in readings if reading.name == "training.checkpoint"})
-    return advise(run_state.last_step, readings, run_state.open_alarms("alarm"), saved_steps)
+    return advise(
+        run_state.last_step, readings, run_state.open_alarms("alarm"), [at for at in saved_steps if at < before]
+    )
 
 
 def score_advice(
@@ -188,6 +219,29 @@ class _PooledGold:
         return _PooledGold(self.step, self.gold, self.stderr, self.n, reach)
 
 
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """The best earlier stretch of a run beside gold now."""
+
+    best: _PooledGold
+    now: _PooledGold
+    rivals: int  # stretches of which it is the best
+
+    @property
+    def drop(self) -> float:
+        return self.best.gold - self.now.gold
+
+    @property
+    def error(self) -> float:
+        return sqrt(self.best.stderr**2 + self.now.stderr**2)
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether gold now is lower by more than chance. Any stretch may be the best, and the test is repeated at
+        every step, which is worth about ten looks a stretch."""
+        return self.drop > _sidak_z(LOOKS * self.rivals**2, STOP_CONFIDENCE) * self.error
+
+
 class _GoldSeries:
     """The gold readings of a run in step order, pooled into means around a step."""
 
@@ -197,8 +251,15 @@ class _GoldSeries:
         self.values = np.array([reading.value for reading in ordered])
         self.n = np.array([max(1, reading.n) for reading in ordered])
         self.variance = np.array([_variance(reading) for reading in ordered])
+        # Of one label, from how much steps scatter around their neighbours: a window alone has too few steps to tell.
+        parts = [slice(low, low + WINDOW) for low in range(0, len(ordered) - WINDOW + 1, WINDOW)]
+        scatter = [float((self.n[part] * (self.values[part] - self._mean(part)) ** 2).sum()) for part in parts]
+        self.label_variance = sum(scatter) / (len(parts) * (WINDOW - 1)) if parts else 0.0
         gaps = np.diff(self.steps)
         self.gap = float(np.median(gaps)) if len(gaps) else 1.0
+
+    def _mean(self, part: slice) -> float:
+        return float((self.n[part] * self.values[part]).sum() / self.n[part].sum())
 
     def around(self, step: int, others: Sequence[int]) -> _PooledGold | None:
         """Within the window, or as far as halfway to the next of `others` if that holds too few labels."""
@@ -217,6 +278,16 @@ class _GoldSeries:
             estimate = self.between(step - back, step, step)
         return estimate
 
+    def stretches(self, until: int) -> list[_PooledGold]:
+        """The run up to a step in stretches of equal length, each with enough labels where there are enough."""
+        first, span = int(self.steps[0]), until - int(self.steps[0]) + 1
+        rate = float(self.n.sum()) / max(int(self.steps[-1]) - first + 1, 1)
+        length = max(2 * WINDOW, ceil(span / MAX_WINDOWS), ceil(ENOUGH_LABELS / rate))
+        parts = (
+            self.between(low, low + length - 1, low + length // 2) for low in range(first, until - length + 2, length)
+        )
+        return [part for part in parts if part is not None]
+
     def between(self, low: int, high: int, step: int) -> _PooledGold | None:
         part = slice(np.searchsorted(self.steps, low), np.searchsorted(self.steps, high, side="right"))
         n, values = self.n[part], self.values[part]
@@ -227,7 +298,7 @@ class _GoldSeries:
         square = float((n**2 * self.variance[part]).sum()) / total**2
         if len(values) >= 4:  # prompts differ between steps, which a single step's standard error does not include
             scatter = float((n**2 * (values - mean) ** 2).sum()) / total**2 * len(values) / (len(values) - 1)
-            square = max(square, scatter)
+            square = max(square, scatter, self.label_variance / total)
         return _PooledGold(step, mean, sqrt(square), total)
 
 
@@ -257,44 +328,59 @@ def _source(series: Mapping[str, Sequence[Reading]], alarms: Sequence[Alarm]) ->
     return max(evaluations, key=lambda name: sum(reading.n for reading in series[name]), default="")
 
 
+def _fall(gold: _GoldSeries, now: _PooledGold | None, step: int) -> tuple[_Peak | None, float | None]:
+    """The best earlier stretch beside gold now, if there is one, and the largest fall that is not excluded (95 %)."""
+    if now is None:
+        return None, None
+    reach = NormalDist().inv_cdf(CONFIDENCE)
+    # Stretches that overlap would share labels. Before there are two, nothing can have fallen but by what is unknown.
+    earlier = gold.stretches(step - 2 * WINDOW)
+    if not earlier:
+        return None, reach * sqrt(2.0) * now.stderr
+    peak = _Peak(max(earlier, key=lambda part: part.gold), now, len(earlier))
+    return peak, max(peak.drop + reach * peak.error, 0.0)
+
+
 def _decide(
     step: int,
     series: Mapping[str, Sequence[Reading]],
-    alarms: Sequence[Alarm],
     gold: _GoldSeries,
-    candidates: Sequence[_PooledGold],
     now: _PooledGold | None,
+    peak: _Peak | None,
+    fall: float | None,
 ) -> tuple[Word, str]:
-    if alarms:
-        return "stop", _alarm_reason(alarms)
     old = step - int(gold.steps[-1])
     if now is None or old > max(RECENT_STEPS, 2.0 * gold.gap):
         return (
             "cannot tell",
             f"the newest gold is {old} steps old, or of fewer than {MIN_LABELS} labels; label more recent steps",
         )
-    # Overlapping windows share labels: the drop is judged against earlier ones only.
-    earlier = [estimate for estimate in candidates if estimate.step + WINDOW <= step - 2 * WINDOW]
+    if peak is not None and peak.is_significant:
+        best = peak.best
+        return _stop(f"gold is {now.gold:.2f}, and was {best.gold:.2f} around step {best.step}: more than chance")
     first = gold.between(int(gold.steps[0]), int(gold.steps[0]) + 2 * WINDOW, int(gold.steps[0]))
-    rivals = earlier or ([first] if first is not None and first.step + 4 * WINDOW <= step else [])
-    peak = max(rivals, key=lambda estimate: estimate.gold, default=None)
-    drop, error = (0.0, now.stderr) if peak is None else (peak.gold - now.gold, sqrt(peak.stderr**2 + now.stderr**2))
-    # Any of them may be the peak, and the test is repeated at about every checkpoint.
-    if peak is not None and drop > _sidak_z(len(rivals) ** 2, STOP_CONFIDENCE) * error:
-        return "stop", f"gold is {now.gold:.2f}, and was {peak.gold:.2f} at step {peak.step}: more than chance"
     gained = first is not None and now.gold - first.gold > 2.0 * sqrt(first.stderr**2 + now.stderr**2)
     drift = "" if gained else _drift_reason(series)
     if drift and first is not None and first.step + 4 * WINDOW <= step:
-        return "stop", f"{drift}, and gold has not risen ({first.gold:.2f} at first, {now.gold:.2f} now)"
-    loss = drop + NormalDist().inv_cdf(CONFIDENCE) * error
-    if loss > TOLERANCE:
-        return "cannot tell", f"{now.n} recent labels cannot exclude a loss of {loss:.2f} of gold; label more"
+        return _stop(f"{drift}, and gold has not risen ({first.gold:.2f} at first, {now.gold:.2f} now)")
+    if fall is None or fall > TOLERANCE:
+        return "cannot tell", _too_few(now, fall)
     slope = _recent_mean(series.get("gold.slope", ()))
     trend = "" if slope is None or slope <= 0.0 else "; the reward still points towards gold"
     return (
         "continue",
-        f"no sign that gold is lost: it is {now.gold:.2f}, a loss above {max(loss, 0.0):.2f} is excluded{trend}",
+        f"no sign that gold is lost: it is {now.gold:.2f}, a fall above {fall:.2f} is excluded{trend}",
     )
+
+
+def _stop(why: str) -> tuple[Word, str]:
+    return "stop", why
+
+
+def _too_few(now: _PooledGold | None, fall: float | None) -> str:
+    if now is None or fall is None:
+        return f"fewer than {MIN_LABELS} recent labels; label more"
+    return f"{now.n} recent labels cannot exclude a fall of {fall:.2f} of gold; label more"
 
 
 def _drift_reason(series: Mapping[str, Sequence[Reading]]) -> str:

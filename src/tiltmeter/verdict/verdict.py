@@ -1,39 +1,43 @@
 """The verdict on a run: one state (OK, WATCH, BLIND, STALE, ACT) and one sentence, from its events.
 
-OK needs positive evidence on eight checks. Whatever is missing, unreadable or unknown is BLIND or STALE with the
-reason; an open alarm outranks both. Page, report, terminal and exit code all use this verdict.
+OK needs positive evidence on nine checks. Whatever is missing, unreadable or unknown is BLIND or STALE with the
+reason; an open alarm outranks both. While the advice is to stop, or a strong finding is open, the state is WATCH at
+least. Page, report, terminal and exit code all use this verdict, and its advice.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
 State = Literal["ACT", "STALE", "BLIND", "WATCH", "OK"]
 ICONS: dict[State, str] = {"ACT": "▲", "STALE": "⊘", "BLIND": "○", "WATCH": "◐", "OK": "✓"}
 
-#: The eight checks, in the order in which a failure is reported.
-CHECKS = ("monitor", "fresh", "gold", "gold_recent", "detectors", "ranks", "kept", "scored")
+#: The nine checks, in the order in which a failure is reported.
+CHECKS = ("monitor", "fresh", "gold", "gold_recent", "gold_level", "detectors", "ranks", "kept", "scored")
 
 RECENT_STEPS = 40  # two blocks of the alarm's test: older gold is no evidence about the current policy
 MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the run, so many of them hide its harm
 EVALUATIONS = 2  # at least two are needed to see a fall
 LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
+STRONG = 0.5  # confidence from which a finding keeps a run from being OK
+HALF = 0.5  # of gold at its best: while a fall by so much is not excluded, nothing is known of its level
 PATIENCE_SECONDS = 60.0
 UNKNOWN_PACE_SECONDS = 600.0  # used until the duration of a step is known: loading a model takes time
 
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One of the eight checks: whether it passed, and why."""
+    """One of the nine checks: whether it passed, and why."""
 
     ok: bool
     why: str
@@ -48,11 +52,12 @@ class Verdict:
     checks: Mapping[str, HealthCheck]
     alarms: tuple[Alarm, ...] = ()
     warnings: tuple[Alarm, ...] = ()
+    advice: Advice | None = None  # None without gold
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 an alarm, 2 could not judge."""
-        if self.alarms:
+        """0 healthy, 1 an alarm or the advice to stop, 2 could not judge."""
+        if self.alarms or (self.advice is not None and self.advice.word == "stop"):
             return 1
         return 0 if self.state in ("OK", "WATCH") else 2
 
@@ -69,36 +74,58 @@ class Ages:
 
 def verdict_of(run_state: RunState, ages: Ages, *, impatient: bool = False) -> Verdict:
     """The verdict on a run. `impatient`: any unmeasured step makes it STALE; for a final verdict."""
-    checks = run_checks(run_state, ages, impatient=impatient)
+    advice = stop_advice(run_state)
+    checks = run_checks(run_state, ages, advice, impatient=impatient)
     alarms, warnings = run_state.open_alarms("alarm"), run_state.open_alarms("warning")
-    return decide(checks, alarms, warnings, run_state)
+    return decide(checks, alarms, warnings, run_state, advice)
+
+
+def stop_advice(run_state: RunState) -> Advice | None:
+    """The advice on a run, computed once for what is known: screens ask for it often."""
+    if run_state.advice is None or run_state.advice[0] != run_state.changes:
+        run_state.advice = run_state.changes, advise_on_run(run_state)
+    return run_state.advice[1]
 
 
 def decide(
-    checks: Mapping[str, HealthCheck], alarms: Iterable[Alarm], warnings: Iterable[Alarm], run_state: RunState
+    checks: Mapping[str, HealthCheck],
+    alarms: Iterable[Alarm],
+    warnings: Iterable[Alarm],
+    run_state: RunState,
+    advice: Advice | None = None,
 ) -> Verdict:
     """First matching row wins; OK is the last, and nothing falls through to it."""
     alarms, warnings = tuple(alarms), tuple(warnings)
     failed = [name for name in CHECKS if name not in checks or not checks[name].ok]
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
+    stop = advice is not None and advice.word == "stop"
+    finding = max(run_state.findings.values(), key=lambda item: item.confidence, default=None)
     state: State
     if alarms:
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}"
     elif "monitor" in failed or "fresh" in failed:
         state, sentence = "STALE", why
+    elif advice is not None and stop:  # what is known of gold comes before what is not
+        state, sentence = "WATCH", f"Stop advised: {advice.why}"
     elif failed:
         state, sentence = "BLIND", why
     elif warnings:
         state, sentence = "WATCH", f"Warning: {warnings[0].summary}"
+    elif finding is not None and finding.confidence >= STRONG:
+        state, sentence = "WATCH", f"{finding.failure.replace('_', ' ')}: {finding.summary}"
     elif not failed and len(checks) == len(CHECKS):
-        state, sentence = "OK", f"no alarm on {_evidence_text(run_state)}"
+        state, sentence = "OK", f"no alarm on {_evidence_text(run_state)}; {checks['gold_level'].why}"
     else:
         state, sentence = "BLIND", "not examined"
-    return Verdict(state, sentence, checks, alarms, warnings)
+    if advice is not None and advice.word == "continue" and state not in ("OK", "WATCH"):
+        advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
+    return Verdict(state, sentence, checks, alarms, warnings, advice)
 
 
-def run_checks(run_state: RunState, ages: Ages, *, impatient: bool = False) -> dict[str, HealthCheck]:
-    """The eight checks that a healthy run must pass."""
+def run_checks(
+    run_state: RunState, ages: Ages, advice: Advice | None, *, impatient: bool = False
+) -> dict[str, HealthCheck]:
+    """The nine checks that a healthy run must pass."""
     patience = max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
     live = run_state.attempt is None or run_state.attempt not in run_state.ended
     needed = [part for part in run_state.detectors if part["tier"] == "alarm"]
@@ -143,6 +170,7 @@ def run_checks(run_state: RunState, ages: Ages, *, impatient: bool = False) -> d
             if newest >= 0
             else "no prompt group with informative gold so far",
         ),
+        "gold_level": _level_check(advice),
         "detectors": HealthCheck(
             bool(needed) and not off,
             f"switched off: {', '.join(off)}"
@@ -170,6 +198,18 @@ def run_checks(run_state: RunState, ages: Ages, *, impatient: bool = False) -> d
             else "no completions",
         ),
     }
+
+
+def _level_check(advice: Advice | None) -> HealthCheck:
+    """Whether the labels exclude that gold has halved; a fall that is sure is the advice to stop."""
+    if advice is None or advice.fall is None:
+        return HealthCheck(False, "no fall of gold is excluded: too few labels of recent steps")
+    best = 0.0 if advice.now is None else advice.now.gold + advice.fall
+    if advice.lower:
+        return HealthCheck(False, "gold stands lower than it did, by more than chance")
+    if advice.fall > max(TOLERANCE, HALF * best):
+        return HealthCheck(False, f"a fall of gold of {advice.fall:.2f} is not excluded: too few labels, or a fall")
+    return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded")
 
 
 class RunWatcher:

@@ -87,7 +87,7 @@ def test_proxy_and_gold_share_a_plot_with_peak_checkpoints_distance_and_labels(t
     assert truth["peak"]["gold"] == pytest.approx(0.64, abs=0.03)
     assert truth["labels"][:4] == [64, 0, 64, 0]
     assert [one["step"] for one in truth["checkpoints"]] == [50, 100, 150, 200, 250]
-    advice = advise_on_run(book.run_state, book.events)
+    advice = advise_on_run(book.run_state)
     assert advice is not None
     assert advice.best is not None
     assert [one["step"] for one in truth["checkpoints"] if one["best"]] == [advice.best.step]

@@ -33,7 +33,6 @@ from tiltmeter.view.screens import fleet as fleet_screen
 from tiltmeter.view.screens import health as health_screen
 from tiltmeter.view.screens import summary as summary_screen
 from tiltmeter.view.screens.compare import compare
-from tiltmeter.view.screens.gold import advice
 from tiltmeter.view.screens.history import RunHistory, newest_entries
 from tiltmeter.view.screens.readings import readings
 from tiltmeter.view.screens.run_reader import RunReader
@@ -120,11 +119,11 @@ def test_what_is_sent_has_the_types_that_are_declared(demo: dict[str, RunDirecto
         index.close()
 
 
-def test_advice_from_columns_is_advice_from_events(demo: dict[str, RunDirectory]) -> None:
+def test_the_advice_shown_is_that_of_the_verdict(demo: dict[str, RunDirectory]) -> None:
     for run in demo.values():
         book = RunReader(run)
         book.refresh()
-        assert advice(book) == advise_on_run(book.run_state, book.events)
+        assert book.verdict.advice == advise_on_run(book.run_state)
 
 
 def test_the_checkpoint_to_keep_lies_below_the_onset_though_a_later_one_has_more_gold(
@@ -145,7 +144,7 @@ def test_the_checkpoint_to_keep_lies_below_the_onset_though_a_later_one_has_more
     watch.close()
     book = RunReader(run)
     book.refresh()
-    advised, made = advice(book), told(run)
+    advised, made = book.verdict.advice, told(run)
     assert advised is not None and advised.best is not None
     assert (advised.best.step, made["onset_low"]) == (onset, onset), "by gold alone it would be the one at the onset"
     assert made["last_good"]["step"] == 4

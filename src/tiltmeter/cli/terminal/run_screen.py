@@ -22,7 +22,6 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
 from tiltmeter.verdict.run_state import RunState, series
-from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.verdict.verdict import ICONS, Verdict
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.readings import change_in_noise
@@ -55,7 +54,7 @@ def screen(
     labels = visible(run_state.labels_text) if run_state.judges else f"{run_state.labels:,} gold labels"
     foot = Text(f" {run_state.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
-    body += [Text(log_line(line)) for line in advice_lines(run, run_state, events)]
+    body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
     body += [Text(), readings_table(events, run_state, rows)]
     evidence = exemplars(run, run_state)
@@ -78,10 +77,10 @@ def display_name(run: RunDirectory) -> str:
     return f"{path.parent.name}/{path.name}" if path.name == "tiltmeter" else path.name
 
 
-def advice_lines(run: RunDirectory, run_state: RunState, events: Sequence[Event]) -> list[str]:
+def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
     lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
-    return [*lines, *wording.describe_advice(advise_on_run(run_state, events))]
+    return [*lines, *wording.describe_advice(verdict.advice)]
 
 
 def asides(verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> list[str]:
@@ -214,7 +213,7 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
     """The same for logs and pipes: ASCII, no colour, no boxes."""
     yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_state.attempt}  step {run_state.last_step}"
     yield visible(verdict.sentence)
-    yield from map(log_line, advice_lines(run, run_state, events))
+    yield from map(log_line, advice_lines(run, verdict, run_state))
     yield from map(visible, asides(verdict, run_state, events))
     readings = series(events, run_state.spans())
     subjects = list(dict.fromkeys(name.split(".")[0] for name in readings))
@@ -250,7 +249,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "warnings": [asdict(alarm) for alarm in verdict.warnings],
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in readings.items()},
             "absent": dict(run_state.absent),
-            "advice": None if (advice := advise_on_run(run_state, events)) is None else asdict(advice),
+            "advice": None if verdict.advice is None else asdict(verdict.advice),
             "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
             "actions": [asdict(action) for action in run_state.actions.values()],
             "outcomes": [dict(record) for record in run_state.outcomes],

@@ -98,7 +98,7 @@ def summary(events: Sequence[Event], arrays: Mapping[str, NDArray[Any]], steps: 
     raised = [record for entry in story.alarms.values() for _, _, record in entry if record.resolved is None]
     alarms = sorted((record for record in raised if record.tier == "alarm"), key=lambda alarm: alarm.step)
     findings = [event for event in events if event.kind == "finding" and event.data["confidence"] > 0.0]
-    advice = advise_on_run(story, events)
+    advice = advise_on_run(story)
     saved = sorted({step for step in steps if step % SAVE_EVERY == 0})
     checkpoint_gold = score_advice(
         advice.best.step if advice is not None and advice.best is not None else None,

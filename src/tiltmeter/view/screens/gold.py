@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.data.records import Floats, Reading
-from tiltmeter.verdict.stop_advice import RECENT_STEPS, SOURCES, WINDOW, Advice, Estimate, advise
-from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
+from tiltmeter.data.records import Floats
+from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
+from tiltmeter.view.screens.run_reader import RunReader
 
 CHECKPOINT = "training.checkpoint"
 NAMES = {"gold.mean": "gold", "gold.level": "gold of audited pairs"}
-
-
-def advice(reader: RunReader) -> Advice | None:
-    """Stop advice for the run, computed from only the columns that it needs."""
-    return reader.cache_until_event("advice", lambda: _advice(reader))
-
-
-def _advice(reader: RunReader) -> Advice | None:
-    run_state = reader.run_state
-    if not run_state.steps or not (run_state.labels or run_state.evaluations):
-        return None
-    return advise(run_state.last_step, _advice_readings(reader), run_state.open_alarms("alarm"), checkpoints(reader))
-
-
-def _advice_readings(reader: RunReader) -> list[Reading]:
-    """The readings that stop advice needs: all of gold, and only the recent end of the others."""
-    step, columns = reader.run_state.last_step, reader.columns
-    readings = [reading for name in _sources(reader) for reading in _readings(name, columns.lineage_series(name))]
-    for name in ("gold.slope", "policy.kl.k3", "policy.entropy_ratio"):
-        line = columns.lineage_series(name)
-        if len(line.steps):
-            start = min(step - RECENT_STEPS, int(line.steps[-1]) - WINDOW)
-            readings += _readings(name, line, int(np.searchsorted(line.steps, start)))
-    return readings
-
-
-def _readings(name: str, line: ReadingSeries, start: int = 0) -> list[Reading]:
-    columns = zip(*(column[start:].tolist() for column in line), strict=True)
-    return [Reading(0, step, name, value, n, None if error != error else error) for step, value, n, error in columns]
 
 
 def _sources(reader: RunReader) -> list[str]:
@@ -74,13 +45,13 @@ def last_good(reader: RunReader) -> Estimate | None:
 
 
 def _last_good(reader: RunReader) -> Estimate | None:
-    alarms, stop_advice = reader.run_state.open_alarms("alarm"), advice(reader)
-    bound = min((alarm.onset_low for alarm in alarms), default=None)
+    stop_advice = reader.verdict.advice
+    bound = min((alarm.onset_low for alarm in reader.run_state.open_alarms("alarm")), default=None)
     best = None if stop_advice is None else stop_advice.best
     if bound is None or best is None or best.step < bound:
         return best
-    earlier_checkpoints = [step for step in checkpoints(reader) if step < bound]
-    return advise(reader.run_state.last_step, _advice_readings(reader), alarms, earlier_checkpoints).best
+    earlier = advise_on_run(reader.run_state, before=bound)
+    return None if earlier is None else earlier.best
 
 
 def highest_window(values: Floats, window: int) -> tuple[int, float, float, float]:

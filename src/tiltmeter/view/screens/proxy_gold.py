@@ -13,7 +13,7 @@ from tiltmeter.stats.overoptimisation import forecast_peak
 from tiltmeter.stats.zero_crossing import Forecast, falls_back, normal_quantile, slope_forecast
 from tiltmeter.verdict.stop_advice import ENOUGH_LABELS, PAIR_LEVEL, WINDOW
 from tiltmeter.view.payloads.plots import CheckpointGold, ForecastCurve, GoldPeak, PooledGold, ProxyGoldPanel
-from tiltmeter.view.screens.gold import NAMES, advice, gold_name, highest_window
+from tiltmeter.view.screens.gold import NAMES, gold_name, highest_window
 from tiltmeter.view.screens.gold import checkpoints as saved_at
 from tiltmeter.view.screens.readings import explain_missing
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
@@ -194,7 +194,7 @@ def checkpoint_rows(
     saved_steps = np.array([step for step in saved_at(reader) if step <= reader.run_state.last_step], np.int64)
     if not len(saved_steps):
         return []
-    stop_advice = advice(reader)
+    stop_advice = reader.verdict.advice
     best = None if stop_advice is None or stop_advice.best is None else stop_advice.best.step
     level = gold_around(gold, saved_steps)
     return [

@@ -29,7 +29,7 @@ from tiltmeter.view.payloads.overview import (
 from tiltmeter.view.screens.actions import action_rows, current_offer
 from tiltmeter.view.screens.alarms import alarm_rows
 from tiltmeter.view.screens.exemplars import example_completions
-from tiltmeter.view.screens.gold import NAMES, advice, checkpoints, gold_name, last_good
+from tiltmeter.view.screens.gold import NAMES, checkpoints, gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory, newest_entries
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 from tiltmeter.view.screens.samples import rollout_id
@@ -53,7 +53,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
     with reader.lock:
         verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
         first = verdict.alarms[0] if verdict.alarms else None
-        stop_advice, offer = advice(reader), current_offer(reader, history)
+        stop_advice, offer = verdict.advice, current_offer(reader, history)
         best_checkpoint = last_good(reader)
         entries = [entry for entry in history.entries if since is None or entry.time >= since]
         open_actions = [

@@ -11,7 +11,7 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import Verdict
-from tiltmeter.view.screens.gold import advice, last_good
+from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
@@ -125,7 +125,7 @@ class MessageBuilder:
             sentences.append(f"{finding.failure} ({finding.confidence:.0%} sure): {finding.cause or finding.summary}.")
             sentences += [f"What helps: {finding.fix}."] if finding.fix else []
         if alarm.tier == "alarm":
-            sentences += describe_advice(advice(self.reader))
+            sentences += describe_advice(self.reader.verdict.advice)
             checkpoint = last_good(self.reader)
             sentences += [f"Checkpoint to keep: step {checkpoint.step}."] if checkpoint is not None else []
         else:

@@ -1,0 +1,233 @@
+"""A sequential test of whether gold has fallen below an earlier level of its own: evidence at any time, with a proof.
+
+The slope alarm asks whether the reward pushes gold down inside a prompt. A network can lose gold although it does
+not: by forgetting, or because what one prompt teaches changes the answers to another. This test looks at the level
+itself, and needs the gold of every answer of a group.
+
+The run is cut into windows. Each finished window j is a reference: P_j are its prompts, A_p the answers to p in it.
+At a later step t, write μ_t(p) for the expected gold of an answer to p, μ_t* for its mean over P_j, and μ_j* for the
+mean over P_j of the mean of μ over A_p. The null: μ_t* >= μ_j* - δ for every window j and every later step t. It
+holds if no prompt is ever worth less than it was. What is assumed, and can be checked:
+
+(a) answers are drawn independently, given policy and prompt; gold lies in [0, 1];
+(b) the order of prompts does not depend on gold: a shuffle does not, filtering by reward or an adaptive curriculum
+    does;
+(c) of a step's groups, those whose prompts are in P_j are a random draw of P_j. Other groups are left out, so new
+    prompts are harmless. Where prompts do not come back (`paired` False) every group is compared with the window's
+    mean, and the prompts of all steps have to be drawn from one pool: then a curriculum voids the claim.
+
+Bets. θ is the mean over P_j of the mean gold over A_p, and D = θ - μ_j* its unknown error. Each prompt has a
+reference value r_p, any values fixed at the window's end with mean θ over P_j. A later group of prompt p with mean
+gold m gives u = m - r_p. With stakes λ fixed before the step, M = Π (1 - λ (u + δ)) and Λ = Σ λ over all bets so far.
+The wealth is
+
+    Z_j = M min over D of Σ_i w_i exp((L_i - Λ) D - L_i² v / 2),     v = Σ_p 1 / (4 |P_j|² |A_p|),
+
+L_i a grid of total stakes with weights w_i that sum to 1. Without pairing v = 1 / (4 groups of the window).
+
+Proof. (1) Given the order of prompts, D is a sum of independent centred variables with ranges 1 / (|P_j| |A_p|), so E
+exp(L D) <= exp(L² v / 2) (Hoeffding), as the end of a supermartingale that runs through the window. (2) Given the
+past and the window, E[u] = μ_t* - θ >= -δ - D under the null by (c). A product over a random draw without replacement
+has at most the mean of one with replacement (Maclaurin's inequality), so a step of m groups multiplies M by at most
+(1 + λ D)^m <= exp(m λ D) in the mean, and M exp(-Λ D) is a supermartingale. (3) The product of both, summed over i
+with w_i, is a nonnegative supermartingale from 1, and at its own D it is at least Z_j, which takes the worst. So no
+window is favoured by its own luck: its noise is paid for. (4) The mean over windows with weights fixed before the
+run, of which those that have not ended count as 0, is below a supermartingale from 1. By Ville's inequality it ever
+reaches 1/α with a chance of at most α, and it may be averaged with other such processes.
+
+Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, mixtures over stakes as in Robbins 1970.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Keys = NDArray[np.int64]
+
+WINDOW = 20  # steps of the first windows
+GROWTH = 0.15  # of the steps so far: later windows are longer, so that few are needed
+WEIGHT = 1.082  # Σ (j + 4)^-1.5 over all windows j >= 0 is below this, so that all weights together are at most 1
+GRID = np.linspace(0.0, 4.0, 33)  # total stakes, in units of SCALE / sqrt(v)
+SCALE = 2.0
+SHRINK = 8.0  # answers that a prompt's own mean must outweigh to stand for itself
+PRIOR = 0.08  # standard deviation of a fall, before any was seen
+DECAY = 0.93  # per step, of what was seen of the gap
+LEAST_VARIANCE = 0.005  # of a group's mean gold around its reference
+MAX_STAKE = 0.9  # of the stake at which one group could take everything
+SEEN_AGAIN = 0.1  # of groups, from which prompts are said to come back
+
+
+@dataclass
+class LevelDropTest:
+    """A running bet that gold has fallen by more than `tolerance` below an earlier window of the run.
+
+    >>> test, rng = LevelDropTest(), np.random.default_rng(0)
+    >>> for step in range(120):
+    ...     test.place(step, np.arange(8), rng.binomial(8, 0.7 if step < 60 else 0.3, 8) / 8, 8)
+    ...     if test.evidence > log(100.0): break
+    >>> 60 < step < 75, test.drop_steps()
+    (True, (59, 60))
+    """
+
+    tolerance: float = 0.01
+    paired: bool | None = field(default=None, init=False)  # None: not decided yet, and nothing is bet
+    _references: list[_Reference] = field(default_factory=list, init=False, repr=False)
+    _window: list[tuple[int, Keys, Floats, int]] = field(default_factory=list, init=False, repr=False)
+    _seen: set[int] = field(default_factory=set, init=False, repr=False)  # prompts, until `paired` is decided
+    _again: list[int] = field(default_factory=lambda: [0, 0], init=False, repr=False)  # groups seen before, of all
+    _length: int = field(default=WINDOW, init=False, repr=False)
+    _steps: int = field(default=0, init=False, repr=False)
+    _windows: int = field(default=0, init=False, repr=False)
+    _ended: float = field(default=0.0, init=False, repr=False)  # wealth of references that a rewind has ended
+    _last: int = field(default=-1, init=False, repr=False)
+
+    def place(self, step: int, prompts: Keys, means: Floats, size: int) -> None:
+        """One step: a key per group that is equal where the prompt is, and the mean gold of its `size` answers."""
+        prompts, means = np.asarray(prompts, np.int64), np.asarray(means, np.float64)
+        if not ((means >= 0.0) & (means <= 1.0)).all() or size < 1:
+            raise ValueError("gold outside [0, 1] voids the bound")
+        self._last = step
+        for reference in self._references:
+            reference.bet(prompts, means, self.tolerance)
+        self._steps += 1
+        self._window.append((step, prompts, means, size))
+        if self.paired is None:
+            self._again[0] += sum(key in self._seen for key in prompts.tolist())
+            self._again[1] += len(prompts)
+            self._seen.update(prompts.tolist())
+        if len(self._window) >= self._length:
+            self._end_window()
+
+    def _end_window(self) -> None:
+        """The window becomes a reference. Whether prompts come back is decided once, by prompts alone, at the end of
+        the first: no bet was made before."""
+        if self.paired is None:
+            self.paired = self._again[0] >= SEEN_AGAIN * self._again[1]
+            self._seen.clear()
+        weight = (self._windows + 4.0) ** -1.5 / WEIGHT
+        self._references.append(_Reference.of(self._window, weight, paired=self.paired))
+        self._windows += 1
+        self._window = []
+        self._length = max(WINDOW, int(GROWTH * self._steps))
+
+    def rewind(self, step: int) -> None:
+        """The run goes back to this step: later windows are no reference for what follows; their wealth stays."""
+        for reference in [reference for reference in self._references if reference.last >= step]:
+            self._ended += reference.weight * exp(min(reference.evidence, 700.0))
+            self._references.remove(reference)
+        self._window = []  # a window is of one stretch
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the wealth; reaching log(1/α), ever, has a chance of at most α while the null holds."""
+        parts = [log(one.weight) + one.evidence for one in self._references if one.bets]
+        if self._ended > 0.0:
+            parts.append(log(self._ended))
+        return float(np.logaddexp.reduce(parts)) if parts else -np.inf
+
+    def drop_steps(self) -> tuple[int, int]:
+        """The last step of the window that won most, and the first step below it; an estimate, no promise."""
+        best = max(self._references, key=lambda one: log(one.weight) + one.evidence)
+        return best.last, min(best.last + 1, self._last)
+
+
+@dataclass
+class _Reference:
+    """A finished window: the value of each of its prompts, the price of its noise, and the wealth bet against it."""
+
+    weight: float
+    first: int
+    last: int
+    prompts: Keys  # sorted; empty: every group is compared with the level
+    values: Floats  # r_p
+    level: float  # θ
+    noise: float  # v
+    log_money: float = 0.0
+    staked: float = 0.0  # Λ
+    bets: int = 0
+    evidence: float = -np.inf
+    _error: float = 0.0  # the D at which Z is smallest: what the next unit of stake costs
+    _count: float = 0.0  # of groups seen, decayed
+    _gap: float = 0.0  # sum of -u, decayed
+    _square: float = 0.0  # sum of u², decayed
+
+    @classmethod
+    def of(cls, window: list[tuple[int, Keys, Floats, int]], weight: float, *, paired: bool) -> _Reference:
+        keys = np.concatenate([prompts for _, prompts, _, _ in window])
+        means = np.concatenate([means for _, _, means, _ in window])
+        answers = np.concatenate([np.full(len(means), float(size)) for _, _, means, size in window])
+        first, last = window[0][0], window[-1][0]
+        if not len(keys):
+            return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, np.inf)
+        if not paired:
+            level = float(means.mean())
+            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, 0.25 / len(means))
+        prompts, index = np.unique(keys, return_inverse=True)
+        count = np.bincount(index, answers)
+        own = np.bincount(index, answers * means) / count
+        level = float(own.mean())
+        values = level + count / (count + SHRINK) * (own - level)
+        values = values - values.mean() + level
+        noise = float((1.0 / count).sum()) / (4.0 * len(prompts) ** 2)
+        return cls(weight, first, last, prompts, values, level, noise)
+
+    def bet(self, keys: Keys, means: Floats, tolerance: float) -> None:
+        """Bet on the groups of a step whose prompts are known, with a stake that earlier steps decide; then learn."""
+        if not np.isfinite(self.noise):
+            return
+        values = self._values_of(keys)
+        known = np.isfinite(values)
+        us = means[known] - values[known]
+        if not len(us):
+            return
+        stake = self._stake(len(us), tolerance)
+        if stake > 0.0:
+            self.log_money += float(np.log1p(-stake * (us + tolerance)).sum())
+            self.staked += stake * len(us)
+            self.bets += len(us)
+            self._price()
+        self._count = DECAY * self._count + len(us)
+        self._gap = DECAY * self._gap - float(us.sum())
+        self._square = DECAY * self._square + float((us**2).sum())
+
+    def _values_of(self, keys: Keys) -> Floats:
+        if not len(self.prompts):
+            return np.full(len(keys), self.level)
+        at = np.minimum(np.searchsorted(self.prompts, keys), len(self.prompts) - 1)
+        return np.where(self.prompts[at] == keys, self.values[at], np.nan)
+
+    def _stake(self, groups: int, tolerance: float) -> float:
+        """What would grow fastest, by what was seen of the gap so far, and at what more stake costs."""
+        if self._count <= 0.0:
+            return 0.0
+        mean = self._gap / self._count
+        variance = max(self._square / self._count - mean**2, LEAST_VARIANCE)
+        gap = mean / (1.0 + variance / (self._count * PRIOR**2))
+        gain = gap - tolerance - max(self._error, 0.0)
+        most = MAX_STAKE / (1.0 - float(self.values.min()) + tolerance)
+        room = 0.9 * (GRID[-1] * SCALE / sqrt(self.noise)) - self.staked
+        return float(max(min(gain / variance, most, room / groups), 0.0))
+
+    def _price(self) -> None:
+        """The wealth at the error of the level that is worst for it: it is convex in the error."""
+        unit = SCALE / sqrt(self.noise)
+        weights = -0.5 * GRID**2
+        weights[0] -= log(2.0)
+        base = weights - np.logaddexp.reduce(weights) - 0.5 * (GRID * SCALE) ** 2
+        slope = GRID - self.staked / unit  # in units of 1 / unit of the error
+        low, high = -40.0, 40.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            terms = base + slope * middle
+            if float((slope * np.exp(terms - terms.max())).sum()) > 0.0:
+                high = middle
+            else:
+                low = middle
+        terms = base + slope * middle
+        self._error = middle / unit
+        self.evidence = self.log_money + float(np.logaddexp.reduce(terms)) - 1e-9
