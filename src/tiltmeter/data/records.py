@@ -144,6 +144,7 @@ class Reading:
     stderr: float | None = None  # None: too few groups to tell
     values: tuple[float, ...] = ()  # the audited u of a bet, in logged order; else empty
     against: str = ""  # what it was compared with: "reference", or "start" for the run's own first steps
+    keys: tuple[int, ...] = ()  # the prompt that each of `values` is about, as a number; else empty
 
 
 @dataclass(frozen=True, slots=True)

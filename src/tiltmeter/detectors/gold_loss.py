@@ -11,13 +11,17 @@ from tiltmeter.data.records import Alarm, Reading, Tier
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.changepoint import change_point
 from tiltmeter.stats.evaluation_drop import EvaluationDropTest
+from tiltmeter.stats.level_drop import LevelDropTest
 from tiltmeter.stats.wealth import Wealth
 
+LEVEL = "gold.prompts"
 WORDS = {
     "gold.slope": "the reward pushes gold down",
     "gold.duel": "answers are worse than they were",
+    LEVEL: "gold has fallen",
 }
 EVALUATION_SHARE = 0.5  # of the cash, staked on an evaluation series when its first reading comes
+LEVEL_SHARE = 0.4  # of the cash, staked on the level of gold when its first reading comes
 
 
 @dataclass
@@ -25,10 +29,12 @@ class GoldLossTest:
     """A sequential betting test of "gold is not being lost", with one wealth for the whole run.
 
     Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
-    against one of the best stretch so far; and each declared evaluation `eval.*`, its level now against earlier ones.
+    against one of the best stretch so far; `gold.prompts`, the gold of prompts of which every answer is labelled,
+    against their gold in earlier windows; and each declared evaluation `eval.*`, its level now against earlier ones.
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
-    -`tolerance`, and no evaluation's true level below an earlier one by more than `tolerance`), the chance of any alarm
+    -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
+    assumptions of `stats.level_drop`), the chance of any alarm
     in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
     itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
     about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
@@ -47,11 +53,12 @@ class GoldLossTest:
     tolerance: float = 0.01  # of gold, for duels: stored answers are a sample, and a plateau is not a loss
     name: str = field(default="ledger", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
-    watches: tuple[str, ...] = field(default=("gold.slope", "gold.duel", "eval.*"), init=False, repr=False)
+    watches: tuple[str, ...] = field(default=("gold.slope", "gold.duel", LEVEL, "eval.*"), init=False, repr=False)
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
     _wealth: Wealth = field(default_factory=Wealth, init=False, repr=False)
     _levels: dict[str, tuple[float, EvaluationDropTest]] = field(default_factory=dict, init=False, repr=False)
+    _level: tuple[float, LevelDropTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
     _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
     _ended_evidence: list[float] = field(
         default_factory=list, init=False, repr=False
@@ -82,14 +89,17 @@ class GoldLossTest:
         )
 
     def _evaluation_evidence(self) -> dict[str, float]:
-        """Log wealth of each evaluation series."""
-        return {name: log_stake + level.evidence for name, (log_stake, level) in self._levels.items()}
+        """Log wealth of each evaluation series, and of the level of gold."""
+        series = {name: log_stake + level.evidence for name, (log_stake, level) in self._levels.items()}
+        return series if self._level is None else {**series, LEVEL: self._level[0] + self._level[1].evidence}
 
     def rewind(self, attempt: int, step: int) -> Alarm | None:
         """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
         if attempt not in self._attempt_starts:
             self._attempt_starts[attempt] = step
             self._end_evaluations(step)
+            if self._level is not None:
+                self._level[1].rewind(step)
         if self._open is None or attempt == self._open.attempt or step > self._open.onset:
             return None
         return self._resolve(step)
@@ -108,7 +118,7 @@ class GoldLossTest:
         resolved = replace(self._open, resolved=step)
         self._open = None
         self._arming += 1
-        self._wealth, self._levels, self._ended_evidence = Wealth(), {}, []
+        self._wealth, self._levels, self._level, self._ended_evidence = Wealth(), {}, None, []
         return resolved
 
     def update(self, reading: Reading) -> Alarm | None:
@@ -116,6 +126,8 @@ class GoldLossTest:
             return None
         if reading.name.startswith("eval."):
             self._add_evaluation(reading)
+        elif reading.name == LEVEL:
+            self._add_level(reading)
         else:
             slack = self.tolerance if reading.name == "gold.duel" else 0.0
             self._wealth.place(reading.name, reading.step, [(u + slack) / (1.0 + slack) for u in reading.values])
@@ -145,6 +157,16 @@ class GoldLossTest:
             f"a healthy run alarms with chance at most {self.alpha:g})",
         )
         return self._open
+
+    def _add_level(self, reading: Reading) -> None:
+        """Bet on the gold of a step's prompts, unless the run has gone back behind it."""
+        if any(attempt > reading.attempt and step <= reading.step for attempt, step in self._attempt_starts.items()):
+            return
+        if self._level is None:
+            self._level = self._wealth.allocate(LEVEL_SHARE), LevelDropTest(self.tolerance)
+        if reading.keys:
+            size = reading.n // len(reading.keys)  # answers to each prompt
+            self._level[1].place(reading.step, np.array(reading.keys), np.array(reading.values), size)
 
     def _add_evaluation(self, reading: Reading) -> None:
         """Bet on an evaluation, unless one of a later step is known or the run has gone back behind it.
@@ -180,6 +202,9 @@ class GoldLossTest:
 
         Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
         """
+        if name == LEVEL and self._level is not None:
+            good, fell = self._level[1].drop_steps()
+            return fell, good, fell
         table = self._wealth.tables.get("gold.slope") or self._wealth.tables.get(name)
         if table is None:
             good, fell = self._levels[name][1].drop_steps()

@@ -32,6 +32,7 @@ from tiltmeter.instruments.gold_agreement import GoldAgreement
 from tiltmeter.instruments.gold_covariance import GoldCovariance
 from tiltmeter.instruments.gold_gap import GoldGap
 from tiltmeter.instruments.gold_mean import GoldMean
+from tiltmeter.instruments.gold_prompts import GoldPrompts
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.group_size import GroupSize
 from tiltmeter.instruments.hedging import Hedging
@@ -73,8 +74,9 @@ class Instrument(Protocol):
     where it lacks a column that the instrument needs and, for one that needs the reward, where another reward paid it.
 
     Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
-    what it counts; `audited = True`, its values are the bets of an alarm; `local = True`, a value depends on nothing
-    but its own prompt group, so that a large step may be measured some groups at a time, in little memory."""
+    what it counts; `audited = True`, its values are the bets of an alarm; `by_prompt = True`, and each is about its
+    prompt, which the alarm is told; `local = True`, a value depends on nothing but its own prompt group, so that a
+    large step may be measured some groups at a time, in little memory."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property
@@ -105,6 +107,7 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     RewardTail,
     GoldMean,
     GoldSlope,
+    GoldPrompts,
     GoldGap,
     GoldCovariance,
     GoldAgreement,

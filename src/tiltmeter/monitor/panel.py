@@ -6,6 +6,7 @@ in a row the part is off until the next attempt, and shown as off.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -378,8 +379,13 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
         if stderr is not None and not np.isfinite(stderr):
             stderr = None  # rewards near the float64 limit can have a finite mean and an infinite standard error
         if n and np.isfinite(mean):
-            bets = _bets(values) if getattr(part, "audited", False) else ()
-            results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against))
+            bets: tuple[float, ...] = ()
+            keys: tuple[int, ...] = ()
+            if getattr(part, "by_prompt", False):
+                bets, keys, n = _bets_by_prompt(values, batch)
+            elif getattr(part, "audited", False):
+                bets = _bets(values)
+            results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
     return results
 
 
@@ -407,3 +413,25 @@ def _bets(values: Floats) -> tuple[float, ...]:
     if len(finite) > MAX_BETS_PER_STEP:
         finite = np.array([run.mean() for run in np.array_split(finite, MAX_BETS_PER_STEP)])
     return tuple(map(float, finite))
+
+
+def _bets_by_prompt(values: Floats, batch: RolloutBatch) -> tuple[tuple[float, ...], tuple[int, ...], int]:
+    """The values that are finite, evenly chosen where there are many; a number for the prompt of each; and how many
+    answers they are about."""
+    groups = np.flatnonzero(np.isfinite(values))
+    if len(groups) > MAX_BETS_PER_STEP:
+        groups = groups[np.linspace(0, len(groups) - 1, MAX_BETS_PER_STEP).round().astype(int)]
+    keys = tuple(prompt_number(batch, int(group)) for group in groups)
+    return tuple(map(float, values[groups])), keys, int(np.diff(batch.starts)[groups].sum())
+
+
+def prompt_number(batch: RolloutBatch, group: int) -> int:
+    """A number that is equal where the prompt is, of 48 bits, so that JSON holds it exactly; one that is equal to no
+    other where the prompt is not known.
+
+    >>> prompt_number(from_columns(0, [0], prompt=["2 + 2?"]), 0)
+    96602473540332
+    """
+    text = None if batch.prompt is None else batch.prompt[int(batch.starts[group])]
+    name = f"{batch.step}-{group}" if text is None else f"prompt {text}"
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).digest())

@@ -124,6 +124,7 @@ def readings_of(event: Event, part: str = "measured") -> list[Reading]:
             packed[2],
             tuple(packed[3]) if len(packed) > 3 else (),
             packed[4] if len(packed) > 4 else "",
+            tuple(packed[5]) if len(packed) > 5 else (),
         )
         for name, packed in event.data.get(part, {}).items()
     ]
@@ -268,6 +269,8 @@ def jsonable(value: Any) -> Any:
 
 def _compact(reading: Reading) -> list[Any]:
     packed: list[Any] = [reading.value, reading.n, reading.stderr]
+    if reading.keys:
+        return [*packed, list(reading.values), reading.against, list(reading.keys)]
     if reading.against:
         return [*packed, list(reading.values), reading.against]
     return [*packed, list(reading.values)] if reading.values else packed

@@ -13,7 +13,8 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, field, t
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding
 
-#: A reading: value, n, standard error, then, where there are any, what is bet on and what it was compared with.
+#: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, and the
+#: prompts that the bets are about.
 PackedReading: TypeAlias = list[Any]
 
 

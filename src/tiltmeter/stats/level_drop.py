@@ -78,7 +78,7 @@ class LevelDropTest:
     paired: bool | None = field(default=None, init=False)  # None: not decided yet, and nothing is bet
     _references: list[_Reference] = field(default_factory=list, init=False, repr=False)
     _window: list[tuple[int, Keys, Floats, int]] = field(default_factory=list, init=False, repr=False)
-    _seen: set[int] = field(default_factory=set, init=False, repr=False)  # prompts, until `paired` is decided
+    _early_prompts: set[int] = field(default_factory=set, init=False, repr=False)  # prompts, until `paired` is decided
     _again: list[int] = field(default_factory=lambda: [0, 0], init=False, repr=False)  # groups seen before, of all
     _length: int = field(default=WINDOW, init=False, repr=False)
     _steps: int = field(default=0, init=False, repr=False)
@@ -97,9 +97,9 @@ class LevelDropTest:
         self._steps += 1
         self._window.append((step, prompts, means, size))
         if self.paired is None:
-            self._again[0] += sum(key in self._seen for key in prompts.tolist())
+            self._again[0] += sum(key in self._early_prompts for key in prompts.tolist())
             self._again[1] += len(prompts)
-            self._seen.update(prompts.tolist())
+            self._early_prompts.update(prompts.tolist())
         if len(self._window) >= self._length:
             self._end_window()
 
@@ -108,7 +108,7 @@ class LevelDropTest:
         the first: no bet was made before."""
         if self.paired is None:
             self.paired = self._again[0] >= SEEN_AGAIN * self._again[1]
-            self._seen.clear()
+            self._early_prompts.clear()
         weight = (self._windows + 4.0) ** -1.5 / WEIGHT
         self._references.append(_Reference.of(self._window, weight, paired=self.paired))
         self._windows += 1
@@ -181,8 +181,8 @@ class _Reference:
         if not np.isfinite(self.noise):
             return
         values = self._values_of(keys)
-        known = np.isfinite(values)
-        us = means[known] - values[known]
+        matched = np.isfinite(values)
+        us = means[matched] - values[matched]
         if not len(us):
             return
         stake = self._stake(len(us), tolerance)

@@ -275,7 +275,9 @@ class RunState:
         bought = isinstance(readings, LabelsClosed)
         count = 0
         for name, packed in readings.measured.items():
-            if len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
+            if len(packed) > 5 and packed[5]:
+                self.last_bet = (attempt, step)  # the level of gold, which says something without any spread too
+            elif len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
                 count += sum(bought or u != 0 for u in packed[3])
         if count:
             self.bets += count
