@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -321,3 +322,18 @@ print(sorted({"numba", "torch", "duckdb"} & set(sys.modules)))
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run"), f"{plugin}:Mine"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_run_opened_in_a_child_of_multiprocessing_is_closed_when_it_ends(tmp_path: Path) -> None:
+    """Such a child leaves without the interpreter's own exit."""
+
+    def train() -> None:
+        run = tiltmeter.open_run(tmp_path / "run", monitor=False)
+        for step in range(5):
+            run.observe(**columns(step))
+
+    child = multiprocessing.get_context("fork").Process(target=train)
+    child.start()
+    child.join(60)
+    run = RunDirectory(tmp_path / "run")
+    assert len(run.files(0)) == 5 and run.ended(0)

@@ -40,7 +40,7 @@ from tiltmeter.monitor.process import run_monitor
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.writer import THIN_BATCHES, WHOLE_BATCHES, Writer
+from tiltmeter.rundir.writer import THIN_BATCHES, WHOLE_BATCHES, StepWriter
 
 STEPS = 4
 ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EIO", "EDQUOT", "EROFS")}
@@ -482,7 +482,7 @@ def test_a_stalled_disk_never_holds_training_up_and_every_batch_is_accounted_for
         assert run.counters["seen"] == steps and run.counters["written"] == 0
         assert 0 < run.counters["dropped"] <= 40
         writer = run._writer
-        assert writer is not None
+        assert writer is not None and writer._thread is not None
         assert writer.close(timeout=0.2) is False, "close() must give up, and say so"
         stalled.released.set()
         writer._thread.join(30)
@@ -707,7 +707,7 @@ def test_a_monitor_that_cannot_be_started_again_does_not_end_the_record(tmp_path
 
     run = RunDirectory.create(tmp_path / "run")
     attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
-    writer = Writer(run, attempt, 0, {}, after_write=after_write)
+    writer = StepWriter(run, attempt, 0, {}, after_write=after_write)
     for step in range(3):
         writer.offer({"step": step, "group": [0], "reward": [1.0]})
     assert writer.close()

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.writer import Writer, copy_columns
+from tiltmeter.rundir.writer import StepWriter, call_if_alive, copy_columns, describe_error
 from tiltmeter.safety.loading import load_function
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
@@ -122,7 +121,7 @@ def open_run(
     command += ["--experiment", _absolute_name(experiment)] if experiment is not None else []
     process = MonitorProcess(command, path / "monitor.log") if monitor and rank == 0 else None
     import_lazy_parts()
-    writer = Writer(
+    writer = StepWriter(
         run,
         attempt,
         rank,
@@ -152,7 +151,7 @@ class Run:
         *,
         attempt: int = 0,
         rank: int = 0,
-        writer: Writer | None = None,
+        writer: StepWriter | None = None,
         fingerprint: str = "",
         monitor: MonitorProcess | None = None,
         strict: bool = False,
@@ -164,7 +163,7 @@ class Run:
         self._open = writer is not None
         self._pid = os.getpid()
         if run is not None:
-            atexit.register(_close_at_exit, weakref.ref(self))
+            atexit.register(call_if_alive(self.close))
 
     @property
     def directory(self) -> Path | None:
@@ -238,9 +237,7 @@ class Run:
         except Exception as error:
             if self.strict:
                 raise
-            self.record_problem(
-                f"an evaluation at step {step} was not stored: {type(error).__name__}: {str(error)[:200]}"
-            )
+            self.record_problem(f"an evaluation at step {step} was not stored: {describe_error(error)}")
 
     def pinned(
         self,
@@ -265,9 +262,7 @@ class Run:
         except Exception as error:
             if self.strict:
                 raise
-            self.record_problem(
-                f"pinned prompts at step {step} were not stored: {type(error).__name__}: {str(error)[:200]}"
-            )
+            self.record_problem(f"pinned prompts at step {step} were not stored: {describe_error(error)}")
 
     def keep_alive(self) -> None:
         """Start the monitor again if it has died, for an adapter whose rows the writer does not see. Never raises."""
@@ -364,9 +359,3 @@ def _reference_batch(columns: Mapping[str, Any] | None) -> RolloutBatch | None:
         return None if columns is None else from_columns(**{"step": 0, **columns})
     except (TypeError, ValueError) as error:
         raise AttachError(f"reference= needs the columns of observe(), group= among them: {error}") from error
-
-
-def _close_at_exit(reference: weakref.ref[Run]) -> None:
-    run = reference()
-    if run is not None:
-        run.close()

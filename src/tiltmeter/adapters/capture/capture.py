@@ -150,7 +150,7 @@ class CallListener:
             scores = CallScores([result] * rows) if failed else read_result(result, rows)
             self.recorder.add_call(call, scores, seconds, failed=failed)
         except Exception as error:  # noqa: BLE001  # the boundary: whatever we do not understand, training goes on
-            self.recorder.count("unread", f"{type(error).__name__}: {str(error)[:200]}")
+            self.recorder.refuse(error)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, positional ones included."""

@@ -11,11 +11,9 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
-import weakref
 from collections.abc import Mapping
-from multiprocessing.util import Finalize
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +46,23 @@ from tiltmeter.rundir.staging.staged_rows import (
     write_trouble,
 )
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.writer import CLOSING_SECONDS, Writer, call_if_alive, describe_error
 
 OPENED = "TILTMETER_RUN_OPENED"  # the launch id again, once a parent process has opened the run
 MOST_ROWS = 65_536  # buffered while storage does not keep up; further rows are counted and dropped
 MOST_BYTES = 256 << 20  # of text, the same
-LONGEST_PAUSE = 30.0  # seconds between two tries to write
-CLOSING_SECONDS = 10.0
 #: Settings that only the process that opens a run can set.
 OPENER_SETTINGS = ("gold", "plugins", "experiment", "steps")
 
 log = logging.getLogger("tiltmeter")
 
 
-class Recorder:
-    """The rows that one process has scored and not written yet, and the thread that writes them. Every method may be
-    called from the training thread, and none raises."""
+class Recorder(Writer):
+    """The rows that one process has scored and not written yet: many calls per file, without their steps."""
+
+    counter_names = ("calls", "rows", "written", "exceptions", "missing", "unread", "dropped")
+    thread_name = "tiltmeter-recorder"
+    unwritten = "storage did not answer: about %d rows were not written"
 
     def __init__(
         self,
@@ -76,42 +76,38 @@ class Recorder:
     ) -> None:
         self.store, self.attempt, self.run = store, attempt, run
         self.fingerprint = ""
-        self._seconds, self._rows = seconds, rows
-        self._opener_lock = (
-            opener_lock  # file descriptor of a lock, held while the process that opened the attempt lives
-        )
+        self.seconds, self._rows = seconds, rows
+        # A file descriptor of a lock that is held while the process that opened the attempt lives.
+        self._opener_lock = opener_lock
         self._reset()
-        atexit.register(_close_at_exit, weakref.ref(self))
-        # A forked child has this object and neither its thread nor its lock: there it is another worker.
-        os.register_at_fork(after_in_child=_AfterFork(self))
+        atexit.register(call_if_alive(self.close))
+        os.register_at_fork(after_in_child=call_if_alive(self._become_another_worker))
 
     def _reset(self) -> None:
+        super()._reset()
         self.worker = secrets.token_hex(6)
-        self.counters = {"calls": 0, "rows": 0, "written": 0, "exceptions": 0, "missing": 0, "unread": 0, "dropped": 0}
-        self._pid = os.getpid()
-        self._pending: list[PendingCall] = []
-        self._count = self._bytes = 0  # of buffered rows, until they are written or dropped
         self._latest = 0.0
         self._next, self._seq = 0, 0  # numbers of the next row and the next file
-        self._lock = threading.Lock()  # guards the buffer, never during I/O
-        self._writing = threading.Lock()  # one file at a time
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._open = True
+        self._one_by_one = 0  # calls to be written one by one, because a file of several failed
         self._announced = False
         self._problem_kinds: set[str] = set()  # kinds of problems that were recorded
-        self._problems: list[str] = []  # messages still to be written
+
+    def _become_another_worker(self) -> None:
+        """A forked child has this object and neither its thread nor its locks."""
+        self.run = None  # closed by the process that opened it
+        self.release_opener_lock()
+        self._reset()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickled in another process, with a captured function, it is that process's recorder of the same run."""
         launch = self.store.attempt(self.attempt).get("launch", "")
-        return _rejoin, (str(self.store.path), launch, self._seconds, self._rows, self.fingerprint)
+        return _rejoin, (str(self.store.path), launch, self.seconds, self._rows, self.fingerprint)
 
     def add_call(self, call: Call, scores: CallScores, seconds: float, *, failed: bool = False) -> None:
         """Buffer the rows of one call. `failed`: it raised."""
         rows, size, why = len(call.completion), text_bytes(call), ""
         with self._lock:
-            if not self._open:
+            if not self.is_open:
                 return
             self.counters["calls"] += 1
             self.counters["exceptions"] += failed
@@ -123,22 +119,22 @@ class Recorder:
             else:
                 # Never back, even if the clock goes back: the order of a worker's rows is what places them.
                 self._latest = max(self._latest, time.time())
-                self._pending.append(PendingCall(call, scores, self._latest, seconds, size))
-                self._count, self._bytes = self._count + rows, self._bytes + size
-            full = self._count >= self._rows
-            why = self._start_thread() or why
-        if full:
-            self._wake.set()
+                self._append(PendingCall(call, scores, self._latest, seconds, size), rows, size)
+            if self._count >= self._rows and self._wake.empty():
+                self._wake.put(None)
+            try:
+                self._start_thread()
+            except RuntimeError as error:
+                why = f"rows wait for a thread: {error}"
         if why:
             self.record_problem(why)
 
-    def count(self, what: str, why: str) -> None:
+    def refuse(self, error: BaseException) -> None:
         """Count a call whose rows could not be read, and record that once."""
         with self._lock:
             self.counters["calls"] += 1
-            self.counters[what] += 1
-        if what == "unread":
-            self.record_problem(f"a call of the reward function was not recorded: {why}")
+            self.counters["unread"] += 1
+        self.record_problem(f"a call of the reward function was not recorded: {describe_error(error)}")
 
     def step(self, boundary: StepBoundary) -> None:
         """Record that a step is over. Called in the driver."""
@@ -158,35 +154,24 @@ class Recorder:
                 return
             self._problem_kinds.add(kind)
             self._problems.append(why)
-            if self._open:
-                self._start_thread()
+            if self.is_open:
+                with suppress(RuntimeError):
+                    self._start_thread()
         log.warning("%s", why)
-        self._wake.set()
+        self._wake.put(None)
 
     def flush(self) -> bool:
-        """Write the buffered rows now; whether all could be. For tests and at the end: the thread does it by itself."""
-        with self._writing:
-            written = self._write_pending()
-            return self._write_problems() and written
+        if self.run is not None:
+            self.run.keep_alive()
+        return super().flush()
 
-    def close(self) -> None:
+    def close(self, timeout: float = CLOSING_SECONDS + 1.0) -> bool:
         """Write the buffered rows and the end marker of this worker; close the run if it was opened here."""
-        with self._lock:
-            if not self._open or os.getpid() != self._pid:
-                return
-            self._open = False
-            thread = self._thread
-        self._closing.set()
-        self._wake.set()
-        if thread is None:
-            self._finish()
-        else:
-            thread.join(CLOSING_SECONDS + 1.0)  # a write that hangs must not keep the process
-            if thread.is_alive():
-                log.warning("storage did not answer: about %d rows were not written", self._count)
+        closed = super().close(timeout)
         if self.run is not None:
             self.run.close()
         self.release_opener_lock()
+        return closed
 
     def release_opener_lock(self) -> None:
         """Release the lock of the process that opened the attempt: it ends, or this is a forked child."""
@@ -194,95 +179,37 @@ class Recorder:
             os.close(self._opener_lock)
             self._opener_lock = None
 
-    def _start_thread(self) -> str:
-        """Start the thread if it does not run; the lock must be held. Returns why it could not, or an empty text."""
-        if self._thread is not None:
-            return ""
-        thread = threading.Thread(target=self._work, name="tiltmeter-recorder", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            return f"rows wait for a thread: {error}"
-        self._thread = thread
-        # Children of multiprocessing leave without the interpreter's own exit.
-        Finalize(None, _close_at_exit, args=(weakref.ref(self),), exitpriority=10)
-        return ""
-
     def _work(self) -> None:
-        pause = 0.0
-        while self._open:
-            if self._pending:
+        if self._pending:
+            with suppress(OSError):  # tried again, and recorded, with the first file
                 self._announce()
-            self._wake.wait(self._seconds)
-            self._wake.clear()
-            if not self._open:
-                break
-            if self.flush():
-                pause = 0.0
-            else:  # wait longer before each retry
-                pause = min(LONGEST_PAUSE, max(0.5, 2.0 * pause))
-                self._closing.wait(pause)
-            if self.run is not None:
-                self.run.keep_alive()
-        self._finish()
-
-    def _finish(self) -> None:
-        """Write this worker's last rows, as long as there is time, and its end marker."""
-        deadline = time.monotonic() + CLOSING_SECONDS
-        while not self.flush() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        with self._lock:
-            self.counters["dropped"] += self._count
-        try:
-            mark_worker(self.store, self.attempt, self.worker, "counters", self.counters)
-        except OSError as error:
-            log.warning("the closing counters could not be written: %s", error)
+        super()._work()
 
     def _announce(self) -> None:
         """Announce this worker before its first rows."""
-        if self._announced:
-            return
-        try:
+        if not self._announced:
             facts = {"pid": self._pid, "host": socket.gethostname()}
             mark_worker(self.store, self.attempt, self.worker, "worker", facts)
             self._announced = True
+
+    def _write_next(self) -> bool:
+        with self._lock:
+            calls = self._pending[:1] if self._one_by_one else calls_for_one_file(self._pending)
+        try:
+            self._write(calls)
         except OSError as error:
             self.record_problem(f"rows could not be written yet: {error}")
-
-    def _write_problems(self) -> bool:
-        while self._problems:
-            try:
-                write_trouble(staging_folder(self.store, self.attempt), self._problems[0])
-            except OSError as error:
-                log.warning("a problem could not be recorded yet: %s", error)
-                return False
-            del self._problems[0]
-        return True
-
-    def _write_pending(self) -> bool:
-        one_by_one = 0  # calls to be written one by one, because a file of several failed
-        while True:
-            with self._lock:
-                calls = self._pending[:1] if one_by_one else calls_for_one_file(self._pending)
-            if not calls:
+            return False
+        except Exception as error:  # noqa: BLE001  # rows that cannot be encoded: they are lost, the run goes on
+            if len(calls) > 1:
+                self._one_by_one = len(calls)
                 return True
-            try:
-                self._write(calls)
-            except OSError as error:
-                self.record_problem(f"rows could not be written yet: {error}")
-                return False
-            except Exception as error:  # noqa: BLE001  # rows that cannot be encoded: they are lost, the run goes on
-                if len(calls) > 1:
-                    one_by_one = len(calls)
-                    continue
-                with self._lock:
-                    self.counters["dropped"] += calls[0].rows
-                self.record_problem(f"rows were lost: {type(error).__name__}: {str(error)[:200]}")
-            one_by_one = max(0, one_by_one - 1)
             with self._lock:
-                del self._pending[: len(calls)]
-                self._count -= sum(item.rows for item in calls)
-                self._bytes -= sum(item.size for item in calls)
+                self.counters["dropped"] += calls[0].rows
+            self.record_problem(f"rows were lost: {describe_error(error)}")
+        self._one_by_one = max(0, self._one_by_one - 1)
+        self._remove(len(calls), sum(item.rows for item in calls), sum(item.size for item in calls))
+        return True
 
     def _write(self, calls: list[PendingCall]) -> None:
         self._announce()
@@ -290,27 +217,18 @@ class Recorder:
         if None not in steps:  # what was scored by several threads is in the order of its steps again
             calls = sorted(calls, key=lambda item: item.call.step or 0)
         columns, extra_columns = batch_columns(calls)
-        batch = from_columns(
-            0, np.arange(len(extra_columns["key"])), attempt=self.attempt, fingerprint=self.fingerprint, **columns
-        )
+        group = np.arange(len(extra_columns["key"]))
+        batch = from_columns(0, group, attempt=self.attempt, fingerprint=self.fingerprint, **columns)
         write_rows(self.store, self.attempt, self.worker, self._seq, self._next, batch, extra_columns)
         self._seq, self._next = self._seq + 1, self._next + len(batch)
         with self._lock:
             self.counters["written"] += len(batch)
 
+    def _write_problem(self, why: str) -> None:
+        write_trouble(staging_folder(self.store, self.attempt), why)
 
-class _AfterFork:
-    """Resets a recorder in a forked child, where it is another worker."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = weakref.ref(recorder)
-
-    def __call__(self) -> None:
-        recorder = self._recorder()
-        if recorder is not None:
-            recorder.run = None  # closed by the process that opened it
-            recorder.release_opener_lock()
-            recorder._reset()
+    def _write_counters(self) -> None:
+        mark_worker(self.store, self.attempt, self.worker, "counters", self.counters)
 
 
 _RECORDERS: dict[Path, Recorder] = {}
@@ -329,7 +247,7 @@ def open_recorder(
     """This process's recorder for a run: the existing one, or a new one that opens or joins the attempt."""
     path = run_path(directory).absolute()
     existing = _RECORDERS.get(path)
-    if existing is not None and existing._open and existing._pid == os.getpid():
+    if existing is not None and existing.is_open:
         _refuse_late_settings(staging_folder(existing.store, existing.attempt), settings)
         if driver:
             mark_driven(existing.store, existing.attempt)
@@ -383,7 +301,7 @@ def _rejoin(path: str, launch: str, seconds: float, rows: int, fingerprint: str)
 
 def current_recorder(directory: str | os.PathLike[str] | None = None) -> Recorder:
     """The recorder of this process; with several runs open, `directory` says which."""
-    recorders = [recorder for recorder in _RECORDERS.values() if recorder._open and recorder._pid == os.getpid()]
+    recorders = [recorder for recorder in _RECORDERS.values() if recorder.is_open]
     if directory is not None:
         recorders = [recorder for recorder in recorders if recorder.store.path == run_path(directory).absolute()]
     if len(recorders) != 1:
@@ -392,9 +310,3 @@ def current_recorder(directory: str | os.PathLike[str] | None = None) -> Recorde
             "driver before workers start, and name directory= where there are several"
         )
     return recorders[0]
-
-
-def _close_at_exit(reference: weakref.ref[Recorder]) -> None:
-    recorder = reference()
-    if recorder is not None:
-        recorder.close()

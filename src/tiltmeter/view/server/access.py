@@ -12,7 +12,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -124,21 +124,20 @@ class TrustedHosts:
     def origins(self, host: str) -> frozenset[str]:
         return self._origins.get(host.lower(), frozenset())
 
-    def check(self, headers: Mapping[str, list[str]], *, shell: bool) -> None:
-        """Refuse cross-site requests and DNS rebinding.
+    def check(self, hosts: list[str], from_origins: list[str], sites: list[str], *, shell: bool) -> None:
+        """Refuse cross-site requests and DNS rebinding, by all values of Host, Origin and Sec-Fetch-Site.
 
         `shell`: the page without data, which may also be opened from the address bar.
         """
-        hosts = headers.get("host", [])
         if len(hosts) != 1 or not (origins := self.origins(hosts[0])):
             raise RequestError(
                 400,
                 f"this server answers to 127.0.0.1:{self.port} and localhost:{self.port} only; for another name or a "
                 "port that is forwarded from elsewhere start it with --trusted-host NAME:PORT",
             )
-        if any(origin.lower() not in origins for origin in headers.get("origin", [])):
+        if any(origin.lower() not in origins for origin in from_origins):
             raise RequestError(403, "asked by a page of another origin")
-        for site in headers.get("sec-fetch-site", []):
+        for site in sites:
             if site != "same-origin" and not (shell and site == "none"):
                 raise RequestError(403, "asked by another site: paste the address into the browser's address bar")
 

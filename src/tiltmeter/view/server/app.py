@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -113,26 +114,23 @@ class App:
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Response:
-        headers: dict[str, list[str]] = {}
-        for name, value in request.headers.items():
-            headers.setdefault(name, []).append(value)
-        path = request.scope["path"]
+        path, headers = request.scope["path"], request.headers
         shell = path in self.static
-        self.state.hosts.check(headers, shell=shell)
-        person = self.state.tokens.identify(headers.get("authorization", []))
+        self.state.hosts.check(*map(headers.getlist, ("host", "origin", "sec-fetch-site")), shell=shell)
+        person = self.state.tokens.identify(headers.getlist("authorization"))
         client = request.client.host if request.client else "socket"
         if not self.state.rate.allows(f"{person.role} {person.rater}" if person else f"from {client}"):
             raise RequestError(429, "more than 100 requests in a second", **{"Retry-After": "1"})
         if shell:
-            return self._serve_asset(request.method, path, request)
+            return self._serve_asset(path, request)
         methods = self._routes.get(path)
         if methods is None:
             raise RequestError(404, "no such address")
         if (route := methods.get(request.method)) is None:
             raise RequestError(405, "this address is not asked like that", Allow=", ".join(methods))
         self._authorize(route, person, headers)
-        params = route.parse_params(await self._read_params(route, request, headers))
-        api_request = ApiRequest(self.state, params, person, headers.get("last-event-id", [""])[0])
+        params = route.parse_params(await self._read_params(route, request))
+        api_request = ApiRequest(self.state, params, person, headers.get("last-event-id", ""))
         if inspect.iscoroutinefunction(route.handler):
             stream_headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             return EventStreamResponse(
@@ -140,16 +138,16 @@ class App:
             )
         return await self._respond(route, api_request, request, packs=accepts_gzip(headers))
 
-    def _serve_asset(self, method: str, path: str, request: Request) -> Response:
-        if method != "GET":
+    def _serve_asset(self, path: str, request: Request) -> Response:
+        if request.method != "GET":
             raise RequestError(405, "this address is not asked like that", Allow="GET")
         asset = self.static[path]
         headers = {"Cache-Control": asset.cache, "Content-Type": asset.type, "Vary": "Accept-Encoding"}
-        if accepts_gzip({"accept-encoding": request.headers.getlist("accept-encoding")}):
+        if accepts_gzip(request.headers):
             return Response(asset.packed, headers={**headers, "Content-Encoding": "gzip"})
         return Response(asset.plain, headers=headers)
 
-    def _authorize(self, route: Route, person: Person | None, headers: dict[str, list[str]]) -> None:
+    def _authorize(self, route: Route, person: Person | None, headers: Headers) -> None:
         """Refuse a client that lacks the role of the route."""
         if route.role == "open":
             return
@@ -164,10 +162,10 @@ class App:
             raise RequestError(403, "this server only shows: start it with tiltmeter view --control to act on runs")
         if not self.state.control_rate.allows("control"):
             raise RequestError(429, "too many requests to act: wait a second", **{"Retry-After": "1"})
-        if not self.state.tokens.may_control(headers.get(CONTROL_HEADER, [])):
+        if not self.state.tokens.may_control(headers.getlist(CONTROL_HEADER)):
             raise RequestError(403, f"the control token is missing or wrong; it is in {self.state.tokens.control_path}")
 
-    async def _read_params(self, route: Route, request: Request, headers: dict[str, list[str]]) -> dict[str, list[Any]]:
+    async def _read_params(self, route: Route, request: Request) -> dict[str, list[Any]]:
         query = request.scope["query_string"]
         if route.method == "GET":
             return _parse_query(query)
@@ -175,7 +173,7 @@ class App:
             raise RequestError(400, "what is sent here goes into the body")
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await _read_body(request, headers)
+                body = await _read_body(request)
         except TimeoutError:
             raise RequestError(408, f"the body took longer than {BODY_SECONDS:.0f} s", Connection="close") from None
         return {name: [value] for name, value in (read_json(body) if body else {}).items()}
@@ -217,12 +215,12 @@ def error_response(status: int, text: str, headers: dict[str, str] | None = None
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, media_type="application/json")
 
 
-def accepts_gzip(headers: dict[str, list[str]]) -> bool:
+def accepts_gzip(headers: Headers) -> bool:
     """
-    >>> accepts_gzip({"accept-encoding": ["br, gzip"]}), accepts_gzip({"accept-encoding": ["gzip;q=0"]})
+    >>> accepts_gzip(Headers({"accept-encoding": "br, gzip"})), accepts_gzip(Headers({"accept-encoding": "gzip;q=0"}))
     (True, False)
     """
-    named = [part.strip() for line in headers.get("accept-encoding", []) for part in line.split(",")]
+    named = [part.strip() for line in headers.getlist("accept-encoding") for part in line.split(",")]
     return any(re.fullmatch(r"gzip(;\s*q=(1(\.0+)?|0?\.\d*[1-9]\d*))?", part) for part in named)
 
 
@@ -260,14 +258,14 @@ def _parse_query(query: bytes) -> dict[str, list[Any]]:
     return params
 
 
-async def _read_body(request: Request, headers: dict[str, list[str]]) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """Read the body, up to the size limit."""
-    if headers.get("content-encoding"):
+    if "content-encoding" in request.headers:
         raise RequestError(415, "a compressed body is not read here")
-    types = headers.get("content-type", [])
+    types = request.headers.getlist("content-type")
     if [kind.split(";")[0].strip().lower() for kind in types] not in (["application/json"],):
         raise RequestError(415, "send JSON, and say so: Content-Type: application/json")
-    declared_length = headers.get("content-length", ["0"])[0]
+    declared_length = request.headers.get("content-length", "0")
     too_large = RequestError(413, f"a body may have {LARGEST_BODY:,} bytes", Connection="close")
     if not declared_length.isdecimal() or int(declared_length) > LARGEST_BODY:
         raise too_large
