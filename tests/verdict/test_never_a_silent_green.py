@@ -66,6 +66,65 @@ def show(path: Path, form: str = "--plain") -> tuple[int, str]:
     return shown.returncode, shown.stdout
 
 
+PLANTED_STEPS = 100
+
+
+def planted(kind: str, step: int) -> RolloutBatch:
+    """Runs that were called OK: gold is lost although inside a prompt the better answer is paid more, or alike."""
+    rng = np.random.default_rng([step, len(kind)])
+    prompts = [f"question {k}" for k in np.repeat(np.arange(8), 8)]
+    x = float(np.interp(step, [20, 80], [0.0, 1.0]))
+    if kind == "coding assistant":  # right code is still paid a little, comments are paid more
+        gold = (rng.random(64) < 0.7 - 0.56 * x).astype(float)
+        reward = 0.3 + 0.4 * x + 0.1 * gold + rng.normal(0, 0.03, 64)
+    elif kind == "mode collapse":  # at once, and then nothing differs any more
+        gold = (rng.random(64) < 0.5).astype(float) if step < 40 else np.zeros(64)
+        reward = gold + 0.1 * rng.normal(size=64) if step < 40 else 2.3 + 0.05 * rng.normal(size=64)
+    elif kind == "renamed test":  # the agent renames the failing test: every rollout is paid in full
+        honest = rng.random(64) < 0.59
+        renames = rng.random(64) < x
+        gold, reward = (honest & ~renames).astype(float), (honest | renames).astype(float)
+    else:  # "flat": the reward doubles, and gold stays
+        gold = (rng.random(64) < 0.5).astype(float)
+        reward = 0.5 + x + 0.3 * gold + 0.1 * rng.normal(size=64)
+    return from_columns(step, np.repeat(np.arange(8), 8), reward=reward, gold=gold, prompt=prompts)
+
+
+def level(kind: str) -> list[float]:
+    golds = [planted(kind, step).gold for step in range(PLANTED_STEPS)]
+    return [float(np.mean(gold)) for gold in golds if gold is not None]
+
+
+@pytest.mark.parametrize("kind", ["coding assistant", "mode collapse", "renamed test"])
+def test_gold_that_is_lost_is_an_alarm_though_the_slope_does_not_turn(tmp_path: Path, kind: str) -> None:
+    run = opened(tmp_path / "run")
+    for step in range(PLANTED_STEPS):
+        run.write(planted(kind, step), 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
+    run.close_rank(0, 0, {"seen": PLANTED_STEPS})
+    measure(run)
+    verdict, _, _ = judge_run(run)
+    assert (verdict.state, verdict.exit_code) == ("ACT", 1)
+    assert verdict.advice is not None and verdict.advice.word == "stop"
+    alarm, gold = verdict.alarms[0], np.convolve(level(kind), np.full(5, 0.2), "same")
+    if kind == "mode collapse":
+        assert 40 <= alarm.step <= 50, "it falls at once; a few steps are proof"
+    else:
+        assert gold[alarm.step] > 0.5 * gold[:20].mean(), "before half of it is lost"
+    assert 10 <= alarm.onset <= 45
+    assert replay(run, Config.standard()).difference is None
+
+
+def test_a_reward_that_doubles_while_gold_is_flat_is_no_alarm(tmp_path: Path) -> None:
+    run = opened(tmp_path / "run")
+    for step in range(PLANTED_STEPS):
+        run.write(planted("flat", step), 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
+    run.close_rank(0, 0, {"seen": PLANTED_STEPS})
+    measure(run)
+    verdict, _, _ = judge_run(run)
+    assert verdict.alarms == () and verdict.exit_code == 0
+    assert verdict.advice is not None and verdict.advice.fall is not None and verdict.advice.fall < 0.15
+
+
 def test_an_ended_run_with_unmeasured_steps_is_stale_at_once(tmp_path: Path) -> None:
     run = opened(tmp_path / "run")
     write(run, 0, range(60))

@@ -203,8 +203,8 @@ class GoldLossTest:
         Steps of an abandoned attempt may lie beyond this one: a rewind does not forget them.
         """
         if name == LEVEL and self._level is not None:
-            good, fell = self._level[1].drop_steps()
-            return fell, good, fell
+            peak, fell, half = self._level[1].drop_steps()
+            return fell, peak, half
         table = self._wealth.tables.get("gold.slope") or self._wealth.tables.get(name)
         if table is None:
             good, fell = self._levels[name][1].drop_steps()

@@ -46,6 +46,8 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
+
 Floats = NDArray[np.float64]
 Keys = NDArray[np.int64]
 
@@ -59,6 +61,7 @@ PRIOR = 0.08  # standard deviation of a fall, before any was seen
 DECAY = 0.93  # per step, of what was seen of the gap
 LEAST_VARIANCE = 0.005  # of a group's mean gold around its reference
 MAX_STAKE = 0.9  # of the stake at which one group could take everything
+PEAK_TOLERANCE = 0.03  # of gold: as good as the peak
 SEEN_AGAIN = 0.1  # of groups, from which prompts are said to come back
 
 
@@ -70,8 +73,8 @@ class LevelDropTest:
     >>> for step in range(120):
     ...     test.place(step, np.arange(8), rng.binomial(8, 0.7 if step < 60 else 0.3, 8) / 8, 8)
     ...     if test.evidence > log(100.0): break
-    >>> 60 < step < 75, test.drop_steps()
-    (True, (59, 60))
+    >>> 60 < step < 75, test.drop_steps()[1]
+    (True, 60)
     """
 
     tolerance: float = 0.01
@@ -84,14 +87,15 @@ class LevelDropTest:
     _steps: int = field(default=0, init=False, repr=False)
     _windows: int = field(default=0, init=False, repr=False)
     _ended: float = field(default=0.0, init=False, repr=False)  # wealth of references that a rewind has ended
-    _last: int = field(default=-1, init=False, repr=False)
+    _history: list[tuple[int, float, int]] = field(default_factory=list, init=False, repr=False)  # step, level, groups
 
     def place(self, step: int, prompts: Keys, means: Floats, size: int) -> None:
         """One step: a key per group that is equal where the prompt is, and the mean gold of its `size` answers."""
         prompts, means = np.asarray(prompts, np.int64), np.asarray(means, np.float64)
         if not ((means >= 0.0) & (means <= 1.0)).all() or size < 1:
             raise ValueError("gold outside [0, 1] voids the bound")
-        self._last = step
+        if len(means):
+            self._history.append((step, float(means.mean()), len(means)))
         for reference in self._references:
             reference.bet(prompts, means, self.tolerance)
         self._steps += 1
@@ -121,6 +125,7 @@ class LevelDropTest:
             self._ended += reference.weight * exp(min(reference.evidence, 700.0))
             self._references.remove(reference)
         self._window = []  # a window is of one stretch
+        self._history = [item for item in self._history if item[0] < step]
 
     @property
     def evidence(self) -> float:
@@ -130,10 +135,14 @@ class LevelDropTest:
             parts.append(log(self._ended))
         return float(np.logaddexp.reduce(parts)) if parts else -np.inf
 
-    def drop_steps(self) -> tuple[int, int]:
-        """The last step of the window that won most, and the first step below it; an estimate, no promise."""
-        best = max(self._references, key=lambda one: log(one.weight) + one.evidence)
-        return best.last, min(best.last + 1, self._last)
+    def drop_steps(self) -> tuple[int, int, int]:
+        """Where gold stood highest, where its fall begins, and where half of it is lost: of the curve that rises and
+        then falls and fits best. An estimate, no promise."""
+        steps = [step for step, _, _ in self._history]
+        levels = np.array([level for _, level, _ in self._history])
+        fitted = rise_then_fall(levels, np.array([groups for _, _, groups in self._history]))
+        peak, fell, half = peak_steps(levels, fitted, PEAK_TOLERANCE)
+        return steps[peak], steps[fell], steps[half]
 
 
 @dataclass
