@@ -377,10 +377,10 @@ def counselled(path: Path) -> list[Event]:
     def proposed(events: list[Event]) -> Action:
         return Action(**[event.data for event in events if event.kind == "action"][-1])
 
-    first = proposed(go_on(0, 30))
-    write_receipt(run, Receipt(f"{first.id}.approve", 0, "applied", "beta", 0.04, 0.08, 30, "beta reads 0.08"))
+    first = proposed(go_on(0, 36))
+    write_receipt(run, Receipt(f"{first.id}.approve", 0, "applied", "beta", 0.04, 0.08, 36, "beta reads 0.08"))
     watch.poll()
-    second = proposed(go_on(30, 60))
+    second = proposed(go_on(36, 66))
     write_request(run, request_for(second, "reject", "operator", expires_step=100), make_token(run))
     until = time.monotonic() + 30  # the experiment is made on a thread of its own
     while time.monotonic() < until and not any(e.data.get("note") == "experiment" for e in go_on(0, 0)):

@@ -24,6 +24,7 @@ from rich.text import Text
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, screen
 from tiltmeter.cli.terminal.run_screen import plain as plain_lines
+from tiltmeter.detectors.gold_loss import LEVEL
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -201,11 +202,16 @@ def conclusion(cases: list[DemoRun]) -> list[str]:
     alarm = hacked.verdict.alarms[0]
     paid, twin = hacked.arc("reward.mean")[2], honest.arc("reward.mean")[2]
     then = np.mean(hacked.values("gold.mean", until=alarm.step)[-5:])
+    since = (
+        "gold has been falling"
+        if alarm.name == LEVEL
+        else "the reward prefers the worse of two answers to one question"
+    )
     return [
         f"Both rewards rose. By the reward alone the hacked run is the better one, {paid:.2f} against {twin:.2f}; "
         "in truth it has stopped answering.",
-        f"The alarm rang at step {alarm.step}, with gold down to {then:.2f}: since about step {alarm.onset} the reward "
-        "prefers the worse of two answers to one question. The honest run's reward rose too, and nothing rang.",
+        f"The alarm rang at step {alarm.step}, with gold down to {then:.2f}: since about step {alarm.onset} {since}. "
+        "The honest run's reward rose too, and nothing rang.",
     ]
 
 

@@ -102,7 +102,13 @@ def other_remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) ->
 
 def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
     """The same without alarms and warnings, for screens that list those separately."""
-    failed = [check.why for check in verdict.checks.values() if not check.ok and check.why != verdict.sentence]
+    # A fall of gold is what an alarm or the advice to stop says already.
+    skipped = "gold_level" if verdict.alarms or verdict.state == "WATCH" else ""
+    failed = [
+        check.why
+        for name, check in verdict.checks.items()
+        if not check.ok and check.why != verdict.sentence and name != skipped
+    ]
     lines = [f"Not healthy either: {why}" if verdict.state != "ACT" else f"Note: {why}" for why in failed]
     if verdict.alarms:
         first = verdict.alarms[0]
