@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import tiltmeter
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm, Reading, RolloutBatch
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -123,6 +125,62 @@ def test_a_reward_that_doubles_while_gold_is_flat_is_no_alarm(tmp_path: Path) ->
     verdict, _, _ = judge_run(run)
     assert verdict.alarms == () and verdict.exit_code == 0
     assert verdict.advice is not None and verdict.advice.fall is not None and verdict.advice.fall < 0.15
+
+
+def raises(completion: str) -> float:
+    raise ValueError("no such test file")
+
+
+def answers_in_words(completion: str) -> str:
+    return "yes"
+
+
+def answers_in_percent(completion: str) -> float:
+    return 87.0
+
+
+def needs_a_column(completion: str, solution: str) -> float:
+    return float(completion == solution)
+
+
+@pytest.mark.parametrize(
+    ("score", "reason"),
+    [
+        (raises, "ValueError: no such test file"),
+        (answers_in_words, "str is not a number from 0 to 1"),
+        (answers_in_percent, "87.0 is not a number from 0 to 1"),
+        (needs_a_column, "the row has no 'solution'"),
+    ],
+)
+def test_gold_that_does_not_answer_is_reported_as_that(tmp_path: Path, score: Any, reason: str) -> None:
+    run = opened(tmp_path / "run")
+    for step in range(40):
+        rollouts = replace(batch(0, step, gold=False), completion=tuple(f"answer {k}" for k in range(16)))
+        run.write(rollouts, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
+    run.close_rank(0, 0, {"seen": 40})
+    measure(run, Config.standard().with_gold(FunctionSource(f"checks.py:{score.__name__}", score), share=0.5))
+    verdict, _, _ = judge_run(run)
+    assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
+    assert reason in verdict.sentence and "gold is the reward itself" not in verdict.sentence
+
+
+@pytest.mark.parametrize(("missing", "state"), [(16, "BLIND"), (6, "BLIND"), (2, "OK")])
+def test_rewards_that_are_not_there_are_never_green(tmp_path: Path, missing: int, state: str) -> None:
+    run = opened(tmp_path / "run")
+    for step in range(40):
+        rng = np.random.default_rng(step)
+        reward: list[float | None] = [*rng.random(16)]
+        gold = [float(value is not None and value > 0.5) for value in reward]
+        for row in rng.permutation(16)[:missing]:
+            reward[row] = None if row % 2 else float("nan")
+        rollouts = from_columns(step, np.repeat(np.arange(4), 4), attempt=0, reward=reward, gold=gold)
+        run.write(rollouts, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
+    run.close_rank(0, 0, {"seen": 40})
+    measure(run)
+    verdict, _, _ = judge_run(run)
+    assert verdict.state == state
+    if missing > 2:
+        assert not verdict.checks["scored"].ok and "have no reward" in verdict.checks["scored"].why
 
 
 def test_an_ended_run_with_unmeasured_steps_is_stale_at_once(tmp_path: Path) -> None:

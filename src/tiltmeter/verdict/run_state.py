@@ -129,6 +129,7 @@ class RunState:
     judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
     unanswered: int = 0  # of those
+    gold_error: str = ""  # why labels are missing, of the newest step that lacks any
     audited: int = 0  # rollouts of steps about which gold could be asked
     rejected: int = 0  # answers without a request
     unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
@@ -137,9 +138,8 @@ class RunState:
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
     losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
     missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
-    recent: list[tuple[float, int, int]] = field(
-        default_factory=list
-    )  # time written, rows, infra rows of the last steps
+    #: Of the last steps: time written, rows, rows whose reward failed by infrastructure, rows without any reward.
+    recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
     history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
@@ -241,7 +241,8 @@ class RunState:
             self.last_label = (event.attempt, event.step)
         infra = max((flags.get("infra", 0) for flags in unscored.values()), default=0)
         written = event.time if done.written is UNSET else done.written
-        self.recent = [*self.recent[-19:], (written, done.rows, infra)]
+        unpaid = sum(unscored.get("reward", {}).values())
+        self.recent = [*self.recent[-19:], (written, done.rows, infra, unpaid)]
 
     def _add_counts(self, attempt: int, counts: Counts) -> None:
         self.batches_seen[attempt] = max(counts.seen, self.batches_seen.get(attempt, 0))
@@ -255,6 +256,7 @@ class RunState:
         self.labels += closed.answered
         self.gold_differs |= closed.gold_differs
         if closed.why:
+            self.gold_error = closed.why
             self.faults.append(Fault(attempt, step, "gold", closed.why))
         if closed.answered:
             self.last_label = (attempt, step)

@@ -29,6 +29,7 @@ MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the r
 EVALUATIONS = 2  # at least two are needed to see a fall
 LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
+UNPAID_SHARE = 1 / 3  # of completions without a reward, whatever the reason: the reward function is broken
 STRONG = 0.5  # confidence from which a finding keeps a run from being OK
 HALF = 0.5  # of gold at its best: while a fall by so much is not excluded, nothing is known of its level
 PATIENCE_SECONDS = 60.0
@@ -133,7 +134,7 @@ def run_checks(
     off = [name for name in run_state.off if any(name.split(":")[0] == part["name"] for part in needed)]
     off += [name for name in run_state.off if any(name in part["watches"] for part in needed)]
     lost, batches = run_state.lost
-    rows, infra = sum(item[1] for item in run_state.recent), sum(item[2] for item in run_state.recent)
+    rows, infra, unpaid = (sum(item[at] for item in run_state.recent) for at in (1, 2, 3))
     waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
     spans = run_state.spans()
     labelled = run_state.last_bet is not None and _recent(run_state, run_state.last_bet, RECENT_STEPS, spans)
@@ -192,10 +193,12 @@ def run_checks(
             else "the trainer's counters are missing",
         ),
         "scored": HealthCheck(
-            rows > 0 and infra < INFRA_SHARE * rows,
-            f"{infra} of the last {rows} completions could not be scored (infrastructure)"
-            if rows
-            else "no completions",
+            rows > 0 and infra < INFRA_SHARE * rows and unpaid < UNPAID_SHARE * rows,
+            "no completions"
+            if not rows
+            else f"{unpaid} of the last {rows} completions have no reward (None or not a number): fix the reward function"
+            if unpaid >= UNPAID_SHARE * rows > 0 and infra < INFRA_SHARE * rows
+            else f"{infra} of the last {rows} completions could not be scored (infrastructure)",
         ),
     }
 
@@ -273,14 +276,14 @@ def _evidence_text(run_state: RunState) -> str:
 
 def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool) -> str:
     enough = run_state.bets >= least
-    if enough and not run_state.gold_differs and not evaluated:
-        return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
     if lacking:
         return (
-            f"{run_state.unanswered} of {run_state.labels_requested} labels never came "
-            f"({run_state.unanswered / run_state.labels_requested:.0%}), and each "
-            "counts in favour of the run; fix the gold source: its errors are under Faults in --json"
+            f"{run_state.gold_error or 'labels are missing'}; {run_state.unanswered} of {run_state.labels_requested} never "
+            f"came ({run_state.unanswered / run_state.labels_requested:.0%}), and each counts in favour of the run: fix the "
+            "gold source"
         )
+    if enough and not run_state.gold_differs and not evaluated:
+        return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
     if enough and run_state.gold_differs:
         return f"{run_state.bets} {'audited pairs' if run_state.judges else 'prompt groups'} with gold"
     if evaluated:
