@@ -86,7 +86,7 @@ app = typer.Typer(
     name="tiltmeter",
     cls=LazyVerbs,
     help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
-    "Exit codes: 0 healthy, 1 an alarm, 2 could not judge (no gold, stale, unreadable, wrong usage).",
+    "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -41,7 +41,7 @@ def report(
 
     Example: tiltmeter report runs/tonight --html --out tonight.html
 
-    The file makes no request and can be mailed or kept. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
+    The file makes no request and can be mailed or kept. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
     directory = RunDirectory(run)
     directory.identity()

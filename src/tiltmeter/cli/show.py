@@ -21,7 +21,7 @@ def show(run: Run, json: Json = False, plain: Plain = False) -> None:
 
     Example: tiltmeter show runs/tonight
 
-    Reads the run directory and changes nothing. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
+    Reads the run directory and changes nothing. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
     directory = RunDirectory(run)
     directory.identity()

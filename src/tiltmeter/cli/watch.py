@@ -84,7 +84,7 @@ def watch(
 
     On a terminal it shows one screen that keeps itself up to date; with --plain a line for each thing that happens, for
     logs and pipes. Where a trainer's own monitor is at work, this shows its results. Restartable at any time:
-    measuring continues from what was written. Exit code: 0 healthy, 1 an alarm, 2 could not judge.
+    measuring continues from what was written. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
     directory = RunDirectory(run)
     directory.identity()

@@ -196,7 +196,7 @@ def run_checks(
             rows > 0 and infra < INFRA_SHARE * rows and unpaid < UNPAID_SHARE * rows,
             "no completions"
             if not rows
-            else f"{unpaid} of the last {rows} completions have no reward (None or not a number): fix the reward function"
+            else f"{unpaid} of the last {rows} completions have no reward (None, NaN): fix the reward function"
             if unpaid >= UNPAID_SHARE * rows > 0 and infra < INFRA_SHARE * rows
             else f"{infra} of the last {rows} completions could not be scored (infrastructure)",
         ),
@@ -277,10 +277,10 @@ def _evidence_text(run_state: RunState) -> str:
 def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool) -> str:
     enough = run_state.bets >= least
     if lacking:
+        share = run_state.unanswered / run_state.labels_requested
         return (
-            f"{run_state.gold_error or 'labels are missing'}; {run_state.unanswered} of {run_state.labels_requested} never "
-            f"came ({run_state.unanswered / run_state.labels_requested:.0%}), and each counts in favour of the run: fix the "
-            "gold source"
+            f"{run_state.gold_error or 'labels are missing'}; {run_state.unanswered} of {run_state.labels_requested} "
+            f"never came ({share:.0%}), and each counts in favour of the run: fix the gold source"
         )
     if enough and not run_state.gold_differs and not evaluated:
         return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
