@@ -142,7 +142,7 @@ def raise_alarm(run: RunDirectory, **changes: Any) -> Alarm:
     events = read_events(run.path / "events")
     step = events[-1].step
     told: dict[str, Any] = {
-        "attempt": events[-1].attempt, "name": "gold.slope", "detector": "ledger", "tier": "alarm",
+        "attempt": events[-1].attempt, "name": "gold.prompts", "detector": "ledger", "tier": "alarm",
         "direction": "down", "step": step, "data_step": step, "onset": step - 5, "onset_low": step - 6,
         "onset_high": step - 4, "evidence": 5.0, "threshold": 4.0, "summary": "planted",
     }  # fmt: skip
@@ -182,8 +182,8 @@ def state_of(run: RunDirectory, sink: str) -> dict[str, Any]:
 def test_each_alert_is_posted_once_with_what_to_do(run: RunDirectory, receiver: Receiver) -> None:
     assert tell(run, ("webhook", receiver.url)) == {}
     alarm, warning = receiver.taken
-    assert alarm["title"] == "Alarm: gold.slope down in hacked" and alarm["level"] == "ERROR"
-    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (66, 55, "ledger", "hacked")
+    assert alarm["title"] == "Alarm: gold.prompts down in hacked" and alarm["level"] == "ERROR"
+    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 46, "ledger", "hacked")
     assert "What helps:" in alarm["text"] and "tiltmeter show" in alarm["text"]
     assert alarm["evidence"] and warning["level"] == "WARN"
     assert [one["Idempotency-Key"] for one in receiver.headers] == [alarm["identity"], warning["identity"]]
@@ -198,7 +198,7 @@ def test_a_restart_sends_nothing_again_and_a_new_alarm_once(run: RunDirectory, r
     raise_alarm(run, name="gold.duel")
     for _ in range(2):
         tell(run, ("webhook", receiver.url))
-    assert [one["reading"] for one in receiver.taken] == ["gold.slope", "length.truncated_share", "gold.duel"]
+    assert [one["reading"] for one in receiver.taken] == ["gold.prompts", "length.truncated_share", "gold.duel"]
 
 
 def test_another_receiver_is_told_everything(run: RunDirectory, receiver: Receiver) -> None:
@@ -326,7 +326,7 @@ def test_a_warning_that_is_over_wakes_nobody_and_an_alarm_always_does(run: RunDi
         alarm = raise_alarm(run, tier=tier, name=f"eval.{tier}")
         raise_alarm(run, tier=tier, name=f"eval.{tier}", resolved=alarm.step)
     tell(run, ("webhook", receiver.url))
-    assert [one["reading"] for one in receiver.taken] == ["gold.slope", "length.truncated_share", "eval.alarm"]
+    assert [one["reading"] for one in receiver.taken] == ["gold.prompts", "length.truncated_share", "eval.alarm"]
 
 
 def test_hostile_words_act_nowhere_and_no_completion_leaves(run: RunDirectory, receiver: Receiver) -> None:
@@ -637,7 +637,7 @@ def test_tensorboard_reads_back_every_reading_and_the_alarms_as_text(run: RunDir
             assert at == [pytest.approx(packed[0], rel=1e-6)]
     texts = events_of(tmp_path / "tb")
     shown = [one.tensor_proto.string_val[0].decode() for one in texts.Tensors("tiltmeter/alarms")]
-    assert texts.Tensors("tiltmeter/alarms")[0].step == 66 and len(shown) == 2
+    assert texts.Tensors("tiltmeter/alarms")[0].step == 58 and len(shown) == 2
     assert "What helps:" in shown[0] and "\\<script\\>" in shown[1] and "\\[x\\](" in shown[1]
     assert "\x1b" not in shown[1] and "\u202e" not in shown[1]
     assert texts.Tensors("tiltmeter/verdict")[0].tensor_proto.string_val[0].startswith(b"**ACT**")
@@ -852,7 +852,7 @@ def test_the_monitor_posts_alerts_by_itself_where_the_environment_names_an_addre
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     until(lambda: len(receiver.taken) == 2, 60.0)
-    assert receiver.taken[0]["reading"] == "gold.slope" and "s3cret" not in done.stdout + done.stderr
+    assert receiver.taken[0]["reading"] == "gold.prompts" and "s3cret" not in done.stdout + done.stderr
 
 
 def test_a_monitor_measures_on_whatever_the_address_is(recorded: Path, tmp_path: Path) -> None:

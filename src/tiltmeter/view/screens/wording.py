@@ -102,8 +102,9 @@ def other_remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) ->
 
 def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
     """The same without alarms and warnings, for screens that list those separately."""
-    # A fall of gold is what an alarm or the advice to stop says already.
-    skipped = "gold_level" if verdict.alarms or verdict.state == "WATCH" else ""
+    # A fall of gold is said above by an alarm or the advice to stop; without gold nothing is known of its level.
+    said_above = verdict.alarms or verdict.state == "WATCH" or not verdict.checks["gold"].ok
+    skipped = "gold_level" if said_above else ""
     failed = [
         check.why
         for name, check in verdict.checks.items()
