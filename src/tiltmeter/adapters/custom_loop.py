@@ -27,7 +27,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.errors import AttachError
-from tiltmeter.monitor.parts import GOLD_SHARE, Config, names_people, reject_reward_as_gold
+from tiltmeter.monitor.parts import Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
@@ -54,7 +54,7 @@ def open_run(
     reference: Mapping[str, Any] | None = None,
     plugins: Sequence[str] = (),
     gold: str | None = None,
-    gold_share: float = GOLD_SHARE,
+    gold_share: float | None = None,
     steps: int | None = None,
     experiment: str | None = None,
     on_full: Literal["thin", "wait"] = "thin",
@@ -71,7 +71,8 @@ def open_run(
     policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
     `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
     completion is worth, as `file.py:function`, a judge's `file.toml`, or `people`, who compare answers at the labelling
-    screen; the monitor asks about a `gold_share` of the rollouts, and training never sees an answer. `steps`: how many
+    screen; the monitor asks about a `gold_share` of the rollouts (1: all; without it a function is asked about
+    as many as a second a step allows, others about 2 %), and training never sees an answer. `steps`: how many
     optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
     function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
     phrase is paid. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or
@@ -116,7 +117,8 @@ def open_run(
     for plugin in plugins:
         command += ["--plugin", plugin]
     if gold is not None:
-        command += ["--gold", _absolute_name(gold), "--gold-share", repr(float(gold_share))]
+        command += ["--gold", _absolute_name(gold)]
+        command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
         command += ["--gold-steps", str(int(steps))] if steps is not None else []
     command += ["--experiment", _absolute_name(experiment)] if experiment is not None else []
     process = MonitorProcess(command, path / "monitor.log") if monitor and rank == 0 else None
@@ -329,7 +331,7 @@ def import_lazy_parts() -> None:
 def _check_parts(
     plugins: Sequence[str],
     gold: str | None,
-    gold_share: float,
+    gold_share: float | None,
     steps: int | None,
     rewards: Sequence[Callable[..., Any]],
 ) -> None:

@@ -8,16 +8,15 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
-from tiltmeter.data.batches import plain_text
-from tiltmeter.data.records import FLAGS, RolloutBatch
+from tiltmeter.data.batches import plain_text, with_gold
+from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
@@ -53,10 +52,7 @@ class GoldLabels:
 
     def add_gold(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch with these labels as its gold. Rows count from 0 in the order in which they were written."""
-        values = np.array([math.nan if label is None else label for label in self._row_labels(batch)], np.float64)
-        flags = np.where(np.isfinite(values), 0, FLAGS.index("missing")).astype(np.uint8)
-        chance = np.where(np.isfinite(values), 1.0, np.nan)
-        return replace(batch, gold=values, gold_chance=chance, flags={**batch.flags, "gold": flags})
+        return with_gold(batch, list(self._row_labels(batch)))
 
     def count(self, batch: RolloutBatch) -> int:
         return sum(label is not None for label in self._row_labels(batch))

@@ -28,7 +28,7 @@ from tiltmeter.cli.report import Most, Redact
 from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
 from tiltmeter.cli.watch import Plugins
-from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS, judge_run
 from tiltmeter.view.report.answers import ROLLOUTS
@@ -59,7 +59,10 @@ Gold = Annotated[
     str | None,
     typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or a labels file."),
 ]
-Share = Annotated[float, typer.Option("--gold-share", help="Share of rollouts to label with gold.")]
+Share = Annotated[
+    float | None,
+    typer.Option("--gold-share", help="Share of rollouts to label; 1: all. Without it, by what a label costs."),
+]
 EngineName = Annotated[str | None, typer.Option("--engine", help="processes, or ray for a cluster that is there.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as there are cores.", min=1)]
 Keep = Annotated[Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="DIR")]
@@ -76,7 +79,7 @@ def audit(
     weight: Weight = None,
     eval: Evals = None,
     gold: Gold = None,
-    gold_share: Share = GOLD_SHARE,
+    gold_share: Share = None,
     engine: EngineName = None,
     jobs: Jobs = None,
     keep: Keep = None,

@@ -20,7 +20,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor.alerts import STARTS, AlertProcess
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock, run_monitor
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
 from tiltmeter.rundir.store import RunDirectory
@@ -44,7 +44,12 @@ Gold = Annotated[
     str | None,
     typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or people.", metavar="GOLD"),
 ]
-GoldShare = Annotated[float, typer.Option("--gold-share", help="Share of the rollouts to label.", metavar="SHARE")]
+GoldShare = Annotated[
+    float | None,
+    typer.Option(
+        "--gold-share", help="Share of rollouts to label; 1: all. Without it, by what a label costs.", metavar="SHARE"
+    ),
+]
 
 GoldSteps = Annotated[
     int | None,
@@ -71,7 +76,7 @@ def watch(
     run: Run,
     plugin: Plugins = None,
     gold: Gold = None,
-    gold_share: GoldShare = GOLD_SHARE,
+    gold_share: GoldShare = None,
     gold_steps: GoldSteps = None,
     experiment: Experiment = None,
     once: Once = False,

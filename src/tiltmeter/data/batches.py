@@ -273,6 +273,18 @@ def take(batch: RolloutBatch, rows: Ints) -> RolloutBatch:
     )
 
 
+def with_gold(batch: RolloutBatch, values: Sequence[float | None]) -> RolloutBatch:
+    """The batch with one gold label a row, each asked for with certainty; None: there is none.
+
+    >>> with_gold(from_columns(0, [0, 0], reward=[1, 0]), [1.0, None]).gold.tolist()
+    [1.0, nan]
+    """
+    gold = np.array([np.nan if value is None else value for value in values], np.float64)
+    flags = np.where(np.isfinite(gold), 0, FLAGS.index("missing")).astype(np.uint8)
+    chance = np.where(np.isfinite(gold), 1.0, np.nan)
+    return replace(batch, gold=gold, gold_chance=chance, flags={**batch.flags, "gold": flags})
+
+
 def join(batches: Sequence[RolloutBatch], *, shared_groups: bool) -> RolloutBatch:
     """One step's batch from those of its ranks, in rank order.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.data.records import Reading
+from tiltmeter.data.records import Reading, RolloutBatch
 from tiltmeter.gold import CanaryError
 from tiltmeter.gold.label_files import Label, LabelRequest
 
@@ -27,6 +27,8 @@ class SettledStep:
     duels: tuple[float, ...]
     facts: Mapping[str, Any]
     levels: tuple[float, ...] = ()  # mean gold of each slope pair of which both labels came
+    gold: tuple[float | None, ...] = ()  # of every row, where all were asked about
+    batch: RolloutBatch | None = None  # with that gold: what is measured of it is this step's readings
 
     def readings(self) -> list[Reading]:
         """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
@@ -67,9 +69,11 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "requests": request.digest,
         "values": hashlib.sha256(json.dumps([label.value for label in labels]).encode()).hexdigest(),
         "gold_differs": differs,
+        "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
-    return SettledStep(request.attempt, request.step, tuple(us["slope"]), tuple(us["duel"]), facts, tuple(levels))
+    gold = tuple(label.value for label in labels) if request.whole else ()
+    return SettledStep(request.attempt, request.step, tuple(us["slope"]), tuple(us["duel"]), facts, tuple(levels), gold)
 
 
 def _reading(attempt: int, step: int, name: str, us: Sequence[float]) -> Reading:

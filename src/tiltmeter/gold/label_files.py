@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ from tiltmeter.rundir.store import RunDirectory
 MAX_REASON = 200  # characters of a reason that are kept
 REQUEST_BYTES = 64 << 20  # 16,384 bets take 5 MB
 LABEL_BYTES = 64 << 10
+COLUMN_FILE = "all.json"
 
 
 class RequestHead(Struct, frozen=True):
@@ -51,6 +52,8 @@ class RequestHead(Struct, frozen=True):
     share: float
     state: dict[str, Any]
     time: float
+    whole: Count = 0
+    paid: tuple[int | float | None, ...] = ()
 
 
 class BetSide(Struct, frozen=True):
@@ -68,6 +71,14 @@ class BetLine(Struct, frozen=True):
     chance: int | float
     up: BetSide
     down: BetSide
+
+
+class StoredColumn(Struct, frozen=True):
+    """The file of all labels of a step that a function answered at once."""
+
+    request: str
+    values: list[Any]
+    why: dict[str, str] = {}  # by number, where there is no label
 
 
 class StoredLabel(Struct, frozen=True):
@@ -92,10 +103,13 @@ class LabelRequest:
     bets: tuple[Bet, ...]
     paid: tuple[float | None, ...]  # reward by label, where the row is of this step
     time: float = 0.0  # when it was asked, for the time-out alone
+    whole: int = 0  # every row of the step is asked about, this many; 0: those of the bets
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Each rollout to be labelled once, in the order of the bets; its position is the number of its label."""
+        if self.whole:
+            return tuple((self.attempt, self.step, row) for row in range(self.whole))
         return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
 
     @cached_property
@@ -115,6 +129,8 @@ class LabelRequest:
         numbers = {row: number for number, row in enumerate(self.rows)}
         head = {"attempt": self.attempt, "step": self.step, "bets": len(self.bets), "ranks": self.ranks}
         head |= {"seed": self.seed, "source": dict(self.source), "share": self.share, "state": self.state}
+        if self.whole:
+            head |= {"whole": self.whole, "paid": self.paid}
         lines = [json.dumps(head, allow_nan=False)]
         for bet in self.bets:
             line: dict[str, Any] = {"purpose": bet.purpose, "weight": bet.weight, "chance": bet.chance}
@@ -134,9 +150,12 @@ class LabelRequest:
         bets = tuple(Bet(line.purpose, line.up.row, line.down.row, line.weight, line.chance) for line in lines)
         rewards = {side.row: side.reward for line in lines for side in (line.up, line.down)}
         request = cls(
-            head.attempt, head.step, head.ranks, head.seed, head.source, head.share, head.state, bets, (), head.time
-        )
-        return replace(request, paid=tuple(rewards[row] for row in request.rows))
+            head.attempt, head.step, head.ranks, head.seed, head.source, head.share, head.state, bets, head.paid,
+            head.time, head.whole,
+        )  # fmt: skip
+        if head.whole != len(head.paid):
+            raise ValueError(f"{len(head.paid)} rewards, not {head.whole}")
+        return request if head.whole else replace(request, paid=tuple(rewards[row] for row in request.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +210,19 @@ def write_label(run: RunDirectory, request: LabelRequest, number: int, label: La
     return True
 
 
+def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Label], source: str) -> None:
+    """Store all labels of a step in one file: a thousand files a step would be slower than their answers."""
+    folder = make_folder(run.path, "gold", "labels", _label_folder(run, request.attempt, request.step).name)
+    reasons = {str(number): label.why for number, label in enumerate(labels) if label.value is None}
+    facts = {"request": request.digest, "values": [label.value for label in labels], "why": reasons}
+    write_sidecar(folder / COLUMN_FILE, {**facts, "source": source, "time": time.time()})
+
+
 def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
     """The labels so far by number; None where there is none yet."""
     digest, folder = request.digest, _label_folder(run, request.attempt, request.step)
+    if request.whole and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
+        return column
     return [_read_label(folder / f"{number}.json", digest) for number in range(len(request.rows))]
 
 
@@ -204,6 +233,10 @@ def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
     for entry in sorted(entries(folder), key=lambda entry: entry.name):
         number = entry.name.split(".")[0]
         if entry.name.startswith(".") or not entry.name.endswith(".json"):
+            continue
+        if request.whole and entry.name == COLUMN_FILE:
+            if _read_column(Path(entry.path), request) == [NO_REQUEST] * count:
+                yield f"gold/labels/{folder.name}/{entry.name}"
             continue
         is_expected = number.isdecimal() and int(number) < count and _read_label(Path(entry.path), digest) != NO_REQUEST
         if not is_expected:
@@ -238,6 +271,24 @@ def to_label(value: object) -> Label:
 
 
 NO_REQUEST = Label(None, "answered without a request")
+
+
+def _read_column(path: Path, request: LabelRequest) -> list[Label | None] | None:
+    """The labels in a step's one file; None if there is none."""
+    count = len(request.rows)
+    try:
+        stored = find_sidecar(path, StoredColumn, REQUEST_BYTES)
+    except StoreError as error:
+        return [Label(None, f"unreadable answer: {type(error.__cause__).__name__}")] * count
+    if stored is None:
+        return None
+    if stored.request != request.digest or len(stored.values) != count:
+        return [NO_REQUEST] * count
+    reasons = (stored.why.get(str(number), "no answer") for number in range(count))
+    return [
+        Label(None, why) if value is None else to_label(value)
+        for value, why in zip(stored.values, reasons, strict=True)
+    ]
 
 
 def _read_label(path: Path, digest: str) -> Label | None:

@@ -17,11 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.errors import ContractError, StoreError
-from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
+from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource, RecordedSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
+from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.label_cost import GOLD_SHARE, TIMED, LabelCost, measure_cost, read_cost, write_cost
 from tiltmeter.gold.label_files import (
     Label,
     LabelRequest,
@@ -31,10 +34,11 @@ from tiltmeter.gold.label_files import (
     read_request,
     stray_labels,
     to_label,
+    write_column,
     write_label,
     write_request,
 )
-from tiltmeter.gold.people import PeopleSource, adjust_for_pairs, collect_labels
+from tiltmeter.gold.people import PEOPLE, PeopleSource, adjust_for_pairs, collect_labels
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.payloads import StepDone
@@ -52,7 +56,8 @@ class _OpenStep:
     """A step that was drawn and is not closed."""
 
     request: LabelRequest
-    requests: dict[int, CompletionToLabel] | None = None  # by number, those without an answer; None: not looked up yet
+    #: By number, those without an answer, or a label where none can come; None: not looked up yet.
+    requests: dict[int, CompletionToLabel | Label] | None = None
     unlabelled: list[int] | None = None  # the same for people, without texts: days of open steps must fit in memory
     durable: bool = False  # its request file is there
 
@@ -76,10 +81,11 @@ class LabelQueue:
 
     run: RunDirectory
     source: GoldSource
-    share: float = 0.02
+    share: float | None = None  # of rollouts that labels are asked for; 1: all; None: by what a label costs
     steps: int | None = None  # optimiser steps that are planned
     live: bool = True
-    configured_share: float = field(default=0.0, init=False)  # as configured; `share` may be raised later
+    configured_share: float | None = field(default=None, init=False)  # as configured; `share` may be raised later
+    _choice: LabelCost | None = field(default=None, init=False, repr=False)  # of the share, until it is reported
     rollouts: int = field(default=0, init=False)
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
@@ -93,7 +99,9 @@ class LabelQueue:
 
     def __post_init__(self) -> None:
         self.configured_share = self.share
-        self._sampler = Sampler(self.share, self.steps, recall=self._groups)
+        if self.share is None and not isinstance(self.source, (FunctionSource, RecordedSource)):
+            self.share = GOLD_SHARE
+        self._sampler = Sampler(self.share or GOLD_SHARE, self.steps, recall=self._groups)
         self._id, self._began = str(self.run.identity().get("id", "")), time.time()
         if self.live:
             sweep(self.run.path / "gold" / "requests")
@@ -117,11 +125,14 @@ class LabelQueue:
         """
         attempt, step = batch.attempt, batch.step
         seed, rng = draw_generator(self._id, attempt, step)
+        self._choose_share(batch)
+        assert self.share is not None
         self._update_sampler()
+        whole = len(batch) if self.labels_all and batch.completion is not None and batch.reward is not None else 0
         before, bets = self._sampler.state(), []
         try:
             advantage = _advantage(batch)
-            if advantage is not None and batch.completion is not None and len(batch):
+            if advantage is not None and batch.completion is not None and len(batch) and not self.labels_all:
                 chosen_bets = self._sampler.draw(attempt, step, advantage, batch.starts, _prompts(batch), rng)
                 if len(chosen_bets) > MAX_BETS:
                     chosen_bets = [
@@ -136,15 +147,39 @@ class LabelQueue:
             raise
         self._sampler.restore(state)  # continue from what is written, so that a restart cannot differ
         source = {"name": self.source.name, "identity": self.source.identity}
-        rewards = {row: _reward_of(batch, row) for bet in bets for row in (bet.up, bet.down)}
+        rows = [(attempt, step, row) for row in range(whole)] or [row for bet in bets for row in (bet.up, bet.down)]
+        rewards = {row: _reward_of(batch, row) for row in rows}
         request = LabelRequest(
             attempt, step, tuple((a, b) for a, b in rank_ranges(ranks)), seed, source, self.share, state, tuple(bets),
-            tuple(rewards.values()), time.time(),
+            tuple(rewards.values()), time.time(), whole,
         )  # fmt: skip
         self._newest = replace(batch, **dict.fromkeys(RAGGED_COLUMNS))  # type: ignore[arg-type]
         self._pending.append(_OpenStep(request))
         self.rollouts += len(batch)
         return {"asked": len(request.rows), "requests": request.digest, "boost": boost}
+
+    @property
+    def labels_all(self) -> bool:
+        """Whether every rollout is labelled. People compare pairs, so they are never asked about all."""
+        return self.share is not None and self.share >= 1.0 and self.source.name != PEOPLE
+
+    def _choose_share(self, batch: RolloutBatch) -> None:
+        """At the first step: what a label costs, as it was recorded, or else measured now and recorded."""
+        if self.share is not None:
+            return
+        cost = read_cost(self.run, self.source)
+        if cost is None and self.live and batch.completion is not None and len(batch):
+            rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)
+            requests = [self._request_for(batch, int(row), f"cost-{row}", "cost") for row in rows]
+            cost = measure_cost(self.source, [one for one in requests if one is not None], len(batch))
+            write_cost(self.run, self.source, cost)
+        self._choice = cost
+        self.share = self._sampler.share = GOLD_SHARE if cost is None else cost.share
+
+    def take_choice(self) -> LabelCost | None:
+        """The choice of the share, once."""
+        choice, self._choice = self._choice, None
+        return choice
 
     def set_share(self, share: float) -> None:
         """Set the share of rollouts to label. Requests that were drawn stay; labels saved under a lower share may be
@@ -196,13 +231,14 @@ class LabelQueue:
         item.requests = {number: request for number, request in item.requests.items() if by_number[number] is None}
         if not item.requests:
             return
-        step_request, timed_out = item.request, time.time() > item.request.time + self.source.timeout
-        for number, reply in zip(list(item.requests), self._ask_source(list(item.requests.values())), strict=True):
-            if reply is LATER and not timed_out:
-                continue
-            label = Label(None, f"no answer within {self.source.timeout:g} s") if reply is LATER else to_label(reply)
-            write_label(self.run, step_request, number, label, self.source.name)
-            del item.requests[number]
+        labels = self._ask_source(item.request, item.requests)
+        if not item.request.whole:
+            for number, label in labels.items():
+                write_label(self.run, item.request, number, label, self.source.name)
+                del item.requests[number]
+        elif len(labels) == len(item.requests):
+            write_column(self.run, item.request, list(labels.values()), self.source.name)
+            item.requests = {}
 
     def _is_complete(self, item: _OpenStep) -> bool:
         """Whether a step has all its labels. Raters' answers are read for the oldest step only: hundreds may wait."""
@@ -210,44 +246,62 @@ class LabelQueue:
             return item.requests == {}
         if item.unlabelled is None:
             missing = [number for number, label in enumerate(read_labels(self.run, item.request)) if label is None]
-            item.unlabelled = list(self._requests(item.request, missing))
+            item.unlabelled = []
+            for number, one in self._requests(item.request, missing).items():
+                if isinstance(one, Label):
+                    write_label(self.run, item.request, number, one, self.source.name)
+                else:
+                    item.unlabelled.append(number)
         item.unlabelled = collect_labels(self.run, item.request, item.unlabelled, self.source, self._began)
         return not item.unlabelled
 
-    def _ask_source(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
+    def _ask_source(
+        self, request: LabelRequest, by_number: Mapping[int, CompletionToLabel | Label]
+    ) -> dict[int, Label]:
+        """The labels that are settled now, by number. A row that cannot be asked about has its label already."""
+        labels = {number: item for number, item in by_number.items() if isinstance(item, Label)}
+        requests = {number: item for number, item in by_number.items() if isinstance(item, CompletionToLabel)}
         try:
-            answers = list(self.source.label(requests))
-            if len(answers) != len(requests):
-                raise ContractError(f"{self.source.name} gave {len(answers)} answers to {len(requests)} requests")
+            replies: list[GoldAnswer] = list(self.source.label(list(requests.values()))) if requests else []
+            if len(replies) != len(requests):
+                raise ContractError(f"{self.source.name} gave {len(replies)} answers to {len(requests)} requests")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  # a source that fails makes missing labels, with the reason
-            return [error] * len(requests)
-        return answers
+            replies = [error] * len(requests)
+        timed_out = time.time() > request.time + self.source.timeout
+        for number, reply in zip(requests, replies, strict=True):
+            if reply is not LATER:
+                labels[number] = to_label(reply)
+            elif timed_out:
+                labels[number] = Label(None, f"no answer within {self.source.timeout:g} s")
+        return dict(sorted(labels.items()))
 
-    def _requests(self, request: LabelRequest, numbers: Iterable[int]) -> dict[int, CompletionToLabel]:
+    def _requests(self, request: LabelRequest, numbers: Iterable[int]) -> dict[int, CompletionToLabel | Label]:
         """The requests for these rows. A row without text cannot be labelled: its label is missing at once."""
         purposes = {row: bet.purpose for bet in request.bets for row in (bet.up, bet.down)}
-        requests: dict[int, CompletionToLabel] = {}
+        requests: dict[int, CompletionToLabel | Label] = {}
         batches: dict[tuple[int, int], RolloutBatch | str] = {}
         for number in numbers:
             attempt, step, row = request.rows[number]
             if (attempt, step) not in batches:
                 batches[attempt, step] = self._batch(attempt, step)
-            batch = batches[attempt, step]
-            text = None
-            if isinstance(batch, RolloutBatch) and batch.completion is not None and row < len(batch):
-                text = batch.completion[row]
-            if text is None or isinstance(batch, str):
-                why = batch if isinstance(batch, str) else "the completion's text was not stored"
-                write_label(self.run, request, number, Label(None, why), self.source.name)
+            batch, purpose = batches[attempt, step], purposes.get((attempt, step, row), "all")
+            if isinstance(batch, str):
+                requests[number] = Label(None, batch)
                 continue
-            prompt = None if batch.prompt is None else batch.prompt[row]
-            key, purpose = request.label_id(number), purposes[attempt, step, row]
-            requests[number] = CompletionToLabel(
-                key, attempt, step, row, purpose, prompt, text, _row_columns(batch, row)
-            )
+            to_ask = self._request_for(batch, row, request.label_id(number), purpose)
+            requests[number] = to_ask or Label(None, "the completion's text was not stored")
         return requests
+
+    @staticmethod
+    def _request_for(batch: RolloutBatch, row: int, key: str, purpose: str) -> CompletionToLabel | None:
+        """What is asked about one row; None if its text was not stored."""
+        text = batch.completion[row] if batch.completion is not None and row < len(batch) else None
+        if text is None:
+            return None
+        prompt = None if batch.prompt is None else batch.prompt[row]
+        return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, _row_columns(batch, row))
 
     def _batch(self, attempt: int, step: int) -> RolloutBatch | str:
         """A step's rollouts, with the row numbers of its draw; or why they cannot be read."""
@@ -288,7 +342,10 @@ class LabelQueue:
         if None in step_labels:
             raise StoreError(f"step {step} of attempt {attempt}: label {step_labels.index(None)} is gone")
         settled = settle_bets(request, [label for label in step_labels if label is not None])
-        return adjust_for_pairs(request, settled)
+        if not request.whole:
+            return adjust_for_pairs(request, settled)
+        batch = self._batch(attempt, step)
+        return settled if isinstance(batch, str) else replace(settled, batch=with_gold(batch, settled.gold))
 
     def close(self, attempt: int, step: int, readings: Iterable[Reading], facts: Mapping[str, Any]) -> dict[str, Any]:
         """A step's labels are complete: it is no longer open. Returns the facts, with the labels bought so far."""
@@ -317,6 +374,9 @@ class LabelQueue:
     def resume(self) -> None:
         """After a restart, once the journal was read: loads the open steps, and the sampler's state."""
         last = self._drawn.pop() if self._drawn else None
+        if last is not None and self.share is None:  # chosen by cost, and reported, at the first step
+            cost = read_cost(self.run, self.source)
+            self.share = self._sampler.share = GOLD_SHARE if cost is None else cost.share
         since, self._changes = self._changes, []
         again = last is not None and last.key in self._restored and read_request(self.run, *last.key) is None
         if last is not None and again:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor.alerts import AlertProcess
-from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.loading import load_function
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--attached", type=int, required=True, metavar="PID", help="the trainer's process")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE:CLASS")
     parser.add_argument("--gold", metavar="GOLD")
-    parser.add_argument("--gold-share", type=float, default=GOLD_SHARE, metavar="SHARE")
+    parser.add_argument("--gold-share", type=float, default=None, metavar="SHARE")
     parser.add_argument("--gold-steps", type=int, metavar="N")
     parser.add_argument("--experiment", metavar="FILE:FUNCTION")
     options = parser.parse_args()

@@ -32,7 +32,7 @@ from tiltmeter.monitor.arrivals import (
     StepReady,
 )
 from tiltmeter.monitor.live_arrivals import LiveArrivals
-from tiltmeter.monitor.measure_step import InProcess, Measurer
+from tiltmeter.monitor.measure_step import InProcess, Measurer, measure_labels
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
@@ -108,6 +108,8 @@ class MonitorLoop:
                 assert self.label_queue is not None
                 settled = self.label_queue.settle(arrival.attempt, arrival.step)
                 readings = tuple(settled.readings())
+                if settled.batch is not None:
+                    readings = tuple(measure_labels(self.config.gold_instruments, settled.batch))
                 events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case _:
                 events = self.state.apply(arrival)

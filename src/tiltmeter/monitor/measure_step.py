@@ -6,15 +6,18 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from tiltmeter.data.baseline import Baseline
-from tiltmeter.data.batches import join
-from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.batches import join, with_gold
+from tiltmeter.data.records import Reading, RolloutBatch
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.step_files import read_step_files, summarize_batch
 from tiltmeter.rundir.store import RunDirectory, StepFile
+from tiltmeter.stats.groups import standardise
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,27 @@ def measure(
     absent = {part.name: ", ".join(lack) for part in parts if (lack := missing_columns(part, batch))}
     answers = run_instruments(parts, batch, baseline, strict=strict, off=off)
     return StepMeasurement(*file_facts, len(batch), summarize_batch(batch), batch.fingerprint, absent, answers), batch
+
+
+def measure_labels(parts: Sequence[Instrument], batch: RolloutBatch, *, strict: bool = False) -> list[Reading]:
+    """The readings of gold of a step of which every answer was asked about.
+
+    A label that is missing counts in favour of the run in what is bet on the slope: 1 where the answer is reinforced, 0
+    where it is suppressed. Leaving it out would be a choice by its outcome. A prompt of which one is missing is no
+    evidence about the level.
+    """
+    assert batch.gold is not None
+    lacking = np.isnan(batch.gold)
+    filled = batch
+    if lacking.any() and batch.reward is not None:
+        reinforced = standardise(batch.reward, batch.starts)[0] > 0.0
+        filled = with_gold(batch, np.where(lacking, reinforced.astype(np.float64), batch.gold).tolist())
+    readings: list[Reading] = []
+    for part in parts:
+        bets_on_slope = getattr(part, "audited", False) and not getattr(part, "by_prompt", False)
+        for answer in run_instruments([part], filled if bets_on_slope else batch, None, strict=strict):
+            readings += answer.readings
+    return readings
 
 
 class Measurer(Protocol):

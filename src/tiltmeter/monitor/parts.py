@@ -18,26 +18,28 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource, RecordedSource
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.judge import JudgeSource
+from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
+from tiltmeter.instruments import Instrument
 from tiltmeter.models.judge import read_judge
 from tiltmeter.safety.loading import load_function, load_named
 
 #: Increased whenever the loop would write different events for the same rollouts; part of every event's id.
 EVENTS_VERSION = 4
-GOLD_SHARE = 0.02  # default share of rollouts that are labelled
 
 
 @dataclass(frozen=True)
 class Config:
     """The parts that monitor a run. Derived readings and detectors are factories, because a rewind needs fresh ones."""
 
-    instruments: tuple[instruments.Instrument, ...]
+    instruments: tuple[Instrument, ...]
     derived: tuple[Callable[[], derived.Derived], ...]
     detectors: tuple[Callable[[], detectors.Detector], ...]
     plugins: tuple[str, ...] = ()
     gold: GoldSource | None = None  # source of labels; None: the trainer passes gold, or there is none
-    gold_share: float = GOLD_SHARE
+    gold_share: float | None = None  # of rollouts to label; None: by what a label costs
     gold_steps: int | None = None  # planned optimiser steps, if known
+    gold_instruments: tuple[Instrument, ...] = ()  # for steps of which the source has labelled all
 
     @classmethod
     def standard(
@@ -45,7 +47,7 @@ class Config:
         plugins: Iterable[str] = (),
         *,
         gold: str | None = None,
-        gold_share: float = GOLD_SHARE,
+        gold_share: float | None = None,
         gold_steps: int | None = None,
     ) -> Config:
         """The built-ins, the named classes of the operator's own files, and the function or judge named as gold.
@@ -65,18 +67,25 @@ class Config:
             return config
         return config.with_gold(load_gold(gold), gold_share, gold_steps)
 
-    def with_gold(self, source: GoldSource, share: float = GOLD_SHARE, steps: int | None = None) -> Config:
+    def with_gold(self, source: GoldSource, share: float | None = None, steps: int | None = None) -> Config:
         """The same parts with this gold source.
 
-        Its audited bets replace the instruments that bet on gold passed by the trainer: an alarm must not mix two kinds
-        of bets under one name. Other readings of such gold stay.
+        Its labels replace gold that the trainer passes: an alarm must not mix two kinds of bets under one name. Where
+        only some rollouts are labelled, other readings of the trainer's gold stay.
         """
-        if not 0.0 < share <= 1.0:
+        if share is None and isinstance(source, (JudgeSource, PeopleSource)):
+            share = GOLD_SHARE
+        if share is not None and not 0.0 < share <= 1.0:
             raise AttachError(f"the share of rollouts to label is {share}: choose one above 0 and at most 1, as 0.02")
         if steps is not None and steps < 1:
             raise AttachError(f"{steps} planned steps: leave it out where the length of the run is not known")
-        parts = tuple(part for part in self.instruments if not getattr(part, "audited", False))
-        return replace(self, instruments=parts, gold=source, gold_share=share, gold_steps=steps)
+        about_gold = tuple(part for part in self.instruments if "gold" in part.needs)
+        bets = tuple(part for part in about_gold if getattr(part, "audited", False))
+        replaced = about_gold if share is None or share >= 1.0 else bets
+        parts = tuple(part for part in self.instruments if part not in replaced)
+        return replace(
+            self, instruments=parts, gold=source, gold_share=share, gold_steps=steps, gold_instruments=replaced
+        )
 
     def with_recorded_gold(self, gold: Mapping[str, Any] | None) -> Config:
         """The same parts with the gold source that a journal recorded, if any."""
@@ -113,6 +122,15 @@ def names_people(name: str) -> bool:
     (True, False)
     """
     return name.partition(":")[0] == PEOPLE
+
+
+def default_share(name: str | None) -> float | None:
+    """The share of rollouts that a gold source is asked about where nothing is said; None: none, or by cost.
+
+    >>> default_share("judge.toml"), default_share("checks.py:score")
+    (0.02, None)
+    """
+    return GOLD_SHARE if name is not None and (name.endswith(".toml") or names_people(name)) else None
 
 
 def load_gold(name: object) -> GoldSource:

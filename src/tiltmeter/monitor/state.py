@@ -42,6 +42,7 @@ from tiltmeter.rundir.payloads import (
     BaselineChosen,
     DecisionRead,
     EvaluationRead,
+    GoldShareChosen,
     KnobsOffered,
     Note,
     ReceiptRead,
@@ -265,7 +266,8 @@ class MonitorState:
             return {}, []
         batch = item.rollouts()
         try:
-            return self.label_queue.draw_requests(batch, expand_ranges(item.done.ranks), boost=warned), []
+            fields = self.label_queue.draw_requests(batch, expand_ranges(item.done.ranks), boost=warned)
+            return fields, self._share_events(item.attempt, item.step)
         except (OSError, StoreError):
             raise
         except Exception as error:
@@ -273,6 +275,14 @@ class MonitorState:
                 raise
             fault = Fault(batch.attempt, batch.step, "sampler", f"{type(error).__name__}: {str(error)[:200]}")
             return {}, self._record_events([fault], batch.attempt, batch.step)
+
+    def _share_events(self, attempt: int, step: int) -> list[Event]:
+        """A note on the share that was chosen by cost, at the first step that it holds for."""
+        assert self.label_queue is not None
+        if (cost := self.label_queue.take_choice()) is None:
+            return []
+        note = GoldShareChosen(share=cost.share, seconds=cost.seconds, why=cost.why)
+        return [self._note(note, attempt, step, "gold_share", cost.source)]
 
     # -- what comes later than its step -------------------------------------------------------------------------------
 

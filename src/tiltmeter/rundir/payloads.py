@@ -79,6 +79,7 @@ class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     why: str
     gold_differs: bool
     labels: int  # bought so far
+    whole: bool = False  # every rollout of the step was asked about
     canaries_pass: bool = False
 
 
@@ -112,6 +113,14 @@ class KnobsOffered(Note, frozen=True, kw_only=True, tag="offer"):
     """What this attempt's trainer allows to be changed."""
 
     offer: dict[str, Any]
+
+
+class GoldShareChosen(Note, frozen=True, kw_only=True, tag="gold_share"):
+    """The share of rollouts to label was chosen by what a label costs."""
+
+    share: float
+    seconds: float  # a label
+    why: str
 
 
 class OutcomeJudged(Note, frozen=True, kw_only=True, tag="outcome"):
@@ -167,8 +176,8 @@ class SettingsChanged(Note, frozen=True, kw_only=True, tag="config"):
 
 
 AnyNote: TypeAlias = (
-    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | OutcomeJudged | ReceiptRead | DecisionRead
-    | EvaluationRead | ExperimentRead | SettingsChanged
+    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | GoldShareChosen | OutcomeJudged | ReceiptRead
+    | DecisionRead | EvaluationRead | ExperimentRead | SettingsChanged
 )  # fmt: skip
 Payload: TypeAlias = (
     AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed | AnyNote | Alarm | Finding | Action | Fault

@@ -23,6 +23,7 @@ from tiltmeter.rundir.payloads import (
     DecisionRead,
     EvaluationRead,
     ExperimentRead,
+    GoldShareChosen,
     LabelsClosed,
     OutcomeJudged,
     SegmentBegan,
@@ -129,8 +130,10 @@ class RunState:
     judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
     unanswered: int = 0  # of those
+    gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
     gold_error: str = ""  # why labels are missing, of the newest step that lacks any
     audited: int = 0  # rollouts of steps about which gold could be asked
+    labels_all: bool = False  # every rollout of the newest labelled step was asked about
     rejected: int = 0  # answers without a request
     unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
@@ -202,6 +205,8 @@ class RunState:
             case EvaluationRead(measured=measured):
                 if any(is_watched(name, self._alarm_readings) for name in measured):
                     self.evaluations.append((event.attempt, event.step))
+            case GoldShareChosen(why=why):
+                self.gold_cost = why
             case BaselineChosen() as baseline:
                 self.baseline, self.uncompared = baseline.source, baseline.absent
             case SegmentBegan() as segment:
@@ -255,6 +260,7 @@ class RunState:
         self.unanswered += closed.missing
         self.labels += closed.answered
         self.gold_differs |= closed.gold_differs
+        self.labels_all = closed.whole
         if closed.why:
             self.gold_error = closed.why
             self.faults.append(Fault(attempt, step, "gold", closed.why))
@@ -274,7 +280,7 @@ class RunState:
 
         Two equal labels of an audited pair do: they are evidence that this pair shows no harm.
         """
-        bought = isinstance(readings, LabelsClosed)
+        bought = isinstance(readings, LabelsClosed) and not readings.whole
         count = 0
         for name, packed in readings.measured.items():
             if len(packed) > 5 and packed[5]:

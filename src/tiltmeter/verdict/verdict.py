@@ -285,7 +285,8 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
     if enough and not run_state.gold_differs and not evaluated:
         return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
     if enough and run_state.gold_differs:
-        return f"{run_state.bets} {'audited pairs' if run_state.judges else 'prompt groups'} with gold"
+        pairs = run_state.judges and not run_state.labels_all
+        return f"{run_state.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
     if evaluated:
         return f"{len(run_state.evaluations)} declared evaluations"
     if run_state.gold is not None:

@@ -26,7 +26,7 @@ from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.errors import AttachError
-from tiltmeter.monitor.parts import GOLD_SHARE, suggest_gold
+from tiltmeter.monitor.parts import default_share, suggest_gold
 from tiltmeter.verdict.verdict import Verdict
 
 TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its methods was tested
@@ -43,7 +43,7 @@ def attach(
     *,
     directory: str | os.PathLike[str] | None = None,
     gold: str | None = None,
-    gold_share: float = GOLD_SHARE,
+    gold_share: float | None = None,
     evals: Sequence[str] = (),
     mode: Mode = "advise",
     limits: Limits | None = None,
@@ -56,7 +56,8 @@ def attach(
 
     `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said. `gold`:
     who says what a completion is worth, as `file.py:function`, a judge's `file.toml` or `people`; the monitor asks
-    about a `gold_share` of the rollouts, off the training path. `evals`: keys of TRL's evaluation metrics, each a mean
+    about a `gold_share` of the rollouts (1: all), off the training path; without it a function is asked about as many
+    as a second a step allows, others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean
     of scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it
     would change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that
     the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
@@ -95,7 +96,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         *,
         directory: str | os.PathLike[str] | None = None,
         gold: str | None = None,
-        gold_share: float = GOLD_SHARE,
+        gold_share: float | None = None,
         evals: Sequence[str] = (),
         mode: Mode = "advise",
         target_kl: float | None = None,
@@ -106,7 +107,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self.run: Run | None = None
         self.control: TrlControl | None = None
         self.evals, self.mode, self.strict, self.target_kl = tuple(evals), mode, strict, target_kl
-        self.gold_share = None if gold is None else gold_share
+        self.gold_share = default_share(gold) if gold_share is None else gold_share
         self._directory = directory
         self._settings: dict[str, Any] = {
             "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,

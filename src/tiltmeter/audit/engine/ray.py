@@ -14,7 +14,7 @@ from typing import Any
 from tiltmeter.audit.engine.engine import IN_FLIGHT_PER_WORKER, TRIES, Item, Result, Shared, failure_message
 from tiltmeter.audit.engine.worker import MeasureSpec
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.monitor.parts import GOLD_SHARE, Config
+from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
 from tiltmeter.rundir.store import RunDirectory
 
@@ -126,7 +126,7 @@ def watch_on_ray(
     *,
     plugins: Sequence[str] = (),
     gold: str | None = None,
-    gold_share: float = GOLD_SHARE,
+    gold_share: float | None = None,
     gold_steps: int | None = None,
 ) -> Any:
     """The monitor of a run as a named, detached actor that Ray starts again whenever it or its node dies.

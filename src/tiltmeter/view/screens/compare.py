@@ -262,7 +262,9 @@ def _settings(reader: RunReader) -> dict[str, str]:
         if last_step_done is not None:
             settings["reward functions"] = str(last_step_done.data.get("fingerprint") or UNKNOWN)
         if run_state.gold is not None:
-            settings |= {f"gold {key}": str(run_state.gold[key]) for key in ("name", "share") if key in run_state.gold}
+            settings |= {"gold name": str(run_state.gold.get("name", UNKNOWN))}
+            share = run_state.gold.get("share")
+            settings |= {"gold share": "by what a label costs" if share is None else str(share)}
         for part in run_state.detectors:
             settings[f"detector {part.get('name', '')}"] = f"{part.get('tier', '')}, {part.get('alpha', '')}"
         settings["compared with"] = run_state.baseline or UNKNOWN

@@ -181,6 +181,8 @@ def describe_gold_source(run_state: RunState) -> list[str]:
     if run_state.gold is None:
         return []
     lines = [f"Gold is {run_state.gold['identity']}: alarms are about this and nothing else."]
+    if run_state.gold_cost:
+        lines.append(f"{run_state.gold_cost}.")
     if run_state.unanswered:
         lines.append(
             f"{run_state.unanswered} of {run_state.labels_requested} labels never came; "

@@ -10,6 +10,7 @@ from typing import Any
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource
+from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.monitor.parts import load_gold
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.workbench.common.table_files import Row, read_rows
@@ -96,6 +97,10 @@ def train(context: Context) -> StageOutput:
 
 def _grpo_stage(stage: Stage) -> Stage:
     kept_options = {name: value for name, value in stage.options.items() if name == "entropy_weight"}
+    if stage.gold is not None and stage.watch is not False:
+        # Answers that gold has seen are not drawn from, so it must not see all of them.
+        settings = stage.watch if isinstance(stage.watch, Mapping) else {}
+        stage = replace(stage, watch={"gold_share": GOLD_SHARE, **settings})
     return replace(stage, method="grpo", options=kept_options)
 
 

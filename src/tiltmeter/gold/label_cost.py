@@ -1,0 +1,85 @@
+"""Chooses the share of rollouts to label by what a label costs: a check of microseconds labels everything."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tiltmeter.gold import CompletionToLabel, GoldSource
+from tiltmeter.rundir.sidecar import find_sidecar, make_folder, write_sidecar
+from tiltmeter.rundir.store import RunDirectory
+
+GOLD_SHARE = 0.02  # for judges and people, and the least for a function
+STEP_SECONDS = 1.0  # that labels of one step may take of the monitor's time
+TIMED = 8  # completions of the first step by which the time is measured
+
+
+class LabelCost(Struct, frozen=True):
+    """What a label takes, and the share of rollouts that is labelled for that reason."""
+
+    share: Annotated[float, Meta(gt=0.0, le=1.0)]
+    seconds: float  # a label
+    source: str
+
+    @property
+    def why(self) -> str:
+        """In a sentence.
+
+        >>> LabelCost(1.0, 4e-5, "checks.py:score").why
+        'checks.py:score takes 0.04 ms a completion: every rollout is labelled'
+        """
+        part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
+        return f"{self.source} takes {1e3 * self.seconds:.2g} ms a completion: {part} labelled"
+
+
+def measure_cost(source: GoldSource, requests: Sequence[CompletionToLabel], rows: int) -> LabelCost:
+    """Time a source on a few completions of a step with so many rows. The answers are not used.
+
+    The first call may import a library, so it is not the one that counts, unless it is slow enough to decide.
+    """
+    seconds = _seconds(source, requests[:1])
+    if 0.0 < seconds <= STEP_SECONDS:
+        seconds = _seconds(source, requests[:TIMED]) / max(len(requests[:TIMED]), 1)
+    return LabelCost(share_for(seconds, rows), seconds, source.name)
+
+
+def share_for(seconds: float, rows: int) -> float:
+    """The share of a step's rows that can be labelled in `STEP_SECONDS`.
+
+    >>> share_for(1e-4, 512), share_for(0.01, 512), share_for(2.0, 512)
+    (1.0, 0.195, 0.02)
+    """
+    whole = seconds * rows
+    return 1.0 if whole <= STEP_SECONDS else max(GOLD_SHARE, round(STEP_SECONDS / whole, 3))
+
+
+def read_cost(run: RunDirectory, source: GoldSource) -> LabelCost | None:
+    """The choice that was made for this source; None if none was. Raises `StoreError` for a damaged file."""
+    return find_sidecar(run.path / "gold" / _file_name(source), LabelCost)
+
+
+def write_cost(run: RunDirectory, source: GoldSource, cost: LabelCost) -> None:
+    """Make the choice durable, before it has any effect: a restart and a replay use it again."""
+    folder = make_folder(run.path, "gold")
+    write_sidecar(folder / _file_name(source), {"share": cost.share, "seconds": cost.seconds, "source": cost.source})
+
+
+def _file_name(source: GoldSource) -> str:
+    return f"share-{hashlib.sha256(source.identity.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}.json"
+
+
+def _seconds(source: GoldSource, requests: Sequence[CompletionToLabel]) -> float:
+    if not requests:
+        return 0.0
+    began = time.perf_counter()
+    try:
+        source.label(requests)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # it is asked again, and the reason is then on record
+        pass
+    return time.perf_counter() - began
