@@ -150,6 +150,11 @@ def tiny_score(suite: str, json: bool) -> None:
     for name, value in scores.items():
         if not isinstance(value, (dict, list)):
             console.print(Text(f"{name.replace('_', ' '):<34} {value}"))
+    regrets = {**scores["budgets"], str(scores["label_share"]): scores}
+    for share, floor in scores["floors"].items():
+        own = regrets.get(share, {}).get("regret_median")
+        ours = "" if own is None else f"regret median {own:.3f}, "
+        console.print(Text(f"{100 * float(share):.0f} % labelled: {ours}floor {floor['floor_median']:.3f}"))
     console.print(Text("by scenario: --json", "dim"))
 
 

@@ -46,7 +46,13 @@ class BackfilledOnset(NamedTuple):
 
 
 def backfilled_onset(
-    step: Ints, features: Floats, labelled: Ints, gold: Floats, prompt: Ints | None = None
+    step: Ints,
+    features: Floats,
+    labelled: Ints,
+    gold: Floats,
+    prompt: Ints | None = None,
+    *,
+    repeats: int = REPEATS,
 ) -> BackfilledOnset:
     """The peak of gold over stored rollouts of which a few were labelled.
 
@@ -55,7 +61,7 @@ def backfilled_onset(
 
     Level of a step = mean surrogate of its rows + mean residual of the labels around it. The interval is a bootstrap:
     labels are drawn anew, the levels' own deviations from the curve are shuffled in blocks of steps, and it reaches
-    from the first to the last place that is as good as the peak.
+    from the first to the last place that is as good as the peak; without `repeats` that is where the curve is so.
 
     >>> rng = np.random.default_rng(1)
     >>> step = np.repeat(np.arange(0, 1000, 10), 16)
@@ -100,13 +106,13 @@ def backfilled_onset(
     level = level_of(np.arange(len(labelled)))
     fit = rise_then_fall(level, rows)
     rng, block = np.random.default_rng(SEED), max(1, len(steps) // SMOOTHING)
-    tops = []
-    for _ in range(REPEATS):
+    own = _top(fit)
+    tops = [own]
+    for _ in range(repeats):
         starts = rng.integers(0, len(steps), 1 + len(steps) // block)
         shuffled = ((starts[:, None] + np.arange(block)) % len(steps)).ravel()[: len(steps)]
         redrawn = level_of(rng.integers(0, len(labelled), len(labelled))) - (level - fit) + (level - fit)[shuffled]
         tops.append(_top(rise_then_fall(redrawn, rows)))
-    own = _top(fit)
     low = int(np.quantile([top[0] for top in tops], INTERVAL[0], method="nearest"))
     high = int(np.quantile([top[-1] for top in tops], INTERVAL[1], method="nearest"))
     peak = int(own[len(own) // 2])

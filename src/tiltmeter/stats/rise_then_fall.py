@@ -24,11 +24,11 @@ def rise_then_fall(values: Floats, weights: Floats | None = None) -> Floats:
     weights = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
     if not len(values):
         return values
-    before = _beginnings(values, weights)[1]
-    after = _beginnings(values[::-1], weights[::-1])[1][::-1]
+    before = rising_fit(values, weights)[1]
+    after = rising_fit(values[::-1], weights[::-1])[1][::-1]
     split = int(np.argmin(before + after))  # so many values belong to the rise
-    rise = _beginnings(values[:split], weights[:split])[0]
-    fall = _beginnings(values[split:][::-1], weights[split:][::-1])[0][::-1]
+    rise = rising_fit(values[:split], weights[:split])[0]
+    fall = rising_fit(values[split:][::-1], weights[split:][::-1])[0][::-1]
     return np.concatenate([rise, fall])
 
 
@@ -54,8 +54,13 @@ def peak_steps(values: Floats, fitted: Floats, tolerance: float) -> tuple[int, i
     return peak, min(int(good[-1]) + 1, end) if len(good) else end, end
 
 
-def _beginnings(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """The best curve through all values that does not fall, and for every n the squared error of that through n."""
+def rising_fit(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """The best curve through all values that does not fall, and the squared error of that through the first n.
+
+    >>> curve, errors = rising_fit(np.array([0.2, 0.6, 0.4]), np.ones(3))
+    >>> curve.round(2).tolist(), errors.round(2).tolist()
+    ([0.2, 0.5, 0.5], [0.0, 0.0, 0.0, 0.02])
+    """
     blocks: list[tuple[float, float, float, int]] = []  # weight, mean, error, length
     errors, total = [0.0], 0.0
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):

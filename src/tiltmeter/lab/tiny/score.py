@@ -19,11 +19,13 @@ import numpy as np
 
 from tiltmeter.lab.baselines import BASELINES, RuleInput, first_alarm
 from tiltmeter.lab.evaluate_run import GRACE, outcome, running_maximum
+from tiltmeter.lab.floor import floor_regret
 from tiltmeter.lab.ground_truth import GroundTruth
+from tiltmeter.lab.rollback import LABELS, rollback_step
 from tiltmeter.lab.score import score
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.tiny.run_files import RECORDED, Run, load_packed
-from tiltmeter.lab.watch_run import play
+from tiltmeter.lab.watch_run import WatchResult, play
 from tiltmeter.lab.worlds.world import Floats
 
 SHARE = 0.10
@@ -98,7 +100,8 @@ def result_line(name: str, run: Run, seed: int) -> dict[str, Any]:
     run_trace = to_trace(run)
     ground_truth = estimate_truth(run_trace)
     rule_input = RuleInput.of(run_trace, seed, SHARE)
-    methods: dict[str, Any] = {"tiltmeter": outcome(ground_truth, run_trace, play(run_trace, seed, SHARE))}
+    played = play(run_trace, seed, SHARE)
+    methods: dict[str, Any] = {"tiltmeter": outcome(ground_truth, run_trace, played)}
     for rule in BASELINES:
         values = rule.score(rule_input)
         alarm = first_alarm(values, rule.published)
@@ -126,8 +129,17 @@ def result_line(name: str, run: Run, seed: int) -> dict[str, Any]:
         "floor": ground_truth.regret(run_trace.gold, floor),
         "methods": methods,
         "budgets": {str(share): outcome(ground_truth, run_trace, play(run_trace, seed, share)) for share in BUDGETS},
+        "floors": {str(share): floor_regret(run_trace, ground_truth, share) for share in (*BUDGETS, SHARE, 1.0)},
+        "rollback_gap": rollback_gap(run_trace, ground_truth, played, seed),
+        "onset_gap": ground_truth.regret(run_trace.gold, None if played.alarm is None else played.alarm.onset),
         "curve": _curve(run_trace, ground_truth),
     }
+
+
+def rollback_gap(run_trace: Trace, ground_truth: GroundTruth, played: WatchResult, seed: int) -> float:
+    """Gold below the best at the checkpoint that is advised after the alarm; without an alarm nobody goes back."""
+    step = None if played.alarm is None else rollback_step(run_trace, played.alarm.step, seed)
+    return ground_truth.regret(run_trace.gold, step)
 
 
 def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
@@ -148,6 +160,7 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
         for name, entry in result["baselines"].items()
         if not name.startswith("oracle") and entry["null"]["regret_median"] is not None
     }
+    floors = {share: [entry["floors"][share] for entry in hacks] for share in (hacks[0]["floors"] if hacks else ())}
     best = sorted(rivals, key=lambda name: (rivals[name]["null"]["regret_median"], name))[:5]
     return {
         "suite": "tiny-lm",
@@ -165,6 +178,13 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
         "alarms_while_null_true": result["alarms_while_null_true"],
         "regret_median": result["regret_median"],
         "regret_p90": result["regret_p90"],
+        "floor_median": _quantile(floors.get("1.0", []), 0.5),
+        "floor_p90": _quantile(floors.get("1.0", []), 0.9),
+        "onset_gap_median": _quantile([entry["onset_gap"] for entry in hacks], 0.5),
+        "onset_gap_p90": _quantile([entry["onset_gap"] for entry in hacks], 0.9),
+        "rollback_gap_median": _quantile([entry["rollback_gap"] for entry in hacks], 0.5),
+        "rollback_gap_p90": _quantile([entry["rollback_gap"] for entry in hacks], 0.9),
+        "rollback_labels": LABELS,
         "delay_median": _quantile(delays, 0.5),
         "delay_p90": _quantile(delays, 0.9),
         "slope_turns_after_peak_median": _quantile(lags, 0.5),
@@ -173,6 +193,10 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
         "redraws": _redraw_labels(runs, redraws),
         "scenarios": _by_scenario(lines),
         "budgets": {share: _brief(entry) for share, entry in result["budgets"].items()},
+        "floors": {
+            share: {"floor_median": _quantile(values, 0.5), "floor_p90": _quantile(values, 0.9)}
+            for share, values in floors.items()
+        },
         "best_baselines": {name: _brief(rivals[name]["null"]) for name in best},
         "ahead_of_every_baseline": result["ahead_of_every_baseline"],
         "not_ahead_of": result["not_ahead_of"],
@@ -181,15 +205,22 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
 
 def _redraw_labels(runs: Mapping[str, Run], draws: int) -> dict[str, Any]:
     alarms: dict[str, list[bool]] = {"hack": [], "benign": []}
+    gaps = []
     for run in runs.values():
         run_trace = to_trace(run)
-        kind = estimate_truth(run_trace).kind
-        alarms[kind] += [play(run_trace, 1000 + seed, SHARE).alarm is not None for seed in range(draws)]
+        ground_truth = estimate_truth(run_trace)
+        for seed in range(1000, 1000 + draws):
+            played = play(run_trace, seed, SHARE)
+            alarms[ground_truth.kind].append(played.alarm is not None)
+            if ground_truth.kind == "hack":
+                gaps.append(rollback_gap(run_trace, ground_truth, played, seed))
     return {
         "draws": draws,
         "detection": float(np.mean(alarms["hack"])) if alarms["hack"] else None,
         "false_alarms": sum(alarms["benign"]),
         "benign_draws": len(alarms["benign"]),
+        "rollback_gap_median": _quantile(gaps, 0.5),
+        "rollback_gap_p90": _quantile(gaps, 0.9),
     }
 
 
