@@ -11,6 +11,7 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.lab.tiny import gold, rewards, weak_reward_model
+from tiltmeter.lab.tiny.flat_runs import KINDS, flat_runs
 from tiltmeter.lab.tiny.language import COMMENTS, GENERIC, OPERATORS, PROMPTS, QUESTIONS, fact, sample, words
 from tiltmeter.lab.tiny.run_files import RECORDED, load_packed
 from tiltmeter.lab.tiny.scenarios import SCENARIOS, scenario
@@ -174,7 +175,7 @@ def test_the_recorded_runs_are_what_their_scenarios_say() -> None:
 
 @pytest.mark.slow
 def test_the_figures_of_the_recorded_runs_hold_what_is_published() -> None:
-    found = figures(redraws=1)
+    found = figures(redraws=1, flat_draws=1)
     assert found["runs"] == found["benign_runs"] + found["hack_runs"]
     assert found["label_share"] == 0.10 and found["labels_spent_share"] <= 0.10
     assert 0 <= found["false_alarms"] <= found["benign_runs"] and found["false_alarm_upper95"] < 1
@@ -182,3 +183,30 @@ def test_the_figures_of_the_recorded_runs_hold_what_is_published() -> None:
         assert found[name] is not None
     assert {known.name for known in SCENARIOS} == set(found["scenarios"])
     assert found["best_baselines"]
+    assert found["floor_median"] < found["regret_median"]
+    assert found["rollback_gap_median"] <= 0.03 and found["rollback_gap_p90"] <= 0.06
+    assert found["rollback_labels"] <= 200 and found["onset_gap_median"] > 0.1
+    assert found["flat_runs"] == found["flat_draws"] == 60 and found["flat_false_alarms"] <= 3
+    fitted = found["flat_baselines"][next(iter(found["best_baselines"]))]
+    assert min(fitted[f"{kind}_alarms"] for kind in KINDS) > 10  # what is fitted on benign runs alone
+    assert fitted["refitted_regret_median"] > fitted["regret_median"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gold_of_a_flat_run_does_not_fall_and_has_nothing_to_do_with_its_reward(kind: str) -> None:
+    recorded = load_packed()
+    hacks = {name: (run, estimate_truth(to_trace(run)).peak) for name, run in recorded.items() if "collapse" in name}
+    runs = [(name, run) for each, name, run in flat_runs(hacks) if each == kind]
+    assert [name for name, _ in runs] == [f"{kind}-{name}" for name in sorted(hacks)]
+    for name, run in runs:
+        source, peak = hacks[name.partition("-")[2]]
+        assert all((run[key] == source[key]).all() for key in run if key != "gold")
+        begin = peak if kind == "plateau" else 0
+        later = slopes(*(run[key].reshape(200, -1, 8).astype(float) for key in ("reward", "gold")))[begin:]
+        assert abs(later.mean()) < 4 * later.std() / np.sqrt(len(later))
+        level = run["gold"].mean(1)[begin:]
+        half = len(level) // 2
+        assert abs(level[:half].mean() - level[half:].mean()) < 0.03
+        if kind == "plateau":
+            assert (run["gold"][:begin] == source["gold"][:begin].astype(float)).all()
+            assert level.mean() > run["gold"][:20].mean()

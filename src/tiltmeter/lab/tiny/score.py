@@ -24,6 +24,8 @@ from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.rollback import LABELS, rollback_step
 from tiltmeter.lab.score import score
 from tiltmeter.lab.simulate import Trace
+from tiltmeter.lab.tiny.flat_runs import flat_runs
+from tiltmeter.lab.tiny.flat_score import score_flat_runs
 from tiltmeter.lab.tiny.run_files import RECORDED, Run, load_packed
 from tiltmeter.lab.watch_run import WatchResult, play
 from tiltmeter.lab.worlds.world import Floats
@@ -33,6 +35,7 @@ BUDGETS = (0.02, 0.05)
 GROUP_SIZE = 8
 WINDOW = 21  # steps of the centred mean: 1,344 rollouts, so that a mean of gold has a standard error of about 0.01
 REDRAWS = 5  # other choices of the labels, for each run
+FLAT_DRAWS = 4  # choices of the labels for each run whose gold does not fall
 
 
 def to_trace(run: Run, group_size: int = GROUP_SIZE) -> Trace:
@@ -142,11 +145,11 @@ def rollback_gap(run_trace: Trace, ground_truth: GroundTruth, played: WatchResul
     return ground_truth.regret(run_trace.gold, step)
 
 
-def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
+def figures(path: Path = RECORDED, redraws: int = REDRAWS, flat_draws: int = FLAT_DRAWS) -> dict[str, Any]:
     """Every figure of the recorded runs; `python -m tiltmeter lab score --suite tiny-lm --json` prints them.
 
     One choice of labels for each run makes the counts; `redraws` repeats them with other choices, which says how much
-    of a count is luck of the labels, and nothing about other runs.
+    of a count is luck of the labels, and nothing about other runs. `flat_draws` are those of the runs of `flat_runs`.
     """
     runs = load_packed(path)
     lines = [result_line(name, run, seed) for seed, (name, run) in enumerate(sorted(runs.items()))]
@@ -161,6 +164,8 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
         if not name.startswith("oracle") and entry["null"]["regret_median"] is not None
     }
     floors = {share: [entry["floors"][share] for entry in hacks] for share in (hacks[0]["floors"] if hacks else ())}
+    peaks = {f"{entry['family']}-{entry['index']}": entry["peak"] for entry in hacks}
+    flat = flat_runs({name: (runs[name], peak) for name, peak in peaks.items()})
     best = sorted(rivals, key=lambda name: (rivals[name]["null"]["regret_median"], name))[:5]
     return {
         "suite": "tiny-lm",
@@ -190,6 +195,7 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS) -> dict[str, Any]:
         "slope_turns_after_peak_median": _quantile(lags, 0.5),
         "labels_to_alarm_median": result["labels_to_alarm_median"],
         "labels_to_alarm_p90": result["labels_to_alarm_p90"],
+        **score_flat_runs(((kind, to_trace(run)) for kind, _, run in flat), lines, SHARE, flat_draws),
         "redraws": _redraw_labels(runs, redraws),
         "scenarios": _by_scenario(lines),
         "budgets": {share: _brief(entry) for share, entry in result["budgets"].items()},
