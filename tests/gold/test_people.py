@@ -262,7 +262,7 @@ def test_a_pair_shown_again_is_never_a_label(run: RunDirectory) -> None:
 def test_files_that_are_no_answer_to_what_was_asked_do_not_count(run: RunDirectory, change: dict[str, Any]) -> None:
     asked = one_pair(run)
     said = store_answer(run, asked, "ada", (0, 1), "a")
-    path = people_folder(run, 0, 0) / said.file
+    path = people_folder(run, asked) / said.file
     facts = json.loads(path.read_bytes())
     path.unlink()
     path.write_text(json.dumps({**facts, **change}))

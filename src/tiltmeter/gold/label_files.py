@@ -38,6 +38,7 @@ MAX_REASON = 200  # characters of a reason that are kept
 REQUEST_BYTES = 64 << 20  # 16,384 bets take 5 MB
 LABEL_BYTES = 64 << 10
 COLUMN_FILE = "all.json"
+ONSET = "onset"  # purpose of labels of the past, bought after an alarm
 
 
 class RequestHead(Struct, frozen=True):
@@ -112,6 +113,11 @@ class LabelRequest:
             return tuple((self.attempt, self.step, row) for row in range(self.whole))
         return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
 
+    @property
+    def name(self) -> str:
+        """Of its files and folders. A step may have two requests: its own, and one for labels of its past."""
+        return _request_name(self.attempt, self.step, onset=bool(self.bets) and self.bets[0].purpose == ONSET)
+
     @cached_property
     def digest(self) -> str:
         """Of everything but the time: equal where the same choice was made from the same past."""
@@ -180,26 +186,27 @@ def draw_generator(run_id: str, attempt: int, step: int) -> tuple[str, np.random
 def write_request(run: RunDirectory, request: LabelRequest) -> None:
     """Make a step's requests durable. Called before anybody is asked."""
     make_folder(run.path, "gold", "requests")
-    publish(_request_path(run, request.attempt, request.step), [request.lines()])
+    publish(_request_path(run, request.name), [request.lines()])
 
 
-def read_request(run: RunDirectory, attempt: int, step: int) -> LabelRequest | None:
-    """The label request of a step, or None if there is none. Raises `StoreError` for a damaged file."""
-    path = _request_path(run, attempt, step)
+def read_request(run: RunDirectory, attempt: int, step: int, *, onset: bool = False) -> LabelRequest | None:
+    """The label request of a step, or of its past; None if there is none. Raises `StoreError` for a damaged file."""
+    name = _request_name(attempt, step, onset=onset)
+    path = _request_path(run, name)
     try:
         request = LabelRequest.parse(read_bytes(path, REQUEST_BYTES))
     except FileNotFoundError:
         return None
     except HOSTILE as error:
         raise refuse(path, error) from error
-    if (request.attempt, request.step) != (attempt, step):
+    if request.name != name:
         raise refuse(path, "it holds another step than its name says")
     return request
 
 
 def write_label(run: RunDirectory, request: LabelRequest, number: int, label: Label, source: str) -> bool:
     """Store a label; False if there is one already, in which case this one is stored beside it and never used."""
-    folder = make_folder(run.path, "gold", "labels", _label_folder(run, request.attempt, request.step).name)
+    folder = make_folder(run.path, "gold", "labels", request.name)
     facts = {"id": request.label_id(number), "request": request.digest, "value": label.value, "why": label.why}
     facts |= {"source": source, "time": time.time()}
     try:
@@ -212,7 +219,7 @@ def write_label(run: RunDirectory, request: LabelRequest, number: int, label: La
 
 def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Label], source: str) -> None:
     """Store all labels of a step in one file: a thousand files a step would be slower than their answers."""
-    folder = make_folder(run.path, "gold", "labels", _label_folder(run, request.attempt, request.step).name)
+    folder = make_folder(run.path, "gold", "labels", request.name)
     reasons = {str(number): label.why for number, label in enumerate(labels) if label.value is None}
     facts = {"request": request.digest, "values": [label.value for label in labels], "why": reasons}
     write_sidecar(folder / COLUMN_FILE, {**facts, "source": source, "time": time.time()})
@@ -220,7 +227,7 @@ def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Labe
 
 def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
     """The labels so far by number; None where there is none yet."""
-    digest, folder = request.digest, _label_folder(run, request.attempt, request.step)
+    digest, folder = request.digest, _label_folder(run, request)
     if request.whole and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
         return column
     return [_read_label(folder / f"{number}.json", digest) for number in range(len(request.rows))]
@@ -229,7 +236,7 @@ def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
 def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
     """File names of labels in a step's folder that no request asked for, or that were written before it."""
     digest, count = request.digest, len(request.rows)
-    folder = _label_folder(run, request.attempt, request.step)
+    folder = _label_folder(run, request)
     for entry in sorted(entries(folder), key=lambda entry: entry.name):
         number = entry.name.split(".")[0]
         if entry.name.startswith(".") or not entry.name.endswith(".json"):
@@ -247,7 +254,7 @@ def labels_without_request(run: RunDirectory) -> Iterator[tuple[int, int, str]]:
     """Attempt, step and folder name of labels of steps that have no request."""
     for entry in sorted(entries(run.path / "gold" / "labels"), key=lambda entry: entry.name):
         attempt, _, step = entry.name.partition("-")
-        if attempt.isdecimal() and step.isdecimal() and not _request_path(run, int(attempt), int(step)).exists():
+        if attempt.isdecimal() and step.isdecimal() and not _request_path(run, entry.name).exists():
             yield int(attempt), int(step), f"gold/labels/{entry.name}"
 
 
@@ -304,9 +311,13 @@ def _read_label(path: Path, digest: str) -> Label | None:
     return Label(None, str(stored.why)) if stored.value is None else to_label(stored.value)
 
 
-def _request_path(run: RunDirectory, attempt: int, step: int) -> Path:
-    return run.path / "gold" / "requests" / f"{attempt}-{step:06d}.jsonl"
+def _request_name(attempt: int, step: int, *, onset: bool = False) -> str:
+    return f"{attempt}-{step:06d}{f'.{ONSET}' if onset else ''}"
 
 
-def _label_folder(run: RunDirectory, attempt: int, step: int) -> Path:
-    return run.path / "gold" / "labels" / f"{attempt}-{step:06d}"
+def _request_path(run: RunDirectory, name: str) -> Path:
+    return run.path / "gold" / "requests" / f"{name}.jsonl"
+
+
+def _label_folder(run: RunDirectory, request: LabelRequest) -> Path:
+    return run.path / "gold" / "labels" / request.name

@@ -26,6 +26,7 @@ from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import GOLD_SHARE, TIMED, LabelCost, measure_cost, read_cost, write_cost
 from tiltmeter.gold.label_files import (
+    ONSET,
     Label,
     LabelRequest,
     draw_generator,
@@ -38,10 +39,11 @@ from tiltmeter.gold.label_files import (
     write_label,
     write_request,
 )
+from tiltmeter.gold.onset_labels import StoredStep, draw_rows, estimate_onset, request_texts
 from tiltmeter.gold.people import PEOPLE, PeopleSource, adjust_for_pairs, collect_labels
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
-from tiltmeter.rundir.payloads import StepDone
+from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
 from tiltmeter.rundir.rank_summary import expand_ranges, rank_ranges
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
@@ -89,6 +91,7 @@ class LabelQueue:
     rollouts: int = field(default=0, init=False)
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
+    _past: _OpenStep | None = field(default=None, init=False, repr=False)  # labels of the past that are open
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
     _newest: RolloutBatch | None = field(default=None, init=False, repr=False)
     reported: set[str] = field(default_factory=set, init=False, repr=False)  # names of stray labels
@@ -170,7 +173,7 @@ class LabelQueue:
         cost = read_cost(self.run, self.source)
         if cost is None and self.live and batch.completion is not None and len(batch):
             rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)
-            requests = [self._request_for(batch, int(row), f"cost-{row}", "cost") for row in rows]
+            requests = [row_request(batch, int(row), f"cost-{row}", "cost") for row in rows]
             cost = measure_cost(self.source, [one for one in requests if one is not None], len(batch))
             write_cost(self.run, self.source, cost)
         self._choice = cost
@@ -282,6 +285,8 @@ class LabelQueue:
         purposes = {row: bet.purpose for bet in request.bets for row in (bet.up, bet.down)}
         requests: dict[int, CompletionToLabel | Label] = {}
         batches: dict[tuple[int, int], RolloutBatch | str] = {}
+        if ONSET in purposes.values():
+            batches = {row[:2]: batch for row, batch in request_texts(self.run, request).items()}
         for number in numbers:
             attempt, step, row = request.rows[number]
             if (attempt, step) not in batches:
@@ -290,18 +295,9 @@ class LabelQueue:
             if isinstance(batch, str):
                 requests[number] = Label(None, batch)
                 continue
-            to_ask = self._request_for(batch, row, request.label_id(number), purpose)
+            to_ask = row_request(batch, row, request.label_id(number), purpose)
             requests[number] = to_ask or Label(None, "the completion's text was not stored")
         return requests
-
-    @staticmethod
-    def _request_for(batch: RolloutBatch, row: int, key: str, purpose: str) -> CompletionToLabel | None:
-        """What is asked about one row; None if its text was not stored."""
-        text = batch.completion[row] if batch.completion is not None and row < len(batch) else None
-        if text is None:
-            return None
-        prompt = None if batch.prompt is None else batch.prompt[row]
-        return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, _row_columns(batch, row))
 
     def _batch(self, attempt: int, step: int) -> RolloutBatch | str:
         """A step's rollouts, with the row numbers of its draw; or why they cannot be read."""
@@ -330,6 +326,45 @@ class LabelQueue:
     def _report_once(self, attempt: int, step: int, name: str) -> Iterator[Fault]:
         if name not in self.reported:
             yield Fault(attempt, step, "label", f"{name}: an answer without a request before it; not used")
+
+    def ask_past(self, attempt: int, step: int, stored: Callable[[int], Sequence[StoredStep]]) -> bool:
+        """After an alarm at this step: ask for labels of the past; whether they are complete.
+
+        Nobody is asked where every rollout is labelled: its past is known.
+        """
+        if not self.live or self.labels_all:
+            return False
+        if self._past is None or self._past.key != (attempt, step):
+            request = read_request(self.run, attempt, step, onset=True)
+            if request is None:
+                request = draw_rows(self._id, attempt, step, stored(step), self.source)
+                if request is None:
+                    return False
+                write_request(self.run, request)
+            self._past = _OpenStep(request, durable=True)
+        if not isinstance(self.source, PeopleSource):
+            self._ask(self._past)
+        return self._is_complete(self._past)
+
+    def leave_past(self) -> None:
+        """The alarm is resolved: nobody needs to know when its loss began."""
+        self._past = None
+
+    @property
+    def open_past(self) -> bool:
+        """Whether labels of the past were requested and are not complete."""
+        return self._past is not None
+
+    def settle_past(self, attempt: int, step: int) -> OnsetEstimated:
+        """What the labels of the past say. Raises `StoreError` if the request or a label is gone."""
+        request = read_request(self.run, attempt, step, onset=True)
+        if request is None:
+            raise StoreError(f"gold/requests has nothing about the past of step {step} of attempt {attempt}")
+        labels = read_labels(self.run, request)
+        if None in labels:
+            raise StoreError(f"the past of step {step} of attempt {attempt}: label {labels.index(None)} is gone")
+        self._past = None
+        return estimate_onset(self.run, request, [label for label in labels if label is not None])
 
     def settle(self, attempt: int, step: int) -> SettledStep:
         """A step's bets, from its request and labels. Raises `StoreError` if a label is gone."""
@@ -457,6 +492,15 @@ def _plain_bet(bet: Bet) -> Bet:
 
 def _plain_row(row: Row) -> Row:
     return int(row[0]), int(row[1]), int(row[2])
+
+
+def row_request(batch: RolloutBatch, row: int, key: str, purpose: str) -> CompletionToLabel | None:
+    """What is asked about one row; None if its text was not stored."""
+    text = batch.completion[row] if batch.completion is not None and row < len(batch) else None
+    if text is None:
+        return None
+    prompt = None if batch.prompt is None else batch.prompt[row]
+    return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, _row_columns(batch, row))
 
 
 def _row_columns(batch: RolloutBatch, row: int) -> dict[str, object]:

@@ -130,7 +130,7 @@ class RaterAnswers:
     _standing: list[RaterAnswer] | None = field(default=None, repr=False)
 
     def read_new(self) -> RaterAnswers:
-        folder = people_folder(self.run, self.request.attempt, self.request.step)
+        folder = people_folder(self.run, self.request)
         # A file that is refused is no answer: nobody has answered then, and the screen asks again.
         answers, refusals = list_sidecars(folder, self._is_new_answer, StoredAnswer, MAX_ANSWER_BYTES)
         self._by_file |= {name: self._parse_answer(name, stored) for name, stored in answers.items()}
@@ -207,8 +207,8 @@ def raters_of(request: LabelRequest, otherwise: int = 1) -> int:
     return int(match[1]) if match else otherwise
 
 
-def people_folder(run: RunDirectory, attempt: int, step: int) -> Path:
-    return run.path / "gold" / PEOPLE / f"{attempt}-{step:06d}"
+def people_folder(run: RunDirectory, request: LabelRequest) -> Path:
+    return run.path / "gold" / PEOPLE / request.name
 
 
 def store_answer(
@@ -296,5 +296,5 @@ def adjust_for_pairs(request: LabelRequest, step_result: SettledStep) -> Settled
 
 
 def _write_file(run: RunDirectory, request: LabelRequest, name: str, facts: Mapping[str, Any]) -> None:
-    folder = make_folder(run.path, "gold", PEOPLE, people_folder(run, request.attempt, request.step).name)
+    folder = make_folder(run.path, "gold", PEOPLE, request.name)
     write_sidecar(folder / name, facts)

@@ -26,6 +26,7 @@ from tiltmeter.rundir.journal import Event, event, event_id, jsonable
 from tiltmeter.rundir.requests import ControlOffer, ControlRequest, Receipt, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_state import PAST
 from tiltmeter.verdict.stop_advice import advise
 
 GOLD_NAMES = (
@@ -77,6 +78,10 @@ class Advisor:
                 self._alarms[key] = alarm
             else:
                 self._alarms.pop(key, None)
+
+    def set_past(self, readings: Sequence[Reading]) -> None:
+        """Gold along the run, by labels of its past that were bought after an alarm."""
+        self._gold_readings = [one for one in self._gold_readings if one.name != PAST] + list(readings)
 
     def add_late_readings(self, readings: Iterable[Reading]) -> None:
         """Readings that came after their step; they are folded with the next one."""

@@ -1,8 +1,8 @@
 """The inputs of the monitor loop. What arrives is made an input by reading its files; the state then applies it.
 
-An `Arrival` says that something is there: the files of a step, the labels of a step, a reply. Two kinds of arrival are
-read from files first: `StepReady` becomes `StepMeasured`, `LabelsComplete` becomes `LabelsSettled`. All others are
-inputs as they are. A restart takes inputs from the journal, where nothing has to be measured again.
+An `Arrival` says that something is there: the files of a step, the labels of a step, a reply. Three kinds are read from
+files first: `StepReady` becomes `StepMeasured`, `LabelsComplete` `LabelsSettled` and `PastLabelled` `PastEstimated`.
+All others are inputs as they are. A restart takes inputs from the journal, where nothing has to be measured again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tiltmeter.data.records import Fault, Reading, RolloutBatch
 from tiltmeter.monitor.panel import InstrumentResult
 from tiltmeter.rundir.evaluations import Evaluation
-from tiltmeter.rundir.payloads import StepDone
+from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
 from tiltmeter.rundir.requests import ControlRequest, Receipt
 from tiltmeter.rundir.store import StepFile
 
@@ -59,6 +59,23 @@ class LabelsComplete:
 
     attempt: int
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastLabelled:
+    """Every label of the past that was requested after an alarm at this step was answered or has timed out."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastEstimated:
+    """What the labels of the past say."""
+
+    attempt: int
+    step: int
+    onset: OnsetEstimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +145,7 @@ Arrival: TypeAlias = (
     | StepReady
     | AttemptEnded
     | LabelsComplete
+    | PastLabelled
     | EvaluationDeclared
     | ControlReply
     | ExperimentDone
@@ -138,6 +156,7 @@ Input: TypeAlias = (
     | StepMeasured
     | AttemptEnded
     | LabelsSettled
+    | PastEstimated
     | EvaluationDeclared
     | ControlReply
     | ExperimentDone

@@ -28,6 +28,8 @@ from tiltmeter.monitor.arrivals import (
     FileFault,
     LabelsComplete,
     LabelsSettled,
+    PastEstimated,
+    PastLabelled,
     StepMeasured,
     StepReady,
 )
@@ -111,6 +113,10 @@ class MonitorLoop:
                 if settled.batch is not None:
                     readings = tuple(measure_labels(self.config.gold_instruments, settled.batch))
                 events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
+            case PastLabelled():
+                assert self.label_queue is not None
+                onset = self.label_queue.settle_past(arrival.attempt, arrival.step)
+                events = self.state.apply(PastEstimated(arrival.attempt, arrival.step, onset))
             case _:
                 events = self.state.apply(arrival)
         self.journal.commit(events)
@@ -120,7 +126,7 @@ class MonitorLoop:
     @property
     def waiting(self) -> bool:
         """Whether requested labels may still come."""
-        return self.label_queue is not None and bool(self.label_queue.open_steps)
+        return self.label_queue is not None and bool(self.label_queue.open_steps or self.label_queue.open_past)
 
     def close(self) -> None:
         self.journal.close()
@@ -155,13 +161,21 @@ class MonitorLoop:
 
     def _close_labelled_steps(self) -> int:
         """Ask for labels, and close the steps whose labels are complete; returns how many."""
+        if self.label_queue is None:
+            return 0
         count = 0
-        for ready in self.label_queue.poll() if self.label_queue is not None else ():
+        for ready in self.label_queue.poll():
             if isinstance(ready, Fault):
                 self.advance(FileFault(ready))
             else:
                 self.advance(LabelsComplete(*ready))
                 count += 1
+        alarms = self.state.alarms_without_onset
+        if not alarms:
+            self.label_queue.leave_past()
+        for alarm in alarms:
+            if self.label_queue.ask_past(*alarm, self.state.stored_steps):
+                self.advance(PastLabelled(*alarm))
         return count
 
     def _restore(self, durable: bool) -> Journal:

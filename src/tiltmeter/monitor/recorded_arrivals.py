@@ -19,6 +19,8 @@ from tiltmeter.monitor.arrivals import (
     Input,
     LabelsComplete,
     LabelsSettled,
+    PastEstimated,
+    PastLabelled,
     RecordedStep,
     StepMeasured,
     StepReady,
@@ -35,6 +37,7 @@ from tiltmeter.rundir.payloads import (
     ExperimentRead,
     KnobsOffered,
     LabelsClosed,
+    OnsetEstimated,
     ReceiptRead,
     StepDone,
 )
@@ -64,6 +67,8 @@ class RecordedArrivals:
             match event.payload:
                 case LabelsClosed():
                     yield LabelsComplete(event.attempt, event.step)
+                case OnsetEstimated():
+                    yield PastLabelled(event.attempt, event.step)
                 case StepDone() as done:
                     yield self._step(event, done)
                 case _:
@@ -120,6 +125,8 @@ def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tupl
                 item = _recorded_step(run, collected, done)
             case _, LabelsClosed():
                 item = LabelsSettled(first.attempt, first.step, tuple(readings_of(first)), first.data)
+            case _, OnsetEstimated() as onset:
+                item = PastEstimated(first.attempt, first.step, onset)
             case _:
                 item = arrival_of(first)
         if item is not None:

@@ -19,6 +19,7 @@ from tiltmeter.data.baseline import Baseline, Comparison
 from tiltmeter.data.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_queue import LabelQueue
+from tiltmeter.gold.onset_labels import StoredStep
 from tiltmeter.monitor.advisor import Advisor
 from tiltmeter.monitor.arrivals import (
     AttemptEnded,
@@ -29,6 +30,7 @@ from tiltmeter.monitor.arrivals import (
     FileFault,
     Input,
     LabelsSettled,
+    PastEstimated,
     Rollouts,
     StepMeasured,
 )
@@ -48,12 +50,13 @@ from tiltmeter.rundir.payloads import (
     ReceiptRead,
     SegmentBegan,
     SettingsChanged,
+    StepDone,
     to_data,
 )
 from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, Receipt
 from tiltmeter.rundir.step_files import closed_steps
-from tiltmeter.verdict.run_state import AlarmNote
+from tiltmeter.verdict.run_state import AlarmNote, past_readings, with_onset
 
 
 class MonitorState:
@@ -78,6 +81,7 @@ class MonitorState:
         self._fingerprint: str | None = None
         self._segment = 0
         self._losses = LostBatches()
+        self._past_due: dict[tuple[int, int], Alarm] = {}  # open alarms on gold whose past is not labelled yet
         self._reference_error = ""  # why the reference could not be read, until it is reported
         try:
             self._comparison = Comparison(reference())
@@ -86,6 +90,40 @@ class MonitorState:
 
     def apply(self, item: Input) -> list[Event]:
         """Remember one input; returns its events, in the order in which they are committed."""
+        events = self._apply(item)
+        for one in events:
+            if one.kind == "alarm" and one.data["tier"] == "alarm" and one.data["name"].startswith("gold."):
+                key = (int(one.data["attempt"]), int(one.data["step"]))
+                self._past_due.pop(key, None)
+                if one.data["resolved"] is None:
+                    self._past_due[key] = Alarm(**{name: one.data[name] for name in Alarm.__dataclass_fields__})
+        return events
+
+    @property
+    def alarms_without_onset(self) -> list[tuple[int, int]]:
+        """Attempt and step of open alarms on gold for which labels of the past are due."""
+        return list(self._past_due)
+
+    def stored_steps(self, before: int) -> list[StoredStep]:
+        """The measured steps of the current lineage up to a step, from the journal."""
+        limits = {} if self._current is None else lineage(self._current, self._attempts, self._first)
+        stored: dict[int, StoredStep] = {}
+        for one in self._history():
+            done = one.payload if one.kind == "step_done" else None
+            if isinstance(done, StepDone) and one.step <= before and one.step < limits.get(one.attempt, -1):
+                spans = tuple((span[0], span[1]) for span in done.ranks)
+                stored[one.step] = StoredStep(one.attempt, one.step, done.rows, spans)
+        return [stored[step] for step in sorted(stored)]
+
+    def _on_past(self, item: PastEstimated) -> list[Event]:
+        """Labels of the past: the open alarm gets a better onset, and advice a curve of gold to choose by."""
+        onset, alarm = item.onset, self._past_due.pop((item.attempt, item.step), None)
+        if alarm is not None and not onset.why:
+            self.advisor.update_alarms([with_onset(alarm, onset)])
+            self.advisor.set_past(past_readings(onset, item.attempt))
+        return [self._note(onset, item.attempt, item.step, item.attempt, item.step, "onset")]
+
+    def _apply(self, item: Input) -> list[Event]:
         match item:
             case AttemptOpened():
                 self._attempts[item.attempt] = item.facts
@@ -99,6 +137,8 @@ class MonitorState:
                 return self._on_step(item)
             case LabelsSettled():
                 return self._on_labels(item)
+            case PastEstimated():
+                return self._on_past(item)
             case EvaluationDeclared():
                 return self._on_evaluation(item)
             case ControlReply():

@@ -123,6 +123,22 @@ class GoldShareChosen(Note, frozen=True, kw_only=True, tag="gold_share"):
     why: str
 
 
+class OnsetEstimated(Note, frozen=True, kw_only=True, tag="onset"):
+    """Labels of the past, bought after an alarm at this step: when gold was highest; or why that cannot be said."""
+
+    requested: int
+    answered: int
+    requests: str  # the digest of what was asked
+    why: str = ""  # empty: it can be said
+    peak: int = -1
+    low: int = -1  # of a 90 % interval
+    high: int = -1
+    r2: float = 0.0
+    steps: list[int] = []
+    gold: list[float] = []  # the fitted curve, by step
+    stderr: float = 0.0
+
+
 class OutcomeJudged(Note, frozen=True, kw_only=True, tag="outcome"):
     """What followed an action."""
 
@@ -176,8 +192,8 @@ class SettingsChanged(Note, frozen=True, kw_only=True, tag="config"):
 
 
 AnyNote: TypeAlias = (
-    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | GoldShareChosen | OutcomeJudged | ReceiptRead
-    | DecisionRead | EvaluationRead | ExperimentRead | SettingsChanged
+    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | GoldShareChosen | OnsetEstimated | OutcomeJudged
+    | ReceiptRead | DecisionRead | EvaluationRead | ExperimentRead | SettingsChanged
 )  # fmt: skip
 Payload: TypeAlias = (
     AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed | AnyNote | Alarm | Finding | Action | Fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal, get_args
 
@@ -25,6 +25,7 @@ from tiltmeter.rundir.payloads import (
     ExperimentRead,
     GoldShareChosen,
     LabelsClosed,
+    OnsetEstimated,
     OutcomeJudged,
     SegmentBegan,
     SettingsChanged,
@@ -34,6 +35,7 @@ from tiltmeter.rundir.payloads import (
 
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.level", "gold.slope", "gold.duel", "eval.*")
+PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
 
@@ -97,6 +99,30 @@ class AlarmNote:
         return cls(**values) if valid and (values["reason"].strip() or values["kind"] != "false_alarm") else None
 
 
+def with_onset(alarm: Alarm, onset: OnsetEstimated) -> Alarm:
+    """An alarm with the onset that labels of the past gave it: the end of the stretch where gold was highest."""
+    high = min(onset.high, alarm.data_step)
+    at = min(max(onset.peak, 0), high)
+    return replace(
+        alarm,
+        onset=at,
+        onset_low=min(onset.low, at),
+        onset_high=high,
+        summary=alarm.summary.replace(f"since about step {alarm.onset} ", f"since about step {at} "),
+    )
+
+
+def past_readings(onset: OnsetEstimated, attempt: int) -> list[Reading]:
+    """The curve of gold that labels of the past gave, as readings. Each point stands for its share of the labels."""
+    points = max(len(onset.steps), 1)
+    each = max(1, round(onset.answered / points))
+    # A point's error is that of the sixteenth of the run around it: as many points together must not seem surer.
+    stderr = onset.stderr * max(points / 16.0, 1.0) ** 0.5
+    return [
+        Reading(attempt, step, PAST, gold, each, stderr) for step, gold in zip(onset.steps, onset.gold, strict=True)
+    ]
+
+
 @dataclass
 class RunState:
     """The state of a run: add every event in order; it can be read at any time."""
@@ -130,6 +156,7 @@ class RunState:
     judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
     unanswered: int = 0  # of those
+    onset: OnsetEstimated | None = None  # from labels of the past, after the newest alarm that has them
     gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
     gold_error: str = ""  # why labels are missing, of the newest step that lacks any
     audited: int = 0  # rollouts of steps about which gold could be asked
@@ -207,6 +234,8 @@ class RunState:
                     self.evaluations.append((event.attempt, event.step))
             case GoldShareChosen(why=why):
                 self.gold_cost = why
+            case OnsetEstimated() as onset:
+                self._add_onset(event, onset)
             case BaselineChosen() as baseline:
                 self.baseline, self.uncompared = baseline.source, baseline.absent
             case SegmentBegan() as segment:
@@ -220,6 +249,17 @@ class RunState:
                     self.notes.setdefault(note.about, []).append(note)
             case ExperimentRead(failure=failure):
                 self.experiments[failure] = event.data
+
+    def _add_onset(self, event: Event, onset: OnsetEstimated) -> None:
+        """Labels of the past: the alarm they were bought for has a better onset from here on."""
+        self.onset = onset
+        if onset.why:
+            return
+        self.history[PAST] = past_readings(onset, event.attempt)
+        for versions in self.alarms.values():
+            alarm = versions[-1][2]
+            if (alarm.attempt, alarm.step) == (event.attempt, event.step) and alarm.resolved is None:
+                versions.append((event.attempt, event.step, with_onset(alarm, onset)))
 
     def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
         for name, packed in measured.items():

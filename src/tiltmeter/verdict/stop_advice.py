@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_state import PAST, RunState
 
 Word = Literal["continue", "stop", "cannot tell"]
 
@@ -101,7 +101,8 @@ def advise(
         if isfinite(reading.value) and reading.step <= step:
             series.setdefault(reading.name, []).append(reading)
     open_alarms = [alarm for alarm in alarms if alarm.tier == "alarm" and alarm.resolved is None]
-    source = _source(series, open_alarms)
+    past = PAST if open_alarms and PAST in series else ""
+    source = _source(series, open_alarms) or past
     saved_steps = sorted({at for at in checkpoints if at <= step})
     if not source:
         if open_alarms:
@@ -109,9 +110,10 @@ def advise(
         why = "no gold to judge by; gold= at attach, or declared evaluations, would tell"
         return Advice("cannot tell", why, None, None, "")
     gold = _GoldSeries(series[source])
+    by = _GoldSeries(series[past]) if past else gold  # labels of the whole past say more than those the alarm needed
     bound = min((alarm.onset for alarm in open_alarms), default=step)
     candidates = [
-        estimate for at in saved_steps if at <= bound and (estimate := gold.around(at, saved_steps)) is not None
+        estimate for at in saved_steps if at <= bound and (estimate := by.around(at, saved_steps)) is not None
     ]
     reach = _sidak_z(len(candidates))
     best = max(candidates, key=lambda estimate: (estimate.gold, estimate.step), default=None)

@@ -393,7 +393,7 @@ def test_what_was_picked_by_hand_is_judged_last_and_never_bet_on(tmp_path: Path)
     assert replay(run, lean()).difference is None
     asked = read_request(run, 0, 2)
     assert asked is not None
-    others = [json.loads(path.read_text()) for path in people_folder(run, 0, 2).glob("*.json")]
+    others = [json.loads(path.read_text()) for path in people_folder(run, asked).glob("*.json")]
     assert len([facts for facts in others if facts["request"] != asked.digest]) == 1
 
 

@@ -183,6 +183,13 @@ def describe_gold_source(run_state: RunState) -> list[str]:
     lines = [f"Gold is {run_state.gold['identity']}: alarms are about this and nothing else."]
     if run_state.gold_cost:
         lines.append(f"{run_state.gold_cost}.")
+    if (onset := run_state.onset) is not None:
+        lines.append(
+            f"{onset.why}."
+            if onset.why
+            else f"Gold was highest around step {onset.peak} (between {onset.low} and {onset.high}), by "
+            f"{onset.answered} labels of the stored past that were bought after the alarm."
+        )
     if run_state.unanswered:
         lines.append(
             f"{run_state.unanswered} of {run_state.labels_requested} labels never came; "

@@ -23,6 +23,7 @@ PromptAndText = tuple[str | None, str]  # prompt and completion
 
 CACHED_STEPS = 16  # steps whose texts are cached
 _STEP = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_ONSET = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\.onset\.jsonl")
 _PICKED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})-([0-9]{1,9})\.json")
 
 
@@ -57,6 +58,12 @@ class LabelSession:
             for entry in entries(self.run.path / "gold" / PEOPLE):
                 if match := _STEP.fullmatch(entry.name):
                     before |= {name for name in [self._add_step(int(match[1]), int(match[2]))] if name is not None}
+        for entry in entries(self.run.path / "gold" / "requests"):
+            # Labels of the past are written all at once, when everybody has answered.
+            if match := _ONSET.fullmatch(entry.name):
+                name = self._add_step(int(match[1]), int(match[2]), onset=True)
+                labels = self.run.path / "gold" / "labels" / entry.name.removesuffix(".jsonl")
+                self.waiting += [name] if name is not None and not labels.exists() else []
         for entry in entries(self.run.path / "gold" / "picked"):
             if (match := _PICKED.fullmatch(entry.name)) and entry.name not in self.steps:
                 self.steps[entry.name] = self._picked_step(*map(int, match.groups()))
@@ -129,11 +136,11 @@ class LabelSession:
         except StoreError:
             return None
 
-    def _add_step(self, attempt: int, step: int) -> str | None:
-        name = f"{attempt}-{step:06d}"
+    def _add_step(self, attempt: int, step: int, *, onset: bool = False) -> str | None:
+        name = f"{attempt}-{step:06d}{'.onset' if onset else ''}"
         if name not in self.steps:
             try:
-                request = read_request(self.run, attempt, step)
+                request = read_request(self.run, attempt, step, onset=onset)
             except StoreError:
                 request = None
             if request is None or not request.rows or not all(map(_is_rollout_key, request.rows)):

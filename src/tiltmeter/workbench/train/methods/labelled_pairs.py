@@ -16,7 +16,7 @@ from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
-from tiltmeter.gold.label_files import read_request, to_label
+from tiltmeter.gold.label_files import ONSET, read_request, to_label
 from tiltmeter.gold.sampler import Row as Place
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.step_files import read_step
@@ -35,8 +35,9 @@ def audited_rows(run: RunDirectory) -> set[Place]:
     """Attempt, step and row of every answer for which the monitor requested a label, labelled or not."""
     rows: set[Place] = set()
     for path in sorted((run.path / "gold" / "requests").glob("*-*.jsonl")):
-        attempt, _, step = path.stem.partition("-")
-        requests = read_request(run, int(attempt), int(step))
+        key, _, purpose = path.stem.partition(".")
+        attempt, _, step = key.partition("-")
+        requests = read_request(run, int(attempt), int(step), onset=purpose == ONSET)
         rows |= set() if requests is None else set(requests.rows)
     return rows
 
