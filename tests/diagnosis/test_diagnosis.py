@@ -147,6 +147,8 @@ def test_a_rule_that_could_never_or_always_hold_is_refused() -> None:
     with pytest.raises(ContractError, match="always hold"):
         read_rules(f"{whole}any=[{condition}]\nleast=0")
     assert read_rules(f"{whole}any=[{condition}]").rules[0].least == 1
+    with pytest.raises(ContractError, match="yields_to: rules above it: 'a' is none of"):
+        read_rules(f"{whole}any=[{condition}]\nyields_to=['a']")
 
 
 def test_a_benign_run_gets_no_finding_over_twenty_seeds() -> None:
@@ -209,6 +211,54 @@ def test_a_finding_ends_with_its_alarm_and_otherwise_after_some_quiet() -> None:
 def test_an_alarm_without_a_rising_reward_is_unknown() -> None:
     told, _ = folded({"reward.mean": "1..0.5 x100 ~0.1"}, {(50, 100): alarm(50, 45)})
     assert [finding.failure for finding in told] == ["unknown"]
+
+
+@pytest.mark.parametrize(("reading", "failure"), [("text.hedging", "hedging"), ("text.markdown", "format_hacking")])
+@pytest.mark.parametrize("start", ["0", "0.01 ~0.002", "0.05 ~0.002"])
+def test_what_starts_at_nothing_is_named_as_what_starts_at_little(reading: str, failure: str, start: str) -> None:
+    first, _, noise = start.partition(" ")
+    series = {
+        reading: f"{first} x20 {noise}".strip() + f", {first}..1.35 x80 ~0.002",
+        "reward.mean": "0.3..0.9 x100 ~0.01",
+    }
+    _, diagnosis = folded(series, {(60, 100): alarm(60, 30)})
+    assert [finding.failure for finding in diagnosis.standing] == [failure]
+
+
+def test_the_specific_cause_ranks_first_whenever_it_appears() -> None:
+    phrases = {
+        "text.overused.share": "0.02 x20 ~0.01, 0.02..0.9 x80 ~0.02",
+        "diversity.repeated_opening_share.across": "0.1 x20 ~0.02, 0.1..0.8 x80 ~0.02",
+        "reward.mean": "1 x20 ~0.05, 1..2 x80 ~0.05",
+    }
+    _, alone = folded(phrases, {(60, 100): alarm(60, 30)})
+    assert [finding.failure for finding in alone.standing] == ["phrase_gaming"]
+    late = {**phrases, "text.refusal_share": "0 x75, 0..0.3 x25 ~0.01"}
+    told, diagnosis = folded(late, {(60, 100): alarm(60, 30)})
+    assert next(finding.failure for finding in told if finding.alarms) == "phrase_gaming"  # it was alone for a while
+    assert [finding.failure for finding in diagnosis.standing] == ["refusal_hacking", "phrase_gaming"]
+    assert diagnosis.standing[1].confidence < diagnosis.standing[0].confidence
+
+
+def test_a_run_known_by_its_curves_has_a_reward_that_rises() -> None:
+    curves = {"training.reward": "0.2..1 x200 ~0.02", "eval.gold": "0.5..0.66 x80 ~0.02, 0.66..0.3 x120 ~0.02"}
+    _, diagnosis = folded(curves, {(123, 200): alarm(123, 93, "eval.gold")})
+    first = diagnosis.standing[0]
+    assert first.failure == "reward_hacking" and "the reward rose from 0.2" in first.summary
+    assert "training.reward" in first.readings
+    _, ours = folded({**curves, "reward.mean": "1 x200 ~0.1"}, {(123, 200): alarm(123, 93, "eval.gold")})
+    assert ours.standing[0].failure != "reward_hacking"  # what we measure ourselves comes before what was logged
+
+
+def test_gold_that_is_lost_clears_nothing() -> None:
+    alike = {
+        "diversity.self_bleu": "0.2 x20 ~0.02, 0.2..0.9 x80 ~0.02",
+        "diversity.distinct_2": "0.8 x20 ~0.02, 0.8..0.2 x80 ~0.02",
+        "policy.entropy": "1.2 x20 ~0.02, 1.2..0.1 x80 ~0.02",
+        "gold.slope": "0.5 x100 ~0.05",
+    }
+    _, diagnosis = folded(alike, {(60, 100): alarm(60, 30, "gold.prompts")})
+    assert diagnosis.standing[0].failure == "mode_collapse"
 
 
 def test_the_fold_is_pure_and_renewing_forgets() -> None:

@@ -15,7 +15,16 @@ from tiltmeter.diagnosis.rules import MOVES, Condition, RuleSet
 STALE = 20  # steps, or twice the usual distance of a reading, after which its last values are not the run as it is
 _FIELD = re.compile(r"\{(\w+)(%?)\}")
 #: Readings that cannot be compared across a change of the reward.
-_REWARD_DEPENDENT = ("reward.", "gold.", "length.slope", "length.residual_gain", "length.gain_share")
+_REWARD_DEPENDENT = ("reward.", "training.reward", "gold.", "length.slope", "length.residual_gain", "length.gain_share")
+#: What the trainer logged of the same quantity: a run that is known by its curves alone has nothing else.
+LOGGED = {
+    "reward.mean": "training.reward",
+    "reward.spread": "training.reward_std",
+    "reward.dead_share": "training.dead_group_share",
+    "length.mean": "training.length_mean",
+    "length.truncated_share": "training.truncated_share",
+    "policy.entropy": "training.entropy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,8 @@ class ConditionTracker:
     def __post_init__(self) -> None:
         self._conditions = self.rules.conditions
         self._patterns = tuple({condition.reading for condition in self._conditions if condition.reading})
-        self._plain = frozenset(name for name in self._patterns if "*" not in name)
+        plain = {name for name in self._patterns if "*" not in name}
+        self._plain = frozenset(plain | {LOGGED[name] for name in plain & LOGGED.keys()})
         self._unwatched: set[str] = set()
         self._named: dict[str, tuple[str, ...]] = {}  # by pattern, the readings seen that it names
 
@@ -127,6 +137,9 @@ class ConditionTracker:
             return None
         for name in names:
             track = self._tracks.get(name)
+            if track is None and name in LOGGED:
+                name = LOGGED[name]
+                track = self._tracks.get(name)
             if track is None or track.count < condition.least:
                 continue
             movement = track.movement()
@@ -147,6 +160,8 @@ def _is_met(condition: Condition, movement: Movement) -> bool:
                 return False
             if not condition.factor:
                 return True
+            if movement.before == 0.0 and condition.form == "rising":
+                return condition.by > 0.0  # from nothing it is any multiple; only a size says whether it is much
             ratio = movement.ratio
             return ratio is not None and (ratio - condition.factor) * (condition.factor - 1.0) >= 0.0
         case _:

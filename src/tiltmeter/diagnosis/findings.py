@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import inf
 
 from tiltmeter.data.records import Alarm, Finding, Reading, RolloutBatch
 from tiltmeter.diagnosis.conditions import ConditionMatch, ConditionTracker
 from tiltmeter.diagnosis.exemplars import exemplars
-from tiltmeter.diagnosis.rules import Condition, DiagnosisRule, RuleSet, builtin_rules
+from tiltmeter.diagnosis.rules import MOVES, Condition, DiagnosisRule, RuleSet, builtin_rules
 
 CERTAIN = 0.99  # rules are not proofs
 GROWTH = 2.0  # of the size since the last report, from which it is reported again
@@ -25,6 +26,7 @@ class RuleMatch:
     alarms: tuple[Alarm, ...]
     conditions: tuple[ConditionMatch, ...]
     doubt: str  # what is uncertain without gold
+    ceiling: float = inf  # of its confidence, because a more specific rule holds
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Diagnosis:
 
     An alarm says that gold is being lost. This says by which of the known ways, with the numbers and the completions
     that show it, so that the person who reads it knows what to change. Without an alarm it can only suspect: nothing
-    but gold tells a hack from its benign twin, and such findings say so and carry half the confidence. A confidence is
+    but gold tells a hack from its benign twin, and such findings say so and are never above 40 %. A confidence is
     1 - Π (1 - weight) over the conditions that hold, weights being the rules' own: it orders findings and is no
     probability.
 
@@ -109,7 +111,7 @@ class Diagnosis:
         self.evidence.fold(step, readings, alarms)
         proved = tuple(alarm for alarm in alarms if alarm.tier == "alarm")
         best: dict[str, RuleMatch] = {}
-        for match in self._matches(step, proved):
+        for match in self._ranked(self._matches(step, proved)):
             best_match = best.get(match.rule.failure)
             if best_match is None or match.confidence > best_match.confidence:
                 best[match.rule.failure] = match
@@ -127,7 +129,9 @@ class Diagnosis:
 
         A finding that stands explains its alarms until it is over, so that two do not take turns.
         """
-        healthy = any(condition in self.evidence.holds for condition in self.rules.healthy)
+        lost = any(alarm.name.startswith(("gold.", "eval.")) for alarm in alarms)
+        healthy = [] if lost else [one for one in self.rules.healthy if one in self.evidence.holds]
+        rises = any(condition.form in MOVES for condition in healthy)
         last_gold_step = self.evidence.last_gold_step
         has_gold = last_gold_step is not None and step - last_gold_step <= self.rules.settings.gold_age
         self._explained = {alarm.name: set() for alarm in alarms}
@@ -138,7 +142,7 @@ class Diagnosis:
         for rule in self._ordered:
             if rule.otherwise and (all(self._explained.values()) if alarms else gamed):
                 continue
-            match = self._match_rule(rule, alarms, healthy=healthy, has_gold=has_gold)
+            match = self._match_rule(rule, alarms, healthy=bool(healthy), rises=rises, has_gold=has_gold)
             if match is not None:
                 matches.append(match)
                 self._explain(rule, _alarm_names(match))
@@ -149,20 +153,41 @@ class Diagnosis:
                 self._explain(rule, state.finding.alarms)
         return matches
 
+    def _ranked(self, matches: list[RuleMatch]) -> list[RuleMatch]:
+        """The same matches, a general one below the specific ones that show what it rests on.
+
+        Refusals are stock phrases and hedges are length: what a general rule sees is then a part of the specific cause.
+        """
+        # As reported, since that is what a reader sees, and as long as it stands: two are not to take turns.
+        confidences = {
+            item.match.rule.name: item.finding.confidence
+            for item in self._standing.values()
+            if item.finding is not None
+        }
+        ranked = []
+        for match in matches:  # a rule yields only to rules that stand before it
+            specific = [confidences[name] for name in match.rule.yields_to if name in confidences]
+            ceiling = self.rules.settings.yields * min(specific, default=inf)
+            ranked.append(replace(match, confidence=min(match.confidence, ceiling), ceiling=ceiling))
+            confidences[match.rule.name] = min(ranked[-1].confidence, confidences.get(match.rule.name, inf))
+        return ranked
+
     def _explain(self, rule: DiagnosisRule, alarms: tuple[str, ...]) -> None:
         for name in alarms:
             if name in self._explained:
                 self._explained[name].add(rule.failure)
 
     def _match_rule(
-        self, rule: DiagnosisRule, alarms: tuple[Alarm, ...], *, healthy: bool, has_gold: bool
+        self, rule: DiagnosisRule, alarms: tuple[Alarm, ...], *, healthy: bool, rises: bool, has_gold: bool
     ) -> RuleMatch | None:
         holds = self.evidence.holds
         explained = tuple(alarm for alarm in alarms if any(fnmatchcase(alarm.name, name) for name in rule.explains))
         if any(condition not in holds for condition in rule.must) or any(one in holds for one in rule.unless):
             return None
         some = [condition for condition in rule.any if condition in holds]
-        if len(some) < (rule.least if explained else rule.alone) or (rule.judged and healthy and not explained):
+        # A reward that points towards gold is no gain yet: only gold that rises is.
+        cleared = {"": False, "harm": healthy, "gain": rises}[rule.judged] and not explained
+        if cleared or len(some) < (rule.least if explained else rule.alone):
             return None
         conditions: list[Condition] = [*rule.must, *some, *(condition for condition in rule.also if condition in holds)]
         remaining = 1.0
@@ -193,6 +218,7 @@ class Diagnosis:
                 return None
         elif (
             abs(match.confidence - previous.confidence) < self.rules.settings.moved - 1e-9
+            and previous.confidence <= match.ceiling
             and previous.alarms == _alarm_names(match)
             and not size > GROWTH * state.size > 0.0
         ):

@@ -89,6 +89,7 @@ class DiagnosisRule:
     judged: Literal["", "harm", "gain"] = ""  # by gold: what gold has to show
     explains: tuple[str, ...] = ()  # alarms, by name
     otherwise: bool = False  # named only where no other rule explains what is open
+    yields_to: tuple[str, ...] = ()  # more specific rules, by name, below which it ranks where they hold
     hold: int = 0  # steps in a row before it is named; 0: as the settings say
     show: tuple[str, ...] = ()
     cause: str = ""
@@ -112,7 +113,8 @@ class RuleSettings:
     quiet: int = 20  # steps in a row before it is reported as over
     moved: float = 0.2  # change of confidence that is reported
     alarm_weight: float = 0.6
-    suspected: float = 0.5  # factor of the confidence where gold does not confirm it
+    suspected: float = 0.4  # factor of the confidence where gold does not confirm it
+    yields: float = 0.9  # of the confidence of a more specific finding, the most that a general one may have
     gold_age: int = 100  # steps after which gold no longer counts as gold to judge by
 
 
@@ -171,6 +173,8 @@ def read_rules(text: str, origin: str = "rules") -> RuleSet:
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise ContractError(f"{origin}: two rules share a name; give each its own")
+    for place, rule in enumerate(rules):
+        _check_choices(rule.yields_to, tuple(names[:place]), f"{origin} ({rule.name}), yields_to: rules above it")
     healthy = tuple(_parse_condition(item, f"{origin}, healthy") for item in table.get("healthy", ()))
     return RuleSet(rules, healthy, RuleSettings(**settings))
 
@@ -198,7 +202,9 @@ def _parse_rule(table: Mapping[str, Any], where: str) -> DiagnosisRule:
         raise ContractError(f"{where}: needs 0 <= least <= alone <= {len(parts['any'])}, the conditions in any")
     if not least and not parts["must"]:
         raise ContractError(f"{where}: with least = 0 and no must it would always hold")
-    lists: dict[str, Any] = {key: tuple(table.get(key, ())) for key in ("explains", "show", "fix", "knobs")}
+    lists: dict[str, Any] = {
+        key: tuple(table.get(key, ())) for key in ("explains", "yields_to", "show", "fix", "knobs")
+    }
     plain = {key: table[key] for key in ("judged", "otherwise", "hold", "experiment") if key in table}
     return DiagnosisRule(
         table["name"],
