@@ -1,0 +1,187 @@
+"""The needle on simulated runs: whether its intervals hold at every step of a run, and whom it calls hollow.
+
+    python benchmarks/agreement.py [--json] [--write] [--runs N] [--seed N]
+
+Every run has 150 steps of 8 prompts with 8 answers. Of two answers with different gold the reward prefers the better
+one with a chance that changes from step to step. `coverage` is the share of runs in which the interval held the
+average of the window at every single step; `level_coverage` likewise for gold now against its best window.
+`fixed_coverage` is the same for an interval that is right at one look (99 %, normal): the check can fail. `hollow_*`
+are shares of runs that were called hollow at any time: `gained` and `edge` must not be, the first because gold gained
+as the reward did, the second because it gained just what would be too much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from math import sqrt
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from record import record, show
+from tiltmeter.stats.running_mean import MeanWindow, low_end
+from tiltmeter.verdict.needle import ALPHA, Needle
+
+Floats = NDArray[np.float64]
+
+STEPS, GROUPS, ANSWERS = 150, 8, 8
+KINDS = ("steady", "falls", "coin", "walks", "swings")
+GAINS = {"gained": (0.4, 0.4), "edge": (0.4, 0.1), "nothing": (0.4, 0.0), "flat": (0.0, 0.0)}
+
+
+def course(kind: str, rng: np.random.Generator) -> Floats:
+    """The chance that the reward prefers the better of two answers, by step."""
+    at = np.arange(STEPS) / STEPS
+    curves = {
+        "steady": np.full(STEPS, rng.uniform(0.55, 0.98)),
+        "falls": np.interp(at, [0.3, 0.7], [0.9, 0.35]),
+        "coin": np.full(STEPS, 0.5),
+        "walks": np.clip(0.7 + np.cumsum(rng.normal(0.0, 0.04, STEPS)), 0.05, 0.97),
+        "swings": np.where(np.arange(STEPS) // 20 % 2, 0.95, 0.45),
+    }
+    return np.asarray(curves[kind], np.float64)
+
+
+def packed(values: Floats) -> list[object]:
+    """Values as a reading: mean, number, standard error."""
+    n = len(values)
+    return [float(values.mean()), n, float(values.std(ddof=1) / sqrt(n)) if n > 1 else None]
+
+
+def prompt_reading(means: Floats) -> list[object]:
+    return [float(means.mean()), ANSWERS * len(means), packed(means)[2], means.tolist()]
+
+
+def shares(agreement: Floats, gold: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+    """By step and prompt, the share of its mixed pairs in which the better answer is paid more; NaN without one.
+
+    Gaussian rewards whose means lie apart so that the chance is the one wanted; pairs of one group share answers."""
+    apart = np.array([sqrt(2.0) * NormalDist().inv_cdf(chance) for chance in agreement])
+    reward = rng.normal(size=gold.shape) + apart[:, None, None] * gold
+    wins = (reward[..., :, None] > reward[..., None, :]) & gold[..., :, None] & ~gold[..., None, :]
+    mixed = gold.sum(-1) * (ANSWERS - gold.sum(-1))
+    return np.where(mixed > 0, wins.sum((-1, -2)) / np.maximum(mixed, 1), np.nan)
+
+
+def intervals(windows: list[MeanWindow], alpha: float) -> Floats:
+    """Low and high of many windows at once, as `MeanWindow.interval` gives them."""
+    names = ("count", "total", "scatter", "draws", "share")
+    count, total, scatter, draws, share = (np.array([getattr(one, name) for one in windows]) for name in names)
+    low, up = (low_end(count, part, scatter, draws, 0.5 * alpha * share) for part in (total, count - total))
+    return np.stack([low, 1.0 - up], -1)
+
+
+def copied(window: MeanWindow) -> MeanWindow:
+    return MeanWindow(**vars(window))
+
+
+def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
+    """Whether the intervals held at every step, and how wide that of the agreement was early and late."""
+    agreement = course(kind, rng)
+    level = np.clip(rng.uniform(0.2, 0.8) + np.cumsum(rng.normal(0.0, 0.02, STEPS)), 0.05, 0.95)
+    prompts = np.clip(level[:, None] + rng.normal(0.0, 0.1, (STEPS, GROUPS)), 0.0, 1.0)
+    gold = rng.random((STEPS, GROUPS, ANSWERS)) < prompts[..., None]
+    values = shares(agreement, gold, rng)
+    needle = Needle()
+    now: list[tuple[int, MeanWindow]] = []
+    levels: list[tuple[int, MeanWindow, int]] = []
+    for step in range(STEPS):
+        mixed = values[step][np.isfinite(values[step])]
+        means = gold[step].mean(-1)
+        readings: dict[str, list[object]] = {"gold.prompts": prompt_reading(means)}
+        if len(mixed):
+            readings["gold.agreement"] = packed(mixed)
+        needle.add(0, step, readings)
+        if needle.agreements.windows:
+            now.append((step, copied(needle.agreements.current)))
+        levels.append((step, copied(needle.gold.current), len(needle.gold.earlier)))
+    ends = intervals([window for _, window in now], ALPHA)
+    counted = np.isfinite(values).sum(1)
+    true = np.array(
+        [
+            np.average(agreement[window.first : step + 1], weights=counted[window.first : step + 1])
+            for step, window in now
+        ]
+    )
+    seen = np.array([(window.total / window.count, window.scatter / window.count**2) for _, window in now])
+    reach = NormalDist().inv_cdf(1.0 - 0.5 * ALPHA) * np.sqrt(seen[:, 1])
+    width = np.diff(ends)[:, 0]
+    return {
+        "held": bool(((ends[:, 0] <= true) & (true <= ends[:, 1])).all()),
+        "fixed": bool(
+            (np.abs(seen[:, 0] - true) <= reach)[[count >= 30 for count in counted.cumsum()[-len(now) :]]].all()
+        ),
+        "level_held": level_held(needle, levels, prompts.mean(1)),
+        "width_5": float(width[min(4, len(width) - 1)]),
+        "width_150": float(width[-1]),
+    }
+
+
+def level_held(needle: Needle, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
+    """Whether the interval of gold now against its best held at every step."""
+    past = [(truth[window.first : window.last + 1].mean(), interval) for window, interval in needle.gold.earlier]
+    for (step, window, earlier), (low, high) in zip(
+        levels, intervals([window for _, window, _ in levels], needle.gold.alpha), strict=True
+    ):
+        if not earlier:
+            continue
+        mean = truth[window.first : step + 1].mean()
+        change = min(mean - max(true for true, _ in past[:earlier]), 0.0)
+        least = min(low - max(interval.high for _, interval in past[:earlier]), 0.0)
+        most = min(high - max(interval.low for _, interval in past[:earlier]), 0.0)
+        if not least <= change <= most:
+            return False
+    return True
+
+
+def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
+    """Whether a run whose reward and gold gain as given from step 20 to 40 is called hollow at any of 15 looks."""
+    gained, worth = GAINS[kind]
+    needle = Needle()
+    for step in range(STEPS):
+        part = float(np.interp(step, [20, 40], [0.0, 1.0]))
+        means = rng.binomial(ANSWERS, 0.4 + worth * part, rows) / ANSWERS
+        wins = 0.5 * (1.0 - 0.4) + 0.5 * rng.binomial(ANSWERS, 0.4 + gained * part, rows) / ANSWERS
+        needle.add(
+            0, step,
+            {
+                "group.size": [8.0, rows, 0.0],
+                "gold.prompts": prompt_reading(means),
+                "reward.win_share": [float(wins.mean()), rows * ANSWERS, packed(wins)[2]],
+            },
+        )  # fmt: skip
+        if step % 10 == 9 and (gain := needle.gain()) is not None and gain.is_hollow:
+            return True
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results/agreement.json")
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    runs = [one_run(KINDS[number % len(KINDS)], rng) for number in range(options.runs)]
+    few = max(options.runs // 20, 5)
+    hollow = {kind: np.mean([called_hollow(kind, rng) for _ in range(few)]) for kind in GAINS}
+    figures = {
+        "runs": len(runs),
+        "steps": STEPS,
+        "coverage": round(float(np.mean([run["held"] for run in runs])), 4),
+        "level_coverage": round(float(np.mean([run["level_held"] for run in runs])), 4),
+        "fixed_coverage": round(float(np.mean([run["fixed"] for run in runs])), 4),
+        "median_width_at_step_5": round(float(np.median([run["width_5"] for run in runs])), 3),
+        "median_width_at_step_150": round(float(np.median([run["width_150"] for run in runs])), 3),
+        "hollow_runs_of_each_kind": few,
+        **{f"hollow_{kind}": round(float(share), 3) for kind, share in hollow.items()},
+    }
+    show(record("agreement", figures, seed=options.seed, keep=options.write), as_json=options.json)
+    return 0 if figures["coverage"] >= 0.99 and figures["level_coverage"] >= 0.99 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

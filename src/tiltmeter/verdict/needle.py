@@ -1,0 +1,232 @@
+"""The needle: whether the reward still tells better from worse, how gold stands against its best, and whether the
+reward has gained for nothing. Every interval holds at any time (`stats.running_mean`).
+
+*Agreement*, from `gold.agreement`, one value per prompt group whose gold differs, or from audited pairs
+(`gold.slope`), one value per pair whose gold differs: 1 where the answer that is paid more is the better one. Covered
+is the average over the groups or pairs counted of that chance for the policy of their step. Given which of them
+differ in gold, they are independent, which is what the proof needs.
+
+*Level*, from `gold.prompts`, one value per prompt group, or an evaluation, one value per item, or the gold of audited
+pairs. Covered is the average of their expected gold in each window, and with all windows at once the best of them.
+
+*Gain* compares the current window with the first one of the run: G, of gold; R, of the reward, is the chance that an
+answer of now is paid more than one of the baseline minus the chance that it is paid less (`reward.win_share`), and
+what it has risen by. With 0/1 scores G and R have one unit. The null of HOLLOW is "R < 0.1, or G >= 0.1, or G >= R /
+4": it is rejected where the low end of R is at least 0.1 and the high end of G below the other two. Both ends hold at
+any time with chance 0.995, so under the null it is ever rejected with chance at most 0.01. Not asked where gold may
+stand above 0.8: who is at the ceiling cannot gain. Gold of audited pairs is not used: solved prompts leave the pairs,
+so it stands still in runs that gain.
+
+Where there are no rollouts but two curves, R is that of the reward's curve (`stats.curve_gain`), under its
+assumptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.stats.confidence_sequence import MeanInterval
+from tiltmeter.stats.curve_gain import curve_gain
+from tiltmeter.stats.running_mean import MeanWindow, MeanWindows
+
+ALPHA = (
+    0.01  # of the agreement; of the level, half for pairs and half for what replaces them; of HOLLOW, gold and reward
+)
+LEAST_GAIN = 0.1  # of the reward, before it counts as one
+NO_GAIN = 0.1  # of gold: where so much is excluded nothing was gained
+WORTH = 1 / 3  # of the reward's gain: gold that gained so much has gained
+CEILING = 0.8  # gold above it has little left to gain
+
+PAIRS, GROUPS = "audited pairs", "prompt groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often the reward prefers the better of two answers, in a window of the latest steps, and its interval."""
+
+    share: float
+    low: float
+    high: float
+    n: int  # prompt groups or audited pairs whose gold differs
+    of: str  # which of the two
+    first: int  # steps of the window
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoldLevel:
+    """Gold in a window of the latest steps beside the run's best window; `change` is at most 0, with its interval."""
+
+    now: float
+    best: float
+    change: float
+    low: float
+    high: float
+    source: str  # the reading
+    first: int  # steps of the window
+    last: int
+    best_first: int
+    best_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What the reward gained at least since the beginning, and gold at most; in between, what was seen."""
+
+    reward: float
+    reward_low: float
+    gold: float
+    gold_high: float
+    first: int  # steps of the current window
+    last: int
+    by_curve: bool  # of logged means, under assumptions; else at any time, with proof
+
+    @property
+    def is_hollow(self) -> bool:
+        return self.reward_low >= LEAST_GAIN and self.gold_high < min(NO_GAIN, WORTH * self.reward_low)
+
+
+@dataclass
+class Needle:
+    """Folds the readings of a run, in the order in which they came."""
+
+    attempt: int = -1
+    agreements: MeanWindows = field(default_factory=lambda: MeanWindows(ALPHA))
+    agreement_of: str = ""
+    pairs: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))  # gold of audited pairs
+    gold: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))
+    gold_source: str = ""
+    reward: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA, follows=True))
+    curve: list[tuple[int, float]] = field(default_factory=list)  # the trainer's own mean reward, by step
+
+    def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]]) -> None:
+        """The readings of a step, of its labels or of an evaluation. Those of an abandoned attempt are left out."""
+        if attempt < self.attempt:
+            return
+        if attempt > self.attempt:
+            if self.attempt >= 0:
+                self._restart(step)
+            self.attempt = attempt
+        for name, packed in measured.items():
+            if isinstance(packed[0], float | int) and isfinite(packed[0]):
+                self._add_reading(step, name, packed, measured)
+
+    def _add_reading(self, step: int, name: str, packed: Sequence[Any], measured: Mapping[str, Sequence[Any]]) -> None:
+        mean, count, stderr = packed[:3]
+        values = packed[3] if len(packed) > 3 else ()
+        if name == "gold.agreement" and self.agreement_of in ("", GROUPS):
+            self.agreement_of = GROUPS
+            self.agreements.place(step, mean, count, _spread(mean, count, stderr))
+        elif name == "gold.slope" and "gold.agreement" not in measured and self.agreement_of in ("", PAIRS):
+            self._add_pairs(step, values, measured)
+        elif name == "gold.level":
+            self.pairs.place(step, mean, count, _spread(mean, count, stderr))
+        elif name == "gold.prompts" and len(values):
+            spread = float(np.var(values) * len(values))
+            self._add_gold(step, name, float(np.mean(values)), len(values), spread, draws=count // len(values))
+        elif name.startswith("eval.") and 0.0 <= mean <= 1.0 and count > 0:
+            self._add_gold(step, name, mean, count, mean * (1.0 - mean) * count)
+        elif name == "reward.win_share":
+            groups = measured["group.size"][1] if "group.size" in measured else count
+            self.reward.place(step, mean, groups, _spread(mean, groups, stderr), draws=max(count // groups, 1))
+        elif name == "training.reward":
+            self.curve.append((step, mean))
+
+    def _add_pairs(self, step: int, us: Sequence[float], measured: Mapping[str, Sequence[Any]]) -> None:
+        """In an audited pair the first answer is paid more, so the sign of u says whether gold agrees. A label that
+        never came was counted in favour of the reward: for the low end it is not."""
+        signs = [u > 0.0 for u in us if u != 0.0]
+        complete = measured["gold.level"][1] if "gold.level" in measured else 0
+        if signs and "gold.prompts" not in measured:
+            self.agreement_of = PAIRS
+            mean = float(np.mean(signs))
+            unknown = min(max(len(us) - complete, 0), sum(signs))
+            self.agreements.place(step, mean, len(signs), mean * (1.0 - mean) * len(signs), unknown=unknown)
+
+    def _add_gold(self, step: int, name: str, mean: float, count: float, spread: float, *, draws: float = 1.0) -> None:
+        """Of several sources the first stays: a best of one is no best of another."""
+        if self.gold_source not in ("", name):
+            return
+        self.gold_source = name
+        begins = self.gold.place(step, mean, count, spread, draws=max(draws, 1.0))
+        if begins and len(self.gold.windows) > 1 and self.reward.windows:
+            self.reward.open(step)
+
+    def change_reward(self) -> None:
+        """Another reward from here on: neither its agreement nor its gain is that of the one before."""
+        self._restart(inf)
+        self.gold.beginning = self.reward.beginning = None
+        self.curve = []
+
+    def _restart(self, step: float) -> None:
+        for windows in (self.agreements, self.pairs, self.gold, self.reward):
+            windows.restart(step)
+        self.curve = [point for point in self.curve if point[0] < step]
+
+    def agreement(self) -> Agreement | None:
+        """None: no two answers to one prompt with different gold were seen since the run or its reward began."""
+        if not self.agreements.windows:
+            return None
+        window = self.agreements.current
+        share, low, high = window.interval(ALPHA)
+        return Agreement(share, low, high, int(window.count), self.agreement_of, window.first, window.last)
+
+    def level(self) -> GoldLevel | None:
+        """None: there is no gold of whole prompts, of audited pairs or of an evaluation."""
+        windows, source = (self.gold, self.gold_source) if self.gold.windows else (self.pairs, "gold.level")
+        if not windows.windows:
+            return None
+        now = windows.current
+        mean, low, high = now.interval(windows.alpha)
+        best, best_mean = max(
+            [(now, mean), *((window, interval.mean) for window, interval in windows.earlier)], key=lambda item: item[1]
+        )
+        most = max((interval.high for _, interval in windows.earlier), default=low)
+        least = max((interval.low for _, interval in windows.earlier), default=high)
+        return GoldLevel(
+            mean, best_mean, min(mean - best_mean, 0.0), min(low - most, 0.0), min(high - least, 0.0), source,
+            now.first, now.last, best.first, best.last,
+        )  # fmt: skip
+
+    def gain(self) -> Gain | None:
+        """None: too early, no reward or no gold that could be compared, or gold may be near its ceiling."""
+        beginning = self.gold.beginning
+        if beginning is None or not self.gold.windows or self.gold.current.first <= beginning.last:
+            return None
+        window, now = self.gold.current, self.gold.current.interval(self.gold.alpha)
+        if now.high > CEILING:
+            return None
+        start = beginning.interval(self.gold.alpha)
+        reward = self._reward_gain(beginning, window)
+        if reward is None:
+            return None
+        gained, at_least, by_curve = reward
+        return Gain(
+            gained, at_least, now.mean - start.mean, now.high - start.low, window.first, window.last, by_curve
+        )  # fmt: skip
+
+    def _reward_gain(self, beginning: MeanWindow, now: MeanWindow) -> tuple[float, float, bool] | None:
+        """What the reward gained, and at least, between the same two windows; and whether by its curve."""
+        if self.reward.beginning is not None and self.reward.windows:
+            start, end = (self._interval(window) for window in (self.reward.beginning, self.reward.current))
+            return 2.0 * (end.mean - start.mean), 2.0 * (end.low - start.high), False
+        if self.reward.windows or not self.curve:
+            return None
+        parts = [[value for step, value in self.curve if part.first <= step <= part.last] for part in (beginning, now)]
+        gain = curve_gain([value for _, value in self.curve], *parts)
+        return None if gain is None else (*gain, True)
+
+    def _interval(self, window: MeanWindow) -> MeanInterval:
+        return window.interval(self.reward.alpha)
+
+
+def _spread(mean: float, count: float, stderr: float | None) -> float:
+    """The sum of squared deviations behind a standard error; without one the most that values in [0, 1] can have."""
+    if stderr is None:
+        return 0.0 if count <= 1 else mean * (1.0 - mean) * count
+    return float(stderr) ** 2 * count * (count - 1)
