@@ -104,8 +104,9 @@ class Needle:
     reward: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA, follows=True))
     curve: list[tuple[int, float]] = field(default_factory=list)  # the trainer's own mean reward, by step
 
-    def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]]) -> None:
-        """The readings of a step, of its labels or of an evaluation. Those of an abandoned attempt are left out."""
+    def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]], *, bought: bool = False) -> None:
+        """The readings of a step, of its labels (`bought`) or of an evaluation; those of an abandoned attempt are left
+        out."""
         if attempt < self.attempt:
             return
         if attempt > self.attempt:
@@ -113,39 +114,38 @@ class Needle:
                 self._restart(step)
             self.attempt = attempt
         for name, packed in measured.items():
-            if isinstance(packed[0], float | int) and isfinite(packed[0]):
-                self._add_reading(step, name, packed, measured)
+            if name == "gold.slope" and bought:
+                self._add_pairs(step, measured)
+            elif name == "training.reward" and _is_number(packed[0]):
+                self.curve.append((step, packed[0]))
+            elif _is_share(packed[0]) and _is_number(packed[1]) and packed[1] > 0:
+                self._add_shares(step, name, packed, measured)
 
-    def _add_reading(self, step: int, name: str, packed: Sequence[Any], measured: Mapping[str, Sequence[Any]]) -> None:
-        mean, count, stderr = packed[:3]
-        values = packed[3] if len(packed) > 3 else ()
+    def _add_shares(self, step: int, name: str, packed: Sequence[Any], measured: Mapping[str, Sequence[Any]]) -> None:
+        mean, count, stderr = min(max(packed[0], 0.0), 1.0), packed[1], packed[2]
         if name == "gold.agreement" and self.agreement_of in ("", GROUPS):
             self.agreement_of = GROUPS
             self.agreements.place(step, mean, count, _spread(mean, count, stderr))
-        elif name == "gold.slope" and "gold.agreement" not in measured and self.agreement_of in ("", PAIRS):
-            self._add_pairs(step, values, measured)
         elif name == "gold.level":
             self.pairs.place(step, mean, count, _spread(mean, count, stderr))
-        elif name == "gold.prompts" and len(values):
-            spread = float(np.var(values) * len(values))
-            self._add_gold(step, name, float(np.mean(values)), len(values), spread, draws=count // len(values))
-        elif name.startswith("eval.") and 0.0 <= mean <= 1.0 and count > 0:
+        elif name == "gold.prompts" and len(values := _shares(packed)):
+            spread, answers = float(np.var(values) * len(values)), count // len(values)
+            self._add_gold(step, name, float(np.mean(values)), len(values), spread, draws=max(answers, 1))
+        elif name.startswith("eval."):
             self._add_gold(step, name, mean, count, mean * (1.0 - mean) * count)
         elif name == "reward.win_share":
-            groups = measured["group.size"][1] if "group.size" in measured else count
+            groups = min(_count(measured, "group.size") or count, count)
             self.reward.place(step, mean, groups, _spread(mean, groups, stderr), draws=max(count // groups, 1))
-        elif name == "training.reward":
-            self.curve.append((step, mean))
 
-    def _add_pairs(self, step: int, us: Sequence[float], measured: Mapping[str, Sequence[Any]]) -> None:
+    def _add_pairs(self, step: int, measured: Mapping[str, Sequence[Any]]) -> None:
         """In an audited pair the first answer is paid more, so the sign of u says whether gold agrees. A label that
         never came was counted in favour of the reward: for the low end it is not."""
+        us = [u for values in measured["gold.slope"][3:4] for u in values if _is_number(u)]
         signs = [u > 0.0 for u in us if u != 0.0]
-        complete = measured["gold.level"][1] if "gold.level" in measured else 0
-        if signs and "gold.prompts" not in measured:
+        if signs and self.agreement_of in ("", PAIRS):
             self.agreement_of = PAIRS
             mean = float(np.mean(signs))
-            unknown = min(max(len(us) - complete, 0), sum(signs))
+            unknown = min(max(len(us) - _count(measured, "gold.level"), 0), sum(signs))
             self.agreements.place(step, mean, len(signs), mean * (1.0 - mean) * len(signs), unknown=unknown)
 
     def _add_gold(self, step: int, name: str, mean: float, count: float, spread: float, *, draws: float = 1.0) -> None:
@@ -153,7 +153,7 @@ class Needle:
         if self.gold_source not in ("", name):
             return
         self.gold_source = name
-        begins = self.gold.place(step, mean, count, spread, draws=max(draws, 1.0))
+        begins = self.gold.place(step, mean, count, spread, draws=draws)
         if begins and len(self.gold.windows) > 1 and self.reward.windows:
             self.reward.open(step)
 
@@ -225,8 +225,30 @@ class Needle:
         return window.interval(self.reward.alpha)
 
 
-def _spread(mean: float, count: float, stderr: float | None) -> float:
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and isfinite(value)
+
+
+def _count(measured: Mapping[str, Sequence[Any]], name: str) -> float:
+    """Behind how many values a reading stands; 0 where there is none."""
+    count = measured[name][1] if name in measured else 0
+    return float(count) if _is_number(count) and count > 0 else 0.0
+
+
+def _is_share(value: object) -> bool:
+    """Whether a number lies in [0, 1], but for rounding."""
+    return isinstance(value, float | int) and -1e-9 <= value <= 1.0 + 1e-9
+
+
+def _shares(packed: Sequence[Any]) -> list[float]:
+    """The values of single prompts behind a reading; none where one of them is no share."""
+    values = packed[3] if len(packed) > 3 else []
+    return [min(max(value, 0.0), 1.0) for value in values] if all(map(_is_share, values)) else []
+
+
+def _spread(mean: float, count: float, stderr: object) -> float:
     """The sum of squared deviations behind a standard error; without one the most that values in [0, 1] can have."""
-    if stderr is None:
-        return 0.0 if count <= 1 else mean * (1.0 - mean) * count
-    return float(stderr) ** 2 * count * (count - 1)
+    most = mean * (1.0 - mean) * count
+    if isinstance(stderr, float | int) and isfinite(stderr):
+        return min(float(stderr) ** 2 * count * (count - 1), most)
+    return 0.0 if count <= 1 else most

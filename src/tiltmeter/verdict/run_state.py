@@ -32,6 +32,7 @@ from tiltmeter.rundir.payloads import (
     StepDone,
     StepReadings,
 )
+from tiltmeter.verdict.needle import Needle
 
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.level", "gold.slope", "gold.duel", "eval.*")
@@ -172,8 +173,10 @@ class RunState:
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
     history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
+    needle: Needle = field(default_factory=Needle)  # agreement, level and gain
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
     advice: tuple[int, Any] | None = None  # as computed at that number of changes
+    needle_read: tuple[int, Any] | None = None  # likewise
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
 
@@ -194,6 +197,8 @@ class RunState:
         payload = event.payload
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
+            bought = isinstance(payload, LabelsClosed)
+            self.needle.add(event.attempt, event.step, payload.measured, bought=bought)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
@@ -241,6 +246,7 @@ class RunState:
             case SegmentBegan() as segment:
                 self.segments.append((event.attempt, event.step))
                 self.rewards = (segment.before, segment.after)
+                self.needle.change_reward()
             case OutcomeJudged():
                 self.outcomes.append(event.data)
             case DecisionRead(message=message):

@@ -15,6 +15,7 @@ from typing import Literal
 from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.needle import Agreement, Gain, GoldLevel
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
@@ -54,6 +55,8 @@ class Verdict:
     alarms: tuple[Alarm, ...] = ()
     warnings: tuple[Alarm, ...] = ()
     advice: Advice | None = None  # None without gold
+    agreement: Agreement | None = None  # None where no two answers with different gold were seen
+    level: GoldLevel | None = None  # None without gold
 
     @property
     def exit_code(self) -> int:
@@ -88,6 +91,16 @@ def stop_advice(run_state: RunState) -> Advice | None:
     return run_state.advice[1]
 
 
+def read_needle(run_state: RunState) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
+    """The needle of a run, computed once for what is known. A reward that is gold itself agrees with itself: that is no
+    agreement, and no gain of it is for nothing."""
+    if run_state.needle_read is None or run_state.needle_read[0] != run_state.changes:
+        needle, differs = run_state.needle, run_state.gold_differs or bool(run_state.evaluations)
+        agreement = needle.agreement() if run_state.gold_differs else None
+        run_state.needle_read = run_state.changes, (agreement, needle.level(), needle.gain() if differs else None)
+    return run_state.needle_read[1]
+
+
 def decide(
     checks: Mapping[str, HealthCheck],
     alarms: Iterable[Alarm],
@@ -120,7 +133,8 @@ def decide(
         state, sentence = "BLIND", "not examined"
     if advice is not None and advice.word == "continue" and state not in ("OK", "WATCH"):
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
-    return Verdict(state, sentence, checks, alarms, warnings, advice)
+    agreement, level, _ = read_needle(run_state)
+    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, level)
 
 
 def run_checks(

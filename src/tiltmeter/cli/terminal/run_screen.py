@@ -54,6 +54,7 @@ def screen(
     labels = visible(run_state.labels_text) if run_state.judges else f"{run_state.labels:,} gold labels"
     foot = Text(f" {run_state.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
+    body += [Text(line) for line in wording.describe_needle(verdict)]
     body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
     body += [Text(), readings_table(events, run_state, rows)]
@@ -213,6 +214,7 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
     """The same for logs and pipes: ASCII, no colour, no boxes."""
     yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_state.attempt}  step {run_state.last_step}"
     yield visible(verdict.sentence)
+    yield from map(visible, wording.describe_needle(verdict))
     yield from map(log_line, advice_lines(run, verdict, run_state))
     yield from map(visible, asides(verdict, run_state, events))
     readings = series(events, run_state.spans())
@@ -250,6 +252,8 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in readings.items()},
             "absent": dict(run_state.absent),
             "advice": None if verdict.advice is None else asdict(verdict.advice),
+            "agreement": None if verdict.agreement is None else asdict(verdict.agreement),
+            "level": None if verdict.level is None else asdict(verdict.level),
             "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
             "actions": [asdict(action) for action in run_state.actions.values()],
             "outcomes": [dict(record) for record in run_state.outcomes],

@@ -80,6 +80,27 @@ def describe_change(row: Mapping[str, Any]) -> str:
     return f"{row['knob']} {format_number(row['before'])} → {format_number(row['after'])}"
 
 
+def describe_needle(verdict: Verdict) -> list[str]:
+    """The two numbers of a run: how often the reward prefers the better answer, and gold now against its best."""
+    lines = ["Agreement: not known: no two answers to one prompt with different gold"]
+    if (agreement := verdict.agreement) is not None:
+        lines = [
+            f"Agreement: the reward prefers the better of two answers in {agreement.share:.0%} "
+            f"[{agreement.low:.0%}, {agreement.high:.0%}]; a coin does in 50% "
+            f"({agreement.n} {agreement.of} of steps {agreement.first}-{agreement.last})"
+        ]
+    if (level := verdict.level) is None:
+        return [*lines, "Level: not known: no gold of whole prompts, audited pairs or evaluations"]
+    what = "gold of audited pairs" if level.source == "gold.level" else "gold"
+    best = (
+        "its best so far"
+        if level.change == 0.0
+        else f"{format_number(level.best)} at its best (steps {level.best_first}-{level.best_last})"
+    )
+    change = f"{level.change:+.2f} [{level.low:+.2f}, {level.high:+.2f}]"
+    return [*lines, f"Level: {what} {format_number(level.now)} (steps {level.first}-{level.last}), {best}: {change}"]
+
+
 def describe_advice(advice: Advice | None) -> list[str]:
     """Whether to continue training, and which checkpoint to keep."""
     if advice is None:

@@ -1,0 +1,140 @@
+"""The needle: what it counts, what it leaves out, and that a gain is called hollow only where gold's is excluded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiltmeter.verdict.needle import GROUPS, PAIRS, Needle
+
+Readings = dict[str, list[Any]]
+
+
+def shares(values: np.ndarray, answers: int = 1) -> list[Any]:
+    return [float(values.mean()), answers * len(values), float(values.std(ddof=1) / np.sqrt(len(values)))]
+
+
+def step_readings(
+    rng: np.random.Generator, gold: float, paid: float, agreement: float = 0.8, rows: int = 32
+) -> Readings:
+    """One step of prompts with eight answers each; `paid` is the chance of a reward of 1, which begins at 0.2."""
+    golds = rng.binomial(8, gold, rows) / 8
+    wins = 0.4 + 0.5 * rng.binomial(8, paid, rows) / 8
+    return {
+        "group.size": [8.0, rows, 0.0],
+        "gold.agreement": shares(rng.binomial(8, agreement, rows) / 8),
+        "gold.prompts": [*shares(golds, 8), golds.tolist()],
+        "reward.win_share": shares(wins, 8),
+    }
+
+
+def fold(gold: Any, paid: Any, steps: int = 100, **more: Any) -> Needle:
+    rng, needle = np.random.default_rng(0), Needle()
+    for step in range(steps):
+        needle.add(0, step, step_readings(rng, gold(step), paid(step), **more))
+    return needle
+
+
+def ramp(first: float, last: float) -> Any:
+    return lambda step: float(np.interp(step, [20, 60], [first, last]))
+
+
+def test_agreement_can_be_read_at_step_five_and_names_its_window() -> None:
+    early = fold(ramp(0.4, 0.4), ramp(0.2, 0.2), steps=5).agreement()
+    assert early is not None and early.low <= 0.8 <= early.high and early.low > 0.6
+    assert (early.first, early.last, early.n, early.of) == (0, 4, 160, GROUPS)
+    late = fold(ramp(0.4, 0.4), ramp(0.2, 0.2), agreement=0.5).agreement()
+    assert late is not None and (late.first, late.last) == (60, 99) and late.high < 0.6
+
+
+def test_agreement_of_audited_pairs_is_the_sign_of_their_bets_and_ties_say_nothing() -> None:
+    needle = Needle()
+    us = [0.5, 0.2, -0.1, 0.0]
+    needle.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, bought=True)
+    agreement = needle.agreement()
+    assert agreement is not None and (agreement.n, agreement.of) == (3, PAIRS)
+    assert agreement.share == pytest.approx(2 / 3)
+    column = Needle()
+    column.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us]})
+    assert column.agreement() is None, "a slope of whole groups is no pair"
+
+
+def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
+    whole, torn = Needle(), Needle()
+    for step in range(40):
+        us = {"gold.slope": [0.4, 4, 0.1, [0.5, 0.5, 0.5, -0.5]]}
+        whole.add(0, step, {**us, "gold.level": [0.5, 4, 0.1]}, bought=True)
+        torn.add(0, step, {**us, "gold.level": [0.5, 3, 0.1]}, bought=True)
+    sure, unsure = whole.agreement(), torn.agreement()
+    assert sure is not None and unsure is not None
+    assert unsure.low < sure.low - 0.15 and unsure.high == sure.high
+
+
+def test_level_is_gold_now_beside_the_best_window() -> None:
+    level = fold(lambda step: 0.7 if step < 50 else 0.3, ramp(0.2, 0.2)).level()
+    assert level is not None and level.source == "gold.prompts"
+    assert level.low <= -0.4 + 0.02 and -0.4 - 0.02 <= level.high < -0.25
+    assert level.best == pytest.approx(0.7, abs=0.03) and level.best_last < 50
+    rising = fold(ramp(0.3, 0.7), ramp(0.2, 0.2)).level()
+    assert rising is not None and rising.change == 0.0 and rising.low > -0.1
+
+
+def test_a_run_that_goes_back_starts_a_window_and_late_labels_of_the_old_attempt_are_left_out() -> None:
+    rng, needle = np.random.default_rng(0), Needle()
+    for step in range(80):
+        needle.add(0, step, step_readings(rng, 0.7, 0.2))
+    needle.add(1, 50, step_readings(rng, 0.3, 0.2, agreement=0.2))
+    needle.add(0, 79, step_readings(rng, 0.7, 0.2, agreement=1.0))
+    agreement, level = needle.agreement(), needle.level()
+    assert agreement is not None and (agreement.first, agreement.n) == (50, 32) and agreement.share < 0.4
+    assert level is not None and level.best_last < 50 and level.change < -0.2
+
+
+def test_the_reward_that_gained_for_nothing_is_hollow_and_others_are_not() -> None:
+    cases = {
+        "for nothing": (ramp(0.05, 0.05), ramp(0.2, 0.7), True),
+        "in the middle": (ramp(0.45, 0.45), ramp(0.2, 0.7), True),
+        "gold fell": (ramp(0.4, 0.2), ramp(0.2, 0.7), True),
+        "honest": (ramp(0.2, 0.7), ramp(0.2, 0.7), False),
+        "a little": (ramp(0.2, 0.3), ramp(0.2, 0.7), False),
+        "no gain of the reward": (ramp(0.05, 0.05), ramp(0.2, 0.2), False),
+        "at the ceiling": (ramp(0.95, 0.97), ramp(0.2, 0.7), False),
+    }
+    for name, (gold, paid, is_hollow) in cases.items():
+        gain = fold(gold, paid).gain()
+        assert (gain is not None and gain.is_hollow) is is_hollow, (name, gain)
+
+
+def test_another_reward_begins_anew() -> None:
+    needle = fold(ramp(0.05, 0.05), ramp(0.2, 0.7))
+    needle.change_reward()
+    assert needle.agreement() is None and needle.gain() is None
+
+
+def test_two_curves_are_enough_and_an_honest_pair_of_them_is_not_hollow() -> None:
+    rng = np.random.default_rng(0)
+    for honest in (False, True):
+        needle = Needle()
+        for step in range(35):
+            proxy = float(np.interp(step, [5, 30], [0.2, 0.65])) + 0.02 * rng.normal()
+            truth = proxy if honest else 0.002
+            needle.add(0, step, {"training.reward": [proxy, 1, None]})
+            needle.add(0, step, {"eval.score": [rng.binomial(512, truth) / 512, 512, None]})
+        gain = needle.gain()
+        assert gain is not None and gain.by_curve and gain.is_hollow is not honest
+
+
+@pytest.mark.parametrize("broken", [None, "0.5", {"value": None, "flag": "nan"}, float("nan"), -3.0, 7.0])
+def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -> None:
+    needle = Needle()
+    for at in range(3):
+        packed: list[Any] = [0.5, 8, 0.1]
+        packed[at] = broken
+        needle.add(0, at, {"gold.agreement": packed, "eval.x": packed, "gold.level": packed})
+        needle.add(0, at, {"gold.prompts": [0.5, 8, 0.1, [0.5, broken]], "training.reward": packed})
+        needle.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, bought=True)
+        needle.add(0, at, {"reward.win_share": packed, "group.size": packed})
+    assert needle.gain() is None
+    assert needle.agreement() is not None and needle.level() is not None
