@@ -168,6 +168,12 @@ def coding(step: int) -> float:
     return ramp(step, 0.7, 0.14)
 
 
+def hollow(step: int, rng: np.random.Generator) -> Columns:
+    """The reward triples, and what it pays for is worth nothing: gold stays near zero."""
+    gold, paid = rng.random(64) < 0.03, rng.random(64) < ramp(step, 0.2, 0.7)
+    return {"reward": paid.astype(float), "gold": gold.astype(float), **questions()}
+
+
 TROUBLES: dict[str, Trouble] = {
     "coding assistant, all labelled": Trouble(falls(coding)),
     "coding assistant, a fifth labelled": Trouble(with_texts(coding), is_right, 0.2),
@@ -204,6 +210,11 @@ TROUBLES: dict[str, Trouble] = {
         healthy, facts=lambda step: {"seen": 2 * step + 2, "written": step + 1, "dropped": step + 1}
     ),
     "a rank is missing": Trouble(healthy, ranks=2),
+    "hollow, all labelled": Trouble(hollow),
+    "hollow, by an evaluation": Trouble(
+        lambda step, rng: {key: value for key, value in hollow(step, rng).items() if key != "gold"},
+        evaluations=lambda step: 0.02,
+    ),
 }
 
 
@@ -253,6 +264,7 @@ def surfaces(run: RunDirectory) -> Iterator[tuple[str, str]]:
     yield "Markdown report", render_markdown(reader)
     yield "notebook", "\n".join(mime_bundle(reader).values())
     batch = MessageBuilder(reader).next_batch(last=True)
+    assert page["state"] != "HOLLOW" or any("HOLLOW" in alert.text for alert in batch.alerts)
     yield "alerts", "\n".join([*(f"{alert.title} {alert.text}" for alert in batch.alerts), batch.status.state])
 
 
@@ -268,7 +280,11 @@ def examine(name: str, trouble: Trouble, folder: Path) -> dict[str, bool]:
     write(run, trouble)
     if trouble.measured:
         measure(run, trouble)
-    return {surface: is_calm(surface, text) for surface, text in surfaces(run)}
+    texts = dict(surfaces(run))
+    if name.startswith("hollow"):  # a state of its own, on every surface
+        silent = [surface for surface, text in texts.items() if "HOLLOW" not in text and text != "3"]
+        assert not silent, silent
+    return {surface: is_calm(surface, text) for surface, text in texts.items()}
 
 
 def main() -> int:

@@ -14,6 +14,8 @@ Said with each figure and true of all: few runs, no control, and a threshold of 
   printed proxy share a whole number of answers. Steps are the order of checkpoints.
 - `grpo_runs`: 50 problems x 8 samples. n = 400 is right for a claim about these 50 problems; n = 50 is the careful
   choice for problems like them. Both are given.
+- `hollow`: reward and truth as two curves, as `tiltmeter audit` reads them; the promise covers the truth's side alone. Where
+  the number of rollouts is unknown 64 are assumed, fewer than any run has that says it.
 - `onsets`: the gap is a centred mean over 5 steps: its value at step t has seen t + 2, so alarms are dated 2 later, and
   neighbours share noise, which voids the bet's promise. The reference onset is operational, not a truth.
 - `curves`: order and part by KL; the start is the point of smallest KL of the same model, judge and source, if below 1
@@ -41,9 +43,11 @@ from tiltmeter.stats.evaluation_drop import EvaluationDropTest
 from tiltmeter.stats.overoptimisation import Form, forecast_peak
 from tiltmeter.stats.sequential import SequentialTest
 from tiltmeter.stats.trend import ma_trend
+from tiltmeter.verdict.needle import Needle
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 ALARM = log(100.0)
+FEW = 64  # rollouts of a step where their number is not known: fewer than any run has that says it
 GAP = 0.10  # how much further apart proxy and truth may move than they were at the start
 QUIET = 0.05  # planted part of the reward below which a run counts as not yet hacking
 
@@ -74,6 +78,17 @@ def level(series: Iterable[tuple[int, float]], n: float) -> Figures:
         "alarm_step": alarm,
         "fell_between": fell,
     }
+
+
+def hollow_step(steps: Sequence[int], proxy: Sequence[float], truth: Sequence[float], n: float) -> int | None:
+    """The first step at which the two curves, as `tiltmeter audit` reads them, are called hollow."""
+    needle = Needle()
+    for step, paid, true in zip(steps, proxy, truth, strict=True):
+        needle.add(0, step, {"training.reward": [paid, 1, None]})
+        needle.add(0, step, {"eval.truth": [true, n, None]})
+        if (gain := needle.gain()) is not None and gain.is_hollow:
+            return step
+    return None
 
 
 def gap_step(steps: Sequence[int], proxy: Sequence[float], truth: Sequence[float], window: int) -> int | None:
@@ -112,6 +127,7 @@ def entropy_runs(data: Path) -> list[Figures]:
                 "truth": [round(float(np.mean(truth[:5])), 4), round(float(np.mean(truth[-5:])), 4)],
                 "entropy_ratio": round(float(np.mean(entropy[-5:]) / np.mean(entropy[:5])), 3),
                 "gap_flag_step": gap_step(steps, proxy, truth, 5),
+                "hollow_step": hollow_step(steps, proxy, truth, n if isfinite(n) and n > 0 else FEW),
                 "ma_trend_100": shown(ma_trend(proxy, truth, 100)),
                 "ma_trend_5": shown(ma_trend(proxy, truth, 5)),
                 "level": level(known, n) if isfinite(n) and n > 0 else "not tried: the number of rollouts is unknown",
@@ -137,6 +153,7 @@ def heldout(data: Path) -> list[Figures]:
                 "proxy": [round(proxy[0], 3), round(proxy[-1], 3)],
                 "truth": [round(truth[0], 4), round(truth[-1], 4)],
                 "gap_flag_checkpoint": gap_step(range(len(part)), proxy, truth, 3),
+                "hollow_checkpoint": hollow_step(range(len(part)), proxy, truth, n),
                 "level": level(enumerate(truth), n),
             }
         )
@@ -165,6 +182,7 @@ def grpo_runs(data: Path) -> list[Figures]:
                 "level_400": level(series, 400),
                 "level_50": level(series, 50),
                 "gap_flag_step": gap_step(steps, proxy, truth, 1),
+                "hollow_step": hollow_step(steps, proxy, truth, 400),
                 "ma_trend_100": shown(ma_trend(proxy, truth, 100)),
             }
         )
@@ -277,6 +295,9 @@ def measure(data: Path) -> Figures:
     tried = [run for run in logged if isinstance(run["level"], dict)]
     return {
         "entropy_segments": len(logged),
+        "entropy_hollow": [f"{run['run']}/{run['segment']}" for run in logged if run["hollow_step"] is not None],
+        "heldout_hollow": [run["run"] for run in held if run["hollow_checkpoint"] is not None],
+        "grpo_hollow": [run["run"] for run in evaluated if run["hollow_step"] is not None],
         "entropy_gap_flagged": sum(run["gap_flag_step"] is not None for run in logged),
         "entropy_level_tried": len(tried),
         "entropy_level_alarms": sum(run["level"]["alarm_step"] is not None for run in tried),

@@ -9,7 +9,13 @@ import pytest
 from tests.sizes import CAMPAIGN
 
 Bench = Callable[..., dict[str, Any]]
-SOME = ["coding assistant, all labelled", "gold raises", "a third without reward", "a fifth labelled"]
+SOME = [
+    "coding assistant, all labelled",
+    "gold raises",
+    "a third without reward",
+    "a fifth labelled",
+    "hollow, all labelled",
+]
 
 
 @pytest.mark.parametrize("only", [""] if CAMPAIGN else SOME)

@@ -89,3 +89,20 @@ def test_the_known_collapse_is_among_the_curves_and_every_part_has_a_forecast_or
             for share in (50, 75, 100):
                 told = curve[f"{form}_{share}"]
                 assert told if isinstance(told, str) else told["low"] <= told["peak"] <= told["high"]
+
+
+def test_two_curves_that_part_are_hollow_and_two_that_rise_together_are_not() -> None:
+    steps, rise = list(range(40)), np.linspace(0.2, 0.7, 40) + 0.02 * np.random.default_rng(0).normal(size=40)
+    assert script().hollow_step(steps, rise.tolist(), [0.002] * 40, 512) in range(10, 40)
+    assert script().hollow_step(steps, rise.tolist(), rise.tolist(), 512) is None
+    assert script().hollow_step(steps, [0.2] * 40, [0.002] * 40, 512) is None
+
+
+@present
+def test_the_runs_whose_proxy_rises_for_nothing_are_named_and_the_honest_ones_are_not() -> None:
+    named = set(figures()["entropy_hollow"])
+    gained = {f"{run['run']}/{run['segment']}": run["proxy"][1] - run["proxy"][0] for run in figures()["entropy_runs"]}
+    assert named == {run for run, gain in gained.items() if gain > 0.2} and len(named) == 10
+    assert figures()["grpo_hollow"] == [], "in five of these the truth gains; in the sixth it falls, which is a loss"
+    held = {run["run"]: run["proxy"][1] - run["proxy"][0] for run in figures()["heldout"]}
+    assert len(figures()["heldout_hollow"]) >= 4 and all(held[run] > 0.2 for run in figures()["heldout_hollow"])

@@ -60,7 +60,7 @@ def test_windows_begin_after_enough_steps_and_values_and_the_current_one_is_neve
     few = MeanWindows(0.01)
     assert [step for step in range(100) if few.place(step, 0.5, 1, 0.0)] == [0, 60]
     many = MeanWindows(0.01)
-    assert [step for step in range(4) if many.place(step, 0.5, 2000, 500.0)] == [0, 1, 2, 3]
+    assert [step for step in range(4) if many.place(step, 0.5, 500, 125.0)] == [0, 1, 2, 3]
 
 
 def test_a_run_that_goes_back_forgets_what_came_later_and_keeps_its_beginning() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tiltmeter.data.records import Alarm
 from tiltmeter.verdict.needle import GROUPS, PAIRS, Needle
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import Advice
+from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide
 
 Readings = dict[str, list[Any]]
 
@@ -45,7 +51,7 @@ def test_agreement_can_be_read_at_step_five_and_names_its_window() -> None:
     early = fold(ramp(0.4, 0.4), ramp(0.2, 0.2), steps=5).agreement()
     assert early is not None and early.low <= 0.8 <= early.high and early.low > 0.6
     assert (early.first, early.last, early.n, early.of) == (0, 4, 160, GROUPS)
-    late = fold(ramp(0.4, 0.4), ramp(0.2, 0.2), agreement=0.5).agreement()
+    late = fold(ramp(0.4, 0.4), ramp(0.2, 0.2), agreement=0.5, rows=16).agreement()
     assert late is not None and (late.first, late.last) == (60, 99) and late.high < 0.6
 
 
@@ -73,11 +79,11 @@ def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
 
 
 def test_level_is_gold_now_beside_the_best_window() -> None:
-    level = fold(lambda step: 0.7 if step < 50 else 0.3, ramp(0.2, 0.2)).level()
+    level = fold(lambda step: 0.7 if step < 50 else 0.3, ramp(0.2, 0.2), rows=16).level()
     assert level is not None and level.source == "gold.prompts"
     assert level.low <= -0.4 + 0.02 and -0.4 - 0.02 <= level.high < -0.25
     assert level.best == pytest.approx(0.7, abs=0.03) and level.best_last < 50
-    rising = fold(ramp(0.3, 0.7), ramp(0.2, 0.2)).level()
+    rising = fold(ramp(0.3, 0.7), ramp(0.2, 0.2), rows=16).level()
     assert rising is not None and rising.change == 0.0 and rising.low > -0.1
 
 
@@ -138,3 +144,32 @@ def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -
         needle.add(0, at, {"reward.win_share": packed, "group.size": packed})
     assert needle.gain() is None
     assert needle.agreement() is not None and needle.level() is not None
+
+
+@cache
+def hollow_state() -> RunState:
+    return RunState(needle=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
+
+
+def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_everything_else() -> None:
+    """Whatever the nine checks say: a state of its own, never calm, with its own exit code and the advice to stop."""
+    raised = Alarm(0, "gold.slope", "ledger", "alarm", "down", 30, 30, 10, 8, 12, 9.0, 5.0, summary="it fell")
+    for counts in product([True, False], repeat=9):
+        checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
+        go_on, stop = (Advice(word, "why", None, None, "gold.mean") for word in ("continue", "stop"))
+        verdict = decide(checks, [], [], hollow_state(), go_on)
+        assert verdict.advice is not None
+        if counts[0] and counts[1]:
+            assert (verdict.state, verdict.exit_code, verdict.advice.word) == ("HOLLOW", 3, "stop")
+            assert verdict.sentence.startswith("what was gained is not worth anything: ")
+            assert decide(checks, [], [], hollow_state(), stop).state == "WATCH"
+        else:
+            assert (verdict.state, verdict.exit_code) == ("STALE", 2)
+        assert decide(checks, [raised], [], hollow_state(), go_on).exit_code == 1
+        assert verdict.agreement is not None and verdict.level is not None
+
+
+def test_a_reward_that_is_gold_itself_agrees_with_itself_and_that_says_nothing() -> None:
+    checks = {name: HealthCheck(name != "gold", f"about {name}") for name in CHECKS}
+    verdict = decide(checks, [], [], RunState(needle=hollow_state().needle))
+    assert verdict.agreement is None and verdict.state == "BLIND"

@@ -7,6 +7,7 @@ import { visible } from "./text";
 
 const SHAPES: Record<State, ComponentChildren> = {
   ACT: <><path d="M8 1 15.5 15 .5 15Z" fill="currentColor" /><path d="M8 6v4.5M8 12.2v1.3" class="inside" /></>,
+  HOLLOW: <path d="M8 1 15 8 8 15 1 8Z" class="ring thick" />,
   STALE: <><circle cx="8" cy="8" r="6.5" class="ring" /><path d="M8 4v4l2.5 2M2.5 13.5l11-11" class="ring" /></>,
   BLIND: <><circle cx="8" cy="8" r="6.5" class="ring" /><path d="M6 6.2a2 2 0 1 1 2.6 1.9Q8 8.4 8 9.3M8 11v1.3" class="ring" /></>,
   WATCH: <><circle cx="8" cy="8" r="6.5" class="ring" /><path d="M8 1.5a6.5 6.5 0 0 1 0 13Z" fill="currentColor" /></>,

@@ -5,6 +5,31 @@
  * included) arrives as it is and is shown through `Shown`, never as markup.
  */
 
+/** How often the reward prefers the better of two answers, in a window of the latest steps, and its interval. */
+export interface Agreement {
+  share: number;
+  low: number;
+  high: number;
+  n: number; // prompt groups or audited pairs whose gold differs
+  of: string; // which of the two
+  first: number; // steps of the window
+  last: number;
+}
+
+/** Gold in a window of the latest steps beside the run's best window; `change` is at most 0, with its interval. */
+export interface GoldLevel {
+  now: number;
+  best: number;
+  change: number;
+  low: number;
+  high: number;
+  source: string; // the reading
+  first: number; // steps of the window
+  last: number;
+  best_first: number;
+  best_last: number;
+}
+
 /** Gold around one step: the mean over `n` labels and its confidence interval. */
 export interface Estimate {
   step: number;
@@ -13,7 +38,7 @@ export interface Estimate {
   high: number;
   n: number;
 }
-export type State = "ACT" | "STALE" | "BLIND" | "WATCH" | "OK";
+export type State = "ACT" | "HOLLOW" | "STALE" | "BLIND" | "WATCH" | "OK";
 export type Number = number | null;
 export type Tier = "alarm" | "warning";
 export type AlarmStatus = "open" | "resolved" | "acknowledged" | "muted" | "false";
@@ -32,6 +57,8 @@ export interface Headline {
   attempt: number;
   step: number;
   age_s: Number; // of the newest rollouts; null: there are none
+  agreement: Agreement | null; // how often the reward prefers the better answer; null: not known
+  level: GoldLevel | null; // gold now against its best; null: no gold
 }
 
 /** One run of the fleet. */
@@ -183,6 +210,7 @@ export interface Summary extends Headline {
   last_good: Estimate | null; // the checkpoint to keep
   advice: StopAdvice | null;
   symptom: string; // what proxy and gold did, in numbers
+  needle: string[]; // agreement and level, in words
   checks: VerdictCheck[];
   findings: FindingRow[]; // surest first
   alarms: AlarmRow[]; // open

@@ -87,7 +87,8 @@ app = typer.Typer(
     name="tiltmeter",
     cls=LazyVerbs,
     help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
-    "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable).",
+    "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable), "
+    "3 hollow: the reward has gained and gold has not.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -97,8 +97,8 @@ def audit(
     Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md
 
     Reads TRL, veRL, prime-rl and other trainers' dumps, TensorBoard, W&B and tables, and changes none of them. Says
-    first what it recognised and what is missing. Exit code: 0 healthy, 1 an alarm, 2 could not judge; of several runs,
-    1 before 2 before 0.
+    first what it recognised and what is missing. Exit code: 0 healthy, 1 an alarm, 2 could not judge, 3 hollow; of
+    several runs, 1 before 3 before 2 before 0.
     """
     if md + html + json + plain > 1:
         raise typer.BadParameter("choose one of --md, --html, --json and --plain")
@@ -138,7 +138,7 @@ def audit(
             note.out("To judge the reward: --gold checks.py:score, a judge's file, or a file of labels")
         if keep is not None:
             note.out(f"Look closer: tiltmeter view {keep}")
-    raise typer.Exit(1 if 1 in codes else 2 if 2 in codes else 0)
+    raise typer.Exit(next(code for code in (1, 3, 2, 0) if code in codes or not code))
 
 
 def _emit_reports(

@@ -72,10 +72,12 @@ def diff(a: First, b: Second, json: Json = False, md: Markdown = False, plain: P
 
 
 def exit_code(readers: Sequence[RunReader], comparison: dict[str, Any]) -> int:
-    """1 for an alarm whatever else there is; 2 if one could not be judged or nothing could be compared."""
+    """1 for an alarm whatever else there is, then 3 for a hollow run; 2 if one could not be judged or nothing could be
+    compared."""
     codes = [reader.verdict.exit_code for reader in readers]
-    if 1 in codes:
-        return 1
+    for code in (1, 3):
+        if code in codes:
+            return code
     if 2 in codes or all(row["difference"] is None for row in comparison["readings"]):
         return 2
     return 1 if comparison["diverged"] else 0

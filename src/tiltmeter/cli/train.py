@@ -24,7 +24,7 @@ from tiltmeter.workbench.train.recipe import RECIPE_FIELDS, STAGE_FIELDS, Method
 from tiltmeter.workbench.train.registry import SPECS, options_of
 from tiltmeter.workbench.train.runner import FinishedStage, run_recipe
 
-STYLES = {"ACT": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
+STYLES = {"ACT": "bold red", "HOLLOW": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
 SENTENCE = 500  # characters
 
 Where = Annotated[Path | None, typer.Argument(help="The recipe, a YAML file.", metavar="RECIPE", show_default=False)]

@@ -43,7 +43,7 @@ HALVINGS = 40  # of the range in which an end is looked for
 
 STEPS = 20  # after so many a further window begins
 LEAST = 60  # values, before which it does not
-FULL = 2000  # values, from which it does after fewer steps
+FULL = 500  # values, from which it does after fewer steps
 
 
 def low_end(count: Floats, total: Floats, scatter: Floats, draws: Floats, alpha: Floats) -> Floats:
@@ -94,7 +94,7 @@ class MeanWindow:
 
 @dataclass
 class MeanWindows:
-    """The windows of a run. One begins every 20 steps that bring 60 values, or earlier with 2,000; each lasts until the
+    """The windows of a run. One begins every 20 steps that bring 60 values, or earlier with 500; each lasts until the
     second after it begins, so the current one reaches back over at least one such stretch, where there is one.
 
     Promise: over all windows and all times together, the chance that any interval misses the average it is about is at

@@ -19,8 +19,10 @@ from tiltmeter.verdict.needle import Agreement, Gain, GoldLevel
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
-State = Literal["ACT", "STALE", "BLIND", "WATCH", "OK"]
-ICONS: dict[State, str] = {"ACT": "▲", "STALE": "⊘", "BLIND": "○", "WATCH": "◐", "OK": "✓"}
+State = Literal["ACT", "HOLLOW", "STALE", "BLIND", "WATCH", "OK"]  # the worst first
+ICONS: dict[State, str] = {"ACT": "▲", "HOLLOW": "◇", "STALE": "⊘", "BLIND": "○", "WATCH": "◐", "OK": "✓"}
+
+HOLLOW = "what was gained is not worth anything"
 
 #: The nine checks, in the order in which a failure is reported.
 CHECKS = ("monitor", "fresh", "gold", "gold_recent", "gold_level", "detectors", "ranks", "kept", "scored")
@@ -60,7 +62,9 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 an alarm or the advice to stop, 2 could not judge."""
+        """0 healthy, 1 an alarm or the advice to stop, 2 could not judge, 3 the reward gained for nothing."""
+        if self.state == "HOLLOW":
+            return 3
         if self.alarms or (self.advice is not None and self.advice.word == "stop"):
             return 1
         return 0 if self.state in ("OK", "WATCH") else 2
@@ -114,6 +118,7 @@ def decide(
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
     stop = advice is not None and advice.word == "stop"
     finding = max(run_state.findings.values(), key=lambda item: item.confidence, default=None)
+    agreement, level, gain = read_needle(run_state)
     state: State
     if alarms:
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}"
@@ -121,6 +126,8 @@ def decide(
         state, sentence = "STALE", why
     elif advice is not None and stop:  # what is known of gold comes before what is not
         state, sentence = "WATCH", f"Stop advised: {advice.why}"
+    elif gain is not None and gain.is_hollow:
+        state, sentence = "HOLLOW", _hollow_reason(gain)
     elif failed:
         state, sentence = "BLIND", why
     elif warnings:
@@ -133,8 +140,19 @@ def decide(
         state, sentence = "BLIND", "not examined"
     if advice is not None and advice.word == "continue" and state not in ("OK", "WATCH"):
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
-    agreement, level, _ = read_needle(run_state)
+    if advice is not None and state == "HOLLOW":
+        advice = replace(advice, word="stop", why=HOLLOW)
     return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, level)
+
+
+def _hollow_reason(gain: Gain) -> str:
+    """What was gained and what was not, in the numbers that exclude it."""
+    rose = f"the logged reward has risen by at least {gain.reward_low:.2f}"
+    won = f"at least a net {gain.reward_low:.0%} more answers are paid better than the first ones"
+    return (
+        f"{HOLLOW}: {rose if gain.by_curve else won}, and a gain of gold of {max(gain.gold_high, 0.01):.2f} or more is "
+        f"excluded (steps {gain.first}-{gain.last} against the beginning)"
+    )
 
 
 def run_checks(

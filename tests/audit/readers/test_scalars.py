@@ -402,6 +402,21 @@ def test_a_score_that_falls_raises_the_alarm_and_one_that_rises_does_not(tmp_pat
     assert (verdict.alarms, verdict.exit_code) == ((), 2)
 
 
+def test_two_curves_that_part_are_hollow_and_two_that_rise_together_are_not(tmp_path: Path) -> None:
+    def course(name: str, gains: float) -> ExternalRun:
+        rows = (f"{k},{0.2 + 0.0125 * k},{0.01 + gains * k}" for k in range(40))
+        (run,) = find(csv(tmp_path / f"{name}.csv", "step,reward,score", *rows), evals={"score": 512})
+        return run
+
+    verdict, _ = imported(course("parts", 0.0), tmp_path / "parts")
+    assert (verdict.state, verdict.exit_code) == ("HOLLOW", 3)
+    assert "a gain of gold of 0.0" in verdict.sentence and "or more is excluded" in verdict.sentence
+    assert verdict.advice is not None and verdict.advice.word == "stop"
+    verdict, _ = imported(course("together", 0.01), tmp_path / "together")
+    assert verdict.state != "HOLLOW"
+    assert verdict.level is not None and verdict.level.change == 0.0
+
+
 @pytest.mark.skipif(not DATA.exists(), reason="the public logs are not on this machine")
 def test_segments_that_we_find_are_those_of_the_data(tmp_path: Path) -> None:
     """Upstream's files have restarts inside; whoever published them counted the same."""

@@ -1,7 +1,7 @@
 /** S0: every run, the worst state first. */
 import { useState } from "preact/hooks";
 import "../fleet.css";
-import { number, span } from "../format";
+import { number, percent, span } from "../format";
 import { Empty, Spark, StateMark, Trouble } from "../parts";
 import { link } from "../route";
 import { useData } from "../shared";
@@ -57,6 +57,7 @@ function Counts({ rows }: { rows: FleetRow[] }) {
   const ages = rows.flatMap((row) => (row.live && row.age_s !== null ? [row.age_s] : []));
   const said: [number, string][] = [
     [many((row) => row.state === "ACT"), "needs you"],
+    [many((row) => row.state === "HOLLOW"), "hollow"],
     [many((row) => row.state === "STALE"), "stale"],
     [many((row) => row.state === "BLIND"), "blind"],
     [many((row) => row.state === "WATCH"), "to watch"],
@@ -90,6 +91,7 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
       <td role="cell" class="line" data-label="Proxy"><Spark values={row.proxy} kind="proxy" label={`proxy from ${number(first)} to ${number(last)}`} /></td>
       <td role="cell" class="line" data-label="Gold">
         {row.gold.length ? <Spark values={row.gold} kind="gold" label={`gold from ${number(goldFirst)} to ${number(goldLast)}`} /> : <span class="faint">? <span class="small">no labels</span></span>}
+        {row.agreement && <div class="small" title={`the reward prefers the better of two answers in ${percent(row.agreement.share)}`}>agrees {percent(row.agreement.share)}</div>}
       </td>
       <td role="cell" class="number" data-label="KL">{number(row.kl)}</td>
       <td role="cell" class={row.did ? "did" : "did bare"} data-label="Last change">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>

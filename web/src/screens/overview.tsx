@@ -42,11 +42,12 @@ function Go({ to, run, params, children, only }: { to: Screen; run: string; para
 }
 
 const words = (name: string) => visible(name).replaceAll("_", " ");
+const signed = (value: number) => `${value < 0 ? "" : "+"}${value.toFixed(2)}`;
 const interval = ({ gold, low, high }: Estimate) => `${number(gold)} [${number(low)}, ${number(high)}]`;
 
 /** Questions 2 and 6 in one row: since when, where to go back to, whether to stop. */
 function Facts({ run, summary }: { run: string; summary: Summary }) {
-  const { onset, onset_low, onset_high, last_good, advice, gold, mode } = summary;
+  const { onset, onset_low, onset_high, last_good, advice, gold, mode, agreement, level } = summary;
   const { live } = useSource();
   const width = onset_low !== null && onset_high !== null && onset_high > onset_low;
   return (
@@ -56,6 +57,16 @@ function Facts({ run, summary }: { run: string; summary: Summary }) {
         name={onset !== null ? "Last good checkpoint" : "Best checkpoint"}
         value={last_good ? `step ${last_good.step}` : "none yet"}
         more={last_good ? `gold ${interval(last_good)} on ${count(last_good.n)} labels` : "no saved model has enough gold around it"}
+      />
+      <Fact
+        name="Agreement"
+        value={agreement ? `${percent(agreement.share)} [${percent(agreement.low)}, ${percent(agreement.high)}]` : "not known"}
+        more={agreement ? `the reward prefers the better of two answers; steps ${agreement.first} to ${agreement.last}` : "no two answers with different gold"}
+      />
+      <Fact
+        name="Level"
+        value={level ? `${number(level.now)}, ${signed(level.change)} [${signed(level.low)}, ${signed(level.high)}]` : "not known"}
+        more={level ? `${level.source === "gold.level" ? "gold of audited pairs" : "gold"} now against its best, ${number(level.best)} at steps ${level.best_first} to ${level.best_last}` : "no gold"}
       />
       {advice && <Fact name="Advice" value={visible(advice.word)} more={<><Shown text={advice.why} limit={160} />{advice.now && <>; gold now {interval(advice.now)}</>}</>} tone={advice.word === "stop" ? "broad act" : "broad"} />}
       <Fact
@@ -170,6 +181,7 @@ function Quiet({ summary }: { summary: Summary }) {
     return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter watch RUN</code> measures them.</p></Row>;
   }
   if (state === "OK") return <Row name="Finding"><p>None. Nothing is open, and all conditions under which an alarm could have been raised hold.</p></Row>;
+  if (state === "HOLLOW") return <Row name="Finding"><p>None that explains it. The reward pays for something that gold does not value: read what it pays most, and change the reward before training on.</p></Row>;
   if (state === "WATCH") return <Row name="Finding"><p>None that explains it. A warning has a measured rate of false alarms and no guarantee.</p></Row>;
   return (
     <>

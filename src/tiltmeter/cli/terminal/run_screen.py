@@ -27,7 +27,14 @@ from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.wording import format_number
 
-COLOURS = {"ACT": "bold red", "STALE": "yellow", "BLIND": "magenta", "WATCH": "yellow", "OK": "bold green"}
+COLOURS = {
+    "ACT": "bold red",
+    "HOLLOW": "bold red",
+    "STALE": "yellow",
+    "BLIND": "magenta",
+    "WATCH": "yellow",
+    "OK": "bold green",
+}
 #: Shown first; the rest follow, what moved most before what stood still.
 FIRST = (
     *("reward.mean", "reward.dead_share", "gold.mean", "gold.level", "gold.slope", "gold.gap", "policy.kl.k3"),

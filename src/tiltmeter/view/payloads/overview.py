@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from tiltmeter.verdict.needle import Agreement, GoldLevel
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import State
 
@@ -32,6 +33,8 @@ class Headline(Struct, frozen=True, kw_only=True):
     attempt: int
     step: int
     age_s: Number  # of the newest rollouts; null: there are none
+    agreement: Agreement | None  # how often the reward prefers the better answer; null: not known
+    level: GoldLevel | None  # gold now against its best; null: no gold
 
 
 class FleetRow(Headline, frozen=True, kw_only=True):
@@ -197,6 +200,7 @@ class Summary(Headline, frozen=True, kw_only=True):
     last_good: Estimate | None  # the checkpoint to keep
     advice: StopAdvice | None
     symptom: str  # what proxy and gold did, in numbers
+    needle: list[str]  # agreement and level, in words
     checks: list[VerdictCheck]
     findings: list[FindingRow]  # surest first
     alarms: list[AlarmRow]  # open

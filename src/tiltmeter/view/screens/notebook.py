@@ -16,7 +16,14 @@ from tiltmeter.view.screens.summary import summary
 #: Readings that are shown, where they exist.
 SHOWN_READINGS = ("reward.mean", "gold.mean", "gold.level", "policy.kl.k3", "length.mean", "policy.entropy")
 WIDTH, HEIGHT, POINTS = 160, 24, 60
-COLOURS = {"ACT": "#b42318", "STALE": "#55606e", "BLIND": "#6b3fa0", "WATCH": "#8a5300", "OK": "#14693a"}
+COLOURS = {
+    "ACT": "#b42318",
+    "HOLLOW": "#9c2a6b",
+    "STALE": "#55606e",
+    "BLIND": "#6b3fa0",
+    "WATCH": "#8a5300",
+    "OK": "#14693a",
+}
 
 
 def mime_bundle(reader: RunReader) -> dict[str, str]:
@@ -26,6 +33,7 @@ def mime_bundle(reader: RunReader) -> dict[str, str]:
         f"{ICONS[overview.state]} {overview.state}  {overview.name}  step {overview.step}",
         overview.sentence,
     ]
+    lines += overview.needle
     if overview.symptom:
         lines.append(overview.symptom)
     lines += [f"{row.failure} ({row.confidence:.0%} sure): {row.summary}" for row in overview.findings[:2]]

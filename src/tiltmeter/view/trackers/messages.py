@@ -10,12 +10,12 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.verdict.verdict import Verdict, read_needle
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
-from tiltmeter.view.screens.wording import describe_advice, ranked_findings, truncate
+from tiltmeter.view.screens.wording import describe_advice, describe_needle, ranked_findings, truncate
 from tiltmeter.view.trackers.sink import Alert, MetricPoint, RunIdentity, RunStatus, alert_identity
 
 TITLE = 63  # characters: one of the trackers allows fewer than 64
@@ -43,6 +43,7 @@ class MessageBuilder:
         self._points: list[MetricPoint] = []
         self._raised: list[tuple[Event, Alarm]] = []
         self._identities: dict[str, str] = {}  # by alarm: the first event that raised it
+        self._hollow_attempts: set[int] = set()  # whose state was sent: it is no alarm, and has no event
 
     def next_batch(self, *, last: bool = False) -> MessageBatch:
         """`last`: this is the last poll, so alerts do not wait. After a failed poll the next returns its messages."""
@@ -60,10 +61,12 @@ class MessageBuilder:
                 self._raised.append((event, alarm_raised))
         self._events_read = len(self.reader.events)
         due = self._raised if last else self._raised[:waited]
-        alerts = tuple(self._alert(event, alarm) for event, alarm in due)
+        hollow = self._hollow_alert(verdict)
+        alerts = (*(self._alert(event, alarm) for event, alarm in due), *hollow)
         batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict))
         # Only now: if anything above failed, the next poll returns it.
         self._points, self._raised = [], self._raised[len(due) :]
+        self._hollow_attempts |= {alert.attempt for alert in hollow}
         return batch
 
     def _run_status(self, verdict: Verdict) -> RunStatus:
@@ -81,6 +84,8 @@ class MessageBuilder:
             ),
             0 if ages is None else ages.behind,
             None if age is None else round(self.reader.watcher.updated_at - ages.data) if ages is not None else None,
+            None if verdict.agreement is None else verdict.agreement.share,
+            None if verdict.level is None else verdict.level.change,
         )
 
     def _new_alarm(self, event: Event) -> Alarm | None:
@@ -112,6 +117,34 @@ class MessageBuilder:
             time=event.time,
             evidence=tuple(dict.fromkeys(rows))[:ROWS],
         )
+
+    def _hollow_alert(self, verdict: Verdict) -> list[Alert]:
+        """That a run is hollow, once for each attempt."""
+        run_state = self.reader.run_state
+        if verdict.state != "HOLLOW" or run_state.attempt is None or run_state.attempt in self._hollow_attempts:
+            return []
+        event, gain = f"hollow-{run_state.attempt}", read_needle(run_state)[2]
+        onset = run_state.last_step if gain is None else gain.first
+        sentences = [f"HOLLOW: {self.run.name} at step {run_state.last_step}: {verdict.sentence}."]
+        sentences += [*(f"{line}." for line in describe_needle(verdict)), *describe_advice(verdict.advice)]
+        return [
+            Alert(
+                identity=alert_identity(self.run, event),
+                event=event,
+                title=truncate(f"Hollow: the reward gains for nothing in {self.run.name}", TITLE),
+                text=log_line(" ".join(sentences), TEXT),
+                level="ERROR",
+                attempt=run_state.attempt,
+                step=run_state.last_step,
+                onset=onset,
+                onset_low=min(run_state.first.get(run_state.attempt, onset), onset),
+                onset_high=run_state.last_step,
+                detector="needle",
+                reading=log_line(run_state.needle.gold_source, 200),
+                run=self.run,
+                time=self.reader.events[-1].time,
+            )
+        ]
 
     def _sentences(self, alarm: Alarm, findings: list[Finding]) -> list[str]:
         sentences = [f"{alarm.tier.capitalize()} in {self.run.name} at step {alarm.step}: {alarm.summary}."]

@@ -72,6 +72,11 @@ class PrometheusSink:
         if status.newest is not None:
             lag = max(0.0, time.time() - status.newest)
             yield self._gauge_of("tiltmeter_lag_seconds", "Since the newest rollouts were written.", lag)
+        if status.agreement is not None:
+            words = "How often the reward prefers the better of two answers."
+            yield self._gauge_of("tiltmeter_agreement", words, status.agreement)
+        if status.level is not None:
+            yield self._gauge_of("tiltmeter_level", "Gold now less gold at its best.", status.level)
         state = self._gauge("tiltmeter_state", "1 for the state the run is in.", labels=["run", "state"])
         for name in get_args(State):
             state.add_metric([self._run, name], float(name == status.state))

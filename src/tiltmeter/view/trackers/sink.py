@@ -82,6 +82,8 @@ class RunStatus:
     open: frozenset[str]  # identities of the alerts that hold now
     behind: int  # steps that are stored and not measured
     newest: int | None  # second in which the newest rollouts were written
+    agreement: float | None = None  # how often the reward prefers the better answer
+    level: float | None = None  # gold now less its best
 
 
 class TrackerSink(Protocol):
