@@ -14,8 +14,8 @@ Said with each figure and true of all: few runs, no control, and a threshold of 
   printed proxy share a whole number of answers. Steps are the order of checkpoints.
 - `grpo_runs`: 50 problems x 8 samples. n = 400 is right for a claim about these 50 problems; n = 50 is the careful
   choice for problems like them. Both are given.
-- `hollow`: reward and truth as two curves, as `tiltmeter audit` reads them; the promise covers the truth's side alone. Where
-  the number of rollouts is unknown 64 are assumed, fewer than any run has that says it.
+- `hollow`: reward and truth as two curves, as `tiltmeter audit` reads them; the promise covers the truth's side alone.
+  Where the number of rollouts is unknown 64 are assumed, fewer than any run has that says it.
 - `onsets`: the gap is a centred mean over 5 steps: its value at step t has seen t + 2, so alarms are dated 2 later, and
   neighbours share noise, which voids the bet's promise. The reference onset is operational, not a truth.
 - `curves`: order and part by KL; the start is the point of smallest KL of the same model, judge and source, if below 1
