@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 TILTS = 0.04 * 2.0 ** np.arange(7)  # λ of A, on the scale of log-odds
 BETS = np.array([0.03, 0.06, 0.12, 0.24, 0.45, 0.7])  # λ of B
 ALL_SHARES = 2.613  # Σ (j + 1)^-1.5 over all windows is below this
-HALVINGS = 40  # of the range in which an end is looked for
+HALVINGS = 20  # of the range in which an end is looked for: one in a million
 
 STEPS = 20  # after so many a further window begins
 LEAST = 60  # values, before which it does not
@@ -58,12 +58,12 @@ def low_end(count: Floats, total: Floats, scatter: Floats, draws: Floats, alpha:
     threshold = np.log(len(TILTS) + len(BETS)) - np.log(alpha[..., 0])
     fixed = np.concatenate([TILTS * draws * total, BETS * total + (np.log1p(-BETS) + BETS) * scatter], axis=-1)
     low, high = np.zeros(total.shape[:-1]), np.ones(total.shape[:-1])
+    rises, draws = np.expm1(TILTS), count * draws
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         m = middle[..., None]
-        logs = fixed - count * np.concatenate([draws * np.log1p(m * np.expm1(TILTS)), m * BETS], axis=-1)
-        top = logs.max(axis=-1)
-        excluded = top + np.log(np.exp(logs - top[..., None]).sum(axis=-1)) >= threshold
+        logs = fixed - np.concatenate([draws * np.log1p(m * rises), count * m * BETS], axis=-1)
+        excluded = np.logaddexp.reduce(logs, axis=-1) >= threshold
         low, high = np.where(excluded, middle, low), np.where(excluded, high, middle)
     return low  # an excluded value or 0: rounding widens
 
