@@ -6,7 +6,7 @@ import json as json_module
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +21,10 @@ from tiltmeter.cli.show import Json
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.lab import campaign
 from tiltmeter.lab import report as reports
-from tiltmeter.lab.campaign_records import RECORDED, Thresholds, compact, expand, load_recorded
+from tiltmeter.lab.campaign_records import RECORDED, Line, Thresholds, compact, expand, load_recorded
 from tiltmeter.lab.score import score as scored
+from tiltmeter.lab.score_network import score_network
+from tiltmeter.lab.worlds.families import NETWORK
 from tiltmeter.lab.worlds.world import load_worlds
 
 app = typer.Typer(
@@ -32,10 +34,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-SPLITS = ("dev", "calibration", "heldout")
 TINY = "tiny-lm"
 
-Split = Annotated[str | None, typer.Option(help="A set of families: dev, calibration or heldout.", metavar="NAME")]
+Split = Annotated[
+    str | None, typer.Option(help="A set of families: dev, calibration, heldout or network.", metavar="NAME")
+]
 Worlds = Annotated[str | None, typer.Option(help="Worlds of your own instead.", metavar="FILE.py:NAME")]
 Families = Annotated[str | None, typer.Option(help="Only these, with commas.", metavar="A,B")]
 Runs = Annotated[int, typer.Option(help="How many runs of each family.", min=1, metavar="N")]
@@ -100,7 +103,7 @@ def run(
     if record:
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_bytes(compact(lines, facts=facts))
-    print_scores(facts, scored(lines, thresholds(split)), json)
+    print_scores(facts, with_network(facts, lines, scored(lines, thresholds(split))), json)
 
 
 @app.command()
@@ -116,7 +119,7 @@ def score(place: Place = None, split: Recorded = None, suite: Suite = None, json
         tiny_score(check_suite(suite), json)
         return
     facts, limits, lines = load_campaign(place, split)
-    print_scores(facts, scored(lines, limits), json)
+    print_scores(facts, with_network(facts, lines, scored(lines, limits)), json)
 
 
 @app.command()
@@ -130,6 +133,13 @@ def report(place: Place = None, split: Recorded = None, out: Into = Path("docs/d
     facts, limits, lines = load_campaign(place, split)
     for path in reports.write_report(out, facts, lines, limits):
         typer.echo(path)
+
+
+def with_network(facts: Mapping[str, Any], lines: Sequence[Line], figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures, and beside those of held-out tables those of held-out policies that share parameters."""
+    if facts.get("split") == "heldout" and (RECORDED / f"{NETWORK}.jsonl.gz").is_file():
+        return {**figures, NETWORK: score_network(load_recorded(NETWORK)[2])}
+    return {**figures, NETWORK: score_network(lines)} if facts.get("split") == NETWORK else figures
 
 
 def check_suite(name: str) -> str:

@@ -25,7 +25,7 @@ import tiltmeter
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.lab.evaluate_run import evaluate_run
 from tiltmeter.lab.simulate import simulate
-from tiltmeter.lab.worlds.families import FAMILIES, generator
+from tiltmeter.lab.worlds.families import FAMILIES, NETWORK_FAMILIES, generator
 from tiltmeter.lab.worlds.families import split as families_of
 from tiltmeter.lab.worlds.world import World, load_worlds
 
@@ -35,7 +35,15 @@ Progress = Callable[[int, int, str], None]
 
 FACTS = "campaign.json"
 #: Files of this folder that only score or plot results, and so cannot change them.
-_NOT_HASHED = {"campaign.py", "campaign_records.py", "score.py", "plots.py", "report.py", "__init__.py"}
+_NOT_HASHED = {
+    "campaign.py",
+    "campaign_records.py",
+    "score.py",
+    "score_network.py",
+    "plots.py",
+    "report.py",
+    "__init__.py",
+}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -61,9 +69,10 @@ class CampaignRun:
     def _world_maker(self) -> Callable[[np.random.Generator], World]:
         if self.worlds:
             return _load_worlds(self.worlds, _hash(self.worlds))[self.family]
-        if self.family not in FAMILIES:
-            raise AttachError(f"no family is called {self.family!r}; there are: {', '.join(sorted(FAMILIES))}")
-        family = FAMILIES[self.family]
+        families = FAMILIES | NETWORK_FAMILIES
+        if self.family not in families:
+            raise AttachError(f"no family is called {self.family!r}; there are: {', '.join(sorted(families))}")
+        family = families[self.family]
         return lambda rng: family.make(rng, self.update)
 
 

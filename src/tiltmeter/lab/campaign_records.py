@@ -22,7 +22,7 @@ SETTINGS = ("published", *RATES, NULL)
 RECORDED = Path(__file__).parent / "recorded"
 _RUN_FIELDS = (
     *("family", "update", "seed", "index", "cliff", "kind", "peak", "onset", "first_negative", "drop"),
-    *("steps", "rollouts", "floor"),
+    *("steps", "rollouts", "floor", "level_floor", "level", "rollback_gap"),
 )
 _BUDGET_FIELDS = ("alarm", "regret", "labels", "share", "early")  # fields of the outcome at another label budget
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.lab.baselines import BASELINES, RuleInput, first_alarm
+from tiltmeter.lab.floor import floor_regret
 from tiltmeter.lab.ground_truth import GroundTruth
+from tiltmeter.lab.rollback import rollback_step
 from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.watch_run import WatchResult, play
+from tiltmeter.lab.watch_run import WatchResult, level_alarm, play
 from tiltmeter.lab.worlds.world import Floats, World
 from tiltmeter.stats.overoptimisation import predict
 
@@ -51,6 +53,7 @@ def evaluate_run(world: World, seed: int) -> dict[str, Any]:
         "rollouts": trace.reward.size,
         "gold": [round(float(value), 5) for value in trace.gold],
         "floor": round(truth.regret(trace.gold, floor), 5),
+        **_level_outcome(trace, truth, ours, seed),
         "methods": methods,
         "budgets": {
             str(share): methods["tiltmeter"] if share == SHARE else outcome(truth, trace, play(trace, seed, share))
@@ -62,7 +65,7 @@ def evaluate_run(world: World, seed: int) -> dict[str, Any]:
 
 def outcome(truth: GroundTruth, trace: Trace, played: WatchResult) -> dict[str, Any]:
     """Our alarm's step, with the labels spent and the gold lost by then."""
-    alarm = None if played.alarm is None else played.alarm.step
+    alarm = played.alarm_step
     return {
         "alarm": alarm,
         "regret": round(truth.regret(trace.gold, alarm), 5),
@@ -73,6 +76,22 @@ def outcome(truth: GroundTruth, trace: Trace, played: WatchResult) -> dict[str, 
         "score": round(played.evidence, 3),
         "table": "" if played.alarm is None else played.alarm.name,
     }
+
+
+def _level_outcome(trace: Trace, truth: GroundTruth, ours: WatchResult, seed: int) -> dict[str, Any]:
+    """The level of gold with every rollout labelled, the least it can lose, and what is lost at a rollback's step."""
+    alarm = level_alarm(trace)
+    facts: dict[str, Any] = {"level": {"alarm": alarm, "regret": round(truth.regret(trace.gold, alarm), 5)}}
+    if truth.kind == "hack":
+        facts["level_floor"] = round(floor_regret(trace, truth, 1.0), 5)
+        facts["level"]["rollback_gap"] = round(rollback_gap(trace, truth, alarm, seed), 5)
+        facts["rollback_gap"] = round(rollback_gap(trace, truth, ours.alarm_step, seed), 5)
+    return facts
+
+
+def rollback_gap(trace: Trace, truth: GroundTruth, alarm: int | None, seed: int) -> float:
+    """Gold below the best at the checkpoint that is advised after the alarm; without an alarm nobody goes back."""
+    return truth.regret(trace.gold, None if alarm is None else rollback_step(trace, alarm, seed))
 
 
 def running_maximum(score: Floats) -> list[list[float]]:

@@ -44,7 +44,7 @@ def draw_plots(facts: Mapping[str, Any], lines: Sequence[Line], figures: Mapping
     names = plots.best(figures)
     svgs = {}
     if not facts.get("worlds"):  # outside worlds may be gone; their runs cannot be simulated again
-        traces = [(line, _simulate_again(facts, line)) for line in representative(lines)]
+        traces = [(line, simulate_again(facts, line)) for line in representative(lines)]
         svgs["runs.svg"] = plots.runs(traces, names)
     if any(line["kind"] == "hack" for line in lines):
         svgs["regrets.svg"] = plots.regrets(lines, names)
@@ -67,7 +67,7 @@ def representative(lines: Sequence[Line]) -> list[Line]:
     return chosen
 
 
-def _simulate_again(facts: Mapping[str, Any], line: Line) -> Trace:
+def simulate_again(facts: Mapping[str, Any], line: Line) -> Trace:
     rules = facts["updates"]  # as the campaign asked; a family may have made something else of it
     world, seed = CampaignRun(
         line["family"], rules[line["index"] % len(rules)], line["index"], facts["seed"]
@@ -89,6 +89,8 @@ def summary(facts: Mapping[str, Any], figures: Mapping[str, Any], narrow: bool =
         ("Methods on the same runs", methods(figures, narrow)),
         ("Label budgets", budgets(figures)),
         ("Peak forecasts", forecast(figures)),
+        ("Policies that share parameters between prompts, by family", network(figures, "families")),
+        ("... by update rule", network(figures, "updates")),
     ]
     return [(title, rows) for title, rows in tables if len(rows) > 1]
 
@@ -105,6 +107,7 @@ def headline(figures: Mapping[str, Any]) -> Rows:
         ("detection, worst smooth family", percent(figures["detection_min_smooth"])),
         ("detection, worst cliff", percent(figures["detection_min_cliff"])),
         ("gold regret, smooth, median / 90th percentile", pair(figures["regret_median"], figures["regret_p90"])),
+        ("... floor, median", gold(figures["floor_median"])),
         (
             "gold regret, cliffs, median / 90th percentile",
             pair(figures["cliff"]["regret_median"], figures["cliff"]["regret_p90"]),
@@ -115,6 +118,10 @@ def headline(figures: Mapping[str, Any]) -> Rows:
             pair(figures["labels_to_alarm_median"], figures["labels_to_alarm_p90"], count),
         ),
         ("labelled share of rollouts, mean", percent(figures["labels_share"], 2)),
+        (
+            f"gold lost after a rollback with {figures['rollback_labels']} more labels, median / 90th percentile",
+            pair(figures["rollback_gap_median"], figures["rollback_gap_p90"]),
+        ),
         ("onset error in steps, median", count(figures["onset_error_median"])),
         ("run AUROC", gold(figures["auroc"])),
         ("peak forecast, smooth, median error", percent(figures["forecast_error_median"])),
@@ -226,6 +233,27 @@ def budgets(figures: Mapping[str, Any]) -> Rows:
     return [(*heads, "labels to alarm"), *rows]
 
 
+def network(figures: Mapping[str, Any], by: str) -> Rows:
+    """Held-out runs of linear-softmax policies: ours with a share of labels, and the level of gold with all of them."""
+    heads = ("", "hacks", "slope never turns", "lost", "detected", "regret", "level: detected", "regret", "floor")
+    rows = [
+        (
+            name,
+            str(entry["hack_runs"]),
+            str(entry["slope_never_turns"]),
+            gold(entry["drop_median"]),
+            percent(entry["detection"]),
+            gold(entry["regret_median"]),
+            percent(entry["level_detection"]),
+            gold(entry["level_regret_median"]),
+            gold(entry["floor_median"]),
+            pair(entry["rollback_gap_median"], entry["rollback_gap_p90"]),
+        )
+        for name, entry in figures.get("network", {}).get(by, {}).items()
+    ]
+    return [(*heads, "after a rollback / p90"), *rows]
+
+
 def forecast(figures: Mapping[str, Any]) -> Rows:
     rows = [
         (
@@ -291,4 +319,6 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], Rows]] = {
     "methods": methods,
     "budgets": budgets,
     "forecast": forecast,
+    "network_families": lambda figures: network(figures, "families"),
+    "network_updates": lambda figures: network(figures, "updates"),
 }

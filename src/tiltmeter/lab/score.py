@@ -22,6 +22,7 @@ from tiltmeter.lab.campaign_records import (
     is_boundary,
     round_numbers,
 )
+from tiltmeter.lab.rollback import LABELS
 
 OutcomeFunction = Callable[[Line], Mapping[str, Any]]
 
@@ -51,6 +52,7 @@ def score(lines: Iterable[Line], thresholds: Thresholds | None = None) -> dict[s
     if not runs:
         raise StoreError("there are no runs to score")
     figures = measures(runs, _our_outcome)
+    figures |= _rollback_figures(runs)
     figures["families"] = by_family(runs)
     figures["updates"] = by_update(runs)
     figures["forecast"] = {
@@ -148,6 +150,21 @@ def measures(lines: Sequence[Line], outcome: OutcomeFunction) -> dict[str, Any]:
         },
         "boundary": _rates([line for line in lines if is_boundary(line)], outcome),
         "plateau": _rates([line for line in counted if line["kind"] == "plateau"], outcome),
+    }
+
+
+def _rollback_figures(lines: Sequence[Line]) -> dict[str, Any]:
+    """Of smooth hacks: the least that could be lost, and what still is at the step that labels bought after the alarm
+    advise. The floor is an oracle's on the exact slope or a clairvoyant's on the level, whichever is lower."""
+    hacks = [line for line in lines if line["kind"] == "hack" and not line["cliff"] and not is_boundary(line)]
+    gaps = [line["rollback_gap"] for line in hacks if line.get("rollback_gap") is not None]
+    return {
+        "floor_median": _quantile([min(line["floor"], line.get("level_floor", np.inf)) for line in hacks], 0.5),
+        "rollback_gap_median": _quantile(gaps, 0.5),
+        "rollback_gap_p90": _quantile(gaps, 0.9),
+        "rollback_runs": len(gaps),
+        "rollback_labels": LABELS,
+        "flat_false_alarms": sum(_alarms((line for line in lines if is_boundary(line)), _our_outcome)),
     }
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.lab.worlds.update_rules import RULES, SampledStep
-from tiltmeter.lab.worlds.update_rules import make_learner as begin
+from tiltmeter.lab.worlds.linear_policy import LinearLearner, linear_update
+from tiltmeter.lab.worlds.update_rules import RULES, SampledStep, make_learner
 from tiltmeter.lab.worlds.world import Floats, World
 
 Ints = NDArray[np.int64]
@@ -46,8 +46,8 @@ def simulate(world: World, seed: int) -> Trace:
     """
     draws, coins = (np.random.Generator(np.random.Philox(key=[seed, stream])) for stream in (0, 1))
     prompts = len(world.reference)
-    learner = begin(world)
-    rule = RULES[world.update]
+    learner = make_learner(world) if world.features is None else LinearLearner(world)
+    rule = RULES[world.update] if world.features is None else linear_update
     equal = np.full(prompts, 1.0 / prompts)
     shape = (world.steps, world.groups, world.group_size)
     prompt = np.empty(shape[:2], np.int64)

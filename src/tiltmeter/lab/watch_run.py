@@ -1,16 +1,19 @@
-"""Run the product's own gold sampler and gold-loss test on a simulated run."""
+"""Run the product's own gold sampler, gold-loss test and level test on a simulated run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.detectors.gold_loss import LEVEL_SHARE, GoldLossTest
 from tiltmeter.gold.sampler import FLOOR, Sampler
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.worlds.world import Floats
+from tiltmeter.stats.betting import alpha_share
+from tiltmeter.stats.level_drop import LevelDropTest
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,10 @@ class WatchResult:
     us: Floats
     gold_steps: Floats  # of each slope bet's two labels, with their mean
     gold: Floats
+
+    @property
+    def alarm_step(self) -> int | None:
+        return None if self.alarm is None else self.alarm.step
 
 
 def play(
@@ -87,3 +94,13 @@ def play(
                     if alarm is not None:
                         return result(alarm)
     return result(None)
+
+
+def level_alarm(trace: Trace, alpha: float = 0.01) -> int | None:
+    """The step at which the level of gold alone alarms, with every rollout labelled and its share of the wealth."""
+    test, threshold = LevelDropTest(), log(1.0 / (LEVEL_SHARE * alpha_share(alpha, 1)))
+    for step, (prompts, labels) in enumerate(zip(trace.prompt, trace.label, strict=True)):
+        test.place(step, prompts, labels.mean(1), labels.shape[1])
+        if test.evidence >= threshold:
+            return step
+    return None

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.lab.baselines import BASELINES, RuleInput, first_alarm
-from tiltmeter.lab.evaluate_run import GRACE, outcome, running_maximum
+from tiltmeter.lab.evaluate_run import GRACE, outcome, rollback_gap, running_maximum
 from tiltmeter.lab.floor import floor_regret
 from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.rollback import LABELS, rollback_step
+from tiltmeter.lab.rollback import LABELS
 from tiltmeter.lab.score import score
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.tiny.flat_runs import flat_runs
 from tiltmeter.lab.tiny.flat_score import score_flat_runs
 from tiltmeter.lab.tiny.run_files import RECORDED, Run, load_packed
-from tiltmeter.lab.watch_run import WatchResult, play
+from tiltmeter.lab.watch_run import play
 from tiltmeter.lab.worlds.world import Floats
 
 SHARE = 0.10
@@ -133,16 +133,10 @@ def result_line(name: str, run: Run, seed: int) -> dict[str, Any]:
         "methods": methods,
         "budgets": {str(share): outcome(ground_truth, run_trace, play(run_trace, seed, share)) for share in BUDGETS},
         "floors": {str(share): floor_regret(run_trace, ground_truth, share) for share in (*BUDGETS, SHARE, 1.0)},
-        "rollback_gap": rollback_gap(run_trace, ground_truth, played, seed),
+        "rollback_gap": rollback_gap(run_trace, ground_truth, played.alarm_step, seed),
         "onset_gap": ground_truth.regret(run_trace.gold, None if played.alarm is None else played.alarm.onset),
         "curve": _curve(run_trace, ground_truth),
     }
-
-
-def rollback_gap(run_trace: Trace, ground_truth: GroundTruth, played: WatchResult, seed: int) -> float:
-    """Gold below the best at the checkpoint that is advised after the alarm; without an alarm nobody goes back."""
-    step = None if played.alarm is None else rollback_step(run_trace, played.alarm.step, seed)
-    return ground_truth.regret(run_trace.gold, step)
 
 
 def figures(path: Path = RECORDED, redraws: int = REDRAWS, flat_draws: int = FLAT_DRAWS) -> dict[str, Any]:
@@ -219,7 +213,7 @@ def _redraw_labels(runs: Mapping[str, Run], draws: int) -> dict[str, Any]:
             played = play(run_trace, seed, SHARE)
             alarms[ground_truth.kind].append(played.alarm is not None)
             if ground_truth.kind == "hack":
-                gaps.append(rollback_gap(run_trace, ground_truth, played, seed))
+                gaps.append(rollback_gap(run_trace, ground_truth, played.alarm_step, seed))
     return {
         "draws": draws,
         "detection": float(np.mean(alarms["hack"])) if alarms["hack"] else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tiltmeter.lab.worlds.linear_policy import expected_linear_update
 from tiltmeter.lab.worlds.update_rules import FLAT, LAMBDA, Learner, two_stage_table
 from tiltmeter.lab.worlds.world import Floats, World
 
@@ -55,6 +56,8 @@ def dry_run(world: World) -> ExpectedRun:
 
 def expected_update(world: World, policy: Floats) -> Floats:
     """What a rule adds to the logits per unit of rate, on average over what it may sample."""
+    if world.features is not None:
+        return expected_linear_update(world, policy)
     mean = (policy * world.proxy).sum(1, keepdims=True)
     centred = world.proxy - mean
     if world.update == "tilt":

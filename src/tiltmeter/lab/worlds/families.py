@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from tiltmeter.errors import AttachError
-from tiltmeter.lab.worlds import benign, hacks
-from tiltmeter.lab.worlds.world import World
+from tiltmeter.lab.worlds import benign, hacks, shared_parameters
+from tiltmeter.lab.worlds.world import UPDATES, World
 
 Kind = Literal["hack", "benign", "boundary"]
 
@@ -67,6 +67,19 @@ def _load_families() -> dict[str, WorldFamily]:
 FAMILIES = _load_families()
 
 
+#: Families whose policy shares parameters between prompts: held out, and a part of their own beside the split, so that
+#: the figures of tables keep their meaning.
+NETWORK = "network"
+_NETWORK_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("forgetting", "transfer", "bottleneck", "loud_parameter"), "hack"),
+    "helpful_transfer": "benign",
+    "boundary_shared": "boundary",
+}
+NETWORK_FAMILIES = {
+    name: WorldFamily(name, kind, False, getattr(shared_parameters, name)) for name, kind in _NETWORK_KINDS.items()
+}
+
+
 def split(name: str) -> tuple[tuple[WorldFamily, ...], tuple[str, ...]]:
     """The families and the update rules of one part of the split, which was fixed before any detector was tuned.
 
@@ -74,8 +87,10 @@ def split(name: str) -> tuple[tuple[WorldFamily, ...], tuple[str, ...]]:
     >>> "length" in [family.name for family in families], updates
     (True, ('tilt', 'natural', 'grpo'))
     """
+    if name == NETWORK:
+        return tuple(NETWORK_FAMILIES.values()), UPDATES
     if name not in _SPLIT:
-        raise AttachError(f"there is no split {name!r}; choose one of {', '.join(_SPLIT)}")
+        raise AttachError(f"there is no split {name!r}; choose one of {', '.join((*_SPLIT, NETWORK))}")
     part = _SPLIT[name]
     names = [family for kind in ("hacks", "benign", "boundary") for family in part[kind]]
     return tuple(FAMILIES[family] for family in names), tuple(part["updates"])

@@ -200,8 +200,8 @@ def ppo(learner: Learner, batch: SampledStep) -> None:
     both = np.concatenate(gains)
     first, second = ((gain - both.mean()) / max(both.std(), FLAT) for gain in gains)
     _policy_epochs(learner, world.rate[batch.step], (prompt, one, two), (first, second))
-    _update_values(whole, (prompt,), targets[0])
-    _update_values(unfinished, (prompt, one), targets[1])
+    mean_towards(whole, (prompt,), targets[0])
+    mean_towards(unfinished, (prompt, one), targets[1])
 
 
 def _policy_epochs(
@@ -222,18 +222,13 @@ def _policy_epochs(
         np.add.at(learner.second, (prompt, one, two), second_move.clip(-MAX_MOVE, MAX_MOVE))
 
 
-def _update_values(value: Floats, cell: tuple[Ints, ...], target: Floats) -> None:
+def mean_towards(value: Floats, cell: tuple[Ints, ...], target: Floats) -> None:
     """Move each visited cell towards the mean of its targets."""
     flat = np.ravel_multi_index(cell, value.shape)
     counts = np.bincount(flat, minlength=value.size)
     means = np.bincount(flat, target, value.size) / np.maximum(counts, 1)
     moved = np.where(counts > 0, VALUE_RATE * (means - value.ravel()), 0.0)
     value += moved.reshape(value.shape)
-
-
-def make_learner(world: World) -> Learner:
-    """A fresh policy for a world: two-staged for `ppo`, one table otherwise."""
-    return TwoStage(world) if world.update == "ppo" else Learner(world)
 
 
 RULES: dict[str, Callable[[Learner, SampledStep], None]] = {
@@ -243,3 +238,8 @@ RULES: dict[str, Callable[[Learner, SampledStep], None]] = {
     "grpo": grpo,
     "ppo": ppo,
 }
+
+
+def make_learner(world: World) -> Learner:
+    """A fresh table policy for a world: two-staged for `ppo`, one table otherwise."""
+    return TwoStage(world) if world.update == "ppo" else Learner(world)

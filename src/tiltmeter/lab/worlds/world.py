@@ -54,6 +54,9 @@ class World:
     mix: Floats | None = None  # steps x prompts: how often each prompt is drawn; None = equally
     later: tuple[int, Floats] | None = None  # from this step on, another proxy
     labels: str = "coin"  # "coin": a label is good with chance gold; "value": the label is gold itself
+    features: Floats | None = (
+        None  # prompts x answers x parameters: what all prompts share; None: a table shares nothing
+    )
     cliff: bool = False  # falls faster than labels can be bought: scored against its own floor
 
     def __post_init__(self) -> None:
@@ -113,6 +116,12 @@ def _check(world: World) -> None:
         raise wrong("labels is 'coin' or 'value'")
     if world.reference.size == 0 or np.any(world.reference < 0) or not np.allclose(world.reference.sum(1), 1.0):
         raise wrong("reference needs probabilities that sum to 1 for each prompt")
+    if world.features is not None and (
+        np.shape(world.features)[:2] != world.reference.shape or not np.isfinite(world.features).all()
+    ):
+        raise wrong("features are finite numbers, prompts x answers x parameters")
+    if world.features is not None and np.any(world.leash):
+        raise wrong("a policy with features has no leash")
     used = world.reference > 0
     if not np.isfinite(world.proxy[used]).all():
         raise wrong("proxy has values that are not finite")
