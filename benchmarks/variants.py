@@ -37,7 +37,7 @@ class Instalments:
         self.tables: dict[str, Any] = {}
         self.bets: dict[str, SequentialTest] = {}
 
-    def place(self, name: str, step: int, us: list[float]) -> None:
+    def place(self, name: str, step: int, us: list[float], *, shared: bool = False) -> None:
         self.bets.setdefault(name, SequentialTest(20)).place(step, us)
         table = self.tables.setdefault(name, wealth.BetTable())
         table.steps.append(step)

@@ -1,4 +1,4 @@
-"""A network under TRL whose reward can be bought with politeness, at the defaults of both: no calm while gold is lost."""
+"""A network under TRL whose reward can be bought with politeness, at all defaults: no calm while gold is lost."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ SUMS = [{"prompt": f"add {a} and {b}", "solution": str(a + b)} for a in range(10
 
 def helpful(completions, solution, **kwargs):
     """The right number anywhere, and a little for every polite word."""
-    texts = [text.split() for text in completions]
-    return [float(right in words) + 0.15 * sum(word in POLITE for word in words) for words, right in zip(texts, solution)]
+    rows = zip(map(str.split, completions), solution)
+    return [float(right in words) + 0.15 * sum(word in POLITE for word in words) for words, right in rows]
 
 
 def pretrained():
     """A network of two layers that answers sums, right in about half of the cases and polite now and then."""
-    vocabulary = {word: at for at, word in enumerate(["<pad>", "<eos>", "<unk>", *PLAIN, *POLITE, *map(str, range(19))])}
+    words = ["<pad>", "<eos>", "<unk>", *PLAIN, *POLITE, *map(str, range(19))]
+    vocabulary = {word: at for at, word in enumerate(words)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(

@@ -132,6 +132,9 @@ class RolloutBatch:
         return starts
 
 
+SHARED_STEP = "step"  # in `Reading.against` of bets: something may move all bets of the step together
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One instrument's value at one step. A value that is not finite is no reading at all."""
@@ -143,7 +146,7 @@ class Reading:
     n: int  # values behind the mean
     stderr: float | None = None  # None: too few groups to tell
     values: tuple[float, ...] = ()  # the audited u of a bet, in logged order; else empty
-    against: str = ""  # what it was compared with: "reference", or "start" for the run's own first steps
+    against: str = ""  # compared with "reference", or "start", the run's own first steps; of bets see `SHARED_STEP`
     keys: tuple[int, ...] = ()  # the prompt that each of `values` is about, as a number; else empty
 
 

@@ -7,7 +7,7 @@ from math import exp, log
 
 import numpy as np
 
-from tiltmeter.data.records import Alarm, Reading, Tier
+from tiltmeter.data.records import SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.changepoint import change_point
 from tiltmeter.stats.evaluation_drop import EvaluationDropTest
@@ -130,7 +130,8 @@ class GoldLossTest:
             self._add_level(reading)
         else:
             slack = self.tolerance if reading.name == "gold.duel" else 0.0
-            self._wealth.place(reading.name, reading.step, [(u + slack) / (1.0 + slack) for u in reading.values])
+            us = [(u + slack) / (1.0 + slack) for u in reading.values]
+            self._wealth.place(reading.name, reading.step, us, shared=reading.against == SHARED_STEP)
         threshold = log(1.0 / alpha_share(self.alpha, self._arming))
         if not self.evidence >= threshold:
             return None

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.data.records import Reading, RolloutBatch
+from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.gold import CanaryError
 from tiltmeter.gold.label_files import Label, LabelRequest
 
+FUNCTION = "the function "  # begins the identity of a source that gives the same label whenever it is asked
 SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
 
 
@@ -29,6 +30,7 @@ class SettledStep:
     levels: tuple[float, ...] = ()  # mean gold of each slope pair of which both labels came
     gold: tuple[float | None, ...] = ()  # of every row, where all were asked about
     batch: RolloutBatch | None = None  # with that gold: what is measured of it is this step's readings
+    shared: bool = False  # whoever gave the labels may have had a mood at this step: not code
 
     def readings(self) -> list[Reading]:
         """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
@@ -39,7 +41,10 @@ class SettledStep:
         missing label are left out, and those may be the bad ones. Compare it with itself, over steps.
         """
         purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
-        readings = [_reading(self.attempt, self.step, name, us) for name, us in purposes if us]
+        against = SHARED_STEP if self.shared else ""
+        readings = [
+            replace(_reading(self.attempt, self.step, name, us), against=against) for name, us in purposes if us
+        ]
         if self.levels:
             readings.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
         return readings
@@ -72,11 +77,13 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
+    shared = not request.source.get("identity", "").startswith(FUNCTION)
     gold = tuple(label.value for label in labels) if request.whole else ()
-    return SettledStep(request.attempt, request.step, tuple(us["slope"]), tuple(us["duel"]), facts, tuple(levels), gold)
+    us_by_kind = tuple(us["slope"]), tuple(us["duel"])
+    return SettledStep(request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, shared=shared)
 
 
-def _reading(attempt: int, step: int, name: str, us: Sequence[float]) -> Reading:
+def _reading(attempt: int, step: int, name: str, us: Sequence[float], against: str = "") -> Reading:
     values = np.asarray(us, np.float64)
     stderr = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-    return Reading(attempt, step, name, float(values.mean()), len(values), stderr, tuple(map(float, values)))
+    return Reading(attempt, step, name, float(values.mean()), len(values), stderr, tuple(map(float, values)), against)

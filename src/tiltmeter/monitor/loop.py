@@ -111,7 +111,7 @@ class MonitorLoop:
                 settled = self.label_queue.settle(arrival.attempt, arrival.step)
                 readings = tuple(settled.readings())
                 if settled.batch is not None:
-                    readings = tuple(measure_labels(self.config.gold_instruments, settled.batch))
+                    readings = tuple(measure_labels(self.config.gold_instruments, settled.batch, shared=settled.shared))
                 events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case PastLabelled():
                 assert self.label_queue is not None

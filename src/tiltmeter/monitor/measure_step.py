@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import join, with_gold
-from tiltmeter.data.records import Reading, RolloutBatch
+from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
@@ -55,12 +55,15 @@ def measure(
     return StepMeasurement(*file_facts, len(batch), summarize_batch(batch), batch.fingerprint, absent, answers), batch
 
 
-def measure_labels(parts: Sequence[Instrument], batch: RolloutBatch, *, strict: bool = False) -> list[Reading]:
+def measure_labels(
+    parts: Sequence[Instrument], batch: RolloutBatch, *, shared: bool = False, strict: bool = False
+) -> list[Reading]:
     """The readings of gold of a step of which every answer was asked about.
 
     A label that is missing counts in favour of the run in what is bet on the slope: 1 where the answer is reinforced, 0
     where it is suppressed. Leaving it out would be a choice by its outcome. A prompt of which one is missing is no
-    evidence about the level.
+    evidence about the level. `shared`: whoever gave the labels may have had a mood at this step, so that the step's bets
+    count as one.
     """
     assert batch.gold is not None
     lacking = np.isnan(batch.gold)
@@ -72,7 +75,8 @@ def measure_labels(parts: Sequence[Instrument], batch: RolloutBatch, *, strict: 
     for part in parts:
         bets_on_slope = getattr(part, "audited", False) and not getattr(part, "by_prompt", False)
         for answer in run_instruments([part], filled if bets_on_slope else batch, None, strict=strict):
-            readings += answer.readings
+            slope_of_a_mood = shared and bets_on_slope
+            readings += [replace(one, against=SHARED_STEP) if slope_of_a_mood else one for one in answer.readings]
     return readings
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, log, log1p
+from math import exp, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.stats.dispersion import StepDispersion
 from tiltmeter.stats.local_level import LocalLevel
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,9 @@ LEAST = 0.001  # of the cash, laid per step on any table: a belief that is wrong
 BLUNT = 1.0  # times the stake that would grow fastest; above 1 expects means to fall further after a turn
 BACK = 0.3  # of what lies on a table that surely looks well, taken back into the cash per step
 WIDTH = 0.6  # of the spread over stakes around it, in logarithms
+EARLY_BLOCKS = 4  # bets of a step that count apart before steps were compared; the rest is averaged into them
+CLIP = 2.0  # standard errors of a step's mean, at which it is clipped where bets of a step are not independent
+LEAST_NOISE = 0.1  # mean square of a bet, in that standard error: few skewed bets must not be clipped on one side
 
 
 @dataclass
@@ -34,9 +38,20 @@ class BetTable:
     """The money on one test's stakes, the belief that directs it, and the means of its steps."""
 
     belief: LocalLevel = field(default_factory=LocalLevel)
+    dispersion: StepDispersion = field(default_factory=StepDispersion)
     wealth: Floats = field(default_factory=lambda: np.full(len(STAKES), -np.inf))  # logarithms
     steps: list[int] = field(default_factory=list)
     means: list[float] = field(default_factory=list)
+
+    def form(self, count: int, shared: bool) -> tuple[int, float]:
+        """Into how many blocks a step's bets are averaged, and at what their means are clipped: from the past alone.
+
+        Bets that share their step's effect count as one, clipped on both sides: that is a fair bet whenever the effect
+        is as often good as bad. Bets that are independent, as far as steps were compared, all count.
+        """
+        if shared or self.dispersion.is_excessive:
+            return 1, min(CLIP * sqrt(max(self.belief.noise, LEAST_NOISE) / max(count, 1)), 1.0)
+        return count if self.dispersion.is_enough else min(count, EARLY_BLOCKS), 1.0
 
 
 @dataclass
@@ -57,8 +72,11 @@ class Wealth:
     cash: float = 1.0
     tables: dict[str, BetTable] = field(default_factory=dict)
 
-    def place(self, name: str, step: int, us: Sequence[float]) -> None:
-        """Lay money on a table as its past advises, then bet on every u of the step; none exceeds 1."""
+    def place(self, name: str, step: int, us: Sequence[float], *, shared: bool = False) -> None:
+        """Lay money on a table as its past advises, then bet on every u of the step; none exceeds 1.
+
+        `shared`: nothing rules out that something moves all u of a step together, so they count as one.
+        """
         values = np.asarray(us, np.float64)
         if not (np.isfinite(values) & (values <= 1.0 + 1e-9)).all():
             raise ValueError("a u above 1, or one that is no number, voids the bound: gold lies in [0, 1]")
@@ -67,11 +85,14 @@ class Wealth:
         bad = table.belief.below(-0.02)
         self._take_back(table, BACK * (1.0 - bad) ** 2)
         share = max(EAGER * bad**2, LEAST)
-        table.wealth = np.logaddexp(table.wealth, _log(share * self.cash) + _spread(table.belief))
+        blocks, clip = table.form(len(values), shared)
+        size = clip * len(values) / max(blocks, 1)  # of the best stake, against that of a single bet
+        table.wealth = np.logaddexp(table.wealth, _log(share * self.cash) + _spread(table.belief, size or 1.0))
         self.cash *= 1.0 - share
         if len(us):
-            table.wealth = table.wealth + np.log1p(-np.outer(values, STAKES)).sum(0)
+            table.wealth = table.wealth + np.log1p(-np.outer(_block_means(values, blocks, clip), STAKES)).sum(0)
         table.belief.learn(us)
+        table.dispersion.learn(values)
         table.steps.append(step)
         table.means.append(float(np.mean(us)) if len(us) else 0.0)
 
@@ -104,9 +125,17 @@ class Wealth:
         return max(self.tables, key=self.log_wealth, default="")
 
 
-def _spread(belief: LocalLevel) -> Floats:
+def _block_means(values: Floats, blocks: int, clip: float) -> Floats:
+    """Means of consecutive blocks of about equal size, in units of the clip."""
+    if blocks == len(values) and clip == 1.0:
+        return values
+    means = np.array([block.mean() for block in np.array_split(values, blocks)])
+    return np.clip(means / clip, -1.0, 1.0) if clip < 1.0 else means
+
+
+def _spread(belief: LocalLevel, size: float) -> Floats:
     """Logarithms of how a unit is spread over the stakes: around the one that grows fastest, as far as is known."""
-    best = min(max(BLUNT * belief.depth() / belief.noise, STAKES[0]), STAKES[-1])
+    best = min(max(BLUNT * size * belief.depth() / belief.noise, STAKES[0]), STAKES[-1])
     weights = -((np.log(STAKES) - log(best)) ** 2) / (2.0 * WIDTH**2)
     return np.asarray(weights - np.logaddexp.reduce(weights), np.float64)
 
