@@ -35,7 +35,6 @@ Gold = Annotated[
 Labels = Annotated[int, typer.Option("--labels", help="How many answers of the past to label.", min=LEAST, metavar="N")]
 
 PART = 20  # labels between two steps of the progress bar
-FALL = 0.03  # of gold below its peak, beyond chance, that counts as a fall
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,6 @@ class OnsetReport:
     @property
     def now(self) -> float:
         return self.onset.gold[-1]
-
-    @property
-    def has_fallen(self) -> bool:
-        return self.best - self.now > FALL + 2.83 * self.onset.stderr  # twice the error of a difference
 
 
 def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = False) -> None:
@@ -90,7 +85,7 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
         typer.echo(json_module.dumps(_facts(report), indent=1))
     else:
         _print(report)
-    raise typer.Exit(1 if report.has_fallen else 0)
+    raise typer.Exit(1 if report.onset.has_fallen else 0)
 
 
 def _label_past(
@@ -174,7 +169,7 @@ def _facts(report: OnsetReport) -> dict[str, Any]:
     one = report.onset
     return {
         "peak": one.peak, "low": one.low, "high": one.high, "gold_best": round(report.best, 4),
-        "gold_now": report.now, "has_fallen": report.has_fallen, "checkpoint": report.checkpoint,
+        "gold_now": report.now, "has_fallen": report.onset.has_fallen, "checkpoint": report.checkpoint,
         "labels": one.answered, "basis": report.basis, "r2": one.r2, "stderr": one.stderr,
         "curve": [list(point) for point in zip(one.steps, one.gold, strict=True)],
     }  # fmt: skip
@@ -184,16 +179,16 @@ def _print(report: OnsetReport) -> None:
     console, one = Console(highlight=False, markup=False), report.onset
     fallen = (
         f"and has fallen to {report.now:.2f}"
-        if report.has_fallen
+        if report.onset.has_fallen
         else f"and is {report.now:.2f} now: no fall beyond chance"
     )
     console.print(
         f"Gold was highest around step {one.peak} (between {one.low} and {one.high}), at {report.best:.2f}, {fallen}."
     )
-    line = sparkline(list(zip(one.steps, one.gold, strict=True)), one.peak if report.has_fallen else None)
+    line = sparkline(list(zip(one.steps, one.gold, strict=True)), one.peak if report.onset.has_fallen else None)
     console.print(line.append(f"  steps {one.steps[0]} to {one.steps[-1]}", "dim"))
     console.print(f"From {one.answered:,} labels {terminal(report.basis, 200)}.")
-    if report.has_fallen:
+    if report.onset.has_fallen:
         console.print(
             f"Go back to the checkpoint of step {report.checkpoint}."
             if report.checkpoint is not None

@@ -62,7 +62,7 @@ def measure_labels(
 
     A label that is missing counts in favour of the run in what is bet on the slope: 1 where the answer is reinforced, 0
     where it is suppressed. Leaving it out would be a choice by its outcome. A prompt of which one is missing is no
-    evidence about the level. `shared`: whoever gave the labels may have had a mood at this step, so that the step's bets
+    evidence about the level. `shared`: whoever gave the labels may have had a mood at this step, so that its bets
     count as one.
     """
     assert batch.gold is not None

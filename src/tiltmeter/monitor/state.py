@@ -118,7 +118,7 @@ class MonitorState:
     def _on_past(self, item: PastEstimated) -> list[Event]:
         """Labels of the past: the open alarm gets a better onset, and advice a curve of gold to choose by."""
         onset, alarm = item.onset, self._past_due.pop((item.attempt, item.step), None)
-        if alarm is not None and not onset.why:
+        if alarm is not None and onset.has_fallen:
             self.advisor.update_alarms([with_onset(alarm, onset)])
             self.advisor.set_past(past_readings(onset, item.attempt))
         return [self._note(onset, item.attempt, item.step, item.attempt, item.step, "onset")]

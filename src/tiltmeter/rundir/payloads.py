@@ -16,6 +16,7 @@ from tiltmeter.data.records import Action, Alarm, Fault, Finding
 #: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, and the
 #: prompts that the bets are about.
 PackedReading: TypeAlias = list[Any]
+FALL = 0.03  # of gold below its peak, beyond chance, that counts as a fall
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -137,6 +138,13 @@ class OnsetEstimated(Note, frozen=True, kw_only=True, tag="onset"):
     steps: list[int] = []
     gold: list[float] = []  # the fitted curve, by step
     stderr: float = 0.0
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the curve ends below its peak by more than chance: only then is the peak an onset of anything."""
+        if self.why or not self.gold:
+            return False
+        return max(self.gold) - self.gold[-1] > FALL + 2.83 * self.stderr  # twice the error of a difference
 
 
 class OutcomeJudged(Note, frozen=True, kw_only=True, tag="outcome"):

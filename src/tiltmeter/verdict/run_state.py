@@ -259,7 +259,7 @@ class RunState:
     def _add_onset(self, event: Event, onset: OnsetEstimated) -> None:
         """Labels of the past: the alarm they were bought for has a better onset from here on."""
         self.onset = onset
-        if onset.why:
+        if not onset.has_fallen:
             return
         self.history[PAST] = past_readings(onset, event.attempt)
         for versions in self.alarms.values():

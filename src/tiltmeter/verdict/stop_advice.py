@@ -111,7 +111,8 @@ def advise(
         return Advice("cannot tell", why, None, None, "")
     gold = _GoldSeries(series[source])
     by = _GoldSeries(series[past]) if past else gold  # labels of the whole past say more than those the alarm needed
-    bound = min((alarm.onset for alarm in open_alarms), default=step)
+    # Where the whole past was labelled, its level says which checkpoint is good; else only what is before the onset.
+    bound = min((alarm.onset_high if past else alarm.onset for alarm in open_alarms), default=step)
     candidates = [
         estimate for at in saved_steps if at <= bound and (estimate := by.around(at, saved_steps)) is not None
     ]

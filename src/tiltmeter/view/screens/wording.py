@@ -208,6 +208,8 @@ def describe_gold_source(run_state: RunState) -> list[str]:
         lines.append(
             f"{onset.why}."
             if onset.why
+            else f"By {onset.answered} labels of the stored past gold has not fallen beyond chance yet."
+            if not onset.has_fallen
             else f"Gold was highest around step {onset.peak} (between {onset.low} and {onset.high}), by "
             f"{onset.answered} labels of the stored past that were bought after the alarm."
         )
