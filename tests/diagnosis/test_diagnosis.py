@@ -389,7 +389,7 @@ def test_answers_of_none_are_left_out_and_counted() -> None:
 def test_an_experiment_is_asked_for_what_it_needs() -> None:
     with pytest.raises(ContractError, match="needs phrase="):
         experiment("drop_phrase", ["q"], ["a"], lambda p, c: [0.0])
-    with pytest.raises(ContractError, match="they are cut_padding, drop_phrase"):
+    with pytest.raises(ContractError, match="they are cut_padding, drop_phrase, drop_hedges, drop_opening, strip_form"):
         experiment("shuffle", ["q"], ["a"], lambda p, c: [0.0])
     with pytest.raises(ContractError, match="one prompt for each"):
         experiment("cut_padding", ["q"], ["a b", "a b"], lambda p, c: [0.0])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 from tiltmeter.errors import ContractError
 from tiltmeter.stats.intervals import student_t_quantile
@@ -14,7 +15,10 @@ from tiltmeter.stats.intervals import student_t_quantile
 Score = Callable[[list[str], list[str]], Sequence[float | None]]
 
 CONFIDENCE = 0.95
+FEWEST_PAIRS = 16  # scored, from which an edit that loses nothing speaks against a finding
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_MARKS = re.compile(r"^[ \t]*(?:#{1,6}[ \t]|[-*+][ \t]|\d{1,3}[.)][ \t]|\|)|\*\*|\|$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?:#|//).*\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +59,17 @@ def experiment(
     reward: Score,
     *,
     phrase: str | None = None,
+    phrases: Sequence[str] = (),
     gold: Score | None = None,
     limit: int = 32,
 ) -> ExperimentResult:
     """Edit up to `limit` completions, score originals and edits with the same functions, and compare in pairs.
 
-    `cut_padding` shortens to half the words, `drop_phrase` takes `phrase` out. Correlation on the run's own rollouts
-    cannot say what the reward pays for; the same answer with and without it can. An edit may remove something that
-    deserves its reward, which is what `gold` on the same edits shows. `reward` and `gold` are called twice each with
-    lists of equal length, as in the training loop; an answer of None or NaN is left out and counted.
+    `cut_padding` shortens to half the words, `drop_phrase` takes `phrase` out, `drop_hedges` all of `phrases`,
+    `drop_opening` the first sentence, `strip_form` the marks of Markdown and the comments in code. Correlation on the
+    run's own rollouts cannot say what the reward pays for; the same answer with and without it can. An edit may remove
+    something that deserves its reward, which is what `gold` on the same edits shows. `reward` and `gold` are called
+    twice each with lists of equal length, as in the training loop; an answer of None or NaN is left out and counted.
 
     >>> completions = [f"It is {n}. You see. You see. You see. You see. You see." for n in range(6)]
     >>> prompts = [f"What is {n}?" for n in range(6)]
@@ -75,9 +81,12 @@ def experiment(
         raise ContractError(f"no experiment is called {kind!r}; they are {', '.join(EDITS)}")
     if kind == "drop_phrase" and not (phrase or "").strip():
         raise ContractError("drop_phrase needs phrase=, the words to be taken out")
+    if kind == "drop_hedges" and not phrases:
+        raise ContractError("drop_hedges needs phrases=, the hedges to be taken out")
     if len(prompts) != len(completions):
         raise ContractError(f"{len(prompts)} prompts and {len(completions)} completions: pass one prompt for each")
-    edited = [EDITS[kind](text, phrase or "") for text in completions]
+    words = (phrase,) if phrase else tuple(phrases)
+    edited = [EDITS[kind](text, words) for text in completions]
     rows = [row for row, text in enumerate(completions) if edited[row] != text]
     unchanged = len(completions) - len(rows)
     rows = [rows[place * len(rows) // limit] for place in range(limit)] if len(rows) > limit else rows
@@ -129,14 +138,67 @@ def remove_phrase(text: str, phrase: str) -> str:
     return text if shorter == text else " ".join(shorter.split())
 
 
-EDITS: dict[str, Callable[[str, str], str]] = {
+def remove_phrases(text: str, phrases: Sequence[str]) -> str:
+    """The text without any of the phrases."""
+    for phrase in phrases:
+        text = remove_phrase(text, phrase)
+    return text
+
+
+def drop_opening(text: str) -> str:
+    """The text without its first sentence; one of a single sentence stays as it is.
+
+    >>> drop_opening("Yes, you are right. It is red. Answer: red.")
+    'It is red. Answer: red.'
+    """
+    return _SENTENCE.split(text.strip(), maxsplit=1)[-1]
+
+
+def strip_form(text: str) -> str:
+    """The text without headings, list marks, bold and table bars, and its code without lines of comment.
+
+    >>> strip_form("## Plan\\n- **first** this\\n```\\n# adds one\\nx += 1\\n```")
+    'Plan\\nfirst this\\n\\nx += 1\\n'
+    """
+    parts = text.split("```")
+    return "".join(_COMMENT.sub("", part) if place % 2 else _MARKS.sub("", part) for place, part in enumerate(parts))
+
+
+EDITS: dict[str, Callable[[str, Sequence[str]], str]] = {
     "cut_padding": lambda text, _: shorten(text),
-    "drop_phrase": remove_phrase,
+    "drop_phrase": remove_phrases,
+    "drop_hedges": remove_phrases,
+    "drop_opening": lambda text, _: drop_opening(text),
+    "strip_form": lambda text, _: strip_form(text),
 }
 _WORDS = {
     "cut_padding": ("cutting the answers to half", "length"),
     "drop_phrase": ("taking the phrase out", "the phrase"),
+    "drop_hedges": ("taking the hedges out", "hedges"),
+    "drop_opening": ("taking the first sentence out", "the opening"),
+    "strip_form": ("taking marks and comments out", "form"),
 }
+
+
+def edit_outcome(facts: Mapping[str, Any]) -> bool | None:
+    """What a recorded experiment says of its finding: it is paid, it is not, or (None) too little was scored.
+
+    >>> edit_outcome({"reward": {"low": 0.3, "n": 32}, "gold": None}), edit_outcome({"sentence": "it failed"})
+    (True, None)
+    >>> edit_outcome({"reward": {"low": -0.1, "n": 32}})
+    False
+    """
+    reward, gold = facts.get("reward"), facts.get("gold")
+    low = reward.get("low") if isinstance(reward, Mapping) else None
+    if not isinstance(low, (int, float)) or not math.isfinite(low):
+        return None
+    gold_low = gold.get("low") if isinstance(gold, Mapping) else None
+    if isinstance(gold_low, (int, float)) and gold_low > 0.0:
+        return False  # what was taken away deserved its reward
+    if low > 0.0:
+        return True
+    count = reward.get("n") if isinstance(reward, Mapping) else None
+    return False if isinstance(count, int) and count >= FEWEST_PAIRS else None
 
 
 def _drop_repeats(words: list[str]) -> list[str]:

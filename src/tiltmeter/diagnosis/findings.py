@@ -65,6 +65,7 @@ class Diagnosis:
 
     def __init__(self, rules: RuleSet | None = None) -> None:
         self.rules = builtin_rules() if rules is None else rules
+        self._failures = {rule.name: rule.failure for rule in self.rules.rules}
         self._ordered = sorted(self.rules.rules, key=lambda rule: rule.otherwise)
         self.renew()
 
@@ -72,6 +73,8 @@ class Diagnosis:
         """Forget everything: a new lineage begins, whose history the caller feeds again."""
         self.evidence = ConditionTracker(self.rules)
         self._standing: dict[str, _FollowedFailure] = {}
+        self._edits: dict[str, bool] = {}  # by failure, whether an edit showed that the reward pays for it
+        self._reordered = False  # an edit has come: whatever holds is reported with its new confidence
         self._explained: dict[str, set[str]] = {}  # by name of an open alarm, the failures that explain it
 
     def report_again(self) -> None:
@@ -82,6 +85,13 @@ class Diagnosis:
     def segment(self) -> None:
         """The reward changes at this step: its readings begin anew, and no gain is computed across the change."""
         self.evidence.forget_reward()
+        self._edits = {}
+
+    def add_experiment(self, failure: str, is_paid: bool | None) -> None:
+        """What an edit of completions showed of a failure (`edit_outcome`); it counts from the next step on."""
+        if is_paid is not None:
+            self._edits[failure] = is_paid
+            self._reordered = True
 
     @property
     def standing(self) -> tuple[Finding, ...]:
@@ -122,6 +132,7 @@ class Diagnosis:
                 if rollouts is not None and failure in best:
                     finding = replace(finding, exemplars=exemplars(rollouts(), best[failure].rule.show))
                 findings.append(finding)
+        self._reordered = False
         return sorted(findings, key=lambda finding: (-finding.confidence, finding.failure))
 
     def _matches(self, step: int, alarms: tuple[Alarm, ...]) -> list[RuleMatch]:
@@ -166,11 +177,20 @@ class Diagnosis:
         }
         ranked = []
         for match in matches:  # a rule yields only to rules that stand before it
-            specific = [confidences[name] for name in match.rule.yields_to if name in confidences]
+            specific = [
+                confidences[name]
+                for name in match.rule.yields_to
+                if name in confidences and self._precedes(name, match.rule.failure)
+            ]
             ceiling = self.rules.settings.yields * min(specific, default=inf)
             ranked.append(replace(match, confidence=min(match.confidence, ceiling), ceiling=ceiling))
             confidences[match.rule.name] = min(ranked[-1].confidence, confidences.get(match.rule.name, inf))
         return ranked
+
+    def _precedes(self, name: str, general: str) -> bool:
+        """Whether a specific rule still comes first once edits have shown what the reward pays for."""
+        paid = self._edits.get(self._failures[name])
+        return paid is not False and (paid is True or self._edits.get(general) is not True)
 
     def _explain(self, rule: DiagnosisRule, alarms: tuple[str, ...]) -> None:
         for name in alarms:
@@ -195,6 +215,10 @@ class Diagnosis:
             remaining *= 1.0 - condition.weight
         if explained and not any(condition.alarm and condition.tier == "alarm" for condition in conditions):
             remaining *= 1.0 - self.rules.settings.alarm_weight
+        paid = self._edits.get(rule.failure) if rule.experiment else None
+        if paid is not None:
+            settings = self.rules.settings
+            remaining = remaining * (1.0 - settings.edit_weight) if paid else 1.0 - settings.unpaid * (1.0 - remaining)
         confidence, doubt = 1.0 - remaining, ""
         if rule.judged and not explained and (rule.judged == "harm" or not has_gold):
             confidence *= self.rules.settings.suspected
@@ -219,6 +243,7 @@ class Diagnosis:
         elif (
             abs(match.confidence - previous.confidence) < self.rules.settings.moved - 1e-9
             and previous.confidence <= match.ceiling
+            and not self._reordered
             and previous.alarms == _alarm_names(match)
             and not size > GROWTH * state.size > 0.0
         ):

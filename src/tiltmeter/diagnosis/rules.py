@@ -37,7 +37,7 @@ FAILURES = (
 KNOBS = ("beta", "learning_rate", "entropy_coef", "reward_weight", "stop", "rollback", "gold_share")
 #: Which completions of the step prove a finding.
 SHOW = ("longest", "shortest", "paid_most", "paid_least", "most_repeated", "least_gold", "furthest", "engine_off")
-EXPERIMENTS = ("cut_padding", "drop_phrase")
+EXPERIMENTS = ("cut_padding", "drop_phrase", "drop_hedges", "drop_opening", "strip_form")
 
 Form = Literal["rising", "falling", "flat", "above", "below"]
 FORMS: tuple[Form, ...] = ("rising", "falling", "flat", "above", "below")
@@ -113,6 +113,8 @@ class RuleSettings:
     quiet: int = 20  # steps in a row before it is reported as over
     moved: float = 0.2  # change of confidence that is reported
     alarm_weight: float = 0.6
+    edit_weight: float = 0.6  # of an edit that shows what the reward pays for
+    unpaid: float = 0.3  # factor of the confidence where an edit shows that the reward does not pay for it
     suspected: float = 0.4  # factor of the confidence where gold does not confirm it
     yields: float = 0.9  # of the confidence of a more specific finding, the most that a general one may have
     gold_age: int = 100  # steps after which gold no longer counts as gold to judge by

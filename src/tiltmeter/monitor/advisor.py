@@ -16,10 +16,12 @@ from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import Alarm, Fault, Finding, Reading, RolloutBatch
 from tiltmeter.diagnosis import FAILURES, Diagnosis, experiment, knobs_for
+from tiltmeter.diagnosis.experiments import edit_outcome
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel as GoldRequest
 from tiltmeter.gold import GoldSource
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.instruments.hedging import HEDGES
 from tiltmeter.instruments.phrases import phrases_overused_in
 from tiltmeter.interventions.policy import InterventionPolicy
 from tiltmeter.rundir.journal import Event, event, event_id, jsonable
@@ -121,6 +123,10 @@ class Advisor:
             )
         actions = self.interventions.begin_attempt(attempt, offer.mode, offer.knobs)
         return [event(action, attempt, step, self._digest) for action in actions]
+
+    def add_experiment(self, facts: Mapping[str, Any]) -> None:
+        """An experiment has ended: what it showed decides how findings rank from the next step on."""
+        self.diagnosis.add_experiment(str(facts.get("failure", "")), edit_outcome(facts))
 
     def start_segment(self) -> None:
         """The reward functions have changed at this step."""
@@ -235,7 +241,8 @@ class Advisor:
         try:
             outcome = experiment(
                 kind, prompts, texts, _scorer(self._reward, facts),
-                phrase=phrase, gold=None if gold is None else _scorer(gold, facts),
+                phrase=phrase, phrases=HEDGES.phrases if kind == "drop_hedges" else (),
+                gold=None if gold is None else _scorer(gold, facts),
             )  # fmt: skip
             result: dict[str, Any] = jsonable(asdict(outcome))
         except BaseException as error:  # noqa: BLE001  # the user's function: whatever it does, the monitor goes on

@@ -145,6 +145,7 @@ class MonitorState:
                 return self._on_reply(item)
             case ExperimentDone(facts):
                 where = (int(facts["attempt"]), int(facts["step"]))
+                self.advisor.add_experiment(facts)
                 return [Event("note", *where, facts, event_id("note", "experiment", *where, facts["failure"]))]
             case FileFault(fault):
                 if fault.part == "label" and self.label_queue is not None:
