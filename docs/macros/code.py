@@ -12,7 +12,7 @@ from tiltmeter.data.baseline import Baseline
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
 from tiltmeter.lab.baselines import BASELINES
-from tiltmeter.lab.worlds.families import FAMILIES, split
+from tiltmeter.lab.worlds.families import FAMILIES, NETWORK, NETWORK_FAMILIES, split
 from tiltmeter.monitor.panel import warmup_batch
 from tiltmeter.workbench.plan.lint.all_rules import every_rule
 from tiltmeter.workbench.plan.settings.trainer_settings import NAMES, trainer_tables
@@ -38,9 +38,10 @@ def lab_families(_: ResultFiles) -> str:
     """Every family, what its runs are, and in which part of the split it is."""
     part = {family.name: name for name in ("dev", "calibration", "heldout") for family in split(name)[0]}
     part |= {family.name: "all" for family in split("dev")[0] if family.kind == "boundary"}
+    part |= dict.fromkeys(NETWORK_FAMILIES, NETWORK)
     rows = [
         (f"`{name}`", part[name], "cliff" if family.cliff else family.kind, first_paragraph(family.make))
-        for name, family in FAMILIES.items()
+        for name, family in (FAMILIES | NETWORK_FAMILIES).items()
     ]
     return table("family | split | meant as | what happens", rows)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from tiltmeter.lab import campaign_records, report
 from tiltmeter.lab.score import score
+from tiltmeter.lab.score_network import score_network
+from tiltmeter.lab.worlds.families import NETWORK
 
 from .registry import NotMeasuredError, ResultFiles, macro
 from .tables import ORIGIN, Record, number, table, walked
@@ -43,7 +45,8 @@ def campaign(name: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not (folder / f"{name}.jsonl.gz").exists():
         raise NotMeasuredError(f"{name}.jsonl.gz")
     facts, limits, lines = campaign_records.load_recorded(name)
-    return facts, score(lines, limits)
+    figures = score(lines, limits)
+    return facts, {**figures, NETWORK: score_network(lines)} if name == NETWORK else figures
 
 
 def in_its_unit(figures: Record, name: str) -> str:
@@ -53,10 +56,14 @@ def in_its_unit(figures: Record, name: str) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    last = name.rpartition(".")[2]
+    last = name.rpartition(".")[2].removeprefix("level_")
     if last.startswith(("detection", "false_alarm_", "forecast_error", "labels_share", "coverage", "refused", "error")):
         return report.percent(value, 2 if "upper95" in last or "labels_share" in last else 0)
-    return report.gold(value) if last.startswith(("regret", "floor", "over_floor", "auroc")) else report.count(value)
+    return (
+        report.gold(value)
+        if last.startswith(("regret", "floor", "over_floor", "rollback_gap", "auroc"))
+        else report.count(value)
+    )
 
 
 # -- the tiny language model ------------------------------------------------------------------------------------------

@@ -105,6 +105,15 @@ def test_wrong_usage_says_the_fix_and_exits_2(
     assert fix in told.err
 
 
+def test_the_held_out_score_has_networks_beside_tables_and_what_a_rollback_loses() -> None:
+    figures = json.loads(CliRunner().invoke(app, ["lab", "score", "--split", "heldout", "--json"]).output)
+    assert figures["rollback_gap_median"] <= 0.03 and figures["rollback_gap_p90"] <= 0.06
+    assert figures["rollback_labels"] <= 200 <= 2 * figures["rollback_runs"]
+    assert figures["floor_median"] < figures["regret_median"] and figures["flat_false_alarms"] <= 2
+    networks = set(figures["network"]["families"])
+    assert networks and not networks & set(figures["families"])
+
+
 @pytest.mark.parametrize("verb", ["run", "score", "report"])
 def test_help_has_an_example_of_each_verb(verb: str) -> None:
     assert f"Example: tiltmeter lab {verb}" in CliRunner().invoke(app, ["lab", verb, "--help"]).output
@@ -128,6 +137,7 @@ def test_the_page_about_detectors_is_rendered_without_a_mark_left() -> None:
     page = render_page("detectors.md")
     assert "<!--" not in page
     assert "| `length` | dev | hack |" in page
+    assert "| `forgetting` | network | hack |" in page
     assert "| `ma_trend` | level | yes |" in page
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.lab.campaign import CampaignRun, members, run_task
-from tiltmeter.lab.campaign_records import compact, expand
+from tiltmeter.lab.campaign_records import compact, expand, load_recorded
 from tiltmeter.lab.ground_truth import GroundTruth
 from tiltmeter.lab.score import score
 from tiltmeter.lab.score_network import score_network
@@ -136,3 +136,12 @@ def test_networks_are_a_part_of_their_own_and_their_lines_survive_a_record() -> 
     assert score_network(again)["hack_runs"] == 1 and score_network(again)["flat_runs"] == 1
     assert score_network(again)["level_detection"] == score_network(lines)["level_detection"]
     assert score(again)["rollback_gap_median"] == pytest.approx(lines[0]["rollback_gap"], abs=1e-3)
+
+
+def test_the_recorded_networks_show_what_the_slope_cannot_see() -> None:
+    figures = score_network(load_recorded(NETWORK)[2])
+    assert set(figures["families"]) <= set(NETWORK_FAMILIES) and set(figures["updates"]) == set(UPDATES)
+    assert figures["hack_runs"] > 60 and figures["slope_never_turns"] > 0.6 * figures["hack_runs"]
+    assert figures["level_detection"] > 0.8 > figures["detection"]
+    assert figures["floor_median"] < figures["level_regret_median"] < figures["regret_median"]
+    assert figures["flat_false_alarms"] <= 2 and figures["level_false_alarms"] <= 2

@@ -2,7 +2,7 @@
 
 Inside every prompt, what is paid is worth having, or has nothing to do with worth. Gold falls because of what one
 prompt's reward does to the answers of another, or because one parameter moves two traits. An alarm that tests inside
-prompts is blind to that, and rightly silent: its null is true. Held out: nothing was tuned on them.
+prompts is blind to that, and rightly silent: its null is true. Held out: no detector was tuned on them.
 """
 
 from __future__ import annotations
