@@ -7,7 +7,8 @@ one with a chance that changes from step to step. `coverage` is the share of run
 average of the window at every single step; `level_coverage` likewise for gold now against its best window.
 `fixed_coverage` is the same for an interval that is right at one look (99 %, normal): the check can fail. `hollow_*`
 are shares of runs that were called hollow at any time: `gained` and `edge` must not be, the first because gold gained
-as the reward did, the second because it gained just what would be too much.
+as the reward did, the second because it gained just what would be too much. `tiny_*` are the recorded runs of the
+tiny language model, at full size only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
+from tiltmeter.lab.tiny.run_files import load_packed
+from tiltmeter.lab.tiny.score import estimate_truth, to_trace
+from tiltmeter.stats.agreement import pair_agreement
+from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 from tiltmeter.stats.running_mean import MeanWindow, low_end
 from tiltmeter.verdict.needle import ALPHA, Needle
 
@@ -157,6 +162,45 @@ def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
     return False
 
 
+def tiny_suite() -> dict[str, float]:
+    """The recorded runs of the tiny language model, every answer labelled: where agreement stands at the end, and
+    whether a run that does not lose gold was called hollow at any of its looks."""
+    below, above, hollow, kinds = 0, 0, 0, []
+    for _, run in sorted(load_packed().items()):
+        trace = to_trace(run)
+        kinds.append(estimate_truth(trace).kind)
+        start = prepare_reference(trace.reward[:4].reshape(-1))
+        needle, was_hollow = Needle(), False
+        for step, (reward, label) in enumerate(zip(trace.reward, trace.label, strict=True)):
+            rows, size = label.shape
+            starts = np.arange(0, label.size + 1, size)
+            agree = pair_agreement(label.reshape(-1), reward.reshape(-1), starts, np.ones(label.size))
+            wins = win_share(reward.reshape(-1), start).reshape(label.shape)
+            readings = {
+                "group.size": [float(size), rows, 0.0],
+                "gold.prompts": [float(label.mean()), label.size, None, label.mean(1).tolist()],
+                "reward.win_share": [float(wins.mean()), wins.size, packed(wins.mean(1))[2]],
+            }
+            if np.isfinite(agree).any():
+                readings["gold.agreement"] = packed(agree[np.isfinite(agree)])
+            needle.add(0, step, readings)
+            if step % 10 == 9 and (gain := needle.gain()) is not None:
+                was_hollow |= gain.is_hollow
+        agreement = needle.agreement()
+        assert agreement is not None
+        below += kinds[-1] == "hack" and agreement.high < 0.5
+        above += kinds[-1] != "hack" and agreement.low > 0.5
+        hollow += kinds[-1] != "hack" and was_hollow
+    hacks = kinds.count("hack")
+    return {
+        "tiny_hacks": hacks,
+        "tiny_hacks_surely_below_a_coin": below,
+        "tiny_benign": len(kinds) - hacks,
+        "tiny_benign_surely_above_a_coin": above,
+        "tiny_benign_hollow": hollow,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
@@ -168,7 +212,7 @@ def main() -> int:
     runs = [one_run(KINDS[number % len(KINDS)], rng) for number in range(options.runs)]
     few = max(options.runs // 20, 5)
     hollow = {kind: np.mean([called_hollow(kind, rng) for _ in range(few)]) for kind in GAINS}
-    figures = {
+    figures: dict[str, float] = {
         "runs": len(runs),
         "steps": STEPS,
         "coverage": round(float(np.mean([run["held"] for run in runs])), 4),
@@ -179,6 +223,8 @@ def main() -> int:
         "hollow_runs_of_each_kind": few,
         **{f"hollow_{kind}": round(float(share), 3) for kind, share in hollow.items()},
     }
+    if options.runs >= 1000:
+        figures |= tiny_suite()
     show(record("agreement", figures, seed=options.seed, keep=options.write), as_json=options.json)
     return 0 if figures["coverage"] >= 0.99 and figures["level_coverage"] >= 0.99 else 1
 

@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.stats.confidence_sequence import MeanInterval
 from tiltmeter.stats.curve_gain import curve_gain
 from tiltmeter.stats.running_mean import MeanWindow, MeanWindows
 
@@ -103,6 +102,7 @@ class Needle:
     gold_source: str = ""
     reward: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA, follows=True))
     curve: list[tuple[int, float]] = field(default_factory=list)  # the trainer's own mean reward, by step
+    has_rollouts: bool = False  # then the curve is not used: its gain has no proof
 
     def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]], *, bought: bool = False) -> None:
         """The readings of a step, of its labels (`bought`) or of an evaluation; those of an abandoned attempt are left
@@ -134,6 +134,7 @@ class Needle:
         elif name.startswith("eval."):
             self._add_gold(step, name, mean, count, mean * (1.0 - mean) * count)
         elif name == "reward.win_share":
+            self.has_rollouts = True
             groups = min(_count(measured, "group.size") or count, count)
             self.reward.place(step, mean, groups, _spread(mean, groups, stderr), draws=max(count // groups, 1))
 
@@ -213,16 +214,14 @@ class Needle:
     def _reward_gain(self, beginning: MeanWindow, now: MeanWindow) -> tuple[float, float, bool] | None:
         """What the reward gained, and at least, between the same two windows; and whether by its curve."""
         if self.reward.beginning is not None and self.reward.windows:
-            start, end = (self._interval(window) for window in (self.reward.beginning, self.reward.current))
+            alpha = self.reward.alpha
+            start, end = self.reward.beginning.interval(alpha), self.reward.current.interval(alpha)
             return 2.0 * (end.mean - start.mean), 2.0 * (end.low - start.high), False
-        if self.reward.windows or not self.curve:
+        if self.has_rollouts:
             return None
         parts = [[value for step, value in self.curve if part.first <= step <= part.last] for part in (beginning, now)]
         gain = curve_gain([value for _, value in self.curve], *parts)
         return None if gain is None else (*gain, True)
-
-    def _interval(self, window: MeanWindow) -> MeanInterval:
-        return window.interval(self.reward.alpha)
 
 
 def _is_number(value: object) -> bool:
