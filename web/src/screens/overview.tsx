@@ -42,7 +42,7 @@ function Go({ to, run, params, children, only }: { to: Screen; run: string; para
 }
 
 const words = (name: string) => visible(name).replaceAll("_", " ");
-const signed = (value: number) => `${value < 0 ? "" : "+"}${value.toFixed(2)}`;
+const signed = (value: number) => (Math.abs(value) < 0.005 ? "0.00" : `${value < 0 ? "" : "+"}${value.toFixed(2)}`);
 const interval = ({ gold, low, high }: Estimate) => `${number(gold)} [${number(low)}, ${number(high)}]`;
 
 /** Questions 2 and 6 in one row: since when, where to go back to, whether to stop. */
@@ -60,13 +60,13 @@ function Facts({ run, summary }: { run: string; summary: Summary }) {
       />
       <Fact
         name="Agreement"
-        value={agreement ? `${percent(agreement.share)} [${percent(agreement.low)}, ${percent(agreement.high)}]` : "not known"}
-        more={agreement ? `the reward prefers the better of two answers; steps ${agreement.first} to ${agreement.last}` : "no two answers with different gold"}
+        value={agreement ? percent(agreement.share) : "not known"}
+        more={agreement ? `[${percent(agreement.low)}, ${percent(agreement.high)}]: the reward prefers the better of two answers; steps ${agreement.first} to ${agreement.last}` : "no two answers with different gold"}
       />
       <Fact
         name="Level"
-        value={level ? `${number(level.now)}, ${signed(level.change)} [${signed(level.low)}, ${signed(level.high)}]` : "not known"}
-        more={level ? `${level.source === "gold.level" ? "gold of audited pairs" : "gold"} now against its best, ${number(level.best)} at steps ${level.best_first} to ${level.best_last}` : "no gold"}
+        value={level ? signed(level.change) : "not known"}
+        more={level ? `[${signed(level.low)}, ${signed(level.high)}]: ${level.source === "gold.level" ? "gold of audited pairs" : "gold"} ${number(level.now)} now against its best, ${number(level.best)} at steps ${level.best_first} to ${level.best_last}` : "no gold"}
       />
       {advice && <Fact name="Advice" value={visible(advice.word)} more={<><Shown text={advice.why} limit={160} />{advice.now && <>; gold now {interval(advice.now)}</>}</>} tone={advice.word === "stop" ? "broad act" : "broad"} />}
       <Fact

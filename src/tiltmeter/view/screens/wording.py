@@ -97,8 +97,9 @@ def describe_needle(verdict: Verdict) -> list[str]:
         if level.change == 0.0
         else f"{format_number(level.best)} at its best (steps {level.best_first}-{level.best_last})"
     )
-    change = f"{level.change:+.2f} [{level.low:+.2f}, {level.high:+.2f}]"
-    return [*lines, f"Level: {what} {format_number(level.now)} (steps {level.first}-{level.last}), {best}: {change}"]
+    change, low, high = ("0.00" if abs(x) < 0.005 else f"{x:+.2f}" for x in (level.change, level.low, level.high))
+    steps = f"steps {level.first}-{level.last}"
+    return [*lines, f"Level: {what} {format_number(level.now)} ({steps}), {best}: {change} [{low}, {high}]"]
 
 
 def describe_advice(advice: Advice | None) -> list[str]:
