@@ -28,7 +28,7 @@ ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "variants", "warnings", "tails", "controls"),
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
     *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
-    *("compare", "pipeline", "tiny_suite"),
+    *("compare", "pipeline", "tiny_suite", "diagnosis"),
 }
 
 

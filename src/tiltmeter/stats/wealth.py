@@ -17,7 +17,6 @@ from math import exp, log, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.dispersion import StepDispersion
 from tiltmeter.stats.local_level import LocalLevel
 
 Floats = NDArray[np.float64]
@@ -28,7 +27,6 @@ LEAST = 0.001  # of the cash, laid per step on any table: a belief that is wrong
 BLUNT = 1.0  # times the stake that would grow fastest; above 1 expects means to fall further after a turn
 BACK = 0.3  # of what lies on a table that surely looks well, taken back into the cash per step
 WIDTH = 0.6  # of the spread over stakes around it, in logarithms
-EARLY_BLOCKS = 4  # bets of a step that count apart before steps were compared; the rest is averaged into them
 CLIP = 2.0  # standard errors of a step's mean, at which it is clipped where bets of a step are not independent
 LEAST_NOISE = 0.1  # mean square of a bet, in that standard error: few skewed bets must not be clipped on one side
 
@@ -38,20 +36,19 @@ class BetTable:
     """The money on one test's stakes, the belief that directs it, and the means of its steps."""
 
     belief: LocalLevel = field(default_factory=LocalLevel)
-    dispersion: StepDispersion = field(default_factory=StepDispersion)
     wealth: Floats = field(default_factory=lambda: np.full(len(STAKES), -np.inf))  # logarithms
     steps: list[int] = field(default_factory=list)
     means: list[float] = field(default_factory=list)
 
     def form(self, count: int, shared: bool) -> tuple[int, float]:
-        """Into how many blocks a step's bets are averaged, and at what their means are clipped: from the past alone.
+        """As how many bets a step counts, and at what its mean is clipped: from the past alone.
 
-        Bets that share their step's effect count as one, clipped on both sides: that is a fair bet whenever the effect
-        is as often good as bad. Bets that are independent, as far as steps were compared, all count.
+        Bets that may share an effect of their step count as one, clipped on both sides: that is a fair bet whenever the
+        effect is as often good as bad. Others all count.
         """
-        if shared or self.dispersion.is_excessive:
+        if shared:
             return 1, min(CLIP * sqrt(max(self.belief.noise, LEAST_NOISE) / max(count, 1)), 1.0)
-        return count if self.dispersion.is_enough else min(count, EARLY_BLOCKS), 1.0
+        return count, 1.0
 
 
 @dataclass
@@ -85,14 +82,13 @@ class Wealth:
         bad = table.belief.below(-0.02)
         self._take_back(table, BACK * (1.0 - bad) ** 2)
         share = max(EAGER * bad**2, LEAST)
-        blocks, clip = table.form(len(values), shared)
-        size = clip * len(values) / max(blocks, 1)  # of the best stake, against that of a single bet
+        count, clip = table.form(len(values), shared)
+        size = clip * len(values) / max(count, 1)  # of the best stake, against that of a single bet
         table.wealth = np.logaddexp(table.wealth, _log(share * self.cash) + _spread(table.belief, size or 1.0))
         self.cash *= 1.0 - share
         if len(us):
-            table.wealth = table.wealth + np.log1p(-np.outer(_block_means(values, blocks, clip), STAKES)).sum(0)
+            table.wealth = table.wealth + np.log1p(-np.outer(_clipped(values, count, clip), STAKES)).sum(0)
         table.belief.learn(us)
-        table.dispersion.learn(values)
         table.steps.append(step)
         table.means.append(float(np.mean(us)) if len(us) else 0.0)
 
@@ -125,12 +121,9 @@ class Wealth:
         return max(self.tables, key=self.log_wealth, default="")
 
 
-def _block_means(values: Floats, blocks: int, clip: float) -> Floats:
-    """Means of consecutive blocks of about equal size, in units of the clip."""
-    if blocks == len(values) and clip == 1.0:
-        return values
-    means = np.array([block.mean() for block in np.array_split(values, blocks)])
-    return np.clip(means / clip, -1.0, 1.0) if clip < 1.0 else means
+def _clipped(values: Floats, count: int, clip: float) -> Floats:
+    """The bets of a step, or their one mean in units of the clip."""
+    return values if count == len(values) and clip == 1.0 else np.clip(values.mean(keepdims=True) / clip, -1.0, 1.0)
 
 
 def _spread(belief: LocalLevel, size: float) -> Floats:
