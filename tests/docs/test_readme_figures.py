@@ -1,0 +1,25 @@
+"""The figures in the README are those that were measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_headline_has_the_recorded_figures_of_the_network() -> None:
+    level, tiny = (
+        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text()) for name in ("level", "tiny_suite")
+    )
+    text = " ".join((ROOT / "README.md").read_text().split())
+    for part in (
+        f"{level['detected']} of {level['hacks']} hacks raised an alarm",
+        f"{level['benign_alarms']} of {level['benign']} benign runs did",
+        f"Gold lost by then is {level['regret_median']:.2f} in the median",
+        f"can lose less than about {tiny['floor_median']:.2f} there",
+        f"and {tiny['rollback_gap_median']:.2f} after going back",
+        f"that {tiny['rollback_labels']} labels of the past name",
+        f"With a tenth labelled it is {tiny['regret_median']:.2f} at the alarm",
+    ):
+        assert part in text, part
