@@ -29,7 +29,7 @@ from tiltmeter.verdict.verdict import Ages, verdict_of
 from tiltmeter.view.screens.wording import describe_gold_source
 
 GROUPS, SIZE = 8, 8
-GOLD_PARTS = ("gold.mean", "gold.slope", "gold.prompts")
+GOLD_PARTS = ("gold.mean", "gold.slope", "gold.prompts", "gold.agreement")
 
 
 def score(completion: str) -> float:
@@ -101,12 +101,12 @@ def test_a_fast_function_labels_every_rollout_as_a_gold_column_would(tmp_path: P
     assert run_state.labels == run_state.rows == 60 * GROUPS * SIZE
     assert "every rollout is labelled" in run_state.gold_cost
     assert f"{run_state.gold_cost}." in describe_gold_source(run_state)
-    verdict = verdict_of(run_state, Ages(1.0, None))
+    verdict, by_column = (verdict_of(RunState.from_events(one), Ages(1.0, None)) for one in (events, column))
     assert verdict.state == "ACT"
     assert verdict.alarms[0].name == "gold.prompts"
-    assert [one.step for one in verdict.alarms] == [
-        one.step for one in verdict_of(RunState.from_events(column), Ages(1.0, None)).alarms
-    ]
+    assert [one.step for one in verdict.alarms] == [one.step for one in by_column.alarms]
+    assert verdict.agreement is not None
+    assert (verdict.agreement, verdict.level) == (by_column.agreement, by_column.level)
     assert replay(asked, lean()).difference is None
 
 

@@ -58,7 +58,7 @@ def test_agreement_can_be_read_at_step_five_and_names_its_window() -> None:
 def test_agreement_of_audited_pairs_is_the_sign_of_their_bets_and_ties_say_nothing() -> None:
     needle = Needle()
     us = [0.5, 0.2, -0.1, 0.0]
-    needle.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, bought=True)
+    needle.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, pairs=True)
     agreement = needle.agreement()
     assert agreement is not None and (agreement.n, agreement.of) == (3, PAIRS)
     assert agreement.share == pytest.approx(2 / 3)
@@ -71,8 +71,8 @@ def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
     whole, torn = Needle(), Needle()
     for step in range(40):
         us = {"gold.slope": [0.4, 4, 0.1, [0.5, 0.5, 0.5, -0.5]]}
-        whole.add(0, step, {**us, "gold.level": [0.5, 4, 0.1]}, bought=True)
-        torn.add(0, step, {**us, "gold.level": [0.5, 3, 0.1]}, bought=True)
+        whole.add(0, step, {**us, "gold.level": [0.5, 4, 0.1]}, pairs=True)
+        torn.add(0, step, {**us, "gold.level": [0.5, 3, 0.1]}, pairs=True)
     sure, unsure = whole.agreement(), torn.agreement()
     assert sure is not None and unsure is not None
     assert unsure.low < sure.low - 0.15 and unsure.high == sure.high
@@ -140,7 +140,7 @@ def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -
         packed[at] = broken
         needle.add(0, at, {"gold.agreement": packed, "eval.x": packed, "gold.level": packed})
         needle.add(0, at, {"gold.prompts": [0.5, 8, 0.1, [0.5, broken]], "training.reward": packed})
-        needle.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, bought=True)
+        needle.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, pairs=True)
         needle.add(0, at, {"reward.win_share": packed, "group.size": packed})
     assert needle.gain() is None
     assert needle.agreement() is not None and needle.level() is not None

@@ -104,9 +104,9 @@ class Needle:
     curve: list[tuple[int, float]] = field(default_factory=list)  # the trainer's own mean reward, by step
     has_rollouts: bool = False  # then the curve is not used: its gain has no proof
 
-    def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]], *, bought: bool = False) -> None:
-        """The readings of a step, of its labels (`bought`) or of an evaluation; those of an abandoned attempt are left
-        out."""
+    def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]], *, pairs: bool = False) -> None:
+        """The readings of a step, of its audited pairs (`pairs`) or of an evaluation; those of an abandoned attempt are
+        left out."""
         if attempt < self.attempt:
             return
         if attempt > self.attempt:
@@ -114,7 +114,7 @@ class Needle:
                 self._restart(step)
             self.attempt = attempt
         for name, packed in measured.items():
-            if name == "gold.slope" and bought:
+            if name == "gold.slope" and pairs:
                 self._add_pairs(step, measured)
             elif name == "training.reward" and _is_number(packed[0]):
                 self.curve.append((step, packed[0]))

@@ -197,8 +197,8 @@ class RunState:
         payload = event.payload
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
-            bought = isinstance(payload, LabelsClosed)
-            self.needle.add(event.attempt, event.step, payload.measured, bought=bought)
+            pairs = isinstance(payload, LabelsClosed) and not payload.whole
+            self.needle.add(event.attempt, event.step, payload.measured, pairs=pairs)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
