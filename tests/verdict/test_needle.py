@@ -13,7 +13,7 @@ from tiltmeter.data.records import Alarm
 from tiltmeter.verdict.needle import GROUPS, PAIRS, Needle
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide
+from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_needle
 
 Readings = dict[str, list[Any]]
 
@@ -173,3 +173,10 @@ def test_a_reward_that_is_gold_itself_agrees_with_itself_and_that_says_nothing()
     checks = {name: HealthCheck(name != "gold", f"about {name}") for name in CHECKS}
     verdict = decide(checks, [], [], RunState(needle=hollow_state().needle))
     assert verdict.agreement is None and verdict.state == "BLIND"
+
+
+def test_agreement_of_an_earlier_policy_is_not_shown_as_that_of_now() -> None:
+    for last_step, is_shown in ((20, True), (200, False)):
+        run_state = RunState(attempts={0: {}}, gold_differs=True, last_measured={0: last_step})
+        run_state.needle.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
+        assert (read_needle(run_state)[0] is not None) is is_shown

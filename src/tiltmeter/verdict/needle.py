@@ -170,7 +170,7 @@ class Needle:
         self.curve = [point for point in self.curve if point[0] < step]
 
     def agreement(self) -> Agreement | None:
-        """None: no two answers to one prompt with different gold were seen since the run or its reward began."""
+        """None: no two recent answers to one prompt with different gold were seen since the run or its reward began."""
         if not self.agreements.windows:
             return None
         window = self.agreements.current

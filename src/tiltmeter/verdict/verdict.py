@@ -101,6 +101,8 @@ def read_needle(run_state: RunState) -> tuple[Agreement | None, GoldLevel | None
     if run_state.needle_read is None or run_state.needle_read[0] != run_state.changes:
         needle, differs = run_state.needle, run_state.gold_differs or bool(run_state.evaluations)
         agreement = needle.agreement() if run_state.gold_differs else None
+        if agreement is not None and run_state.last_step - agreement.last > RECENT_STEPS:
+            agreement = None  # of an earlier policy: nothing is known of the current one
         run_state.needle_read = run_state.changes, (agreement, needle.level(), needle.gain() if differs else None)
     return run_state.needle_read[1]
 

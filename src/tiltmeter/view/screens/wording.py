@@ -82,7 +82,7 @@ def describe_change(row: Mapping[str, Any]) -> str:
 
 def describe_needle(verdict: Verdict) -> list[str]:
     """The two numbers of a run: how often the reward prefers the better answer, and gold now against its best."""
-    lines = ["Agreement: not known: no two answers to one prompt with different gold"]
+    lines = ["Agreement: not known: no two recent answers to one prompt with different gold"]
     if (agreement := verdict.agreement) is not None:
         lines = [
             f"Agreement: the reward prefers the better of two answers in {agreement.share:.0%} "
