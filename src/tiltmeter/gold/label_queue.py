@@ -352,8 +352,8 @@ class LabelQueue:
 
     @property
     def open_past(self) -> bool:
-        """Whether labels of the past were requested and are not complete."""
-        return self._past is not None
+        """Whether labels of the past may still come soon. People are not waited for: the next monitor goes on."""
+        return self._past is not None and not isinstance(self.source, PeopleSource)
 
     def settle_past(self, attempt: int, step: int) -> OnsetEstimated:
         """What the labels of the past say. Raises `StoreError` if the request or a label is gone."""
