@@ -27,6 +27,7 @@ from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.view.server.labelling_tasks import LabelSession
 
 GROUPS, SIZE, STEPS, PEAK = 8, 8, 90, 40
+SHARE = 0.05  # so few that the alarm comes when gold has fallen
 
 
 def truth(step: int) -> float:
@@ -81,7 +82,7 @@ def score(completion: str) -> float:
 
 
 def watched(run: RunDirectory, source: FunctionSource) -> list[Event]:
-    loop = MonitorLoop(run, lean().with_gold(source, 0.2), strict=True)
+    loop = MonitorLoop(run, lean().with_gold(source, SHARE), strict=True)
     while loop.poll() or loop.waiting:
         pass
     loop.close()
@@ -101,9 +102,9 @@ def test_after_an_alarm_the_past_is_labelled_and_its_peak_is_named(
     run_state = RunState.from_events(events)
     onset = run_state.onset
     assert onset is not None
-    assert not onset.why
+    assert onset.has_fallen
     assert source.asked["onset"] == onset.requested == onset.answered == LABELS
-    assert truth(onset.peak) >= truth(PEAK) - 0.06
+    assert truth(onset.peak) >= truth(PEAK) - 0.1
     assert onset.low <= PEAK <= onset.high
     (alarm,) = run_state.open_alarms("alarm")
     assert (alarm.onset, alarm.onset_low, alarm.onset_high) == (onset.peak, onset.low, min(onset.high, alarm.data_step))
@@ -133,7 +134,7 @@ def test_a_monitor_that_is_killed_while_it_asks_about_the_past_asks_for_the_same
     steps = sum(event.kind == "step_done" for event in events[:at])
     for late in (0, 1):
         run, source = stored(tmp_path / f"killed-{late}" / "run"), Counted("checks.py:score", score)
-        loop = MonitorLoop(run, lean().with_gold(source, 0.2), strict=True)
+        loop = MonitorLoop(run, lean().with_gold(source, SHARE), strict=True)
         ask_past, loop.label_queue.ask_past = loop.label_queue.ask_past, lambda *_: False  # type: ignore[union-attr, method-assign]
         for arrival in islice(loop.source.poll(), steps + 1 + late):
             loop.advance(arrival)

@@ -124,13 +124,14 @@ def names_people(name: str) -> bool:
     return name.partition(":")[0] == PEOPLE
 
 
-def default_share(name: str | None) -> float | None:
+def default_share(name: object) -> float | None:
     """The share of rollouts that a gold source is asked about where nothing is said; None: none, or by cost.
 
     >>> default_share("judge.toml"), default_share("checks.py:score")
     (0.02, None)
     """
-    return GOLD_SHARE if name is not None and (name.endswith(".toml") or names_people(name)) else None
+    named = isinstance(name, str) and (name.endswith(".toml") or names_people(name))
+    return GOLD_SHARE if named else None
 
 
 def load_gold(name: object) -> GoldSource:
