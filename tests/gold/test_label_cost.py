@@ -146,7 +146,7 @@ def test_share_one_means_all_and_people_are_never_asked_about_all(tmp_path: Path
     assert lean().with_gold(PeopleSource()).gold_share == GOLD_SHARE
     people = MonitorLoop(stored(tmp_path / "people", [batch(0), batch(1)]), lean().with_gold(PeopleSource(), 1.0))
     assert people.label_queue is not None
-    assert not people.label_queue.labels_all
+    assert not people.label_queue.labels_whole_steps
     people.close()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,16 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
-from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
+from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, level_sampler
 from tiltmeter.gold.label_files import read_labels, read_request
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import atomic_write, journal
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
+from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.stats import level_drop
 
 
 class KilledError(BaseException):
@@ -156,12 +159,18 @@ attempts = st.builds(Attempt, st.integers(0, 6), st.integers(1, 8), st.integers(
 
 
 def live(
-    path: Path, plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool = False
+    path: Path,
+    plan: list[Attempt],
+    seed: int,
+    kill_every: int,
+    late: float,
+    format_1: bool = False,
+    identity: str = "a source of the tests",
 ) -> RunDirectory:
     """The same run, whatever happens to its monitor: `kill_every` and `late` have randomness of their own."""
     rng = np.random.default_rng(seed)
     run = RunDirectory.create(path, {"id": "one run"})
-    source = Source(np.random.default_rng([seed, 1]), late)
+    source = Source(np.random.default_rng([seed, 1]), late, identity=identity)
     session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every), format_1)
     for part in plan:
         attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
@@ -185,6 +194,26 @@ def live(
     return run
 
 
+@contextmanager
+def windows_open_soon() -> Iterator[None]:
+    """Runs of a few steps: the level of gold is compared with the first of them, whatever it looks like."""
+    with (
+        mock.patch.object(level_drop, "WINDOW", 2),
+        mock.patch.multiple(level_sampler, LEAST_OPENING=2, GAP=-1.0, SURE=-9.0, RECENT=2),
+    ):
+        yield
+
+
+def test_runs_of_these_tests_open_windows() -> None:
+    """The check can fail: the tests below are about windows only if there are any."""
+    with tempfile.TemporaryDirectory(dir=_fast()) as folder, windows_open_soon():
+        run = live(
+            Path(folder) / "run", [Attempt(0, 8, 1, True, True)], 3, 0, 0.0, identity="the function of the tests"
+        )
+        names = [name for event in read_events(run.path / "events") for name in event.data.get("measured", {})]
+        assert {"gold.answers", "gold.reference", "gold.change"} <= set(names)
+
+
 @settings(max_examples=size(8, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
@@ -192,13 +221,14 @@ def live(
     kill_every=st.sampled_from([0, 5, 11, 31]),
     late=st.sampled_from([0.0, 0.0, 0.4, 0.9]),
     format_1=st.booleans(),
+    identity=st.sampled_from(["a source of the tests", "the function of the tests"]),
 )
 def test_bought_gold_live_equals_replay(
-    plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool
+    plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool, identity: str
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=_fast()) as folder:
-        run = live(Path(folder) / "run", plan, seed, kill_every, late, format_1)
-        again = replay(run, eager(Source(np.random.default_rng(0), 0.0)), strict=True)
+    with tempfile.TemporaryDirectory(dir=_fast()) as folder, windows_open_soon():
+        run = live(Path(folder) / "run", plan, seed, kill_every, late, format_1, identity)
+        again = replay(run, eager(Source(np.random.default_rng(0), 0.0, identity=identity)), strict=True)
         assert again.difference is None
         ids = [event.id for event in again.recorded]
         assert len(ids) == len(set(ids))
@@ -216,12 +246,15 @@ def test_bought_gold_live_equals_replay(
     plan=st.lists(attempts, min_size=1, max_size=2),
     seed=st.integers(0, 2**20),
     kill_every=st.sampled_from([4, 9, 23]),
+    identity=st.sampled_from(["a source of the tests", "the function of the tests"]),
 )
 def test_a_monitor_that_is_killed_asks_what_one_that_lives_asks(
-    plan: list[Attempt], seed: int, kill_every: int
+    plan: list[Attempt], seed: int, kill_every: int, identity: str
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=_fast()) as folder:
-        one, two = (live(Path(folder) / str(every), plan, seed, every, 0.0) for every in (0, kill_every))
+    with tempfile.TemporaryDirectory(dir=_fast()) as folder, windows_open_soon():
+        one, two = (
+            live(Path(folder) / str(every), plan, seed, every, 0.0, identity=identity) for every in (0, kill_every)
+        )
         names = sorted(path.name for path in (one.path / "gold" / "requests").iterdir())
         assert names == sorted(path.name for path in (two.path / "gold" / "requests").iterdir())
         for name in names:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiltmeter.data.records import Floats, Ints
+from tiltmeter.data.records import Floats, Ints, Reading
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.gold.sampler import ADVANCE, BLOCK, UNPLANNED, Bet, Sampler
+from tiltmeter.stats.groups import standardise
 
 GROUPS, SIZE = 16, 8
 STARTS = np.arange(0, GROUPS * SIZE + 1, SIZE)
@@ -172,14 +174,107 @@ def test_a_duel_is_on_the_same_prompt_where_the_champion_had_it() -> None:
                 assert bet.down[1] < step
 
 
-def test_prompts_that_never_come_back_are_held_against_any_of_the_champion_s() -> None:
-    sampler, duels = Sampler(share=1.0), 0
+def test_prompts_that_the_champion_did_not_have_are_never_in_a_duel() -> None:
+    """A curriculum that turns harder, or new prompts every step: their answers may be worse and the policy is not."""
+    sampler, count = Sampler(share=1.0), 0
+    for step in range(40):
+        names = [f"{step}-{k}" if k % 4 else f"p{k}" for k in range(GROUPS)]
+        bets = sampler.draw(0, step, rewards(step), STARTS, names, chance(step))
+        groups = [(bet.up[2] // SIZE, bet.down[2] // SIZE) for bet in bets if bet.purpose == "duel"]
+        assert all(now == then and now % 4 == 0 for now, then in groups)
+        count += len(groups)
+    assert count > 5
+
+
+def test_where_no_prompt_comes_back_all_labels_go_to_slopes() -> None:
+    sampler = Sampler(share=0.5)
     for step in range(40):
         names = [f"{step}-{k}" for k in range(GROUPS)]
         bets = sampler.draw(0, step, rewards(step), STARTS, names, chance(step))
-        duels += sum(bet.purpose == "duel" for bet in bets)
-        assert all(bet.down[1] < step for bet in bets if bet.purpose == "duel")
-    assert duels > 5
+        assert all(bet.purpose == "slope" for bet in bets)
+        told(sampler, bets, 0.2)
+    assert bets
+
+
+def false_alarms(make: Callable[[int, np.random.Generator], tuple[Floats, Floats]], share: float, runs: int) -> int:
+    """How many of these runs alarm: advantages and chances of a good answer by step, new prompts at each."""
+    count = 0
+    for seed in range(runs):
+        rng, sampler, detector = np.random.default_rng([31, seed]), Sampler(share, 100), GoldLossTest()
+        labels: dict[int, Floats] = {}
+        for step in range(100):
+            advantage, good = make(step, rng)
+            groups = len(advantage)
+            starts = np.arange(0, groups * SIZE + 1, SIZE)
+            labels[step] = (rng.random(good.shape) < good).astype(float).ravel()
+            us: dict[str, list[float]] = {"slope": [], "duel": []}
+            for bet in sampler.draw(0, step, advantage.ravel(), starts, [f"{step}-{k}" for k in range(groups)], rng):
+                us[bet.purpose].append(bet.weight * (labels[bet.up[1]][bet.up[2]] - labels[bet.down[1]][bet.down[2]]))
+            sampler.close(us["slope"], us["duel"])
+            readings = [
+                Reading(0, step, f"gold.{name}", float(np.mean(values)), len(values), None, tuple(values))
+                for name, values in us.items()
+                if values
+            ]
+            if any(detector.update(reading) for reading in readings):
+                count += 1
+                break
+    return count
+
+
+def test_a_curriculum_that_turns_harder_at_once_is_no_loss() -> None:
+    """With duels between different prompts about one run in five alarmed."""
+
+    def harder_from_step_40(step: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        z = rng.normal(size=(32, SIZE))
+        z = (z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True)
+        return z, (0.85 if step < 40 else 0.45) + 0.05 * z
+
+    assert false_alarms(harder_from_step_40, 0.3, 25) == 0
+
+
+@pytest.mark.parametrize(("often", "large"), [(0.03, 60.0), (0.01, 120.0)])
+def test_jackpots_that_are_good_outweigh_many_small_advantages_that_are_bad(often: float, large: float) -> None:
+    """Advantages as Dr. GRPO has them. Cut off at what most groups have, jackpots raised false alarms in most runs."""
+
+    def jackpots(step: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        reward = rng.normal(size=(64, SIZE))
+        reward[rng.random(64) < often, 0] += large
+        advantage = reward - reward.mean(1, keepdims=True)
+        return advantage, np.where(reward > large / 2, 0.9, 0.4 - 0.05 * advantage.clip(-3, 3))
+
+    assert false_alarms(jackpots, 0.1, 8) == 0
+
+
+@pytest.mark.parametrize("size", [2, 8, 32])
+@pytest.mark.parametrize("kind", ["normal", "lognormal", "cauchy", "right or wrong"])
+def test_normalised_advantages_have_the_weights_that_they_always_had(kind: str, size: int) -> None:
+    rng = np.random.default_rng([len(kind), size])
+    draws: dict[str, Callable[[], Floats]] = {
+        "normal": lambda: rng.normal(size=64 * size),
+        "lognormal": lambda: rng.lognormal(size=64 * size),
+        "cauchy": lambda: rng.standard_cauchy(64 * size),
+        "right or wrong": lambda: (rng.random(64 * size) < 0.3).astype(float),
+    }
+    sampler, starts, scale = Sampler(share=0.5), np.arange(0, 64 * size + 1, size), 0.0
+    for step in range(40):
+        advantage = standardise(draws[kind](), starts)[0]
+        centred = np.abs(advantage.reshape(64, size)).mean(1)
+        bets = sampler.draw(0, step, advantage, starts, [f"{step}-{k}" for k in range(64)], rng)
+        assert all(bet.weight == pytest.approx(min(centred[bet.up[2] // size] / scale, 1.0)) for bet in bets)
+        alive = np.sort(centred[centred > 1e-9])
+        large = alive[int(0.95 * (len(alive) - 1))]
+        scale = scale + 0.1 * (large - scale) if scale else large
+    assert bets
+
+
+def test_a_state_of_an_earlier_version_is_restored() -> None:
+    sampler = Sampler(share=0.5)
+    drawn(sampler, 0)
+    state = {key: value for key, value in sampler.state().items() if key != "raised"}
+    again = Sampler(share=0.5)
+    again.restore(state)
+    assert drawn(sampler, 1) == drawn(again, 1)
 
 
 def stretches(slope_of: dict[int, float], steps: int) -> list[set[int]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import exp, log
 
 import numpy as np
 import pytest
 
-from tiltmeter.data.records import Alarm, Floats, Reading
+from tiltmeter.data.records import SHARED_STEP, Alarm, Floats, Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.watch_run import WatchResult, play
@@ -162,6 +163,78 @@ def test_while_an_alarm_is_open_nothing_is_bet_and_going_back_arms_it_again_at_a
     again = first(ledger, [bets("gold.slope", step, (-0.5, -0.5), attempt=2) for step in range(20, 80)])
     assert again is not None
     assert again.threshold == pytest.approx(log(1000.0))
+
+
+def resumed(slopes: Floats, repeats: int) -> GoldLossTest:
+    """Steps 0 to 59, then as often as that a resume at step 40 that makes the same rows again."""
+    ledger = GoldLossTest(alpha=1e-9)
+    for attempt in range(repeats + 1):
+        if attempt:
+            ledger.rewind(attempt, 40)
+        for step in range(40 if attempt else 0, 60):
+            ledger.update(bets("gold.slope", step, tuple(slopes[step]), attempt))
+    return ledger
+
+
+def test_rows_that_a_resume_repeats_are_counted_once() -> None:
+    slopes = np.random.default_rng(3).uniform(-1.0, 0.9, (60, 8))
+    once, often = resumed(slopes, 0), resumed(slopes, 5)
+    assert often.evidence == once.evidence
+    assert len(often._wealth.tables["gold.slope"].steps) == 60
+    other = np.random.default_rng(4).uniform(-1.0, 0.9, (60, 8))
+    once.rewind(1, 40)
+    once.update(bets("gold.slope", 40, tuple(other[40]), 1))
+    assert len(once._wealth.tables["gold.slope"].steps) == 61
+
+
+def test_slopes_that_are_equal_because_few_values_are_possible_are_no_repetition() -> None:
+    """A hack that has taken over gives -1 in every group, before a rollback and after it."""
+    ledger = resumed(np.full((60, 64), 0.05), 1)
+    assert len(ledger._wealth.tables["gold.slope"].steps) == 80
+
+
+def test_the_level_of_rows_that_a_resume_repeats_is_counted_once() -> None:
+    def feed(ledger: GoldLossTest, attempt: int, start: int) -> None:
+        for step in range(start, 60):
+            rng = np.random.default_rng([7, step])
+            ledger.update(bets("gold.slope", step, tuple(rng.uniform(-1.0, 1.0, 8).tolist()), attempt))
+            gold = tuple(rng.integers(0, 9, 8) / 8.0)
+            ledger.update(
+                Reading(attempt, step, "gold.prompts", float(np.mean(gold)), 64, None, gold, "", tuple(range(8)))
+            )
+
+    ledger = GoldLossTest(alpha=1e-9)
+    feed(ledger, 0, 0)
+    before = ledger.evidence
+    ledger.rewind(1, 30)
+    feed(ledger, 1, 30)
+    assert ledger.evidence == pytest.approx(before)
+
+
+def test_a_run_says_what_its_bound_rests_on() -> None:
+    ledger, rng = GoldLossTest(alpha=1e-9), np.random.default_rng(0)
+    assert ledger.assumptions() == []
+    for step in range(10):
+        ledger.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
+    assert [(one.about, one.holds) for one in ledger.assumptions()] == [("labels", None), ("steps are alike", None)]
+    for step in range(10, 40):
+        ledger.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
+        ledger.update(bets("gold.duel", step, (0.0, 1.0)))
+    ledger.update(evaluation(40, 0.5))
+    lines = {one.about: one for one in ledger.assumptions()}
+    assert lines["steps are alike"].holds
+    assert lines["duels"].text == "60, each on the same prompt"
+    assert "differ by 2.0% at" in lines["evaluations"].text
+    for step in range(41, 51):
+        ledger.update(bets("gold.slope", step, tuple((rng.uniform(-0.2, 0.2, 16) + (-1) ** step * 0.5).tolist())))
+    assert {one.about: one.holds for one in ledger.assumptions()}["steps are alike"] is False
+    judged = GoldLossTest()
+    judged.update(replace(bets("gold.slope", 0, (0.5,)), against=SHARED_STEP))
+    assert judged.assumptions()[0].text == "a judge's or people's: one bet a step"
+    repeated = resumed(rng.uniform(-0.5, 1.0, (60, 8)), 2)
+    assert [one.text for one in repeated.assumptions() if one.about == "new rows"] == [
+        "40 steps were made again: counted once"
+    ]
 
 
 def told(correct: Floats, seed: int, spread: float = 0.1) -> Trace:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from tiltmeter.data.records import Reading
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.stats import evaluation_drop
 from tiltmeter.stats.betting import add_instalment, bet, evidence, initial_wealth
-from tiltmeter.stats.evaluation_drop import EvaluationDropTest, Floats
+from tiltmeter.stats.evaluation_drop import WANDER, CheckpointWander, EvaluationDropTest, Floats
 
 ALARM = log(100.0)
 
@@ -178,3 +180,42 @@ def test_one_evaluation_says_nothing_and_a_wrong_one_is_refused() -> None:
             test.place(1, value, n)
     with pytest.raises(ValueError, match="tolerance"):
         EvaluationDropTest(tolerance=1.0)
+
+
+def wandering(deviation: float, answers: int, seed: int, fall: float = 0.0) -> CheckpointWander:
+    rng, wander = np.random.default_rng(seed), CheckpointWander()
+    for step in range(30):
+        level = 0.6 + deviation * rng.normal() - (fall if step >= 20 else 0.0)
+        wander.learn(rng.binomial(answers, level) / answers, answers)
+    return wander
+
+
+def test_checkpoints_that_wander_are_worth_fewer_answers_and_one_fall_is_no_wander() -> None:
+    for seed in range(8):
+        steady, falls, moody = wandering(0.0, 4000, seed), wandering(0.0, 4000, seed, 0.3), wandering(0.02, 4000, seed)
+        assert moody.answers(4000) < 1000 < steady.answers(4000)
+        assert falls.variance == pytest.approx(steady.variance, rel=0.3)
+        assert wandering(0.0, 100, seed).answers(100) > 85
+    assert CheckpointWander().variance == WANDER
+
+
+def alarm_step(levels: ArrayLike, answers: int, seed: int) -> int | None:
+    """Which of a run's declared evaluations raises the alarm."""
+    rng, detector = np.random.default_rng([4, seed]), GoldLossTest()
+    values = rng.binomial(answers, np.asarray(levels, float)) / answers
+    readings = [Reading(0, step, "eval.held_out", float(value), answers) for step, value in enumerate(values)]
+    return next((reading.step for reading in readings if detector.update(reading)), None)
+
+
+@pytest.mark.parametrize("answers", [4_000, 32_000])
+def test_checkpoints_on_a_plateau_that_differ_by_two_percent_are_no_fall(answers: int) -> None:
+    """Counted as they are, 4,000 answers alarm on more than half of such runs, and 32,000 on all."""
+    for seed in range(12):
+        levels = 0.6 + 0.02 * np.random.default_rng([5, seed]).normal(size=40)
+        assert alarm_step(levels, answers, seed) is None
+
+
+def test_a_fall_is_still_seen_within_a_few_evaluations() -> None:
+    for seed in range(5):
+        assert (alarm_step(np.r_[[0.6] * 15, [0.4] * 15], 400, seed) or 99) <= 17
+        assert (alarm_step(np.r_[[0.6] * 15, [0.5] * 30], 400, seed) or 99) <= 26

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log
+from math import exp, log, sqrt
 
 import numpy as np
 
 from tiltmeter.data.records import SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.changepoint import change_point
-from tiltmeter.stats.evaluation_drop import EvaluationDropTest
-from tiltmeter.stats.level_drop import LevelDropTest
-from tiltmeter.stats.wealth import Wealth
+from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
+from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
+from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
+from tiltmeter.stats.sampled_level import SampledLevelTest
+from tiltmeter.stats.wealth import BLOCKS, COMPARED, Wealth
 
 LEVEL = "gold.prompts"
+SAMPLED, WINDOW, CHANGE = "gold.answers", "gold.reference", "gold.change"
 WORDS = {
     "gold.slope": "the reward pushes gold down",
     "gold.duel": "answers are worse than they were",
     LEVEL: "gold has fallen",
+    CHANGE: "gold has fallen",
 }
 EVALUATION_SHARE = 0.5  # of the cash, staked on an evaluation series when its first reading comes
+REPEATED = 10.0  # nats of surprise, above which slopes that are equal to those of an earlier attempt are no chance
 LEVEL_SHARE = 0.4  # of the cash, staked on the level of gold when its first reading comes
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something that the bound rests on, and whether this run shows that it holds; None: the run cannot tell."""
+
+    about: str
+    holds: bool | None
+    text: str
 
 
 @dataclass
@@ -30,7 +46,9 @@ class GoldLossTest:
 
     Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
     against one of the best stretch so far; `gold.prompts`, the gold of prompts of which every answer is labelled,
-    against their gold in earlier windows; and each declared evaluation `eval.*`, its level now against earlier ones.
+    against their gold in earlier windows; `gold.change`, where a part is labelled, the same against a window that was
+    labelled afterwards (`gold.reference`; `gold.answers` are the answers of each step); and each declared
+    evaluation `eval.*`, its level now against earlier ones.
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
     -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
@@ -38,9 +56,10 @@ class GoldLossTest:
     in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
     itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
     about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
-    chance. An alarm resolves when the run is rolled back to its onset or before, or when an operator calls it false;
-    re-arming then spends the next part of `alpha` and bets only on what comes afterwards, so the promise holds whatever
-    the operator knew of the past. Void if that decision rests on labels that are still to come.
+    chance, and rows that a resume repeats are counted once. An alarm resolves when the run is rolled back to its onset
+    or before, or when an operator calls it false; re-arming then spends the next part of `alpha` and bets only on what
+    comes afterwards, so the promise holds whatever the operator knew of the past. Void if that decision rests on labels
+    that are still to come.
 
     >>> ledger = GoldLossTest()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
@@ -53,19 +72,28 @@ class GoldLossTest:
     tolerance: float = 0.01  # of gold, for duels: stored answers are a sample, and a plateau is not a loss
     name: str = field(default="ledger", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
-    watches: tuple[str, ...] = field(default=("gold.slope", "gold.duel", LEVEL, "eval.*"), init=False, repr=False)
+    watches: tuple[str, ...] = field(
+        default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, "eval.*"), init=False, repr=False
+    )
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
     _wealth: Wealth = field(default_factory=Wealth, init=False, repr=False)
     _levels: dict[str, tuple[float, EvaluationDropTest]] = field(default_factory=dict, init=False, repr=False)
     _level: tuple[float, LevelDropTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
+    _sampled: tuple[float, SampledLevelTest] | None = field(default=None, init=False, repr=False)
+    _laid: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # attempt and step of its first answers
+    _answers: list[tuple[int, float, int]] = field(default_factory=list, init=False, repr=False)  # step, gold, labels
     _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
+    _wander: dict[str, CheckpointWander] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
     _ended_evidence: list[float] = field(
         default_factory=list, init=False, repr=False
     )  # evaluations that ended with a rewind
     _attempt_starts: dict[int, int] = field(
         default_factory=dict, init=False, repr=False
     )  # first step of later attempts
+    _slopes: dict[int, dict[int, int]] = field(default_factory=dict, init=False, repr=False)  # by step: hash, attempt
+    _bets: Counter[tuple[str, bool]] = field(default_factory=Counter, init=False, repr=False)  # by table, and if shared
+    _repeated: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False)  # attempt and step
 
     def __repr__(self) -> str:
         # The settings as they stand in every event's id, under the name that the class had when the first was written.
@@ -91,7 +119,11 @@ class GoldLossTest:
     def _evaluation_evidence(self) -> dict[str, float]:
         """Log wealth of each evaluation series, and of the level of gold."""
         series = {name: log_stake + level.evidence for name, (log_stake, level) in self._levels.items()}
-        return series if self._level is None else {**series, LEVEL: self._level[0] + self._level[1].evidence}
+        if self._level is not None:
+            series[LEVEL] = self._level[0] + self._level[1].evidence
+        if self._sampled is not None:
+            series[CHANGE] = self._sampled[0] + self._sampled[1].evidence
+        return series
 
     def rewind(self, attempt: int, step: int) -> Alarm | None:
         """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
@@ -100,6 +132,9 @@ class GoldLossTest:
             self._end_evaluations(step)
             if self._level is not None:
                 self._level[1].rewind(step)
+            if self._sampled is not None:
+                self._sampled[1].rewind(step)
+            self._answers = [item for item in self._answers if item[0] < step]
         if self._open is None or attempt == self._open.attempt or step > self._open.onset:
             return None
         return self._resolve(step)
@@ -118,20 +153,25 @@ class GoldLossTest:
         resolved = replace(self._open, resolved=step)
         self._open = None
         self._arming += 1
-        self._wealth, self._levels, self._level, self._ended_evidence = Wealth(), {}, None, []
+        self._wealth, self._levels, self._ended_evidence = Wealth(), {}, []
+        self._level, self._sampled = None, None
         return resolved
 
     def update(self, reading: Reading) -> Alarm | None:
-        if self._open is not None:
+        if self._is_repeated(reading) or self._open is not None:
             return None
         if reading.name.startswith("eval."):
             self._add_evaluation(reading)
         elif reading.name == LEVEL:
             self._add_level(reading)
+        elif reading.name in (SAMPLED, WINDOW, CHANGE):
+            self._add_sampled_level(reading)
         else:
             slack = self.tolerance if reading.name == "gold.duel" else 0.0
             us = [(u + slack) / (1.0 + slack) for u in reading.values]
-            self._wealth.place(reading.name, reading.step, us, shared=reading.against == SHARED_STEP)
+            shared = reading.against == SHARED_STEP
+            self._bets[reading.name, shared] += len(us)
+            self._wealth.place(reading.name, reading.step, us, shared=shared)
         threshold = log(1.0 / alpha_share(self.alpha, self._arming))
         if not self.evidence >= threshold:
             return None
@@ -159,6 +199,53 @@ class GoldLossTest:
         )
         return self._open
 
+    def _is_repeated(self, reading: Reading) -> bool:
+        """Whether an earlier attempt had these very rows: a resume that restores the random state makes them again.
+
+        What is not chance is no bet. Slopes stand for rows: they are equal where all rewards and labels are. Where few
+        values are possible they are equal by chance too, and then they count.
+        """
+        at = (reading.attempt, reading.step)
+        if reading.name == "gold.slope":
+            first = self._slopes.setdefault(reading.step, {}).setdefault(hash(reading.values), reading.attempt)
+            if first != reading.attempt and _surprise(reading.values) > REPEATED:
+                self._repeated.add(at)
+        return reading.name in ("gold.slope", LEVEL, CHANGE) and at in self._repeated
+
+    def assumptions(self) -> list[Assumption]:
+        """What the bound rests on, as far as this run shows it."""
+        lines = []
+        opinions, certain = (sum(n for (_, is_shared), n in self._bets.items() if is_shared == kind) for kind in (1, 0))
+        if opinions:
+            lines.append(Assumption("labels", True, "a judge's or people's: one bet a step"))
+        if certain:
+            lines.append(Assumption("labels", None, "of code or a column: each bet counts; void if a judge made them"))
+        table = self._wealth.tables.get("gold.slope")
+        if table is not None and table.is_uneven:
+            text = "they jump from one to the next, as with one task a batch: their bets count as one"
+            lines.append(Assumption("steps are alike", False, text))
+        elif table is not None and table.compared >= COMPARED:
+            lines.append(Assumption("steps are alike", True, f"{table.compared} pairs of neighbours compared"))
+        elif table is not None:
+            text = f"{table.compared} of {COMPARED} pairs of neighbours compared: at most {BLOCKS} bets a step"
+            lines.append(Assumption("steps are alike", None, text))
+        if self._level is not None and self._level[1].paired is not None:
+            paired = "prompts come back, so each is compared with itself"
+            pooled = "prompts do not come back: void if those of later steps are harder"
+            lines.append(Assumption("level", *((True, paired) if self._level[1].paired else (None, pooled))))
+        if self._sampled is not None:
+            text = "a part of the answers, and windows that are labelled later: void if code labels them otherwise then"
+            lines.append(Assumption("level", None, text))
+        duels = self._bets["gold.duel", True] + self._bets["gold.duel", False]
+        if duels:
+            lines.append(Assumption("duels", True, f"{duels}, each on the same prompt"))
+        if self._repeated:
+            lines.append(Assumption("new rows", False, f"{len(self._repeated)} steps were made again: counted once"))
+        for name, wander in self._wander.items():
+            text = f"{name}: checkpoints that differ by {sqrt(wander.variance) / 2:.1%} at a level of 50 % are no fall"
+            lines.append(Assumption("evaluations", None, text))
+        return lines
+
     def _add_level(self, reading: Reading) -> None:
         """Bet on the gold of a step's prompts, unless the run has gone back behind it."""
         if any(attempt > reading.attempt and step <= reading.step for attempt, step in self._attempt_starts.items()):
@@ -168,6 +255,27 @@ class GoldLossTest:
         if reading.keys:
             size = reading.n // len(reading.keys)  # answers to each prompt
             self._level[1].place(reading.step, np.array(reading.keys), np.array(reading.values), size)
+
+    def _add_sampled_level(self, reading: Reading) -> None:
+        """Bet on answers of a step against a window that was labelled, unless the run has gone back behind it.
+
+        The money is laid on it when the first answers are labelled, before any window could be a reference.
+        """
+        if any(attempt > reading.attempt and step <= reading.step for attempt, step in self._attempt_starts.items()):
+            return
+        if self._sampled is None:
+            self._sampled = self._wealth.allocate(LEVEL_SHARE), SampledLevelTest(self.tolerance)
+            self._laid = reading.attempt, reading.step
+        test = self._sampled[1]
+        if reading.name == SAMPLED:
+            self._answers.append((reading.step, reading.value, reading.n))
+        elif reading.name == WINDOW and reading.stderr is not None and len(reading.keys) == 4:
+            window, attempt, first, last = reading.keys
+            if (attempt, first) >= self._laid:  # one that began before this arming has no money of it
+                test.open(window, last, np.array(reading.values), reading.value, reading.stderr**2)
+        elif reading.name == CHANGE and len(reading.keys) == 3:
+            window, labels, answers = reading.keys
+            test.place(window, np.array(reading.values), labels / answers)
 
     def _add_evaluation(self, reading: Reading) -> None:
         """Bet on an evaluation, unless one of a later step is known or the run has gone back behind it.
@@ -187,7 +295,9 @@ class GoldLossTest:
                 self._wealth.allocate(EVALUATION_SHARE / number**2),
                 EvaluationDropTest(self.tolerance),
             )
-        self._levels[name][1].place(reading.step, reading.value, reading.n)
+        wander = self._wander.setdefault(name, CheckpointWander())
+        self._levels[name][1].place(reading.step, reading.value, wander.answers(reading.n))
+        wander.learn(reading.value, reading.n)
 
     def _end_evaluations(self, step: int) -> None:
         """End the bets on evaluations that go beyond a step the run goes back to: a level may be lower there.
@@ -206,9 +316,19 @@ class GoldLossTest:
         if name == LEVEL and self._level is not None:
             peak, fell, half = self._level[1].drop_steps()
             return fell, peak, half
+        if name == CHANGE and self._answers:
+            steps, levels, counts = (np.array(column) for column in zip(*self._answers, strict=True))
+            fitted = rise_then_fall(levels, counts)
+            peak, fell, half = (int(steps[at]) for at in peak_steps(levels, fitted, PEAK_TOLERANCE))
+            return fell, peak, half
         table = self._wealth.tables.get("gold.slope") or self._wealth.tables.get(name)
         if table is None:
             good, fell = self._levels[name][1].drop_steps()
             return fell, good, fell
         onset, low, high = (table.steps[index] for index in change_point(np.array(table.means)))
         return onset, low, high
+
+
+def _surprise(values: Sequence[float]) -> float:
+    """How unlikely it is that others, drawn from what these values are, come out equal one by one; in nats."""
+    return -sum(count * log(count / len(values)) for count in Counter(values).values())

@@ -13,8 +13,9 @@ import numpy as np
 from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.gold import CanaryError
 from tiltmeter.gold.label_files import Label, LabelRequest
+from tiltmeter.gold.level_labels import gives_same_label_again, gold_by_row, level_draw
+from tiltmeter.gold.level_sampler import level_readings
 
-FUNCTION = "the function "  # begins the identity of a source that gives the same label whenever it is asked
 SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
 
 
@@ -30,6 +31,7 @@ class SettledStep:
     levels: tuple[float, ...] = ()  # mean gold of each slope pair of which both labels came
     gold: tuple[float | None, ...] = ()  # of every row, where all were asked about
     batch: RolloutBatch | None = None  # with that gold: what is measured of it is this step's readings
+    of_level: tuple[Reading, ...] = ()  # of labels that were asked for the level of gold
     shared: bool = False  # whoever gave the labels may have had a mood at this step: not code
 
     def readings(self) -> list[Reading]:
@@ -42,12 +44,10 @@ class SettledStep:
         """
         purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
         against = SHARED_STEP if self.shared else ""
-        readings = [
-            replace(_reading(self.attempt, self.step, name, us), against=against) for name, us in purposes if us
-        ]
+        readings = [_reading(self.attempt, self.step, name, us, against) for name, us in purposes if us]
         if self.levels:
             readings.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
-        return readings
+        return [*self.of_level, *readings]
 
 
 def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
@@ -58,7 +58,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     numbers = {row: number for number, row in enumerate(request.rows)}
     us: dict[str, list[float]] = {"slope": [], "duel": []}
     levels: list[float] = []
-    for bet in request.bets:
+    for bet in (one for one in request.bets if one.purpose in us):
         up, down = labels[numbers[bet.up]].value, labels[numbers[bet.down]].value
         if bet.purpose == "slope" and up is not None and down is not None:
             levels.append((up + down) / 2.0)
@@ -77,10 +77,14 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
-    shared = not request.source.get("identity", "").startswith(FUNCTION)
+    shared = not gives_same_label_again(request.source.get("identity", ""))
     gold = tuple(label.value for label in labels) if request.whole else ()
     us_by_kind = tuple(us["slope"]), tuple(us["duel"])
-    return SettledStep(request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, shared=shared)
+    draw = level_draw(request)
+    of_level = level_readings(draw, request.attempt, request.step, gold_by_row(request, labels)) if draw else []
+    return SettledStep(
+        request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), shared
+    )
 
 
 def _reading(attempt: int, step: int, name: str, us: Sequence[float], against: str = "") -> Reading:

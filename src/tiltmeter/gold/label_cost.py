@@ -10,7 +10,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tiltmeter.gold import CompletionToLabel, GoldSource
-from tiltmeter.rundir.sidecar import find_sidecar, make_folder, write_sidecar
+from tiltmeter.rundir.run_path import make_folder
+from tiltmeter.rundir.sidecar import find_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 GOLD_SHARE = 0.02  # for judges and people, and the least for a function

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,13 @@ from msgspec import Struct
 
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.sampler import Bet, Row
-from tiltmeter.rundir.atomic_write import entries, publish
+from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.run_path import entries, exists, make_folder, read_file
 from tiltmeter.rundir.sidecar import (
     HOSTILE,
     Count,
     find_sidecar,
-    make_folder,
     parse_sidecar,
-    read_bytes,
     refuse,
     write_sidecar,
 )
@@ -123,6 +123,11 @@ class LabelRequest:
         """Of everything but the time: equal where the same choice was made from the same past."""
         return hashlib.sha256("\n".join(self._json_lines()).encode()).hexdigest()
 
+    def is_nearly(self, other: LabelRequest) -> bool:
+        """Whether both ask for the same labels for the same reasons, up to the last digits of numbers."""
+        ours, theirs = (json.loads(f"[{','.join(one._json_lines())}]") for one in (self, other))
+        return _nearly_equal(ours, theirs)
+
     def label_id(self, number: int) -> str:
         return f"{self.attempt}-{self.step}-{number}"
 
@@ -194,7 +199,7 @@ def read_request(run: RunDirectory, attempt: int, step: int, *, onset: bool = Fa
     name = _request_name(attempt, step, onset=onset)
     path = _request_path(run, name)
     try:
-        request = LabelRequest.parse(read_bytes(path, REQUEST_BYTES))
+        request = LabelRequest.parse(read_file(path, REQUEST_BYTES))
     except FileNotFoundError:
         return None
     except HOSTILE as error:
@@ -242,10 +247,12 @@ def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
         if entry.name.startswith(".") or not entry.name.endswith(".json"):
             continue
         if request.whole and entry.name == COLUMN_FILE:
-            if _read_column(Path(entry.path), request) == [NO_REQUEST] * count:
+            if _read_column(folder / entry.name, request) == [NO_REQUEST] * count:
                 yield f"gold/labels/{folder.name}/{entry.name}"
             continue
-        is_expected = number.isdecimal() and int(number) < count and _read_label(Path(entry.path), digest) != NO_REQUEST
+        is_expected = (
+            number.isdecimal() and int(number) < count and _read_label(folder / entry.name, digest) != NO_REQUEST
+        )
         if not is_expected:
             yield f"gold/labels/{folder.name}/{entry.name}"
 
@@ -254,7 +261,7 @@ def labels_without_request(run: RunDirectory) -> Iterator[tuple[int, int, str]]:
     """Attempt, step and folder name of labels of steps that have no request."""
     for entry in sorted(entries(run.path / "gold" / "labels"), key=lambda entry: entry.name):
         attempt, _, step = entry.name.partition("-")
-        if attempt.isdecimal() and step.isdecimal() and not _request_path(run, entry.name).exists():
+        if attempt.isdecimal() and step.isdecimal() and not exists(_request_path(run, entry.name)):
             yield int(attempt), int(step), f"gold/labels/{entry.name}"
 
 
@@ -309,6 +316,20 @@ def _read_label(path: Path, digest: str) -> Label | None:
     if stored.request != digest:
         return NO_REQUEST
     return Label(None, str(stored.why)) if stored.value is None else to_label(stored.value)
+
+
+def _nearly_equal(one: Any, two: Any) -> bool:
+    if isinstance(one, float) or isinstance(two, float):
+        return (
+            isinstance(one, int | float)
+            and isinstance(two, int | float)
+            and isclose(one, two, rel_tol=1e-6, abs_tol=1e-9)
+        )
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(_nearly_equal(one[key], two[key]) for key in one)
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(_nearly_equal, one, two))
+    return bool(one == two)
 
 
 def _request_name(attempt: int, step: int, *, onset: bool = False) -> str:

@@ -7,12 +7,11 @@ with the same draws, asks for no label twice, and a replay, which asks nobody, m
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.errors import ContractError, StoreError
-from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource, RecordedSource
+from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
-from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import GOLD_SHARE, TIMED, LabelCost, measure_cost, read_cost, write_cost
 from tiltmeter.gold.label_files import (
     ONSET,
@@ -39,8 +37,11 @@ from tiltmeter.gold.label_files import (
     write_label,
     write_request,
 )
+from tiltmeter.gold.level_labels import LevelLabels, gives_same_label_again, level_bets
+from tiltmeter.gold.level_sampler import LevelDraw, split_share
 from tiltmeter.gold.onset_labels import StoredStep, draw_rows, estimate_onset, request_texts
 from tiltmeter.gold.people import PEOPLE, PeopleSource, adjust_for_pairs, collect_labels
+from tiltmeter.gold.row_features import prompt_keys
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
@@ -91,6 +92,7 @@ class LabelQueue:
     rollouts: int = field(default=0, init=False)
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
+    _level: LevelLabels = field(init=False, repr=False)
     _past: _OpenStep | None = field(default=None, init=False, repr=False)  # labels of the past that are open
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
     _newest: RolloutBatch | None = field(default=None, init=False, repr=False)
@@ -102,9 +104,8 @@ class LabelQueue:
 
     def __post_init__(self) -> None:
         self.configured_share = self.share
-        if self.share is None and not isinstance(self.source, (FunctionSource, RecordedSource)):
-            self.share = GOLD_SHARE
         self._sampler = Sampler(self.share or GOLD_SHARE, self.steps, recall=self._groups)
+        self._level = LevelLabels(self.run, self.steps)
         self._id, self._began = str(self.run.identity().get("id", "")), time.time()
         if self.live:
             sweep(self.run.path / "gold" / "requests")
@@ -131,12 +132,16 @@ class LabelQueue:
         self._choose_share(batch)
         assert self.share is not None
         self._update_sampler()
-        whole = len(batch) if self.labels_all and batch.completion is not None and batch.reward is not None else 0
-        before, bets = self._sampler.state(), []
+        whole = (
+            len(batch) if self.labels_whole_steps and batch.completion is not None and batch.reward is not None else 0
+        )
+        level_share = self._divide_share(attempt, step)
+        before, level_before, bets = self._sampler.state(), self._level.state(), []
         try:
             advantage = _advantage(batch)
-            if advantage is not None and batch.completion is not None and len(batch) and not self.labels_all:
-                chosen_bets = self._sampler.draw(attempt, step, advantage, batch.starts, _prompts(batch), rng)
+            can_label = batch.completion is not None and len(batch) > 0 and not self.labels_whole_steps
+            if advantage is not None and can_label:
+                chosen_bets = self._sampler.draw(attempt, step, advantage, batch.starts, prompt_keys(batch), rng)
                 if len(chosen_bets) > MAX_BETS:
                     chosen_bets = [
                         chosen_bets[k] for k in np.sort(rng.choice(len(chosen_bets), MAX_BETS, replace=False))
@@ -144,11 +149,18 @@ class LabelQueue:
                 bets = [_plain_bet(bet) for bet in chosen_bets]
             if boost:
                 self._sampler.boost()
-            state = json.loads(json.dumps(self._sampler.state(), allow_nan=False))
+            state = self._sampler.state()
+            if level_share > 0.0:
+                draw = LevelDraw()
+                if batch.reward is not None and can_label:
+                    draw = self._level.draw(level_share, batch, prompt_keys(batch), rng)
+                bets += level_bets(draw, attempt, step)
+                state["level"] = {"sampler": self._level.state(), "draw": asdict(draw)}
+            state = json.loads(json.dumps(state, allow_nan=False))
         except Exception:
             self._sampler.restore(before)
+            self._level.restore(level_before)
             raise
-        self._sampler.restore(state)  # continue from what is written, so that a restart cannot differ
         source = {"name": self.source.name, "identity": self.source.identity}
         rows = [(attempt, step, row) for row in range(whole)] or [row for bet in bets for row in (bet.up, bet.down)]
         rewards = {row: _reward_of(batch, row) for row in rows}
@@ -156,13 +168,41 @@ class LabelQueue:
             attempt, step, tuple((a, b) for a, b in rank_ranges(ranks)), seed, source, self.share, state, tuple(bets),
             tuple(rewards.values()), time.time(), whole,
         )  # fmt: skip
+        if not self.live:
+            request = self._as_stored(request)
+        self._restore_samplers(request.state)  # continue from what is written, so that a restart cannot differ
         self._newest = replace(batch, **dict.fromkeys(RAGGED_COLUMNS))  # type: ignore[arg-type]
         self._pending.append(_OpenStep(request))
         self.rollouts += len(batch)
         return {"asked": len(request.rows), "requests": request.digest, "boost": boost}
 
+    def _as_stored(self, request: LabelRequest) -> LabelRequest:
+        """The request on disk, if it makes the same choice: another processor may compute other last digits."""
+        stored = read_request(self.run, request.attempt, request.step)
+        return stored if stored is not None and stored.is_nearly(request) else request
+
+    def _divide_share(self, attempt: int, step: int) -> float:
+        """Give the slope its part of the share; returns what is left for the level of gold.
+
+        The past can be labelled later only by who gives the same label again. A replay does what was done: a run that
+        was watched before the level had labels of its own has none.
+        """
+        assert self.share is not None
+        parts = split_share(self.share) if gives_same_label_again(self.source.identity) else (self.share, 0.0)
+        if not self.live:
+            request = read_request(self.run, attempt, step)
+            if request is not None and "level" not in request.state:
+                parts = (self.share, 0.0)
+        self._sampler.share = parts[0]
+        return parts[1]
+
+    def _restore_samplers(self, state: Mapping[str, Any]) -> None:
+        self._sampler.restore(state)
+        if "level" in state:
+            self._level.restore(state["level"]["sampler"])
+
     @property
-    def labels_all(self) -> bool:
+    def labels_whole_steps(self) -> bool:
         """Whether every rollout is labelled. People compare pairs, so they are never asked about all."""
         return self.share is not None and self.share >= 1.0 and self.source.name != PEOPLE
 
@@ -177,7 +217,7 @@ class LabelQueue:
             cost = measure_cost(self.source, [one for one in requests if one is not None], len(batch))
             write_cost(self.run, self.source, cost)
         self._choice = cost
-        self.share = self._sampler.share = GOLD_SHARE if cost is None else cost.share
+        self.share = GOLD_SHARE if cost is None else cost.share
 
     def take_choice(self) -> LabelCost | None:
         """The choice of the share, once."""
@@ -187,7 +227,7 @@ class LabelQueue:
     def set_share(self, share: float) -> None:
         """Set the share of rollouts to label. Requests that were drawn stay; labels saved under a lower share may be
         used now, and a bet's size never depends on the share."""
-        self.share = self._sampler.share = share
+        self.share = share
 
     def rewind(self, attempt: int, step: int) -> None:
         self._changes.append(lambda: self._rewind_sampler(attempt, step))
@@ -317,7 +357,7 @@ class LabelQueue:
     def _groups(self, attempt: int, step: int) -> tuple[Ints, list[str]] | None:
         """A stored step's groups, as they were when it was drawn: where each begins, and its prompt."""
         batch = self._batch(attempt, step)
-        return None if isinstance(batch, str) else (batch.starts, _prompts(batch))
+        return None if isinstance(batch, str) else (batch.starts, prompt_keys(batch))
 
     def _stray_faults(self, request: LabelRequest) -> Iterator[Fault]:
         for name in stray_labels(self.run, request):
@@ -332,7 +372,7 @@ class LabelQueue:
 
         Nobody is asked where every rollout is labelled: its past is known.
         """
-        if not self.live or self.labels_all:
+        if not self.live or self.labels_whole_steps:
             return False
         if self._past is None or self._past.key != (attempt, step):
             request = read_request(self.run, attempt, step, onset=True)
@@ -393,7 +433,7 @@ class LabelQueue:
         self.bought += facts["answered"]
         values = {reading.name: reading.values for reading in readings}
         slopes, duels = values.get("gold.slope", ()), values.get("gold.duel", ())
-        self._changes.append(lambda: self._close_bets(slopes, duels))
+        self._changes.append(lambda: self._close_bets(attempt, step, slopes, duels))
         sampler_error = "" if self._drawn else self._update_sampler()
         share = self.bought / self.rollouts if self.rollouts else 0.0
         why = "; ".join(filter(None, (facts["why"], sampler_error)))
@@ -411,17 +451,17 @@ class LabelQueue:
         last = self._drawn.pop() if self._drawn else None
         if last is not None and self.share is None:  # chosen by cost, and reported, at the first step
             cost = read_cost(self.run, self.source)
-            self.share = self._sampler.share = GOLD_SHARE if cost is None else cost.share
+            self.share = GOLD_SHARE if cost is None else cost.share
         since, self._changes = self._changes, []
         again = last is not None and last.key in self._restored and read_request(self.run, *last.key) is None
         if last is not None and again:
             # Killed between the event and the request file: the same draw again, from the same past.
             del self._restored[last.key]
             if self._drawn:
-                self._sampler.restore(self._require_request(self._drawn.pop().key).state)
+                self._restore_samplers(self._require_request(self._drawn.pop().key).state)
             self._changes = last.changes_before
         elif last is not None:
-            self._sampler.restore(self._require_request(last.key).state)
+            self._restore_samplers(self._require_request(last.key).state)
         self._pending.extend(_OpenStep(self._require_request(key), durable=True) for key in self._restored)
         self._restored = {}
         self._drawn.clear()
@@ -441,15 +481,18 @@ class LabelQueue:
 
     def _rewind_sampler(self, attempt: int, step: int) -> str:
         self._sampler.rewind(attempt, step)
+        self._level.rewind(attempt, step)
         return ""
 
-    def _close_bets(self, slopes: Sequence[float], duels: Sequence[float]) -> str:
+    def _close_bets(self, attempt: int, step: int, slopes: Sequence[float], duels: Sequence[float]) -> str:
         """Give the sampler the values of a step's bets; returns the reason if it failed."""
-        before = self._sampler.state()
+        before, level_before = self._sampler.state(), self._level.state()
         try:
             self._sampler.close(slopes, duels)
+            self._level.close(attempt, step)
         except Exception as error:  # noqa: BLE001  # the bets stand, whatever the sampler learns from them
             self._sampler.restore(before)
+            self._level.restore(level_before)
             return f"the sampler failed: {type(error).__name__}: {str(error)[:200]}"
         return ""
 
@@ -468,19 +511,6 @@ def _advantage(batch: RolloutBatch) -> Floats | None:
     if batch.advantage is not None and np.isfinite(batch.advantage).any():
         return batch.advantage
     return None if batch.reward is None else standardise(batch.reward, batch.starts)[0]
-
-
-def _prompts(batch: RolloutBatch) -> list[str]:
-    """A key per group that is equal where the prompt is. Without its text no two groups are known to be alike."""
-    if batch.prompt is None:
-        return [f"{batch.attempt}-{batch.step}-{k}" for k in range(len(batch.starts) - 1)]
-    texts = [batch.prompt[int(row)] for row in batch.starts[:-1]]
-    return [
-        f"{batch.attempt}-{batch.step}-{k}"
-        if text is None
-        else hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        for k, text in enumerate(texts)
-    ]
 
 
 def _plain_bet(bet: Bet) -> Bet:

@@ -7,9 +7,8 @@ falls is fitted to them. It is an estimate; the alarm's bound does not depend on
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -20,8 +19,10 @@ from tiltmeter.errors import StoreError
 from tiltmeter.gold import GoldSource
 from tiltmeter.gold.label_files import ONSET, Label, LabelRequest, draw_generator
 from tiltmeter.gold.people import PEOPLE
+from tiltmeter.gold.row_features import COLUMNS, prompt_numbers, row_features
 from tiltmeter.gold.sampler import Bet, Row
-from tiltmeter.rundir.payloads import OnsetEstimated
+from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.backfilled_onset import SMOOTHING, backfilled_onset
@@ -30,7 +31,6 @@ LABELS = 200  # of the past, for a function or a judge
 PEOPLE_LABELS = 100
 LEAST = 30  # labels below which nothing is estimated
 MOST_STEPS = 400  # that are read; of a longer run these are spread evenly
-COLUMNS = ("group", "reward", "length", "prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,17 @@ class StoredStep:
     step: int
     rows: int
     ranks: tuple[tuple[int, int], ...]
+
+
+def steps_of(events: Iterable[Event], limits: Mapping[int, float], last: int) -> list[StoredStep]:
+    """The measured steps of a lineage up to its step `last`; `limits`: by attempt, the step before which it counts."""
+    stored: dict[int, StoredStep] = {}
+    for event in events:
+        done = event.payload if event.kind == "step_done" else None
+        if isinstance(done, StepDone) and event.step <= last and event.step < limits.get(event.attempt, -1):
+            ranks = tuple((first, end) for first, end in done.ranks)
+            stored[event.step] = StoredStep(event.attempt, event.step, done.rows, ranks)
+    return [stored[step] for step in sorted(stored)]
 
 
 def draw_rows(
@@ -100,7 +111,7 @@ def estimate_onset(run: RunDirectory, request: LabelRequest, labels: Sequence[La
             batch = read_step(run, one.attempt, one.step, one.ranks, COLUMNS)
         except StoreError:
             continue  # deleted since: the other steps stand for it
-        parts.append((np.full(len(batch), one.step), _features(batch), _prompt_numbers(batch)))
+        parts.append((np.full(len(batch), one.step), row_features(batch), prompt_numbers(batch)))
         places |= {(one.attempt, one.step, row): rows_before + row for row in range(len(batch))}
         rows_before += len(batch)
     gold_by_place = {places[row]: value for row, value in values.items() if row in places}
@@ -136,25 +147,3 @@ def request_texts(run: RunDirectory, request: LabelRequest) -> dict[Row, Rollout
             except StoreError as error:
                 batches[attempt, step] = f"the rollout cannot be read: {error}"[:200]
     return {row: batches[row[:2]] for row in request.rows}
-
-
-def _features(batch: RolloutBatch) -> Floats:
-    """Reward and length of each row; what is missing or not finite is the mean of the step."""
-    columns = []
-    for values in (batch.reward, batch.length):
-        column = np.zeros(len(batch)) if values is None else np.asarray(values, np.float64)
-        finite = np.isfinite(column)
-        columns.append(np.where(finite, column, column[finite].mean() if finite.any() else 0.0))
-    return np.column_stack(columns)
-
-
-def _prompt_numbers(batch: RolloutBatch) -> Ints:
-    """A number for each row's prompt, the same wherever the prompt is."""
-    if batch.prompt is None:
-        return np.zeros(len(batch), np.int64)
-    numbers: dict[str | None, int] = {}
-    for text in batch.prompt:
-        if text not in numbers:
-            digest = hashlib.blake2b((text or "").encode("utf-8", "surrogatepass"), digest_size=7).digest()
-            numbers[text] = int.from_bytes(digest)
-    return np.array([numbers[text] for text in batch.prompt], np.int64)

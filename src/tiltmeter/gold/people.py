@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.bet_settlement import SettledStep
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, to_label, write_label
-from tiltmeter.rundir.sidecar import Count, list_sidecars, make_folder, write_sidecar
+from tiltmeter.rundir.run_path import make_folder
+from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 PEOPLE = "people"

@@ -30,6 +30,9 @@ HARM = -0.07  # a slope below this is worth labels
 SHARP = 2.0  # power of the chance that it is
 BLOCK = 10  # steps between two looks at who is champion
 DUELS = 0.05  # of the bets, at least, once there is a champion
+HEAVY = 0.1  # of a step's advantages above the weight's ceiling, at which it is raised
+CUT_OFF = 0.02  # of them, at most, above a ceiling that was raised
+FADE = 0.99  # per step, of a ceiling that was raised
 BOOSTED = 10  # steps for which a warning raises the rate
 
 
@@ -39,7 +42,7 @@ class Bet:
 
     "slope": two answers to one prompt, `up` drawn in proportion to what the reward reinforces and `down` to what it
     suppresses; the mean of u is then twice the covariance of gold with the standardised reward. "duel": an answer of
-    now against one of the champion's, an earlier stretch of the run.
+    now against one of the champion's, an earlier stretch of the run, to the same prompt.
     """
 
     purpose: str  # "slope" or "duel"
@@ -81,6 +84,7 @@ class Sampler:
         self._live = 1.0  # share of groups with spread, of late
         # Of a large group's mean |advantage|; 0 before the first step, which is therefore not audited.
         self._scale = 0.0
+        self._raised = 0.0  # what takes its place where a few advantages are much larger than all others
         self._boost = 0
         self._block: list[tuple[int, int]] = []  # steps since the last look at who is champion
         self._champion: list[tuple[int, int]] = []
@@ -110,19 +114,22 @@ class Sampler:
         count, most = self._affordable(len(advantage)) if self._scale else (0, 0)
         index = self._index()
         count = min(count, groups)  # every bet has a group of its own
-        duels = min(int(count * self._duel_share() + rng.random()), count) if index else 0
+        # On the same prompt only: other prompts may be worth less although the policy is not.
+        returning = [prompt in index for prompt in prompts]
+        duels = min(int(count * self._duel_share() + rng.random()), count, sum(returning)) if index else 0
         # More groups than bets, because dead ones cost nothing; the choice stays blind to this step's rewards. Not more
         # than could be paid for if all of them are alive.
         slope_groups = min(int(np.ceil((count - duels) / max(self._live, 0.05))), most - duels, groups - duels)
         order = rng.permutation(groups)
+        ceiling = max(self._scale, self._raised)
         bets = []
         for k in order[:slope_groups][live[order[:slope_groups]]]:
-            weight = min(float(size[k]) / self._scale, 1.0)
+            weight = min(float(size[k]) / ceiling, 1.0)
             up, down = ((attempt, step, int(starts[k]) + row) for row in _pair(centred[starts[k] : starts[k + 1]], rng))
             bets.append(Bet("slope", up, down, weight, slope_groups / groups))
         # Other groups than the slope's: what one table saw of a step must not tell the next what it will see.
-        for k in order[slope_groups : slope_groups + duels]:
-            spans = index.get(prompts[k]) or index[None]
+        for k in [k for k in order[slope_groups:].tolist() if returning[k]][:duels]:
+            spans = index[prompts[k]]
             # Scored or not, as among the champion's: answers of one kind against all of another would not be fair.
             now = (attempt, step, int(rng.integers(starts[k], starts[k + 1])))
             then, at, first, end = spans[int(rng.integers(len(spans)))]
@@ -177,6 +184,11 @@ class Sampler:
         if live.any():
             large = float(np.sort(size[live])[int(0.95 * (live.sum() - 1))])
             self._scale += 0.1 * (large - self._scale) if self._scale else large
+            self._raised *= FADE
+            if _part_above(size[live], max(self._scale, self._raised)) > HEAVY:
+                # Cut off, a few large advantages that are good would weigh less than many small ones that are bad.
+                levels = np.sort(size[live]).tolist()
+                self._raised = next(level for level in levels if _part_above(size[live], level) <= CUT_OFF)
 
     def _remember(self, attempt: int, step: int, starts: Ints, prompts: Sequence[object]) -> None:
         """Keep a block's steps; at its end it is champion if its slope was positive, or if there is none yet."""
@@ -189,9 +201,8 @@ class Sampler:
             self._stored = {key: value for key, value in self._stored.items() if key in self._champion}
 
     def _index(self) -> dict[object, list[Span]]:
-        """Where the champion's answers to each prompt lie, and all of them under None; empty without a champion."""
+        """Where the champion's answers to each prompt lie; empty without a champion."""
         if self._champion and not self._spans:
-            everything: list[Span] = []
             for attempt, step in self._champion:
                 groups = self._stored.get((attempt, step)) or (self.recall(attempt, step) if self.recall else None)
                 if groups is None:
@@ -199,9 +210,6 @@ class Sampler:
                 starts, prompts = groups
                 for prompt, first, end in zip(prompts, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
                     self._spans.setdefault(prompt, []).append((attempt, step, first, end))
-                    everything.append((attempt, step, first, end))
-            if everything:
-                self._spans[None] = everything
         return self._spans
 
     def state(self) -> dict[str, Any]:
@@ -221,6 +229,7 @@ class Sampler:
             ],
             "block": self._block,
             "champion": self._champion,
+            "raised": self._raised,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -229,10 +238,15 @@ class Sampler:
         self._rows, self._labels_drawn, self._steps, self._carry, self._live, self._scale, self._block_sum = state[
             "numbers"
         ]
-        self._boost = state["boost"]
+        self._boost, self._raised = state["boost"], state.get("raised", 0.0)
         self._block = [(attempt, step) for attempt, step in state["block"]]
         self._champion = [(attempt, step) for attempt, step in state["champion"]]
         self._spans = {}
+
+
+def _part_above(sizes: Floats, ceiling: float) -> float:
+    """The part of all advantages of a step that lies above a ceiling of a group's size."""
+    return float(np.maximum(sizes - ceiling, 0.0).sum() / sizes.sum())
 
 
 def _centre_advantages(advantage: Floats, starts: Ints) -> tuple[Floats, Floats, NDArray[np.bool_]]:

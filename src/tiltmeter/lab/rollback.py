@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.gold.onset_labels import LABELS
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.stats.backfilled_onset import backfilled_onset
-
-LABELS = 200  # bought after the alarm, at most
 
 
 def rollback_step(trace: Trace, alarm: int, seed: int, labels: int = LABELS) -> int:

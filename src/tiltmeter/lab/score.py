@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import StoreError
+from tiltmeter.gold.onset_labels import LABELS
 from tiltmeter.lab.campaign_records import (
     NULL,
     SETTINGS,
@@ -22,7 +23,6 @@ from tiltmeter.lab.campaign_records import (
     is_boundary,
     round_numbers,
 )
-from tiltmeter.lab.rollback import LABELS
 
 OutcomeFunction = Callable[[Line], Mapping[str, Any]]
 

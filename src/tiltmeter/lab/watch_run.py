@@ -9,6 +9,7 @@ import numpy as np
 
 from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.detectors.gold_loss import LEVEL_SHARE, GoldLossTest
+from tiltmeter.gold.level_sampler import LevelDraw, LevelSampler, level_readings, split_share
 from tiltmeter.gold.sampler import FLOOR, Sampler
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.worlds.world import Floats
@@ -48,8 +49,13 @@ def play(
     `delay`: steps until a label arrives. `floor`: as the sampler has it. `until`: stop after this many steps.
     """
     count, groups, size = trace.reward.shape
-    sampler, ledger = Sampler(share, count, floor=floor), GoldLossTest(alpha)
+    slope_share, level_share = split_share(share)
+    sampler, ledger = Sampler(slope_share, count, floor=floor), GoldLossTest(alpha)
     starts = np.arange(0, groups * size + 1, size)
+    lengths = np.zeros_like(trace.reward) if trace.tokens is None else trace.tokens
+    features = np.stack([trace.reward.reshape(count, -1), lengths.reshape(count, -1)], -1).astype(np.float64)
+    prompts = [[str(prompt) for prompt in row] for row in trace.prompt.tolist()]
+    level_sampler = LevelSampler(level_share, count, lambda _, step: (features[step], starts, prompts[step]))
     labels = trace.label.reshape(count, -1)
     centred = trace.reward - trace.reward.mean(2, keepdims=True)
     if trace.normalised:
@@ -57,7 +63,7 @@ def play(
         dead = spread < 1e-9 * (1.0 + np.abs(trace.reward).max())
         centred = np.where(dead, 0.0, centred / np.where(dead, 1.0, spread))
     advantage = centred.reshape(count, -1)
-    waiting: list[tuple[int, list[float], list[float], int]] = []
+    waiting: list[tuple[int, list[float], list[float], int, LevelDraw]] = []
     spent, highest = 0, 0.0
     steps: list[int] = []
     us: list[float] = []
@@ -79,20 +85,30 @@ def play(
             if bet.purpose == "slope":
                 gold_steps.append(step)
                 means.append((up + down) / 2.0)
-        waiting.append((step, values_by_purpose["slope"], values_by_purpose["duel"], 2 * len(bets)))
+        draw = LevelDraw()
+        if level_share > 0.0:
+            draw = level_sampler.draw(0, step, features[step], starts, prompts[step], rng)
+        waiting.append((step, values_by_purpose["slope"], values_by_purpose["duel"], 2 * len(bets), draw))
         while waiting and waiting[0][0] <= step - delay:
-            bet_step, slopes, duels, label_count = waiting.pop(0)
-            spent += label_count
+            bet_step, slopes, duels, label_count, draw = waiting.pop(0)
+            gold = {row: float(labels[row[1], row[2]]) for row in draw.rows(0, bet_step)}
+            spent += label_count + len(gold)
             sampler.close(slopes, duels)
+            level_sampler.close(0, bet_step, draw, gold)
             steps += [bet_step] * len(slopes)
             us += slopes
-            for name, values in (("gold.slope", slopes), ("gold.duel", duels)):
-                if values:
-                    reading = Reading(0, bet_step, name, float(np.mean(values)), len(values), None, tuple(values))
-                    alarm = ledger.update(reading)
-                    highest = max(highest, ledger.evidence)
-                    if alarm is not None:
-                        return result(alarm)
+            for reading in (
+                *level_readings(draw, 0, bet_step, gold),
+                *(
+                    Reading(0, bet_step, name, float(np.mean(values)), len(values), None, tuple(values))
+                    for name, values in (("gold.slope", slopes), ("gold.duel", duels))
+                    if values
+                ),
+            ):
+                alarm = ledger.update(reading)
+                highest = max(highest, ledger.evidence)
+                if alarm is not None:
+                    return result(alarm)
     return result(None)
 
 

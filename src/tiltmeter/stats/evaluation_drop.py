@@ -29,8 +29,14 @@ with the levels μ.
 (Were E_t only a growing sum of terms with means adding up to at most 1, that would do as well: E[E_∞ | F_t]
 is a martingale from at most 1 that is never below E_t.)
 
+Checkpoints wander: each is a little better or worse than the trend, and with thousands of answers that shows. The null
+is then about the trend: an evaluation of n answers counts as n' of them, n' fixed beforehand (`CheckpointWander`), and
+all that the proof uses of it is E e^(x n' value) <= (1 - μ + μ e^x)^n' with the trend's μ. Mean and variance then agree
+with n' answers wherever the wander is no larger than the one allowed for; for normal wander that is the inequality up
+to terms of third order in x, which is no proof. Its false alarms are counted in `benchmarks/bound.py`.
+
 What voids it: answers that are not independent given the policy, n that counts them twice, an evaluation left out
-because of its value, a set that changes or is trained on.
+because of its value, a set that changes or is trained on, checkpoints that begin to wander more than they did.
 """
 
 from __future__ import annotations
@@ -48,6 +54,49 @@ Floats = NDArray[np.float64]
 TILTS = np.array(
     [(fall * part, fall * (1 - part)) for fall in (0.2, 0.45, 1.0, 2.2) for part in np.arange(20, 81, 15) / 100]
 )
+
+
+WANDER = 0.0016  # variance of checkpoints around their trend, in units of p (1 - p), before any were compared
+COMPARED = 4.0  # differences between neighbouring evaluations that outweigh it
+CAUTION = 3.0  # times the estimated variance: it comes from few differences
+SAMPLING = 2.5  # times the variance that answers explain: only what is clearly more is wander
+
+
+@dataclass
+class CheckpointWander:
+    """How many answers an evaluation is worth, where checkpoints wander around their trend.
+
+    With a wander of variance w p (1 - p), the mean of n answers scatters as one of n / (1 + n w) answers would. w comes
+    from the differences of earlier neighbours without the largest, so one fall does not change it.
+
+    >>> wander = CheckpointWander()
+    >>> for value in [0.60, 0.63, 0.59, 0.62, 0.60, 0.64, 0.61]:
+    ...     wander.learn(value, 4000)
+    >>> wander.answers(4000) < 400 < CheckpointWander().answers(4000)
+    True
+    """
+
+    _values: list[float] = field(default_factory=list)
+    _counts: list[float] = field(default_factory=list)
+
+    def learn(self, value: float, n: float) -> None:
+        self._values.append(value)
+        self._counts.append(n)
+
+    @property
+    def variance(self) -> float:
+        """The variance of checkpoints around their trend that is allowed for, in units of p (1 - p)."""
+        count = max(len(self._values) - 2, 0)
+        if not count:
+            return WANDER
+        values = np.array(self._values)
+        level = np.clip((values[1:] + values[:-1]) / 2.0, 0.05, 0.95)
+        squares = np.sort(np.diff(values) ** 2 / (level * (1.0 - level)))[:-1]
+        beyond = max(float(squares.mean()) / 2.0 - SAMPLING / float(np.median(self._counts)), 0.0)
+        return (COMPARED * WANDER + count * CAUTION * beyond) / (COMPARED + count)
+
+    def answers(self, n: float) -> float:
+        return n / (1.0 + n * self.variance)
 
 
 @dataclass

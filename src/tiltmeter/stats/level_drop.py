@@ -41,11 +41,12 @@ Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, mixtures over stakes a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.stats.bets_below import BetsBelow
 from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
 
 Floats = NDArray[np.float64]
@@ -54,15 +55,19 @@ Keys = NDArray[np.int64]
 WINDOW = 20  # steps of the first windows
 GROWTH = 0.15  # of the steps so far: later windows are longer, so that few are needed
 WEIGHT = 1.082  # Σ (j + 4)^-1.5 over all windows j >= 0 is below this, so that all weights together are at most 1
-GRID = np.linspace(0.0, 4.0, 33)  # total stakes, in units of SCALE / sqrt(v)
-SCALE = 2.0
 SHRINK = 8.0  # answers that a prompt's own mean must outweigh to stand for itself
-PRIOR = 0.08  # standard deviation of a fall, before any was seen
-DECAY = 0.93  # per step, of what was seen of the gap
-LEAST_VARIANCE = 0.005  # of a group's mean gold around its reference
-MAX_STAKE = 0.9  # of the stake at which one group could take everything
 PEAK_TOLERANCE = 0.03  # of gold: as good as the peak
 SEEN_AGAIN = 0.1  # of groups, from which prompts are said to come back
+
+
+def window_weight(number: int) -> float:
+    """Of the money, laid on a window before the run; all together at most 1."""
+    return float((number + 4.0) ** -1.5 / WEIGHT)
+
+
+def window_length(steps: int) -> int:
+    """Of the window that begins after so many steps."""
+    return max(WINDOW, int(GROWTH * steps))
 
 
 @dataclass
@@ -113,11 +118,10 @@ class LevelDropTest:
         if self.paired is None:
             self.paired = self._again[0] >= SEEN_AGAIN * self._again[1]
             self._early_prompts.clear()
-        weight = (self._windows + 4.0) ** -1.5 / WEIGHT
-        self._references.append(_Reference.of(self._window, weight, paired=self.paired))
+        self._references.append(_Reference.of(self._window, window_weight(self._windows), paired=self.paired))
         self._windows += 1
         self._window = []
-        self._length = max(WINDOW, int(GROWTH * self._steps))
+        self._length = window_length(self._steps)
 
     def rewind(self, step: int) -> None:
         """The run goes back to this step: later windows are no reference for what follows; their wealth stays."""
@@ -130,7 +134,7 @@ class LevelDropTest:
     @property
     def evidence(self) -> float:
         """Logarithm of the wealth; reaching log(1/α), ever, has a chance of at most α while the null holds."""
-        parts = [log(one.weight) + one.evidence for one in self._references if one.bets]
+        parts = [log(one.weight) + one.evidence for one in self._references if np.isfinite(one.evidence)]
         if self._ended > 0.0:
             parts.append(log(self._ended))
         return float(np.logaddexp.reduce(parts)) if parts else -np.inf
@@ -147,7 +151,7 @@ class LevelDropTest:
 
 @dataclass
 class _Reference:
-    """A finished window: the value of each of its prompts, the price of its noise, and the wealth bet against it."""
+    """A finished window: the value of each of its prompts, and what is bet against it."""
 
     weight: float
     first: int
@@ -155,15 +159,7 @@ class _Reference:
     prompts: Keys  # sorted; empty: every group is compared with the level
     values: Floats  # r_p
     level: float  # θ
-    noise: float  # v
-    log_money: float = 0.0
-    staked: float = 0.0  # Λ
-    bets: int = 0
-    evidence: float = -np.inf
-    _error: float = 0.0  # the D at which Z is smallest: what the next unit of stake costs
-    _count: float = 0.0  # of groups seen, decayed
-    _gap: float = 0.0  # sum of -u, decayed
-    _square: float = 0.0  # sum of u², decayed
+    bets_below: BetsBelow | None  # None: the window had no answers
 
     @classmethod
     def of(cls, window: list[tuple[int, Keys, Floats, int]], weight: float, *, paired: bool) -> _Reference:
@@ -172,10 +168,11 @@ class _Reference:
         answers = np.concatenate([np.full(len(means), float(size)) for _, _, means, size in window])
         first, last = window[0][0], window[-1][0]
         if not len(keys):
-            return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, np.inf)
+            return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, None)
         if not paired:
             level = float(means.mean())
-            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, 0.25 / len(means))
+            bets = BetsBelow.against_noise(0.25 / len(means))
+            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, bets)
         prompts, index = np.unique(keys, return_inverse=True)
         count = np.bincount(index, answers)
         own = np.bincount(index, answers * means) / count
@@ -183,60 +180,22 @@ class _Reference:
         values = level + count / (count + SHRINK) * (own - level)
         values = values - values.mean() + level
         noise = float((1.0 / count).sum()) / (4.0 * len(prompts) ** 2)
-        return cls(weight, first, last, prompts, values, level, noise)
+        return cls(weight, first, last, prompts, values, level, BetsBelow.against_noise(noise))
+
+    @property
+    def evidence(self) -> float:
+        return -np.inf if self.bets_below is None else self.bets_below.evidence
 
     def bet(self, keys: Keys, means: Floats, tolerance: float) -> None:
-        """Bet on the groups of a step whose prompts are known, with a stake that earlier steps decide; then learn."""
-        if not np.isfinite(self.noise):
-            return
-        values = self._values_of(keys)
-        matched = np.isfinite(values)
-        us = means[matched] - values[matched]
-        if not len(us):
-            return
-        stake = self._stake(len(us), tolerance)
-        if stake > 0.0:
-            self.log_money += float(np.log1p(-stake * (us + tolerance)).sum())
-            self.staked += stake * len(us)
-            self.bets += len(us)
-            self._price()
-        self._count = DECAY * self._count + len(us)
-        self._gap = DECAY * self._gap - float(us.sum())
-        self._square = DECAY * self._square + float((us**2).sum())
+        """Bet on the groups of a step whose prompts are known."""
+        if self.bets_below is not None:
+            values = self._values_of(keys)
+            matched = np.isfinite(values)
+            top = 1.0 - float(self.values.min())
+            self.bets_below.bet(means[matched] - values[matched], top, tolerance)
 
     def _values_of(self, keys: Keys) -> Floats:
         if not len(self.prompts):
             return np.full(len(keys), self.level)
         at = np.minimum(np.searchsorted(self.prompts, keys), len(self.prompts) - 1)
         return np.where(self.prompts[at] == keys, self.values[at], np.nan)
-
-    def _stake(self, groups: int, tolerance: float) -> float:
-        """What would grow fastest, by what was seen of the gap so far, and at what more stake costs."""
-        if self._count <= 0.0:
-            return 0.0
-        mean = self._gap / self._count
-        variance = max(self._square / self._count - mean**2, LEAST_VARIANCE)
-        gap = mean / (1.0 + variance / (self._count * PRIOR**2))
-        gain = gap - tolerance - max(self._error, 0.0)
-        most = MAX_STAKE / (1.0 - float(self.values.min()) + tolerance)
-        room = 0.9 * (GRID[-1] * SCALE / sqrt(self.noise)) - self.staked
-        return float(max(min(gain / variance, most, room / groups), 0.0))
-
-    def _price(self) -> None:
-        """The wealth at the error of the level that is worst for it: it is convex in the error."""
-        unit = SCALE / sqrt(self.noise)
-        weights = -0.5 * GRID**2
-        weights[0] -= log(2.0)
-        base = weights - np.logaddexp.reduce(weights) - 0.5 * (GRID * SCALE) ** 2
-        slope = GRID - self.staked / unit  # in units of 1 / unit of the error
-        low, high = -40.0, 40.0
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            terms = base + slope * middle
-            if float((slope * np.exp(terms - terms.max())).sum()) > 0.0:
-                high = middle
-            else:
-                low = middle
-        terms = base + slope * middle
-        self._error = middle / unit
-        self.evidence = self.log_money + float(np.logaddexp.reduce(terms)) - 1e-9

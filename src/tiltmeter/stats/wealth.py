@@ -29,6 +29,11 @@ BACK = 0.3  # of what lies on a table that surely looks well, taken back into th
 WIDTH = 0.6  # of the spread over stakes around it, in logarithms
 CLIP = 2.0  # standard errors of a step's mean, at which it is clipped where bets of a step are not independent
 LEAST_NOISE = 0.1  # mean square of a bet, in that standard error: few skewed bets must not be clipped on one side
+JUMP = 2.5  # standard errors between the means of neighbouring steps: one pair in eighty by chance
+FEW_JUMPS = 2.0  # of late, that are no sign: a turn of the mean is one, a step that stands out two
+FADE = 0.98  # per step, of jumps that were seen
+COMPARED = 16  # pairs of neighbouring steps, before all bets of a step count
+BLOCKS = 8  # bets of a step until then, at most: means of neighbours
 
 
 @dataclass
@@ -39,16 +44,36 @@ class BetTable:
     wealth: Floats = field(default_factory=lambda: np.full(len(STAKES), -np.inf))  # logarithms
     steps: list[int] = field(default_factory=list)
     means: list[float] = field(default_factory=list)
+    jumps: float = 0.0  # between neighbouring steps, of late
+    compared: int = 0  # pairs of neighbouring steps
+    last: tuple[float, int] = (0.0, 0)  # mean and number of bets of the last step that had any
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether steps differ by more than their bets explain, again and again: as if each were of another task."""
+        return self.jumps > FEW_JUMPS
 
     def form(self, count: int, shared: bool) -> tuple[int, float]:
         """As how many bets a step counts, and at what its mean is clipped: from the past alone.
 
         Bets that may share an effect of their step count as one, clipped on both sides: that is a fair bet whenever the
-        effect is as often good as bad. Others all count.
+        effect is as often good as bad. Others all count, once enough steps were compared to see that they are alike.
         """
-        if shared:
+        if shared or self.is_uneven:
             return 1, min(CLIP * sqrt(max(self.belief.noise, LEAST_NOISE) / max(count, 1)), 1.0)
-        return count, 1.0
+        return count if self.compared >= COMPARED else min(count, BLOCKS), 1.0
+
+    def learn(self, us: Sequence[float]) -> None:
+        """What the step showed."""
+        self.belief.learn(us)
+        if not len(us):
+            return
+        mean, (before, size) = float(np.mean(us)), self.last
+        if size:
+            error = sqrt(max(self.belief.noise, LEAST_NOISE / 2.0) * (1.0 / len(us) + 1.0 / size))
+            self.jumps = FADE * self.jumps + (abs(mean - before) > JUMP * error)
+            self.compared += 1
+        self.last = mean, len(us)
 
 
 @dataclass
@@ -88,7 +113,7 @@ class Wealth:
         self.cash *= 1.0 - share
         if len(us):
             table.wealth = table.wealth + np.log1p(-np.outer(_clipped(values, count, clip), STAKES)).sum(0)
-        table.belief.learn(us)
+        table.learn(us)
         table.steps.append(step)
         table.means.append(float(np.mean(us)) if len(us) else 0.0)
 
@@ -122,8 +147,10 @@ class Wealth:
 
 
 def _clipped(values: Floats, count: int, clip: float) -> Floats:
-    """The bets of a step, or their one mean in units of the clip."""
-    return values if count == len(values) and clip == 1.0 else np.clip(values.mean(keepdims=True) / clip, -1.0, 1.0)
+    """The bets of a step, or means of blocks of them, or their one mean in units of the clip."""
+    if count < len(values):
+        values = np.array([block.mean() for block in np.array_split(values, count)])
+    return values if clip == 1.0 else np.clip(values / clip, -1.0, 1.0)
 
 
 def _spread(belief: LocalLevel, size: float) -> Floats:

@@ -32,10 +32,10 @@ from tiltmeter.rundir.payloads import (
     StepDone,
     StepReadings,
 )
-from tiltmeter.verdict.needle import Needle
+from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
 
 #: Readings that say how gold stands, and what else stop advice looks at.
-GOLD_READINGS = ("gold.mean", "gold.level", "gold.slope", "gold.duel", "eval.*")
+GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.duel", "eval.*")
 PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
@@ -161,7 +161,7 @@ class RunState:
     gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
     gold_error: str = ""  # why labels are missing, of the newest step that lacks any
     audited: int = 0  # rollouts of steps about which gold could be asked
-    labels_all: bool = False  # every rollout of the newest labelled step was asked about
+    labels_whole_steps: bool = False  # every rollout of the newest labelled step was asked about
     rejected: int = 0  # answers without a request
     unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
@@ -173,10 +173,10 @@ class RunState:
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
     history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
-    needle: Needle = field(default_factory=Needle)  # agreement, level and gain
+    agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
     advice: tuple[int, Any] | None = None  # as computed at that number of changes
-    needle_read: tuple[int, Any] | None = None  # likewise
+    agreement_and_level_read: tuple[int, Any] | None = None  # likewise
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
 
@@ -198,7 +198,7 @@ class RunState:
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
             pairs = isinstance(payload, LabelsClosed) and not payload.whole
-            self.needle.add(event.attempt, event.step, payload.measured, pairs=pairs)
+            self.agreement_and_level.add(event.attempt, event.step, payload.measured, pairs=pairs)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
@@ -246,7 +246,7 @@ class RunState:
             case SegmentBegan() as segment:
                 self.segments.append((event.attempt, event.step))
                 self.rewards = (segment.before, segment.after)
-                self.needle.change_reward()
+                self.agreement_and_level.change_reward()
             case OutcomeJudged():
                 self.outcomes.append(event.data)
             case DecisionRead(message=message):
@@ -306,7 +306,7 @@ class RunState:
         self.unanswered += closed.missing
         self.labels += closed.answered
         self.gold_differs |= closed.gold_differs
-        self.labels_all = closed.whole
+        self.labels_whole_steps = closed.whole
         if closed.why:
             self.gold_error = closed.why
             self.faults.append(Fault(attempt, step, "gold", closed.why))

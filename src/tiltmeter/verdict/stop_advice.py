@@ -30,7 +30,7 @@ MIN_ENTROPY_RATIO = 0.2  # of the entropy at the start
 
 PAIR_LEVEL = "gold.level"
 #: Readings of gold, in order of preference: the first present is used. Evaluations come last, each on its own scale.
-SOURCES = ("gold.mean", PAIR_LEVEL)
+SOURCES = ("gold.mean", "gold.answers", PAIR_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ def advise(
     """Continue, stop or cannot tell, and the best checkpoint up to `step`, from the readings of the current lineage.
 
     The reward cannot say when to stop: it keeps rising during reward hacking. Inputs are `gold.mean`, else
-    `gold.level`, else the evaluation series with most items; `gold.slope`, `policy.kl.k3` and `policy.entropy_ratio`
-    if present; `alarms` that are open; and `checkpoints`, the steps at which the model was saved. `gold.level`, from
-    audited pairs alone, orders checkpoints and never advises a stop by itself.
+    `gold.answers`, else `gold.level`, else the evaluation series with most items; `gold.slope`, `policy.kl.k3` and
+    `policy.entropy_ratio` if present; `alarms` that are open; and `checkpoints`, at which the model was saved.
+    `gold.level`, from audited pairs alone, orders checkpoints and never advises a stop by itself.
 
     The estimate at a checkpoint pools the readings within 10 steps of it, weighted by their labels; with fewer than 30
     labels the window grows up to halfway to the next checkpoint. Its standard error is the larger of the readings' own

@@ -15,7 +15,7 @@ from typing import Literal
 from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.needle import Agreement, Gain, GoldLevel
+from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
@@ -95,16 +95,17 @@ def stop_advice(run_state: RunState) -> Advice | None:
     return run_state.advice[1]
 
 
-def read_needle(run_state: RunState) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
-    """The needle of a run, computed once for what is known. A reward that is gold itself agrees with itself: that is no
-    agreement, and no gain of it is for nothing."""
-    if run_state.needle_read is None or run_state.needle_read[0] != run_state.changes:
-        needle, differs = run_state.needle, run_state.gold_differs or bool(run_state.evaluations)
-        agreement = needle.agreement() if run_state.gold_differs else None
+def read_agreement_and_level(run_state: RunState) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
+    """Agreement, level and gain of a run, computed once for what is known. A reward that is gold itself agrees with
+    itself: that is no agreement, and no gain of it is for nothing."""
+    if run_state.agreement_and_level_read is None or run_state.agreement_and_level_read[0] != run_state.changes:
+        folded, differs = run_state.agreement_and_level, run_state.gold_differs or bool(run_state.evaluations)
+        agreement = folded.agreement() if run_state.gold_differs else None
         if agreement is not None and run_state.last_step - agreement.last > RECENT_STEPS:
             agreement = None  # of an earlier policy: nothing is known of the current one
-        run_state.needle_read = run_state.changes, (agreement, needle.level(), needle.gain() if differs else None)
-    return run_state.needle_read[1]
+        numbers = (agreement, folded.level(), folded.gain() if differs else None)
+        run_state.agreement_and_level_read = run_state.changes, numbers
+    return run_state.agreement_and_level_read[1]
 
 
 def decide(
@@ -120,7 +121,7 @@ def decide(
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
     stop = advice is not None and advice.word == "stop"
     finding = max(run_state.findings.values(), key=lambda item: item.confidence, default=None)
-    agreement, level, gain = read_needle(run_state)
+    agreement, level, gain = read_agreement_and_level(run_state)
     state: State
     if alarms:
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}"
@@ -319,7 +320,7 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
     if enough and not run_state.gold_differs and not evaluated:
         return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
     if enough and run_state.gold_differs:
-        pairs = run_state.judges and not run_state.labels_all
+        pairs = run_state.judges and not run_state.labels_whole_steps
         return f"{run_state.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
     if evaluated:
         return f"{len(run_state.evaluations)} declared evaluations"

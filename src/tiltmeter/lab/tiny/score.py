@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.gold.onset_labels import LABELS
 from tiltmeter.lab.baselines import BASELINES, RuleInput, first_alarm
 from tiltmeter.lab.evaluate_run import GRACE, outcome, rollback_gap, running_maximum
 from tiltmeter.lab.floor import floor_regret
 from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.rollback import LABELS
 from tiltmeter.lab.score import score
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.tiny.flat_runs import flat_runs

@@ -1,4 +1,4 @@
-"""The needle: what it counts, what it leaves out, and that a gain is called hollow only where gold's is excluded."""
+"""Agreement and level: what they count, what they leave out, and that only a gain for nothing is called hollow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Alarm
-from tiltmeter.verdict.needle import GROUPS, PAIRS, Needle
+from tiltmeter.verdict.agreement_and_level import GROUPS, PAIRS, AgreementAndLevel
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_needle
+from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_agreement_and_level
 
 Readings = dict[str, list[Any]]
 
@@ -36,11 +36,11 @@ def step_readings(
     }
 
 
-def fold(gold: Any, paid: Any, steps: int = 100, **more: Any) -> Needle:
-    rng, needle = np.random.default_rng(0), Needle()
+def fold(gold: Any, paid: Any, steps: int = 100, **more: Any) -> AgreementAndLevel:
+    rng, folded = np.random.default_rng(0), AgreementAndLevel()
     for step in range(steps):
-        needle.add(0, step, step_readings(rng, gold(step), paid(step), **more))
-    return needle
+        folded.add(0, step, step_readings(rng, gold(step), paid(step), **more))
+    return folded
 
 
 def ramp(first: float, last: float) -> Any:
@@ -56,19 +56,19 @@ def test_agreement_can_be_read_at_step_five_and_names_its_window() -> None:
 
 
 def test_agreement_of_audited_pairs_is_the_sign_of_their_bets_and_ties_say_nothing() -> None:
-    needle = Needle()
+    folded = AgreementAndLevel()
     us = [0.5, 0.2, -0.1, 0.0]
-    needle.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, pairs=True)
-    agreement = needle.agreement()
+    folded.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, pairs=True)
+    agreement = folded.agreement()
     assert agreement is not None and (agreement.n, agreement.of) == (3, PAIRS)
     assert agreement.share == pytest.approx(2 / 3)
-    column = Needle()
+    column = AgreementAndLevel()
     column.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us]})
     assert column.agreement() is None, "a slope of whole groups is no pair"
 
 
 def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
-    whole, torn = Needle(), Needle()
+    whole, torn = AgreementAndLevel(), AgreementAndLevel()
     for step in range(40):
         us = {"gold.slope": [0.4, 4, 0.1, [0.5, 0.5, 0.5, -0.5]]}
         whole.add(0, step, {**us, "gold.level": [0.5, 4, 0.1]}, pairs=True)
@@ -88,12 +88,12 @@ def test_level_is_gold_now_beside_the_best_window() -> None:
 
 
 def test_a_run_that_goes_back_starts_a_window_and_late_labels_of_the_old_attempt_are_left_out() -> None:
-    rng, needle = np.random.default_rng(0), Needle()
+    rng, folded = np.random.default_rng(0), AgreementAndLevel()
     for step in range(80):
-        needle.add(0, step, step_readings(rng, 0.7, 0.2))
-    needle.add(1, 50, step_readings(rng, 0.3, 0.2, agreement=0.2))
-    needle.add(0, 79, step_readings(rng, 0.7, 0.2, agreement=1.0))
-    agreement, level = needle.agreement(), needle.level()
+        folded.add(0, step, step_readings(rng, 0.7, 0.2))
+    folded.add(1, 50, step_readings(rng, 0.3, 0.2, agreement=0.2))
+    folded.add(0, 79, step_readings(rng, 0.7, 0.2, agreement=1.0))
+    agreement, level = folded.agreement(), folded.level()
     assert agreement is not None and (agreement.first, agreement.n) == (50, 32) and agreement.share < 0.4
     assert level is not None and level.best_last < 50 and level.change < -0.2
 
@@ -114,41 +114,41 @@ def test_the_reward_that_gained_for_nothing_is_hollow_and_others_are_not() -> No
 
 
 def test_another_reward_begins_anew() -> None:
-    needle = fold(ramp(0.05, 0.05), ramp(0.2, 0.7))
-    needle.change_reward()
-    assert needle.agreement() is None and needle.gain() is None
+    folded = fold(ramp(0.05, 0.05), ramp(0.2, 0.7))
+    folded.change_reward()
+    assert folded.agreement() is None and folded.gain() is None
 
 
 def test_two_curves_are_enough_and_an_honest_pair_of_them_is_not_hollow() -> None:
     rng = np.random.default_rng(0)
     for honest in (False, True):
-        needle = Needle()
+        folded = AgreementAndLevel()
         for step in range(35):
             proxy = float(np.interp(step, [5, 30], [0.2, 0.65])) + 0.02 * rng.normal()
             truth = proxy if honest else 0.002
-            needle.add(0, step, {"training.reward": [proxy, 1, None]})
-            needle.add(0, step, {"eval.score": [rng.binomial(512, truth) / 512, 512, None]})
-        gain = needle.gain()
+            folded.add(0, step, {"training.reward": [proxy, 1, None]})
+            folded.add(0, step, {"eval.score": [rng.binomial(512, truth) / 512, 512, None]})
+        gain = folded.gain()
         assert gain is not None and gain.by_curve and gain.is_hollow is not honest
 
 
 @pytest.mark.parametrize("broken", [None, "0.5", {"value": None, "flag": "nan"}, float("nan"), -3.0, 7.0])
 def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -> None:
-    needle = Needle()
+    folded = AgreementAndLevel()
     for at in range(3):
         packed: list[Any] = [0.5, 8, 0.1]
         packed[at] = broken
-        needle.add(0, at, {"gold.agreement": packed, "eval.x": packed, "gold.level": packed})
-        needle.add(0, at, {"gold.prompts": [0.5, 8, 0.1, [0.5, broken]], "training.reward": packed})
-        needle.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, pairs=True)
-        needle.add(0, at, {"reward.win_share": packed, "group.size": packed})
-    assert needle.gain() is None
-    assert needle.agreement() is not None and needle.level() is not None
+        folded.add(0, at, {"gold.agreement": packed, "eval.x": packed, "gold.level": packed})
+        folded.add(0, at, {"gold.prompts": [0.5, 8, 0.1, [0.5, broken]], "training.reward": packed})
+        folded.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, pairs=True)
+        folded.add(0, at, {"reward.win_share": packed, "group.size": packed})
+    assert folded.gain() is None
+    assert folded.agreement() is not None and folded.level() is not None
 
 
 @cache
 def hollow_state() -> RunState:
-    return RunState(needle=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
+    return RunState(agreement_and_level=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
 
 
 def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_everything_else() -> None:
@@ -171,12 +171,12 @@ def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_e
 
 def test_a_reward_that_is_gold_itself_agrees_with_itself_and_that_says_nothing() -> None:
     checks = {name: HealthCheck(name != "gold", f"about {name}") for name in CHECKS}
-    verdict = decide(checks, [], [], RunState(needle=hollow_state().needle))
+    verdict = decide(checks, [], [], RunState(agreement_and_level=hollow_state().agreement_and_level))
     assert verdict.agreement is None and verdict.state == "BLIND"
 
 
 def test_agreement_of_an_earlier_policy_is_not_shown_as_that_of_now() -> None:
     for last_step, is_shown in ((20, True), (200, False)):
         run_state = RunState(attempts={0: {}}, gold_differs=True, last_measured={0: last_step})
-        run_state.needle.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
-        assert (read_needle(run_state)[0] is not None) is is_shown
+        run_state.agreement_and_level.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
+        assert (read_agreement_and_level(run_state)[0] is not None) is is_shown

@@ -1,18 +1,19 @@
-"""The needle: whether the reward still tells better from worse, how gold stands against its best, and whether the
-reward has gained for nothing. Every interval holds at any time (`stats.running_mean`).
+"""Agreement and level: whether the reward still tells better from worse, how gold stands against its best; and gain,
+whether the reward has gained for nothing. Every interval holds at any time (`stats.running_mean`).
 
 *Agreement*, from `gold.agreement`, one value per prompt group whose gold differs, or from audited pairs
 (`gold.slope`), one value per pair whose gold differs: 1 where the answer that is paid more is the better one. Covered
 is the average over the groups or pairs counted of that chance for the policy of their step. Given which of them
 differ in gold, they are independent, which is what the proof needs.
 
-*Level*, from `gold.prompts`, one value per prompt group, or an evaluation, one value per item, or the gold of audited
-pairs. Covered is the average of their expected gold in each window, and with all windows at once the best of them.
+*Level*, from `gold.prompts`, one value per prompt group, `gold.answers`, one per labelled answer, an evaluation, one
+per item, or the gold of audited pairs. Covered is the average of their expected gold in each window, and with all
+windows at once the best of them.
 
 *Gain* compares the current window with the first one of the run: G, of gold; R, of the reward, is the chance that an
 answer of now is paid more than one of the baseline minus the chance that it is paid less (`reward.win_share`), and
 what it has risen by. With 0/1 scores G and R have one unit. The null of HOLLOW is "R < 0.1, or G >= 0.1, or G >= R /
-4": it is rejected where the low end of R is at least 0.1 and the high end of G below the other two. Both ends hold at
+3": it is rejected where the low end of R is at least 0.1 and the high end of G below the other two. Both ends hold at
 any time with chance 0.995, so under the null it is ever rejected with chance at most 0.01. Not asked where gold may
 stand above 0.8: who is at the ceiling cannot gain. Gold of audited pairs is not used: solved prompts leave the pairs,
 so it stands still in runs that gain.
@@ -91,7 +92,7 @@ class Gain:
 
 
 @dataclass
-class Needle:
+class AgreementAndLevel:
     """Folds the readings of a run, in the order in which they came."""
 
     attempt: int = -1
@@ -131,6 +132,8 @@ class Needle:
         elif name == "gold.prompts" and len(values := _shares(packed)):
             spread, answers = float(np.var(values) * len(values)), count // len(values)
             self._add_gold(step, name, float(np.mean(values)), len(values), spread, draws=max(answers, 1))
+        elif name == "gold.answers":
+            self._add_gold(step, name, mean, count, _spread(mean, count, stderr))
         elif name.startswith("eval."):
             self._add_gold(step, name, mean, count, mean * (1.0 - mean) * count)
         elif name == "reward.win_share":
