@@ -1,4 +1,4 @@
-"""The needle on simulated runs: whether its intervals hold at every step of a run, and whom it calls hollow.
+"""Agreement and level on simulated runs: whether intervals hold at every step of a run, and who is called hollow.
 
     python benchmarks/agreement.py [--json] [--write] [--runs N] [--seed N]
 
@@ -27,7 +27,7 @@ from tiltmeter.lab.tiny.score import estimate_truth, to_trace
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 from tiltmeter.stats.running_mean import MeanWindow, low_end
-from tiltmeter.verdict.needle import ALPHA, Needle
+from tiltmeter.verdict.agreement_and_level import ALPHA, AgreementAndLevel
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
     prompts = np.clip(level[:, None] + rng.normal(0.0, 0.1, (STEPS, GROUPS)), 0.0, 1.0)
     gold = rng.random((STEPS, GROUPS, ANSWERS)) < prompts[..., None]
     values = shares(agreement, gold, rng)
-    needle = Needle()
+    folded = AgreementAndLevel()
     now: list[tuple[int, MeanWindow]] = []
     levels: list[tuple[int, MeanWindow, int]] = []
     for step in range(STEPS):
@@ -98,10 +98,10 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
         readings: dict[str, list[object]] = {"gold.prompts": prompt_reading(means)}
         if len(mixed):
             readings["gold.agreement"] = packed(mixed)
-        needle.add(0, step, readings)
-        if needle.agreements.windows:
-            now.append((step, copied(needle.agreements.current)))
-        levels.append((step, copied(needle.gold.current), len(needle.gold.earlier)))
+        folded.add(0, step, readings)
+        if folded.agreements.windows:
+            now.append((step, copied(folded.agreements.current)))
+        levels.append((step, copied(folded.gold.current), len(folded.gold.earlier)))
     ends = intervals([window for _, window in now], ALPHA)
     counted = np.isfinite(values).sum(1)
     true = np.array(
@@ -118,17 +118,17 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
         "fixed": bool(
             (np.abs(seen[:, 0] - true) <= reach)[[count >= 30 for count in counted.cumsum()[-len(now) :]]].all()
         ),
-        "level_held": level_held(needle, levels, prompts.mean(1)),
+        "level_held": level_held(folded, levels, prompts.mean(1)),
         "width_5": float(width[min(4, len(width) - 1)]),
         "width_150": float(width[-1]),
     }
 
 
-def level_held(needle: Needle, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
+def level_held(folded: AgreementAndLevel, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
     """Whether the interval of gold now against its best held at every step."""
-    past = [(truth[window.first : window.last + 1].mean(), interval) for window, interval in needle.gold.earlier]
+    past = [(truth[window.first : window.last + 1].mean(), interval) for window, interval in folded.gold.earlier]
     for (step, window, earlier), (low, high) in zip(
-        levels, intervals([window for _, window, _ in levels], needle.gold.alpha), strict=True
+        levels, intervals([window for _, window, _ in levels], folded.gold.alpha), strict=True
     ):
         if not earlier:
             continue
@@ -144,12 +144,12 @@ def level_held(needle: Needle, levels: list[tuple[int, MeanWindow, int]], truth:
 def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
     """Whether a run whose reward and gold gain as given from step 20 to 40 is called hollow at any of 15 looks."""
     gained, worth = GAINS[kind]
-    needle = Needle()
+    folded = AgreementAndLevel()
     for step in range(STEPS):
         part = float(np.interp(step, [20, 40], [0.0, 1.0]))
         means = rng.binomial(ANSWERS, 0.4 + worth * part, rows) / ANSWERS
         wins = 0.5 * (1.0 - 0.4) + 0.5 * rng.binomial(ANSWERS, 0.4 + gained * part, rows) / ANSWERS
-        needle.add(
+        folded.add(
             0, step,
             {
                 "group.size": [8.0, rows, 0.0],
@@ -157,7 +157,7 @@ def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
                 "reward.win_share": [float(wins.mean()), rows * ANSWERS, packed(wins)[2]],
             },
         )  # fmt: skip
-        if step % 10 == 9 and (gain := needle.gain()) is not None and gain.is_hollow:
+        if step % 10 == 9 and (gain := folded.gain()) is not None and gain.is_hollow:
             return True
     return False
 
@@ -170,7 +170,7 @@ def tiny_suite() -> dict[str, float]:
         trace = to_trace(run)
         kinds.append(estimate_truth(trace).kind)
         start = prepare_reference(trace.reward[:4].reshape(-1))
-        needle, was_hollow = Needle(), False
+        folded, was_hollow = AgreementAndLevel(), False
         for step, (reward, label) in enumerate(zip(trace.reward, trace.label, strict=True)):
             rows, size = label.shape
             starts = np.arange(0, label.size + 1, size)
@@ -183,10 +183,10 @@ def tiny_suite() -> dict[str, float]:
             }
             if np.isfinite(agree).any():
                 readings["gold.agreement"] = packed(agree[np.isfinite(agree)])
-            needle.add(0, step, readings)
-            if step % 10 == 9 and (gain := needle.gain()) is not None:
+            folded.add(0, step, readings)
+            if step % 10 == 9 and (gain := folded.gain()) is not None:
                 was_hollow |= gain.is_hollow
-        agreement = needle.agreement()
+        agreement = folded.agreement()
         assert agreement is not None
         below += kinds[-1] == "hack" and agreement.high < 0.5
         above += kinds[-1] != "hack" and agreement.low > 0.5

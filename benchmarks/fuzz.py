@@ -713,7 +713,12 @@ def dropped_by_a_run(path: Path, count: Counter[str]) -> None:
         run.observe(step=len(MALFORMED), group=[0], reward=[1.0])
     counters = run.counters
     _same("seen", counters["seen"], len(MALFORMED) + 1)
-    _same("dropped", (counters["dropped"], counters["written"]), (len(MALFORMED), 1))
+    # Of two reward functions one can be read: that batch is stored without the other, which is counted.
+    stored = sum(
+        len(columns.get("rewards") or ()) == 2 for columns in MALFORMED if type(columns.get("rewards")) is dict
+    )
+    _same("dropped", (counters["dropped"], counters["written"]), (len(MALFORMED) - stored, 1 + stored))
+    _same("columns lost", (stored, counters["columns_lost"]), (1, 1))
     count["dropped"] += counters["dropped"]
 
 

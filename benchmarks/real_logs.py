@@ -43,7 +43,7 @@ from tiltmeter.stats.evaluation_drop import EvaluationDropTest
 from tiltmeter.stats.overoptimisation import Form, forecast_peak
 from tiltmeter.stats.sequential import SequentialTest
 from tiltmeter.stats.trend import ma_trend
-from tiltmeter.verdict.needle import Needle
+from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 ALARM = log(100.0)
@@ -82,11 +82,11 @@ def level(series: Iterable[tuple[int, float]], n: float) -> Figures:
 
 def hollow_step(steps: Sequence[int], proxy: Sequence[float], truth: Sequence[float], n: float) -> int | None:
     """The first step at which the two curves, as `tiltmeter audit` reads them, are called hollow."""
-    needle = Needle()
+    folded = AgreementAndLevel()
     for step, paid, true in zip(steps, proxy, truth, strict=True):
-        needle.add(0, step, {"training.reward": [paid, 1, None]})
-        needle.add(0, step, {"eval.truth": [true, n, None]})
-        if (gain := needle.gain()) is not None and gain.is_hollow:
+        folded.add(0, step, {"training.reward": [paid, 1, None]})
+        folded.add(0, step, {"eval.truth": [true, n, None]})
+        if (gain := folded.gain()) is not None and gain.is_hollow:
             return step
     return None
 

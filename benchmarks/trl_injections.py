@@ -310,7 +310,7 @@ FAULTS: dict[str, Fault] = {
     "our_log_raises": our_error(ADAPTER, "Callback", "_record_logs"),
     "our_poll_raises": our_error(CONTROL, "TrlControl", "poll"),
     "our_keep_alive_raises": keep_alive_raises,
-    "our_columns_raise": our_error("tiltmeter.rundir.writer", "", "from_columns"),
+    "our_columns_raise": our_error("tiltmeter.rundir.column_copies", "", "from_columns"),
     "our_offer_raises": our_error("tiltmeter.rundir.writer", "", "nbytes"),
 }
 #: While training begins.
@@ -322,4 +322,4 @@ FIRST: dict[str, Fault] = {
 #: After these nothing of the kind can be met any more, so they come last.
 LAST: dict[str, Fault] = {"directory_gone": directory_gone, "monitor_cannot_start": monitor_cannot_start}
 ALL = {**FIRST, **FAULTS, **LAST, "monitor_killed": monitor_killed}
-KILLS = 4  # a monitor is started again three times
+KILLS = 4  # a monitor is started again at once three times an hour

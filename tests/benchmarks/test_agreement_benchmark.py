@@ -1,4 +1,4 @@
-"""The needle's benchmark at a small size: intervals hold at every step, and who gained is not called hollow."""
+"""Agreement and level at a small size: intervals hold at every step, and who gained is not called hollow."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tiltmeter import cli
 from tiltmeter.cli import app
 from tiltmeter.cli.terminal.run_screen import choose_readings, short
 from tiltmeter.data.batches import from_columns
@@ -273,3 +274,17 @@ def test_the_rows_of_the_screen_are_about_different_things() -> None:
     first = ["reward.mean", "reward.dead_share", "policy.kl.k3"]  # the usual ones, whether they moved or not
     assert choose_readings(found, 12) == [*first, "policy.kl_tokens.a", "text.overused.share", "policy.x"]
     assert len(str(short("reward.gain_share.reward_model.helpfulness"))) == 28
+
+
+def test_a_crash_prints_nothing_that_can_act(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash() -> None:
+        raise TypeError("an unexpected key 'x\x1b]52;c;AAAA\x07\x1b]0;owned\x07\u202e'")
+
+    monkeypatch.setattr(cli, "app", crash)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    shown = capsys.readouterr().err
+    assert ended.value.code == 2 and "Traceback" in shown and "\\u{1b}]52" in shown
+    assert all(char.isprintable() or char == "\n" for char in shown)

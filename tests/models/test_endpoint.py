@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,32 @@ def test_whoever_stops_listening_stops_the_asking() -> None:
         close: Callable[[], None] = said.close  # type: ignore[attr-defined]
         close()
         assert len(server.asked) < 200
+
+
+def test_a_server_on_this_machine_is_asked_directly_whatever_proxy_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MODEL_KEY", SECRET)
+    with serving(Scripted(says=lambda body: "yes")) as server, serving(Scripted(says=lambda body: "spied")) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        told = all_answers(asking(server, key_env="MODEL_KEY"), ["a"])
+    assert told[0][0].text == "yes" and not proxy.asked and not proxy.keys
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [("http://judge.example.org/v1", True), ("https://judge.example.org/v1", False), ("http://127.0.0.1:8/v1", False)],
+)
+def test_a_key_that_would_travel_in_clear_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, warned: bool
+) -> None:
+    monkeypatch.setenv("MODEL_KEY", SECRET)
+    path = tmp_path / "server.toml"
+    path.write_text(f'url = "{url}"\nmodel = "m"\nkey_env = "MODEL_KEY"\n')
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        read_endpoint(path)
+    assert [("unencrypted" in str(one.message), SECRET in str(one.message)) for one in told] == [(True, False)] * warned

@@ -21,6 +21,7 @@ from tiltmeter.rundir.atomic_write import open_dot, publish, sweep
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.maintenance import verify
 from tiltmeter.rundir.rank_summary import expand_ranges
+from tiltmeter.rundir.run_path import open_folder
 from tiltmeter.rundir.store import RunDirectory
 
 RANKS, STEPS = 8, 25
@@ -124,7 +125,9 @@ def test_a_sweep_takes_the_dead_and_leaves_the_living(tmp_path: Path) -> None:
     dead.write_bytes(b"half a file")
     linked = tmp_path / ".000004-0.parquet.0badc0de"
     linked.symlink_to(tmp_path / "elsewhere")
-    alive, handle = open_dot(tmp_path / "000005-0.parquet")
+    with open_folder(tmp_path) as folder:
+        dot, handle = open_dot("000005-0.parquet", folder)
+    alive = tmp_path / dot
     try:
         assert sweep(tmp_path) == 1
         assert not dead.exists() and alive.exists() and linked.is_symlink()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.rundir.format_1 import format_1_line
 
 from tiltmeter.data.records import Alarm, Fault
+from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, encode_commit, parse, read_events
 from tiltmeter.rundir.payloads import AbsentColumns, parse_payload
 
@@ -99,3 +101,25 @@ def test_an_alarm_comes_back_as_it_was() -> None:
     alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
     [read] = parse(encode_commit([event(alarm, 0, 120, "c")]))
     assert read.payload == alarm
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("note", {"note": [1]}), ("alarm", {"attempt": 0}), ("reading", {"measured": {"reward.mean": [1.0, "x"]}}),
+        ("attempt", {"state": "open", "facts": {"ranks": 10**12}}), ("step_done", {"rows": "x"}),
+    ],
+)  # fmt: skip
+def test_an_event_of_other_types_than_its_kind_has_is_refused_with_the_file(
+    kind: str, data: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "0.jsonl").write_bytes(Event(kind, 0, 0, data, "x", seq=7).line())
+    with pytest.raises(StoreError, match=r"0\.jsonl cannot be read: event 7"):
+        read_events(tmp_path)
+
+
+def test_a_journal_of_absurd_size_is_refused_at_once(tmp_path: Path) -> None:
+    with (tmp_path / "0.jsonl").open("wb") as file:
+        file.truncate(20 << 30)
+    with pytest.raises(StoreError, match=r"0\.jsonl cannot be read: has 21474836480 bytes"):
+        read_events(tmp_path)

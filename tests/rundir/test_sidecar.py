@@ -19,7 +19,8 @@ from msgspec import Meta, Struct
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir import sidecar
-from tiltmeter.rundir.sidecar import Count, find_sidecar, list_sidecars, make_folder, read_sidecar, write_sidecar
+from tiltmeter.rundir.run_path import make_folder
+from tiltmeter.rundir.sidecar import Count, find_sidecar, list_sidecars, read_sidecar, write_sidecar
 
 LIMIT = 4096
 is_answer = re.compile(r"[0-9]+\.json").fullmatch
@@ -118,12 +119,8 @@ def test_a_list_has_new_names_in_order_and_hides_no_refusal(tmp_path: Path) -> N
     (tmp_path / "6.json").write_text("{")
     values, refusals = list_sidecars(tmp_path, lambda name: name != "2.json" and is_answer(name), Answer)
     assert list(values) == ["1.json", "10.json", "3.json"] and list(refusals) == ["6.json"]
-    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        assert list(list_sidecars(folder, is_answer, Answer, most=2)[0]) == ["1.json", "10.json"]
-        values, refusals = list_sidecars(folder, is_answer, Answer, owner=os.geteuid() + 1)
-    finally:
-        os.close(folder)
+    assert list(list_sidecars(tmp_path, is_answer, Answer, most=2)[0]) == ["1.json", "10.json"]
+    values, refusals = list_sidecars(tmp_path, is_answer, Answer, owner=os.geteuid() + 1)
     assert values == {} and len(refusals) == 5 and f"belongs to user {os.geteuid()}" in refusals["1.json"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.rundir.writer import copy_columns
+from tiltmeter.rundir.column_copies import copy_columns
 
 torch = pytest.importorskip("torch", reason="torch is not part of the base install; CI brings it for the main test run")
 

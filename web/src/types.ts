@@ -210,7 +210,7 @@ export interface Summary extends Headline {
   last_good: Estimate | null; // the checkpoint to keep
   advice: StopAdvice | null;
   symptom: string; // what proxy and gold did, in numbers
-  needle: string[]; // agreement and level, in words
+  agreement_and_level: string[]; // agreement and level, in words
   checks: VerdictCheck[];
   findings: FindingRow[]; // surest first
   alarms: AlarmRow[]; // open

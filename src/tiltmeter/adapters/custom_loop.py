@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,14 +27,15 @@ from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.monitor.parts import Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
+from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_columns
 from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.writer import StepWriter, call_if_alive, copy_columns, describe_error
+from tiltmeter.rundir.writer import StepWriter, call_if_alive
 from tiltmeter.safety.loading import load_function
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
@@ -115,7 +117,7 @@ def open_run(
         record_guards(run, attempt, rewards)
     command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
-        command += ["--plugin", plugin]
+        command += ["--plugin", _absolute_name(plugin)]
     if gold is not None:
         command += ["--gold", _absolute_name(gold)]
         command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
@@ -164,6 +166,9 @@ class Run:
         self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
         self._open = writer is not None
         self._pid = os.getpid()
+        self._observing: set[int] = set()  # threads that are inside `observe`
+        if writer is not None:  # once, because making one takes longer than passing it
+            self._boundary = Boundary(writer.refuse, tally=writer, strict=strict)
         if run is not None:
             atexit.register(call_if_alive(self.close))
 
@@ -194,36 +199,43 @@ class Run:
         caller must not write to them again.
         """
         # A forked child (a data loader's worker) inherits this object but not the thread: it must not write.
-        if self._writer is None or not self._open or os.getpid() != self._pid:
+        writer = self._writer
+        if writer is None or not self._open or os.getpid() != self._pid:
             return
-        try:
-            item: Any = batch
-            if batch is None:
-                item = columns if give else copy_columns(columns)
-                item.setdefault("fingerprint", self._fingerprint)
-                if self.strict:
-                    item = from_columns(**item)
-                elif "step" not in item or "group" not in item:
-                    raise TypeError("observe() needs step= and group=")
-            self._writer.offer(add_canary_counts(item, self._rewards, self.rank))
-        except Exception as error:  # the boundary: whatever we get wrong, training goes on
-            if self.strict:
-                raise
-            self._writer.refuse(error)
+        with self._boundary:
+            thread = threading.get_ident()
+            if thread in self._observing:
+                raise RuntimeError("observe() was called by a column that it was reading")
+            self._observing.add(thread)
+            try:
+                item: Any = batch
+                lost: LostColumns | None = None if self.strict else {}
+                if batch is None:
+                    item = columns if give else copy_columns(columns, lost)
+                    item.setdefault("fingerprint", self._fingerprint)
+                    if self.strict:
+                        item = from_columns(**item)
+                    elif "step" not in item or "group" not in item:
+                        raise TypeError("observe() needs step= and group=")
+                if self._rewards:
+                    with column_boundary(lost, "canaries"):
+                        item = add_canary_counts(item, self._rewards, self.rank)
+                writer.offer(item, lost)
+            finally:
+                self._observing.discard(thread)
 
     def refuse(self, error: BaseException) -> None:
-        """Count a step that was lost because an adapter failed before it could be observed."""
+        """Count a step that was lost because an adapter failed before it could be observed. Never raises."""
         if self._writer is not None and self._open and os.getpid() == self._pid:
-            self._writer.refuse(error)
+            with Boundary(lambda error: None, tally=self._writer):
+                self._writer.refuse(error)
 
     def record_problem(self, why: str) -> None:
         """Log a failure that lost no batch, and record it in the run. Never raises."""
-        log.warning("%s", why)
-        if self._run is not None and os.getpid() == self._pid:
-            try:
+        with Boundary(lambda error: None):  # the same disk, or no memory
+            log.warning("%s", why)
+            if self._run is not None and os.getpid() == self._pid:
                 self._run.report_trouble(self.attempt, self.rank, why)
-            except OSError:
-                pass  # the same disk; the warning was given
 
     def evaluate(self, step: int, value: float, n: int, name: str = "eval") -> None:
         """Declare an evaluation: the mean score, from 0 to 1, of `n` held-out items at a step.
@@ -234,12 +246,8 @@ class Run:
         """
         if self._run is None or os.getpid() != self._pid:
             return
-        try:
+        with Boundary(lambda error: self._not_stored("an evaluation at step {} was", step, error), strict=self.strict):
             write_evaluation(self._run, Evaluation(self.attempt, int(step), name, float(value), int(n)))
-        except Exception as error:
-            if self.strict:
-                raise
-            self.record_problem(f"an evaluation at step {step} was not stored: {describe_error(error)}")
 
     def pinned(
         self,
@@ -257,19 +265,22 @@ class Run:
         """
         if self._run is None or self.rank != 0 or os.getpid() != self._pid:
             return
-        try:
+        with Boundary(
+            lambda error: self._not_stored("pinned prompts at step {} were", step, error), strict=self.strict
+        ):
             write_snapshot(
                 self._run, make_snapshot(self.attempt, int(step), EVALUATION, prompts, completions, rewards, gold)
             )
-        except Exception as error:
-            if self.strict:
-                raise
-            self.record_problem(f"pinned prompts at step {step} were not stored: {describe_error(error)}")
+
+    def _not_stored(self, what: str, step: object, error: BaseException) -> None:
+        at = step if type(step) is int else "?"  # whatever else it is may raise when it is shown
+        self.record_problem(f"{what.format(at)} not stored: {describe_error(error)}")
 
     def keep_alive(self) -> None:
         """Start the monitor again if it has died, for an adapter whose rows the writer does not see. Never raises."""
         if self._monitor is not None and self._open and os.getpid() == self._pid:
-            self._monitor.keep_alive()
+            with Boundary(lambda error: self.record_problem(f"the monitor was not started: {describe_error(error)}")):
+                self._monitor.keep_alive()
 
     def close(self) -> None:
         """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""

@@ -13,12 +13,15 @@ LAUNCH = "TILTMETER_RUN"
 
 
 def run_path(directory: str | os.PathLike[str]) -> Path:
-    """The path of a run directory: as given, unless `TILTMETER_DIR` moves all runs."""
+    """The absolute path of a run directory: as given, unless `TILTMETER_DIR` moves all runs.
+
+    Absolute at once: a trainer may change its directory later, and what is written then must still arrive.
+    """
     path = Path(directory)
     if home := os.environ.get("TILTMETER_DIR"):
         # Inside a trainer's output directory every run is called `tiltmeter`: use that directory's name instead.
         path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
-    return path
+    return path.absolute()
 
 
 def int_from_environment(name: str, default: int) -> int:

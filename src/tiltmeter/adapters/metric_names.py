@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import Any
+
+MOST_METRICS = 10_000  # of one step
 
 #: Columns that say which step a row belongs to, best first. A tracker's own `_step` counts calls, not updates.
 STEP_COLUMNS = (
@@ -84,6 +88,11 @@ def step_column(columns: Collection[str], requested: str | None = None) -> str |
     if requested is not None:
         return requested if requested in columns else None
     return next((name for name in STEP_COLUMNS if name in columns), None)
+
+
+def first_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trainer logged, as a dict: of a mapping without end only the first."""
+    return dict(islice(metrics.items(), MOST_METRICS))
 
 
 def canonical_names(columns: Collection[str], requested: Mapping[str, str] | None = None) -> dict[str, str]:

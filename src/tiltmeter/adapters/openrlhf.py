@@ -19,8 +19,8 @@ from tiltmeter.adapters.capture.capture import capture
 from tiltmeter.adapters.capture.recorder import open_recorder
 from tiltmeter.adapters.knobs import KnobControl, Limits, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.launch import run_path
-from tiltmeter.adapters.metric_names import canonical_names
-from tiltmeter.errors import AttachError
+from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.requests import Knob, Mode
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
@@ -42,7 +42,7 @@ def install(
     if capture.open(directory, **settings) is None:
         return
     trainer = importlib.import_module("openrlhf.trainer.ppo_trainer").PPOTrainer
-    wrap(trainer, str(run_path(directory).absolute()), mode, limits)
+    wrap(trainer, str(run_path(directory)), mode, limits)
 
 
 def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None = None) -> None:
@@ -64,7 +64,7 @@ def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None 
     @functools.wraps(save)
     def saving(self: Any, global_step: int, logs_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         if "_tiltmeter" in vars(self):
-            self._tiltmeter.step(global_step, logs_dict or {})
+            self._tiltmeter.step(global_step, logs_dict)
         else:  # a subclass with its own fit
             log.warning("%s.fit is not the one that is watched: steps are not recorded", type(self).__name__)
         return save(self, global_step, logs_dict, *args, **kwargs)
@@ -95,6 +95,7 @@ def scalars(logs: Mapping[str, Any], *, reference: bool) -> dict[str, float]:
     >>> scalars({"kl": 0.0, "ppo_kl": 0.1, "generated_samples": ["a", 1.0], "acc": 0.5}, reference=False)
     {'kl_old_new': 0.1, 'acc': 0.5}
     """
+    logs = first_metrics(logs)
     names = canonical_names(logs)
     metrics = {names.get(key, key): value for key, value in logs.items()}
     if not reference:
@@ -120,18 +121,19 @@ class OpenRLHFObserver:
     def knobs(self) -> dict[str, Knob]:
         return self._knob_control.knobs
 
-    def step(self, step: int, logs: Mapping[str, Any]) -> None:
+    def step(self, step: int, logs_or_none: Mapping[str, Any] | None) -> None:
         """Record the end of a step with its metrics, and apply pending requests."""
-        try:
+        with Boundary(self._report_failure):
+            logs = logs_or_none or {}
             filtered = bool(self.trainer.args.algo.dynamic_filtering_enable)  # then not all scored rows are trained on
             metrics = scalars(logs, reference=self._has_reference()) | {"beta": float(self.trainer.kl_ctl.value)}
             rows = None if filtered or "rollout/num_samples" not in logs else int(logs["rollout/num_samples"])
             self.recorder.step(StepBoundary(int(step), time.time(), self.begin, rows, metrics))
             self.begin = None
             self._knob_control.poll(int(step))
-        except Exception as error:  # noqa: BLE001  # the boundary: whatever we get wrong, training goes on
-            why = f"the OpenRLHF adapter failed and training goes on: {type(error).__name__}: {str(error)[:200]}"
-            self.recorder.record_problem(why)
+
+    def _report_failure(self, error: BaseException) -> None:
+        self.recorder.record_problem(f"the OpenRLHF adapter failed and training goes on: {describe_error(error)}")
 
     def close(self) -> None:
         self.recorder.close()

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from tiltmeter.data.batches import plain_text, with_gold
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.decoded_size import rows_at_once
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
 LONGEST = 1 << 24  # characters of one cell
@@ -100,7 +101,8 @@ def _key(row: Mapping[str, Any], path: Path, number: int) -> bytes:
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.name.endswith(".parquet"):
-        for batch in pq.ParquetFile(path).iter_batches():
+        table = pq.ParquetFile(path)
+        for batch in table.iter_batches(rows_at_once(path, table)):
             yield from batch.to_pylist()
         return
     with _open_text(path) as lines:

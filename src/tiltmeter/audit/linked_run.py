@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.run_path import (
+    IDENTITY_BYTES,
+    NEVER_LINKED,
+    exists,
+    find_linked,
+    make_folder,
+    read_file,
+    run_path,
+)
 from tiltmeter.rundir.store import RunDirectory
-
-#: Not linked: an audit has its own. `control`: an audit makes no requests to a trainer.
-NOT_LINKED = ("run.json", "events", "cache", "control", "monitor.log")
 
 
 def link_run(run: RunDirectory, home: Path, *, gold: bool) -> RunDirectory:
@@ -19,19 +26,21 @@ def link_run(run: RunDirectory, home: Path, *, gold: bool) -> RunDirectory:
     home.mkdir(parents=True, exist_ok=True)
     if not gold and (home / "gold").is_symlink():
         (home / "gold").unlink()  # from an earlier audit with the run's labels; this one uses another gold source
-    skipped = NOT_LINKED if gold else (*NOT_LINKED, "gold")
-    for item in run.path.iterdir():
-        link = home / item.name
-        if item.name in skipped or item.name.startswith("."):
+    skipped = NEVER_LINKED if gold else (*NEVER_LINKED, "gold")
+    source = run_path(run.path.resolve())
+    for name in sorted(os.listdir(source)):  # noqa: PTH208 - names alone
+        link = home / name
+        if name in skipped or name.startswith("."):
             continue
+        target = find_linked(source / name) if (source / name).is_symlink() else Path(source / name)
         if not link.exists() and not link.is_symlink():
-            link.symlink_to(item.resolve(), item.is_dir())
-        elif not link.is_symlink() or link.resolve() != item.resolve():
+            link.symlink_to(target, target.is_dir())
+        elif not link.is_symlink() or link.readlink() != target:
             raise StoreError(f"{home} holds another audit, or labels of its own: name another place with --keep")
-    if not (home / "run.json").exists():
-        shutil.copyfile(run.path / "run.json", home / "run.json")
-    (home / "events").mkdir(exist_ok=True)
     linked = RunDirectory(home)
+    if not exists(linked.path / "run.json"):
+        publish(linked.path / "run.json", [read_file(run.path / "run.json", IDENTITY_BYTES)])
+    make_folder(linked.path, "events")
     if linked.identity() != run.identity():
         raise StoreError(f"{home} holds the audit of another run: name another place with --keep")
     return linked

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.safety.safe_text import log_line
+from tiltmeter.safety.safe_text import log_line, visible
 
 BEFORE, DURING, AFTER, PROVE = "Before a run", "During a run", "After a run", "Prove it"
 
@@ -108,6 +108,6 @@ def main() -> None:
         sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
         raise SystemExit(2) from None
     except Exception:  # noqa: BLE001
-        # Our own mistake must not leave with 1, which means "alarm".
-        traceback.print_exc()
+        # Our own mistake must not leave with 1, which means "alarm". Its text may hold what a model wrote.
+        sys.stderr.write(visible(traceback.format_exc()))
         raise SystemExit(2) from None

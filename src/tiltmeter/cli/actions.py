@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.payloads.overview import ActionRequest
 from tiltmeter.view.screens.actions import describe_request, dry_run_requests, list_actions, submit_action_request
 from tiltmeter.view.screens.alarms import alarms as listed_alarms
-from tiltmeter.view.screens.alarms import submit_note
+from tiltmeter.view.screens.alarms import assumptions, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.wording import describe_change
 
@@ -94,7 +95,7 @@ def undo(run: Run, action: Id) -> None:
 
 
 def alarms(run: Run, json: Json = False) -> None:
-    """List the alarms and warnings of a run, open ones first, and the answers to them.
+    """List the alarms and warnings of a run, open ones first, the answers to them, and what their bound rests on.
 
     Example: tiltmeter alarms runs/tonight
 
@@ -104,7 +105,8 @@ def alarms(run: Run, json: Json = False) -> None:
     listing = listed_alarms(reader)
     console = Console(highlight=False, markup=False, soft_wrap=json)
     if json:
-        console.out(json_module.dumps(plain(listing), indent=1, allow_nan=False))
+        rests_on = {"assumptions": [asdict(one) for one in assumptions(reader)]}
+        console.out(json_module.dumps(plain(listing) | rests_on, indent=1, allow_nan=False))
         return
     for row in listing.rows:
         head = (row.id, row.tier, row.status, f"{row.name}, step {row.step}", f"{row.count}x")
@@ -112,6 +114,9 @@ def alarms(run: Run, json: Json = False) -> None:
         note = f" ({row.note})" if row.note else ""
         console.print(Padding(terminal(f"{row.summary}{note}", 500), (0, 0, 1, 4)))
     console.print(terminal(listing.promise if listing.rows else "Nothing was raised.", 300))
+    for one in assumptions(reader):
+        holds = {True: "yes", False: "no", None: "?"}[one.holds]
+        console.print(terminal(f"  {holds:<4}{one.about}: {one.text}", 300))
 
 
 def acknowledge(run: Run, alarm: AlarmId) -> None:

@@ -22,6 +22,7 @@ from tiltmeter.cli.show import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, write_stdout
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.run_path import exists
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS
@@ -85,7 +86,7 @@ def exit_code(readers: Sequence[RunReader], comparison: dict[str, Any]) -> int:
 
 def _run(place: Path, home: Path) -> RunDirectory:
     """The run at a path; another tool's files are audited first, so that there is something to compare."""
-    if (place / "run.json").exists():
+    if exists(place / "run.json"):
         RunDirectory(place).identity()
         return RunDirectory(place)
     audits = list(audit(place, home, ReadOptions(), Config.standard(), engine=open_engine("processes")))

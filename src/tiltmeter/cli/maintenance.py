@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tiltmeter.cli.show import Json, Plain, Run
+from tiltmeter.cli.show import Json, Plain, Run, Trust, open_to_change
 from tiltmeter.cli.terminal.run_screen import emit
 from tiltmeter.cli.watch import Plugins
 from tiltmeter.monitor.parts import Config
@@ -17,12 +17,15 @@ from tiltmeter.rundir.maintenance import pack as pack_run
 from tiltmeter.rundir.maintenance import purge as purge_run
 from tiltmeter.rundir.maintenance import verify as verify_run
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import ages, verdict_of
 
+Untrusted = Annotated[bool, typer.Option("--untrusted", help="Also name links, foreign files and unknown names.")]
 
-def pack(run: Run) -> None:
+
+def pack(run: Run, trust: Trust = False) -> None:
     """Merge the small files of a run into large ones, which every command reads the same way.
 
     Example: tiltmeter pack runs/tonight
@@ -30,25 +33,26 @@ def pack(run: Run) -> None:
     Safe at any time, also while the run is written: the newest 64 steps of a live run are left alone, and originals go
     only after the packed copy was checked against each of them.
     """
-    directory = RunDirectory(run)
-    directory.identity()
+    directory = open_to_change(run, trust)
     with Console(stderr=True).status("packing…") as status:
         merged = pack_run(directory, progress=lambda text: status.update(text))
     Console(highlight=False, markup=False).out(f"{merged} files merged" if merged else "nothing to merge")
 
 
-def verify(run: Run, json: Json = False) -> None:
+def verify(run: Run, untrusted: Untrusted = False, json: Json = False) -> None:
     """Read every stored byte again and check it against its checksums and the hashes recorded when it was measured.
 
     Example: tiltmeter verify runs/tonight
 
-    Exit code: 0 intact, 1 damage found, 2 not a run directory.
+    With --untrusted, for a directory from somebody else, also whatever no version of Tiltmeter puts there. Exit code: 0
+    intact, 1 damage found, 2 not a run directory.
     """
     directory = RunDirectory(run)
     directory.identity()
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with Console(stderr=True).status("checking…") as status:
-        problems = verify_run(directory, progress=lambda text: status.update(f"checking {text}"))
+        problems = strange_files(directory) if untrusted else []
+        problems += verify_run(directory, progress=lambda text: status.update(f"checking {text}"))
     if json:
         console.out(json_module.dumps({"run": run.name, "intact": not problems, "problems": problems}, indent=1))
     else:
@@ -63,6 +67,7 @@ def purge(
     before: Annotated[int | None, typer.Option(help="Only steps below this one.", metavar="STEP")] = None,
     days: Annotated[float | None, typer.Option(help="Only files written more than this many days ago.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Delete stored rollouts: prompts, completions, tokens and rewards. Readings, alarms and verdicts stay.
 
@@ -70,8 +75,7 @@ def purge(
 
     What is deleted cannot be replayed or shown again.
     """
-    directory = RunDirectory(run)
-    directory.identity()
+    directory = open_to_change(run, trust)
     if not yes and not typer.confirm(f"Delete stored rollouts of {run.name}?"):
         raise typer.Exit(2)
     deleted = purge_run(directory, before=before, days=days)
@@ -93,7 +97,7 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
     run_state = RunState.from_events(result.events)
     verdict = verdict_of(run_state, ages(directory, run_state))
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    configs = {event.data["config"] for event in result.recorded if "config" in event.data}
+    configs = {str(event.data["config"]) for event in result.recorded if "config" in event.data}
     reproduced = True
     if not result.recorded:
         note.out("This run had no record: measured for the first time, nothing to compare.")

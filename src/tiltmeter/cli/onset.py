@@ -18,11 +18,11 @@ from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
 from tiltmeter.gold.label_files import Label, to_label
 from tiltmeter.gold.label_queue import row_request
-from tiltmeter.gold.onset_labels import LABELS, LEAST, StoredStep, draw_rows, estimate_onset, request_texts
+from tiltmeter.gold.onset_labels import LABELS, LEAST, draw_rows, estimate_onset, request_texts, steps_of
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.parts import load_gold
 from tiltmeter.rundir.journal import Event
-from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
+from tiltmeter.rundir.payloads import OnsetEstimated
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.stats.backfilled_onset import backfilled_onset
@@ -92,17 +92,9 @@ def _label_past(
     run: RunDirectory, run_state: RunState, events: Sequence[Event], source: GoldSource, labels: int
 ) -> OnsetEstimated:
     """Draw rows over the current lineage's stored past and ask the source about them."""
-    spans, stored = run_state.spans(), dict[int, StoredStep]()
-    for event in events:
-        done = event.payload if event.kind == "step_done" else None
-        if isinstance(done, StepDone) and event.step < spans.get(event.attempt, -1):
-            ranks = tuple((span[0], span[1]) for span in done.ranks)
-            stored[event.step] = StoredStep(event.attempt, event.step, done.rows, ranks)
-    last = run_state.last_step
-    identity = str(run.identity().get("id", ""))
-    request = draw_rows(
-        identity, run_state.attempt or 0, last, [stored[step] for step in sorted(stored)], source, labels
-    )
+    last, identity = run_state.last_step, str(run.identity().get("id", ""))
+    stored = steps_of(events, run_state.spans(), last)
+    request = draw_rows(identity, run_state.attempt or 0, last, stored, source, labels)
     if request is None:
         return OnsetEstimated(
             requested=0, answered=0, requests="", why="no measured step has rollouts: tiltmeter watch RUN"

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from tiltmeter.cli.show import Json, Plain, Run
+from tiltmeter.cli.show import Json, Plain, Run, Trust, open_to_change
 from tiltmeter.cli.terminal.run_screen import emit, screen
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
@@ -80,6 +80,7 @@ def watch(
     gold_steps: GoldSteps = None,
     experiment: Experiment = None,
     once: Once = False,
+    trust: Trust = False,
     json: Json = False,
     plain: Plain = False,
 ) -> None:
@@ -91,8 +92,7 @@ def watch(
     logs and pipes. Where a trainer's own monitor is at work, this shows its results. Restartable at any time:
     measuring continues from what was written. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
-    directory = RunDirectory(run)
-    directory.identity()
+    directory = open_to_change(run, trust)
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
     alerts = AlertProcess(directory, 0 if once else STARTS)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ OK, MISSING, NAN, PLUS_INF, MINUS_INF, OVERFLOW, TYPE, INFRA = range(8)
 TOKEN_LIMIT = 131_072  # per completion
 LENGTH_LIMIT = 2**53  # and, for steps, what every reader of JSON and of file names keeps exactly
 STEP_LIMIT = 2**53
+COLUMN_BYTES = 4 << 30
+ROW_LIMIT = 2**20  # rows of a step that are read from something other than a list or an array
 SCALAR_LIMIT = 2_000  # per step
 
 _DTYPES: dict[str, type[np.generic]] = dict.fromkeys(RAGGED_COLUMNS, np.float32) | {"tokens": np.int32}
@@ -57,12 +60,13 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     rows = len(ids)
     clean: dict[str, Any] = {
         "scalars": _scalars(columns.get("scalars") or {}),
-        "fingerprint": columns.get("fingerprint", ""),
+        # Raises for anything but text: a file with another fingerprint would be refused by whoever reads it.
+        "fingerprint": str.__str__("" if columns.get("fingerprint") is None else columns["fingerprint"]),
     }
     flags: dict[str, Flags] = {}
     for name in NUMBER_COLUMNS:
         if columns.get(name) is not None:
-            clean[name], flags[name] = numbers(columns[name])
+            clean[name], flags[name] = numbers(_first_rows(columns[name], rows))
     if "gold" in clean:
         odd = (flags["gold"] == OK) & ((clean["gold"] < 0.0) | (clean["gold"] > 1.0))
         flags["gold"][odd] = FLAGS.index("range")
@@ -70,25 +74,26 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     parts: dict[str, Floats] = {}
     for raw, part in (columns.get("rewards") or {}).items():
         name = component_name(str(raw), existing=parts)
-        parts[name], flags[f"rewards.{name}"] = numbers(part)
+        parts[name], flags[f"rewards.{name}"] = numbers(_first_rows(part, rows))
     clean["rewards"] = parts
     if columns.get("gold") is not None and columns.get("gold_chance") is None:
         # Gold that the trainer passes was not sampled: each scored row had probability 1.
         clean["gold_chance"] = np.where(flags["gold"] == OK, 1.0, np.nan)
     length = None
     if columns.get("length") is not None:
-        length = _require_whole(_numeric(np.asarray(columns["length"]).reshape(-1)), 0, LENGTH_LIMIT).astype(np.int64)
+        length = _require_whole(_clean_numbers(columns["length"], rows)[0], 0, LENGTH_LIMIT).astype(np.int64)
     for name in RAGGED_COLUMNS:
         if columns.get(name) is not None:
-            clean[name] = ragged(columns[name], length, _DTYPES[name])
+            clean[name] = ragged(_first_rows(columns[name], rows), length, _DTYPES[name])
     if length is None:
         length = next((clean[name].lengths for name in ("tokens", "logprob") if name in clean), None)
     clean["length"] = length
     if columns.get("truncated") is not None:
-        clean["truncated"] = np.asarray(columns["truncated"]).astype(bool).reshape(-1)
+        values, missing = _clean_numbers(columns["truncated"], rows)
+        clean["truncated"] = (values != 0) & ~missing
     for name in TEXT_COLUMNS:
         if columns.get(name) is not None:
-            clean[name] = tuple(map(_facts if name == "facts" else plain_text, columns[name]))
+            clean[name] = tuple(map(_facts if name == "facts" else plain_text, _first_rows(columns[name], rows)))
     for name, column in [*clean.items(), *((f"rewards.{name}", part) for name, part in parts.items())]:
         if name not in ("rewards", "scalars", "fingerprint") and column is not None and len(column) != rows:
             raise ValueError(f"{name} has {len(column)} rows, group has {rows}")
@@ -155,12 +160,18 @@ def ragged(values: object, length: Ints | None, dtype: type[np.generic]) -> Ragg
         keep = np.arange(values.shape[1]) < length[:, None]
         offsets = np.concatenate(([0], np.cumsum(np.minimum(length, values.shape[1])))).astype(np.int64)
         return Ragged(_cast(values[keep], dtype), offsets)
-    rows = [np.atleast_1d(row) for row in values]  # type: ignore[attr-defined]  # any iterable of rows
+    rows = [np.atleast_1d(_token_row(row)) for row in values]  # type: ignore[attr-defined]  # any iterable of rows
     if any(row.ndim > 1 for row in rows):
         raise ValueError("a row must be a list of numbers, not of lists")
     filled = [row for row in rows if len(row)]  # an empty list is an array of floats to numpy
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)))
     return Ragged(_cast(np.concatenate(filled) if filled else np.empty(0, dtype), dtype), offsets)
+
+
+def _token_row(row: Any) -> Any:
+    """A row's numbers; of something lazy, no more than are kept of any row."""
+    lazy = not isinstance(row, (list, tuple, np.ndarray)) and hasattr(row, "__len__") and not hasattr(row, "__array__")
+    return _sized_rows(row, TOKEN_LIMIT) if lazy else from_tensor(row) if hasattr(row, "__array__") else row
 
 
 def _cast(values: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
@@ -211,7 +222,14 @@ def from_tensor(value: Any) -> Any:
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds every value of it
             value = value.float()
-    return np.asarray(value)
+    return bounded_array(np.asarray(value))
+
+
+def bounded_array(array: Any) -> Any:
+    """The array, unless it claims more memory than a column may have: a broadcast one is small until it is copied."""
+    if array.nbytes > COLUMN_BYTES:
+        raise ValueError(f"an array of {array.nbytes:,} bytes is larger than a step's column may be")
+    return array
 
 
 def component_name(raw: str, existing: Mapping[str, object]) -> str:
@@ -345,6 +363,32 @@ def thin(batch: RolloutBatch) -> RolloutBatch:
     return replace(batch, **nothing)
 
 
+def _first_rows(values: object, rows: int) -> Any:
+    """A column, of which at most one row too many is read: a lazy one may have no end."""
+    if isinstance(values, np.ma.MaskedArray):
+        return values.tolist()  # None where it is masked; as an array it would be stored with gaps
+    if isinstance(values, (list, tuple, np.ndarray, Ragged)) or hasattr(values, "__array__"):
+        return values
+    return list(islice(values, rows + 1))  # type: ignore[call-overload]  # any iterable; a scalar raises, as it should
+
+
+def _sized_rows(values: Any, most: int) -> list[Any]:
+    """The items of something that has a length, if there are as many and not too many."""
+    count = len(values)
+    items = list(islice(values, min(count, most) + 1))
+    if len(items) != count:
+        raise ValueError(f"{len(items)} items or more, of {count} that it says it has; {most} at most are read")
+    return items
+
+
+def _clean_numbers(values: object, rows: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """A column's numbers, and which are None; anything else among them raises."""
+    array, codes = numbers(_first_rows(values, rows))
+    if (odd := (codes != OK) & (codes != MISSING)).any():
+        raise TypeError(f"a column of numbers holds something else in row {int(np.argmax(odd))}")
+    return array, codes == MISSING
+
+
 _ROW_COLUMNS = (*NUMBER_COLUMNS, "length", "truncated", *TEXT_COLUMNS, *RAGGED_COLUMNS)
 
 
@@ -364,8 +408,11 @@ def _within_token_limit(batch: RolloutBatch) -> RolloutBatch:
 
 def _group_ids(group: object) -> Ints:
     """Integer ids as they are; anything else by a stable hash of its text, so that ranks agree without messages."""
-    if not isinstance(group, (list, tuple)):
-        group = np.asarray(group)
+    if isinstance(group, np.ma.MaskedArray):
+        raise TypeError("group needs one id per completion, none of them masked")
+    if not isinstance(group, (list, tuple, np.ndarray)):
+        lazy = type(group) is not range and not hasattr(group, "__array__") and hasattr(group, "__len__")
+        group = _sized_rows(group, ROW_LIMIT) if lazy else from_tensor(group)
     array = group if isinstance(group, np.ndarray) else np.asarray(group, dtype=None if _all_ints(group) else object)
     if array.ndim != 1:
         raise TypeError("group needs one id per completion")
@@ -382,7 +429,7 @@ def _all_ints(items: Sequence[object]) -> bool:
 
 def _scalars(raw: Mapping[str, Any]) -> dict[str, float]:
     scalars = {}
-    for name, value in list(raw.items())[:SCALAR_LIMIT]:
+    for name, value in islice(raw.items(), SCALAR_LIMIT):
         number, code = _number(value)
         if code == OK:
             scalars[str(name)] = number

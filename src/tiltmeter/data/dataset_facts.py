@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+KEYS = 10_000  # that are looked at; a mapping may have no end
 LIMIT = 16 * 1024  # bytes of UTF-8 per row; a dataset may hold more than anybody needs to check an answer
 
 
@@ -19,7 +21,7 @@ def to_text(facts: Mapping[Any, object]) -> str:
     >>> to_text({"answer": 12, "choices": np.arange(3), "essay": "x" * LIMIT})
     '{"answer":12,"choices":[0,1,2]}'
     """
-    pairs = {str(key): f"{_json(str(key))}:{_value(value)}" for key, value in facts.items()}
+    pairs = {str(key): f"{_json(str(key))}:{_value(value)}" for key, value in islice(facts.items(), KEYS)}
     size = {key: len(pair.encode("utf-8", "surrogatepass")) + 1 for key, pair in pairs.items()}
     keys, room = set(), LIMIT - 2
     for key in sorted(size, key=lambda key: size[key]):

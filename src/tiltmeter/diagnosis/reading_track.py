@@ -152,7 +152,7 @@ def _variance(reading: Reading) -> float:
     certain."""
     if reading.stderr is not None and reading.stderr > 0.0:
         return reading.stderr * reading.stderr
-    if reading.name.startswith(("eval.", "gold.level", "gold.mean")) and 0.0 <= reading.value <= 1.0:
+    if reading.name.startswith(("eval.", "gold.level", "gold.answers", "gold.mean")) and 0.0 <= reading.value <= 1.0:
         mean = (reading.value * reading.n + 2.0) / (reading.n + 4.0)
         return mean * (1.0 - mean) / (reading.n + 4.0)
     return nan

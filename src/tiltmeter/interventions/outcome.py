@@ -15,7 +15,7 @@ from tiltmeter.data.records import Action, Reading
 OutcomeVerdict = Literal["better", "worse", "no clear change"]
 Points = Sequence[tuple[int, float]]  # (step, value)
 
-GOLD = ("gold.mean", "gold.level")  # the first that is there on both sides
+GOLD = ("gold.mean", "gold.answers", "gold.level")  # the first that is there on both sides
 SLOPE = "gold.slope"
 SHORT_NAMES = {SLOPE: "slope", "reward.mean": "reward", "policy.kl.k3": "kl"}
 WATCHED = (*GOLD, *SHORT_NAMES)

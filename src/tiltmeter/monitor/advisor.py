@@ -33,6 +33,7 @@ from tiltmeter.verdict.stop_advice import advise
 
 GOLD_NAMES = (
     "gold.mean",
+    "gold.answers",
     "gold.level",
     "gold.slope",
     "eval.",

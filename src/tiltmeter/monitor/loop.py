@@ -39,7 +39,7 @@ from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
 from tiltmeter.monitor.state import MonitorState
-from tiltmeter.rundir.journal import Event, Journal, JournalReader, event
+from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
 from tiltmeter.rundir.payloads import StepDone
 from tiltmeter.rundir.rank_summary import combine_hashes, count_losses, rank_ranges
 from tiltmeter.rundir.requests import ControlOffer
@@ -111,7 +111,11 @@ class MonitorLoop:
                 settled = self.label_queue.settle(arrival.attempt, arrival.step)
                 readings = tuple(settled.readings())
                 if settled.batch is not None:
-                    readings = tuple(measure_labels(self.config.gold_instruments, settled.batch, shared=settled.shared))
+                    parts, panel = self.config.gold_instruments, self.panel
+                    results = measure_labels(
+                        parts, settled.batch, shared=settled.shared, strict=panel.strict, off=panel.off
+                    )
+                    readings = tuple(panel.collect_readings(results, arrival.attempt, arrival.step))
                 events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case PastLabelled():
                 assert self.label_queue is not None
@@ -182,18 +186,19 @@ class MonitorLoop:
         """Apply every recorded input; returns a journal writer that continues the journal."""
         last: deque[Event] = deque(maxlen=LAST_EVENTS)
         concluded: list[Event] = []  # from the last input, if its events could be torn
-        for known_input, events in recorded_inputs(self.run, self._recorded_events(last)):
-            if known_input is None:
-                conclusions = [item.id for item in concluded]
-                self._torn_step = any(
-                    item.id not in conclusions and item.data.get("note") != "config" for item in events
-                )
-                break
-            if isinstance(known_input, StepMeasured):
-                self._reenter_attempt(known_input, recorded_offer(events))
-            applied = self.state.apply(known_input)
-            torn = events[-1].commit < 0 and isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
-            concluded = applied[1:] if torn else []
+        with as_journal_errors(self.events_folder):
+            for known_input, events in recorded_inputs(self.run, self._recorded_events(last)):
+                if known_input is None:
+                    conclusions = [item.id for item in concluded]
+                    self._torn_step = any(
+                        item.id not in conclusions and item.data.get("note") != "config" for item in events
+                    )
+                    break
+                if isinstance(known_input, StepMeasured):
+                    self._reenter_attempt(known_input, recorded_offer(events))
+                applied = self.state.apply(known_input)
+                single = isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
+                concluded = applied[1:] if single and events[-1].commit < 0 else []
         if self.label_queue is not None:
             self.label_queue.resume()
         writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable)

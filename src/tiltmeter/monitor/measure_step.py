@@ -10,7 +10,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import join, with_gold
-from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
+from tiltmeter.data.records import SHARED_STEP, RolloutBatch
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
@@ -56,9 +56,14 @@ def measure(
 
 
 def measure_labels(
-    parts: Sequence[Instrument], batch: RolloutBatch, *, shared: bool = False, strict: bool = False
-) -> list[Reading]:
-    """The readings of gold of a step of which every answer was asked about.
+    parts: Sequence[Instrument],
+    batch: RolloutBatch,
+    *,
+    shared: bool = False,
+    strict: bool = False,
+    off: Container[str] = (),
+) -> list[InstrumentResult]:
+    """What the instruments say about gold of a step of which every answer was asked about.
 
     A label that is missing counts in favour of the run in what is bet on the slope: 1 where the answer is reinforced, 0
     where it is suppressed. Leaving it out would be a choice by its outcome. A prompt of which one is missing is no
@@ -71,13 +76,15 @@ def measure_labels(
     if lacking.any() and batch.reward is not None:
         reinforced = standardise(batch.reward, batch.starts)[0] > 0.0
         filled = with_gold(batch, np.where(lacking, reinforced.astype(np.float64), batch.gold).tolist())
-    readings: list[Reading] = []
+    results: list[InstrumentResult] = []
     for part in parts:
         bets_on_slope = getattr(part, "audited", False) and not getattr(part, "by_prompt", False)
-        for answer in run_instruments([part], filled if bets_on_slope else batch, None, strict=strict):
-            slope_of_a_mood = shared and bets_on_slope
-            readings += [replace(one, against=SHARED_STEP) if slope_of_a_mood else one for one in answer.readings]
-    return readings
+        for result in run_instruments([part], filled if bets_on_slope else batch, None, strict=strict, off=off):
+            if shared and bets_on_slope:
+                marked = tuple(replace(one, against=SHARED_STEP) for one in result.readings)
+                result = replace(result, readings=marked)
+            results.append(result)
+    return results
 
 
 class Measurer(Protocol):

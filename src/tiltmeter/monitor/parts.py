@@ -73,7 +73,7 @@ class Config:
         Its labels replace gold that the trainer passes: an alarm must not mix two kinds of bets under one name. Where
         only some rollouts are labelled, other readings of the trainer's gold stay.
         """
-        if share is None and isinstance(source, (JudgeSource, PeopleSource)):
+        if share is None and not isinstance(source, (FunctionSource, RecordedSource)):
             share = GOLD_SHARE
         if share is not None and not 0.0 < share <= 1.0:
             raise AttachError(f"the share of rollouts to label is {share}: choose one above 0 and at most 1, as 0.02")

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.run_path import make_folder, open_file
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
 from tiltmeter.rundir.store import RunDirectory
 
@@ -63,6 +64,8 @@ def run_monitor(
                     rows_pending = assembler.assemble(over=ended or orphaned)
                     # The end of an attempt is recorded only after its last rows are assigned to steps.
                     measured = 0 if ended and rows_pending else loop.poll()
+                except StoreError:
+                    raise  # a link in place of the journal stays one
                 except OSError as error:
                     log.warning("the journal cannot be written (%s); trying again", error)
                     if loop is not None:
@@ -92,9 +95,8 @@ def run_monitor(
 @contextmanager
 def monitor_lock(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again."""
-    folder, tries = run.path / "cache", LOCK_TRIES
-    folder.mkdir(exist_ok=True)
-    handle = os.open(folder / "monitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    tries = LOCK_TRIES
+    handle = open_file(make_folder(run.path, "cache") / "monitor.lock", os.O_RDWR | os.O_CREAT)
     try:
         while True:
             try:
@@ -120,7 +122,7 @@ def monitor_running(run: RunDirectory) -> bool | None:
     system shares locks. The lock is taken and released at once, so a monitor that starts at this moment may have to
     retry."""
     try:
-        handle = os.open(run.path / "cache" / "monitor.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = open_file(run.path / "cache" / "monitor.lock")
     except FileNotFoundError:
         return False
     except OSError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from msgspec import convert
+
 from tiltmeter.data.records import Fault
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.arrivals import (
@@ -27,7 +29,7 @@ from tiltmeter.monitor.arrivals import (
 )
 from tiltmeter.monitor.panel import InstrumentResult
 from tiltmeter.rundir.evaluations import Evaluation
-from tiltmeter.rundir.journal import Event, readings_of
+from tiltmeter.rundir.journal import Event, as_journal_errors, readings_of
 from tiltmeter.rundir.payloads import (
     AttemptEnd,
     AttemptOpen,
@@ -42,7 +44,7 @@ from tiltmeter.rundir.payloads import (
     StepDone,
 )
 from tiltmeter.rundir.rank_summary import expand_ranges
-from tiltmeter.rundir.requests import ControlOffer, ControlRequest, Receipt
+from tiltmeter.rundir.requests import ControlOffer, ControlRequest, parse_receipt
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 
@@ -64,16 +66,20 @@ class RecordedArrivals:
 
     def poll(self) -> Iterator[Arrival]:
         for event in self.events:
-            match event.payload:
-                case LabelsClosed():
-                    yield LabelsComplete(event.attempt, event.step)
-                case OnsetEstimated():
-                    yield PastLabelled(event.attempt, event.step)
-                case StepDone() as done:
-                    yield self._step(event, done)
-                case _:
-                    if (arrival := arrival_of(event)) is not None:
-                        yield arrival
+            with as_journal_errors(self.run.path / "events"):
+                arrival = self._arrival(event)
+            if arrival is not None:
+                yield arrival
+
+    def _arrival(self, event: Event) -> Arrival | None:
+        match event.payload:
+            case LabelsClosed():
+                return LabelsComplete(event.attempt, event.step)
+            case OnsetEstimated():
+                return PastLabelled(event.attempt, event.step)
+            case StepDone() as done:
+                return self._step(event, done)
+        return arrival_of(event)
 
     def _step(self, event: Event, done: StepDone) -> StepReady:
         by_rank = {file.rank: file for file in self.run.find(event.attempt, event.step)}
@@ -100,9 +106,9 @@ def arrival_of(
         case EvaluationRead(name=name, value=value, n=n):
             return EvaluationDeclared(Evaluation(event.attempt, event.step, name, value, n))
         case ReceiptRead(message=message):
-            return ControlReply(Receipt(**message))
+            return ControlReply(parse_receipt(message))
         case DecisionRead(message=message):
-            return ControlReply(ControlRequest(**message))
+            return ControlReply(convert(message, ControlRequest))
         case ExperimentRead():
             return ExperimentDone(event.data)
     return None

@@ -19,7 +19,7 @@ from tiltmeter.data.baseline import Baseline, Comparison
 from tiltmeter.data.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_queue import LabelQueue
-from tiltmeter.gold.onset_labels import StoredStep
+from tiltmeter.gold.onset_labels import StoredStep, steps_of
 from tiltmeter.monitor.advisor import Advisor
 from tiltmeter.monitor.arrivals import (
     AttemptEnded,
@@ -50,7 +50,6 @@ from tiltmeter.rundir.payloads import (
     ReceiptRead,
     SegmentBegan,
     SettingsChanged,
-    StepDone,
     to_data,
 )
 from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
@@ -104,16 +103,10 @@ class MonitorState:
         """Attempt and step of open alarms on gold for which labels of the past are due."""
         return list(self._past_due)
 
-    def stored_steps(self, before: int) -> list[StoredStep]:
+    def stored_steps(self, last: int) -> list[StoredStep]:
         """The measured steps of the current lineage up to a step, from the journal."""
         limits = {} if self._current is None else lineage(self._current, self._attempts, self._first)
-        stored: dict[int, StoredStep] = {}
-        for one in self._history():
-            done = one.payload if one.kind == "step_done" else None
-            if isinstance(done, StepDone) and one.step <= before and one.step < limits.get(one.attempt, -1):
-                spans = tuple((span[0], span[1]) for span in done.ranks)
-                stored[one.step] = StoredStep(one.attempt, one.step, done.rows, spans)
-        return [stored[step] for step in sorted(stored)]
+        return steps_of(self._history(), limits, last)
 
     def _on_past(self, item: PastEstimated) -> list[Event]:
         """Labels of the past: the open alarm gets a better onset, and advice a curve of gold to choose by."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+
+from tiltmeter.rundir.run_path import open_folder
 
 
 def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
@@ -22,33 +25,35 @@ def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
     counted, and the dot file is removed whatever happens. Returns whether the name, too, is known to survive a power
     cut: False if the file is there and whole but its directory could not be synced.
     """
-    dot, handle = open_dot(path)
-    try:
-        for piece in pieces:
-            write_all(handle, piece)
-        os.fsync(handle)
-        os.link(dot, path)  # while the handle, and with it the lock, is held
-    finally:
+    with open_folder(path.parent, change=True) as folder:
+        dot, handle = open_dot(path.name, folder)
         try:
-            dot.unlink()
-        except OSError:
-            pass  # a dot file is invisible to every reader; the next attach sweeps it away
+            for piece in pieces:
+                write_all(handle, piece)
+            os.fsync(handle)
+            # while the handle, and with it the lock, is held
+            os.link(dot, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            try:
+                os.unlink(dot, dir_fd=folder)
+            except OSError:
+                pass  # a dot file is invisible to every reader; the next attach sweeps it away
+            try:
+                os.close(handle)
+            except OSError:
+                pass  # errors in the data were already reported by fsync
         try:
-            os.close(handle)
+            os.fsync(folder)
         except OSError:
-            pass  # errors in the data were already reported by fsync
-    try:
-        sync_folder(path.parent)
-    except OSError:
-        return False
+            return False
     return True
 
 
-def open_dot(path: Path) -> tuple[Path, int]:
-    """A new file under a dot name beside `path`, open and locked: the lock says that its writer is alive."""
+def open_dot(name: str, folder: int) -> tuple[str, int]:
+    """A new file under a dot name in an open folder, locked: the lock says that its writer is alive."""
     while True:
-        dot = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        dot = f".{name}.{secrets.token_hex(4)}"
+        handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,11 +76,8 @@ def write_all(handle: int, piece: bytes | pa.Buffer) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with open_folder(folder) as handle:
         os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def sweep(folder: Path) -> int:
@@ -83,28 +85,26 @@ def sweep(folder: Path) -> int:
 
     A run started twice by mistake has a living writer in an earlier attempt: a dot file that is locked is left alone.
     """
-    count = 0
-    for entry in entries(folder):
-        if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-            try:
-                handle = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                continue  # linked and gone since it was listed, or not ours to remove
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                Path(entry.path).unlink()
-                count += 1
-            except OSError:
-                pass
-            finally:
-                os.close(handle)
-    return count
-
-
-def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Directory entries that are not symbolic links: a run directory from elsewhere must not point out of itself."""
     try:
-        with os.scandir(folder) as entries:
-            yield from (e for e in entries if e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False))
+        with open_folder(folder, change=True) as opened:
+            names = [name for name in os.listdir(opened) if name.startswith(".")]  # noqa: PTH208 - names alone
+            return sum(_remove_dead(name, opened) for name in names)
     except FileNotFoundError:
-        return
+        return 0
+
+
+def _remove_dead(name: str, folder: int) -> bool:
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return False  # linked and gone since it was listed, or not ours to remove
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
-from tiltmeter.rundir.sidecar import list_sidecars, make_folder, read_sidecar, write_sidecar
+from tiltmeter.rundir.run_path import make_folder
+from tiltmeter.rundir.sidecar import list_sidecars, read_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

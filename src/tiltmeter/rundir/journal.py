@@ -19,20 +19,26 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
-from tiltmeter.rundir.atomic_write import entries, sync_folder, write_all
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.atomic_write import sync_folder, write_all
 from tiltmeter.rundir.parquet import FORMAT
-from tiltmeter.rundir.payloads import Payload, parse_payload
+from tiltmeter.rundir.payloads import Payload, check_payload, parse_payload
+from tiltmeter.rundir.run_path import entries, make_folder, open_file
+from tiltmeter.rundir.sidecar import WRONG_CONTENT, refuse
 
 KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note")
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
+JOURNAL_BYTES = 4 << 30  # of one file; 10^5 steps have about 400 MB
 LINE_LIMIT = 4 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
 
 _LONGEST = LINE_LIMIT + 64  # with its checksum and line break
+MOST_PIECES = 16
 _CRC = len(',"crc":"00000000"}')
 _KEYS = ("id", "kind", "attempt", "step", "data")  # of an event
 
@@ -139,7 +145,7 @@ class Journal:
     def __init__(self, folder: Path, seq: int = 0, *, durable: bool = True) -> None:
         self.folder, self.seq, self._durable = folder, seq, durable
         self._handle, self._number = -1, -1  # of the newest file
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent, folder.name)
 
     def commit(self, events: Iterable[Event]) -> None:
         """Write the events of one arrival: all of them or, if this raises or is killed, none."""
@@ -158,8 +164,7 @@ class Journal:
             return self._handle
         names = [path.name.removesuffix(".jsonl") for path in list_journal(self.folder)]
         number = max([attempt, *(int(name) for name in names if name.isdecimal())])
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        handle = os.open(self.folder / f"{number}.jsonl", flags, 0o600)
+        handle = open_file(self.folder / f"{number}.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(handle).st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -194,7 +199,7 @@ def encode_commit(events: Sequence[Event], seq: int = 0, when: float = 0.0) -> b
 
 def list_journal(folder: Path) -> list[Path]:
     """The journal's files."""
-    return sorted(Path(entry.path) for entry in entries(folder) if entry.name.endswith(".jsonl"))
+    return sorted(folder / entry.name for entry in entries(folder) if entry.name.endswith(".jsonl"))
 
 
 class JournalReader:
@@ -214,17 +219,25 @@ class JournalReader:
                 yield item
 
     def _lines(self, path: Path) -> Iterator[Event]:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > JOURNAL_BYTES:
+                raise refuse(path, f"has {size} bytes, more than {JOURNAL_BYTES}")
             file.seek(self._offsets.get(path, 0))
+            pieces = 0  # of a line that is too long
             while line := file.readline(_LONGEST):
                 whole = line.endswith(b"\n")
                 if not whole and len(line) < _LONGEST:
                     break  # still being written, or torn for ever
                 self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                pieces = 0 if whole else pieces + 1
+                if pieces > MOST_PIECES:
+                    raise refuse(path, f"a line of more than {MOST_PIECES * _LONGEST} bytes")
                 if not whole:
                     continue  # too long for an event: skipped piece by piece, counted at its end
                 if events := parse(line):
-                    yield from events
+                    for item in events:
+                        _check(item, path)
+                        yield item
                 elif line.strip():
                     self.skipped += 1
 
@@ -241,7 +254,7 @@ def parse(line: bytes) -> list[Event]:
     if line[-_CRC:] != b',"crc":"%08x"}' % zlib.crc32(text):
         return []
     try:
-        raw = json.loads(text)
+        raw = json.loads(text, parse_constant=_refuse_constant)
         if "events" not in raw:  # format 1
             return [_event(raw, raw.pop("seq"), raw.pop("time"), -1)]
         seq, when = raw["seq"], raw["time"]
@@ -250,9 +263,33 @@ def parse(line: bytes) -> list[Event]:
         return []
 
 
+def _check(item: Event, path: Path) -> None:
+    """Raise for an event whose content is not what its kind says: an alarm must not be passed over."""
+    try:
+        check_payload(item.kind, item.data)
+    except WRONG_CONTENT as error:
+        raise refuse(path, f"event {item.seq}: {error}") from error
+
+
+@contextmanager
+def as_journal_errors(folder: Path) -> Iterator[None]:
+    """Turn what recorded events of other content than expected cause into `StoreError`."""
+    try:
+        yield
+    except (StoreError, OSError):
+        raise
+    except WRONG_CONTENT as error:
+        raise refuse(folder, f"{type(error).__name__}: {error}") from error
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is no number")  # nobody writes one
+
+
 def _event(raw: dict[str, Any], seq: int, when: float, commit: int) -> Event:
     item = Event(**{key: raw.pop(key) for key in _KEYS}, seq=seq, time=when, commit=commit, extra=raw)
     sound = isinstance(item.data, dict) and isinstance(item.seq, int) and isinstance(item.kind, str)
+    sound = sound and isinstance(item.id, str) and isinstance(item.time, (int, float))
     if not (sound and isinstance(item.attempt, int) and isinstance(item.step, int)):
         raise ValueError("this is no event")
     return item

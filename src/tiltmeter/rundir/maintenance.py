@@ -14,14 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries, open_dot, sweep, sync_folder
+from tiltmeter.rundir.atomic_write import open_dot, sweep
 from tiltmeter.rundir.columns import content_hash
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
 from tiltmeter.rundir.rank_summary import combine_hashes, expand_ranges
-from tiltmeter.rundir.seal import SealedFile, seal_file
+from tiltmeter.rundir.run_path import entries, file_status, make_folder, open_folder, read_file, remove
+from tiltmeter.rundir.seal import SealedFile, map_file, seal_file
 from tiltmeter.rundir.sidecar import write_sidecar
-from tiltmeter.rundir.store import ROW_GROUP_TOKENS, RunDirectory, StepFile
+from tiltmeter.rundir.store import ROW_GROUP_TOKENS, STEP_BYTES, RunDirectory, StepFile
 
 PACK_BYTES = 1 << 30
 PACK_ROW_GROUPS = 256
@@ -55,9 +56,9 @@ def _remove_packed_originals(run: RunDirectory, attempt: int) -> None:
     """Finish a pack that was killed: remove originals whose checked packed copy exists."""
     for file in run.files(attempt):
         original = run.step_path(attempt, file.step, file.rank)
-        packed = file.row_groups is not None and original.exists()
-        if packed and hashlib.sha256(original.read_bytes()).hexdigest() == file.sha256:
-            original.unlink()
+        packed = file.row_groups is not None and file_status(original) is not None
+        if packed and hashlib.sha256(read_file(original, STEP_BYTES)).hexdigest() == file.sha256:
+            remove(original)
 
 
 def _plan_packs(files: list[StepFile]) -> Iterator[list[StepFile]]:
@@ -65,7 +66,8 @@ def _plan_packs(files: list[StepFile]) -> Iterator[list[StepFile]]:
     part: list[StepFile] = []
     size = groups = 0
     for file in files:
-        own = file.path.stat().st_size
+        status = file_status(file.path)
+        own = 0 if status is None else status.st_size
         many = max(1, own // (4 << 20))
         full = size + own > PACK_BYTES or groups + many > PACK_ROW_GROUPS
         if part and full and file.step != part[-1].step:
@@ -78,58 +80,64 @@ def _plan_packs(files: list[StepFile]) -> Iterator[list[StepFile]]:
 
 
 def _pack(run: RunDirectory, attempt: int, files: list[StepFile]) -> int:
-    folder = run.path / "rollouts" / str(attempt) / "packed"
-    folder.mkdir(exist_ok=True)
+    folder = make_folder(run.path, "rollouts", str(attempt), "packed")
     target = folder / f"{files[0].step}-{files[-1].step}.parquet"
     schema = pa.unify_schemas([_open(file)[0].file.schema_arrow.remove_metadata() for file in files])
-    dot, handle = open_dot(target)
-    try:
-        keys: list[dict[str, Any]] = []
-        with os.fdopen(os.dup(handle), "wb") as sink, open_writer(sink, schema, level=3) as parquet:
-            row, tokens, cuts = 0, 0, [0]
-            pending: list[pa.Table] = []
-            for file in files:
-                sealed, facts, digest = _open(file)
-                whole = []
-                for index in range(sealed.file.metadata.num_row_groups):
-                    table = sealed.read([index])
-                    weight = int(pa.compute.sum(table["length"]).as_py() or 0) if "length" in table.column_names else 0
-                    whole.append(table)
-                    if pending and (tokens + weight > ROW_GROUP_TOKENS or row - cuts[-1] + len(table) > ROW_GROUP_ROWS):
-                        _flush(parquet, pending, schema)
-                        cuts.append(row)
-                        pending, tokens = [], 0
-                    pending.append(table)
-                    tokens, row = tokens + weight, row + len(table)
-                content = content_hash(pa.concat_tables(whole)) if whole else ""
-                keys.append(
-                    {
-                        "step": file.step,
-                        "rank": file.rank,
-                        "name": file.name,
-                        "sha256": digest,
-                        "content": content,
-                        "start": row - facts["rows"],
-                        "facts": facts,
-                    }
-                )
-            if pending:
-                _flush(parquet, pending, schema)
-            cuts.append(row)
-            for key in keys:
-                _locate_key(key, cuts)
-            annotate(parquet, {"format": FORMAT, "attempt": attempt, "packed": keys})
-        seal_file(handle)
-        os.fsync(handle)
-        _check_packed(dot, keys)
-        os.link(dot, target)
-    finally:
-        os.close(handle)
-        dot.unlink()
-    sync_folder(folder)
+    with open_folder(folder, change=True) as opened:
+        dot, handle = open_dot(target.name, opened)
+        try:
+            keys = _write_packed(handle, files, schema, attempt)
+            _check_packed(folder / dot, keys)
+            os.link(dot, target.name, src_dir_fd=opened, dst_dir_fd=opened)
+        finally:
+            os.close(handle)
+            os.unlink(dot, dir_fd=opened)
+        os.fsync(opened)
     for file in files:
-        file.path.unlink()
+        remove(file.path)
     return len(files)
+
+
+def _write_packed(handle: int, files: list[StepFile], schema: pa.Schema, attempt: int) -> list[dict[str, Any]]:
+    """The rows of all files, sealed and synced; the list of what stands where."""
+    keys: list[dict[str, Any]] = []
+    with os.fdopen(os.dup(handle), "wb") as sink, open_writer(sink, schema, level=3) as parquet:
+        row, tokens, cuts = 0, 0, [0]
+        pending: list[pa.Table] = []
+        for file in files:
+            sealed, facts, digest = _open(file)
+            whole = []
+            for index in range(sealed.file.metadata.num_row_groups):
+                table = sealed.read([index])
+                weight = int(pa.compute.sum(table["length"]).as_py() or 0) if "length" in table.column_names else 0
+                whole.append(table)
+                if pending and (tokens + weight > ROW_GROUP_TOKENS or row - cuts[-1] + len(table) > ROW_GROUP_ROWS):
+                    _flush(parquet, pending, schema)
+                    cuts.append(row)
+                    pending, tokens = [], 0
+                pending.append(table)
+                tokens, row = tokens + weight, row + len(table)
+            content = content_hash(pa.concat_tables(whole)) if whole else ""
+            keys.append(
+                {
+                    "step": file.step,
+                    "rank": file.rank,
+                    "name": file.name,
+                    "sha256": digest,
+                    "content": content,
+                    "start": row - facts["rows"],
+                    "facts": facts,
+                }
+            )
+        if pending:
+            _flush(parquet, pending, schema)
+        cuts.append(row)
+        for key in keys:
+            _locate_key(key, cuts)
+        annotate(parquet, {"format": FORMAT, "attempt": attempt, "packed": keys})
+    seal_file(handle)
+    os.fsync(handle)
+    return keys
 
 
 def _flush(parquet: Any, tables: list[pa.Table], schema: pa.Schema) -> None:
@@ -147,7 +155,7 @@ def _locate_key(key: dict[str, Any], cuts: list[int]) -> None:
 
 
 def _check_packed(path: Path, keys: list[dict[str, Any]]) -> None:
-    sealed = SealedFile(pa.memory_map(str(path)).read_buffer(), str(path))
+    sealed = SealedFile(map_file(path), str(path))
     spans: list[int] | None = None
     for key in keys:
         rows = key["facts"]["rows"]
@@ -160,7 +168,7 @@ def _check_packed(path: Path, keys: list[dict[str, Any]]) -> None:
 
 
 def _open(file: StepFile) -> tuple[SealedFile, dict[str, Any], str]:
-    data = pa.py_buffer(file.path.read_bytes())
+    data = pa.py_buffer(read_file(file.path, STEP_BYTES))
     sealed, facts = open_sealed(data, str(file.path))
     return sealed, facts, hashlib.sha256(data).hexdigest()
 
@@ -187,9 +195,10 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
             except StoreError as error:
                 hashes.setdefault(file.step, {})[file.rank] = "unreadable"
                 problems.append(str(error))
-        for entry in entries(run.path / "rollouts" / str(attempt) / "packed"):
+        folder = run.path / "rollouts" / str(attempt) / "packed"
+        for entry in entries(folder):
             if not entry.name.startswith("."):
-                problems += _verify_packed(Path(entry.path))
+                problems += _verify_packed(folder / entry.name)
         for (of, step), data in recorded.items():
             if of != attempt or step < first_kept:
                 continue
@@ -206,7 +215,7 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
 
 def _verify_packed(path: Path) -> list[str]:
     try:
-        sealed = SealedFile(pa.memory_map(str(path)).read_buffer(), str(path))
+        sealed = SealedFile(map_file(path), str(path))
         _check_packed(path, metadata(sealed)["packed"])
     except (StoreError, pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError) as error:
         return [f"{path}: {error}"]
@@ -231,18 +240,19 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     horizon = float("inf") if days is None else time.time() - days * 86_400
     deleted = 0
     reference = run.path / "reference.parquet"
-    if before is None and reference.exists() and reference.stat().st_mtime < horizon:
-        reference.unlink()
+    status = file_status(reference)
+    if before is None and status is not None and status.st_mtime < horizon:
+        remove(reference)
         deleted += 1
     for entry in entries(run.path / "audits") if before is None else ():
         if entry.name.endswith(".json") and entry.stat(follow_symlinks=False).st_mtime < horizon:
-            Path(entry.path).unlink()
+            remove(run.path / "audits" / entry.name)
             deleted += 1
     for entry in entries(run.path / "pinned"):
         named = re.match(r"\d+-(\d+)\b.*\.json", entry.name)
         old = entry.stat(follow_symlinks=False).st_mtime < horizon
         if named is not None and old and (before is None or int(named[1]) < before):
-            Path(entry.path).unlink()
+            remove(run.path / "pinned" / entry.name)
             deleted += 1
     for attempt in run.attempts():
         folder = run.path / "rollouts" / str(attempt)
@@ -250,16 +260,17 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
         waiting = folder / "unplaced"
         for entry in entries(waiting) if before is None and not waiting.is_symlink() else ():  # a link leads elsewhere
             if entry.name.endswith(".parquet") and entry.stat(follow_symlinks=False).st_mtime < horizon:
-                Path(entry.path).unlink()
+                remove(waiting / entry.name)
                 deleted += 1
-        for entry in [*entries(folder), *entries(folder / "packed")]:
+        stored = ((place, entry) for place in (folder, folder / "packed") for entry in entries(place))
+        for place, entry in stored:
             # By name, not by content: what is damaged must be deletable too. Packed is FIRST-LAST, loose STEP-RANK.
             named = re.match(r"(\d+)-(\d+)\b.*\.parquet", entry.name)
             if named is None or entry.stat(follow_symlinks=False).st_mtime >= horizon:
                 continue
-            step = int(named[2]) if Path(entry.path).parent != folder else int(named[1])
+            step = int(named[2]) if place != folder else int(named[1])
             if before is None or step < before:
-                Path(entry.path).unlink()
+                remove(place / entry.name)
                 last = max(last, step)
                 deleted += 1
         if last >= 0:

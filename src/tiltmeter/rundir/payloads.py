@@ -7,16 +7,38 @@ newer version are ignored here, and stay in `Event.data`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
-from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, field, to_builtins
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, field, to_builtins
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding
 
 #: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, and the
 #: prompts that the bets are about.
 PackedReading: TypeAlias = list[Any]
+MOST_RANKS = 65_536  # of an attempt: a number from an untrusted file must not fill the memory
 FALL = 0.03  # of gold below its peak, beyond chance, that counts as a fall
+
+
+class PackedRow(Struct, frozen=True, array_like=True):
+    """What a `PackedReading` must be."""
+
+    value: float
+    n: int
+    stderr: float | None = None
+    values: tuple[float, ...] = ()
+    against: str = ""
+    keys: tuple[int, ...] = ()
+
+
+class AttemptFacts(Struct, frozen=True):
+    """What `attempt.json` and the event about it must be, where they have these keys; they may have more."""
+
+    parent: Annotated[int, Meta(ge=0)] | None = None
+    resume_step: int | None = None
+    launch: str = ""
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
+    started: float = 0.0
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -227,16 +249,33 @@ def parse_payload(kind: str, data: Mapping[str, Any]) -> Payload | None:
     True
     """
     record = _RECORDS.get(kind)
-    struct: Any = _NOTES.get(data.get("note")) if kind == "note" else _STRUCTS.get(kind)
+    note = data.get("note", "")
+    if kind == "note" and not isinstance(note, str):
+        raise ValueError("a note whose kind is no text")
+    struct: Any = _NOTES.get(note) if kind == "note" else _STRUCTS.get(kind)
     payload: Payload | None = None
     try:
         if record is not None:
-            payload = record(**{name: data[name] for name in record.__dataclass_fields__ if name in data})
+            payload = convert({name: restore_number(value) for name, value in data.items()}, record)
         elif struct is not None:
             payload = convert(data, struct)
-    except (ValidationError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"an event of kind {kind}: {error}") from error
     return payload
+
+
+def check_payload(kind: str, data: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless everything that a reader takes from an event has its type."""
+    payload = parse_payload(kind, data)
+    if isinstance(payload, (StepReadings, EvaluationRead)):
+        convert((payload.measured, payload.derived), tuple[dict[str, PackedRow], dict[str, PackedRow]])
+    if isinstance(payload, AttemptOpen):
+        convert(payload.facts, AttemptFacts)
+
+
+def restore_number(value: Any) -> Any:
+    """A number that is not finite, which stands in the journal as its flag."""
+    return float(value["flag"]) if isinstance(value, dict) and value.keys() == {"value", "flag"} else value
 
 
 def to_data(payload: Struct) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.rundir.atomic_write import entries
-from tiltmeter.rundir.sidecar import Count, make_folder, read_sidecar, refuse, write_sidecar
+from tiltmeter.rundir.run_path import entries, make_folder
+from tiltmeter.rundir.sidecar import Count, read_sidecar, refuse, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 PROMPTS = 32  # in one file
+ROWS = 100_000  # of one evaluation that are looked at
 TEXT_BYTES = 16 * 1024  # of UTF-8 per text; the first and last half of a longer one are kept
 SOURCE_CHARACTERS = 300
 FILE_BYTES = 8 << 20  # 32 prompts and completions at their limit, with every byte as an escape of six, and some room
@@ -94,9 +95,9 @@ def make_snapshot(
     """
     if step < 0:
         raise ValueError(f"step {step}: steps count from 0")
-    batch = from_columns(
-        step, range(len(prompts)), prompt=list(prompts), completion=list(completions), reward=rewards, gold=gold
-    )
+    if len(prompts) > ROWS:
+        raise ValueError(f"{len(prompts):,} prompts: pass the same few each time")
+    batch = from_columns(step, range(len(prompts)), prompt=prompts, completion=completions, reward=rewards, gold=gold)
     scores = [batch.reward, batch.gold]
     assert batch.prompt is not None and batch.completion is not None
     rows: dict[str, PinnedCompletion] = {}
@@ -120,7 +121,7 @@ def list_snapshots(run: RunDirectory) -> list[SnapshotFile]:
     """Every snapshot file in step order, of all attempts; no file is opened."""
     matches = [(_FILE.fullmatch(entry.name), entry) for entry in entries(run.path / "pinned") if entry.is_file()]
     return sorted(
-        SnapshotFile(int(match[2]), int(match[1]), match[3] is not None, Path(entry.path))
+        SnapshotFile(int(match[2]), int(match[1]), match[3] is not None, run.path / "pinned" / entry.name)
         for match, entry in matches
         if match
     )

@@ -54,7 +54,7 @@ def rank_ranges(ranks: Iterable[int]) -> list[list[int]]:
 
 
 def expand_ranges(runs: Sequence[Sequence[int]]) -> list[int]:
-    if sum(last - first for first, last in runs) > MAX_RANKS:
+    if sum(max(0, last - first) for first, last in runs) > MAX_RANKS:
         raise StoreError(f"more than {MAX_RANKS:,} ranks in one step: this was not written by tiltmeter")
     return [rank for first, last in runs for rank in range(first, last + 1)]
 

@@ -19,8 +19,9 @@ from msgspec import Struct, convert
 
 from tiltmeter.data.records import Action
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries
-from tiltmeter.rundir.sidecar import Count, make_folder, read_sidecar, reason, refuse, write_sidecar
+from tiltmeter.rundir.payloads import restore_number
+from tiltmeter.rundir.run_path import entries, make_folder
+from tiltmeter.rundir.sidecar import Count, read_sidecar, reason, refuse, write_sidecar
 from tiltmeter.rundir.signing import read_new_files, signature
 from tiltmeter.rundir.store import RunDirectory
 
@@ -227,6 +228,11 @@ class StoredReceipt(Struct, frozen=True):
     def receipt(self) -> Receipt:
         before, after = (math.nan if value is None else value for value in (self.before, self.after))
         return Receipt(self.id, self.rank, self.state, self.knob, before, after, self.step, self.why)
+
+
+def parse_receipt(message: Mapping[str, Any]) -> Receipt:
+    """A receipt as the journal has it. Raises `ValueError`."""
+    return convert({name: restore_number(value) for name, value in message.items()}, Receipt)
 
 
 def is_knob(name: str) -> bool:

@@ -12,12 +12,15 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import write_all
+from tiltmeter.rundir.decoded_size import check_decoded, decoded_size
+from tiltmeter.rundir.run_path import open_file
 
 _MAGIC = b"TILTSEAL"
 _TAIL = 8  # footer length and PAR1
@@ -47,6 +50,15 @@ def seal_file(handle: int) -> None:
     write_all(handle, tail)
 
 
+def map_file(path: Path) -> pa.Buffer:
+    """The bytes of a file, read as they are used: a packed file is too large to hold in memory."""
+    handle = open_file(path)
+    try:
+        return pa.memory_map(f"/proc/self/fd/{handle}").read_buffer()
+    finally:
+        os.close(handle)
+
+
 class SealedFile:
     """An open sealed file: its footer is checked at once, column chunks when asked for."""
 
@@ -70,14 +82,21 @@ class SealedFile:
             raise StoreError(f"{name}: the seal is of another file")
 
     def check(self, row_groups: Iterable[int], columns: Iterable[int]) -> None:
-        """Raise unless the chunks of these row groups and leaf columns are as they were written."""
-        footer, leaf_columns = self.file.metadata, list(columns)
+        """Raise unless the chunks of these row groups and leaf columns are as they were written, and decode to sizes
+        within the limits."""
+        footer, leaf_columns, groups = self.file.metadata, list(columns), []
         for row_group in row_groups:
             group = footer.row_group(row_group)
+            groups.append(group)
             for column in leaf_columns:
                 chunk = _chunk(self.data, group, column)  # of those that are read only: a packed file has thousands
                 if zlib.crc32(chunk) != self._sums[row_group * footer.num_columns + column]:
                     raise StoreError(f"{self.name}: damaged data in row group {row_group}, column {column}")
+        try:
+            size = decoded_size(self.data, groups, leaf_columns)
+        except ValueError as error:
+            raise StoreError(f"{self.name}: {error}") from error
+        check_decoded(self.name, size, self.data.size)
 
     def read(self, row_groups: Iterable[int] | None = None, columns: Iterable[str] | None = None) -> pa.Table:
         """The named columns (all by default) of the given row groups, checked first."""

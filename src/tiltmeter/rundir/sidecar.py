@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -20,7 +19,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from msgspec import Meta, convert
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import publish, sync_folder
+from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.run_path import open_folder, read_file
 from tiltmeter.safety.safe_text import log_line
 
 LIMIT = 1 << 20  # bytes, of a file whose reader names no limit of its own
@@ -36,8 +36,9 @@ HOSTILE = (
     ValueError,
     RecursionError,
 )  # what reading a hostile file raises
-_STAYS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM)  # errors of the file itself: a link, a socket, a mode
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
+#: What content of other types than expected raises in code that uses it.
+WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+_STAYS = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.ENOTDIR, errno.EACCES, errno.EPERM)  # of the file itself
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # a text is matched whole, and so left out
 T = TypeVar("T")
@@ -46,7 +47,7 @@ T = TypeVar("T")
 def read_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T:
     """The content of a file as `kind`, a type that msgspec can check. Raises `StoreError` for anything unexpected."""
     try:
-        return parse_sidecar(read_bytes(path, limit), kind)
+        return parse_sidecar(read_file(path, limit), kind)
     except HOSTILE as error:
         raise refuse(path, error) from error
 
@@ -54,7 +55,7 @@ def read_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T:
 def find_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T | None:
     """For readers that try again: None if there is no file of this name, `OSError` for an error that may go away."""
     try:
-        return parse_sidecar(read_bytes(path, limit), kind)
+        return parse_sidecar(read_file(path, limit), kind)
     except FileNotFoundError:
         return None
     except HOSTILE as error:
@@ -64,7 +65,7 @@ def find_sidecar(path: Path, kind: type[T], limit: int = LIMIT) -> T | None:
 
 
 def list_sidecars(
-    folder: Path | int,
+    folder: Path,
     select: Callable[[str], object],
     kind: type[T],
     limit: int = LIMIT,
@@ -75,19 +76,18 @@ def list_sidecars(
     """The files of a folder that `select` chooses by name, in the order of names, and why others of them are refused.
 
     Nothing is passed over: a link or a folder with such a name is refused as well. An I/O error may go away and is no
-    refusal: raises `OSError`. `folder` may be open; at most `most` files are read; with `owner`, those of others are
-    refused.
+    refusal: raises `OSError`. At most `most` files are read; with `owner`, those of others are refused.
     """
     values: dict[str, T] = {}
     refusals: dict[str, str] = {}
     try:
-        names = sorted(filter(select, os.listdir(folder)))[:most]  # noqa: PTH208 - names alone
+        with open_folder(folder) as opened:
+            names = sorted(filter(select, os.listdir(opened)))[:most]  # noqa: PTH208 - names alone
     except FileNotFoundError:
         return values, refusals
     for name in names:
         try:
-            place, inside = (folder / name, None) if isinstance(folder, Path) else (name, folder)
-            values[name] = parse_sidecar(read_bytes(place, limit, folder=inside, owner=owner), kind)
+            values[name] = parse_sidecar(read_file(folder / name, limit, owner=owner), kind)
         except FileNotFoundError:
             continue  # removed since it was listed
         except HOSTILE as error:
@@ -95,25 +95,6 @@ def list_sidecars(
                 raise
             refusals[name] = reason(error)
     return values, refusals
-
-
-def read_bytes(path: Path | str, limit: int, *, folder: int | None = None, owner: int | None = None) -> bytes:
-    """The bytes of a plain file, in `folder` if that is open. Raises `OSError` or `ValueError`."""
-    handle = os.open(path, _OPEN, dir_fd=folder)
-    try:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError("not a plain file")
-        if owner is not None and info.st_uid != owner:
-            raise ValueError(f"belongs to user {info.st_uid}")
-        if info.st_size > limit:
-            raise ValueError(f"has {info.st_size} bytes, more than {limit}")
-        content = os.read(handle, info.st_size + 1)
-    finally:
-        os.close(handle)
-    if len(content) != info.st_size:
-        raise ValueError("changed while it was read")
-    return content
 
 
 def parse_sidecar(content: bytes, kind: type[T]) -> T:
@@ -159,17 +140,6 @@ def reason(error: Exception | str) -> str:
 def write_sidecar(path: Path, facts: Any, *, indent: int | None = None) -> bool:
     """Publish a file, which is never replaced: raises `FileExistsError`. Numbers must be finite. See `publish`."""
     return publish(path, [json.dumps(facts, indent=indent, allow_nan=False).encode("ascii")])
-
-
-def make_folder(run: Path, *names: str, mode: int = 0o777) -> Path:
-    """A folder inside a run directory, made if need be so that it survives a power cut."""
-    path = run
-    for name in names:
-        path = path / name
-        if not path.is_dir():
-            path.mkdir(mode=mode, exist_ok=True)
-            sync_folder(path.parent)
-    return path
 
 
 def _depth(content: bytes) -> int:

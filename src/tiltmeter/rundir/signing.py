@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.run_path import UnsafePathError
 from tiltmeter.rundir.sidecar import list_sidecars
 from tiltmeter.rundir.store import RunDirectory
 
@@ -93,18 +94,7 @@ def read_new_files(
         stem = name.removesuffix(".json")
         return name != stem and not name.startswith(".") and name not in seen_names and stem not in seen_names
 
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        outer = os.open(run / "control", flags)
-    except OSError:
-        return {}, {}  # no requests yet, or a symbolic link, which is not followed
-    try:
-        folder = os.open(inner, flags, dir_fd=outer)
-    except OSError:
-        return {}, {}
-    finally:
-        os.close(outer)
-    try:
-        return list_sidecars(folder, is_new, kind, MAX_FILE_BYTES, most=MAX_FILES, owner=os.geteuid())
-    finally:
-        os.close(folder)
+        return list_sidecars(run / "control" / inner, is_new, kind, MAX_FILE_BYTES, most=MAX_FILES, owner=os.geteuid())
+    except UnsafePathError:
+        return {}, {}  # a symbolic link, which is not followed

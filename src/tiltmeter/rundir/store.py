@@ -22,20 +22,31 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct, convert
+from msgspec import Struct, ValidationError, convert
 
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.rundir.atomic_write import entries, publish, sync_folder
+from tiltmeter.rundir.atomic_write import publish, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
-from tiltmeter.rundir.seal import SealedFile, seal
+from tiltmeter.rundir.payloads import AttemptFacts
+from tiltmeter.rundir.run_path import (
+    entries,
+    exists,
+    file_status,
+    make_folder,
+    no_files,
+    open_folder,
+    read_file,
+    run_path,
+)
+from tiltmeter.rundir.seal import SealedFile, map_file, seal
 from tiltmeter.rundir.sidecar import (
     HOSTILE,
+    WRONG_CONTENT,
     Count,
     list_sidecars,
     parse_sidecar,
-    read_bytes,
     read_sidecar,
     reason,
     refuse,
@@ -43,8 +54,10 @@ from tiltmeter.rundir.sidecar import (
 )
 
 FACTS_BYTES = 16 << 20  # of a file about a run, an attempt or a rank; those of an audit hold its notes
-MOST_RANKS = 65_536  # that one step is looked for by
+STEP_BYTES = 8 << 30  # of the file of one rank and step
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
+
+DAMAGE = (*WRONG_CONTENT, pa.ArrowException, OSError, MemoryError)  # what a damaged file raises in the libraries
 
 PACKED_FILE = re.compile(r"(\d+)-(\d+)\.parquet")
 _COUNTERS = re.compile(r"[0-9]+\.counters\.json")
@@ -66,6 +79,25 @@ class StepFile:
     facts: str = ""  # JSON metadata of the original, for packed files
 
 
+class StoredIdentity(Struct, frozen=True):
+    """What is read of `run.json`; it has more."""
+
+    format: int
+    name: str = ""
+
+
+class PackedKey(Struct, frozen=True):
+    """What a packed file says about one of the files in it."""
+
+    step: Count
+    rank: Count
+    name: str
+    sha256: str
+    row_groups: tuple[Count, ...]
+    offset: Count
+    facts: dict[str, Any]
+
+
 class RankCounters(Struct, frozen=True):
     """What is read of `RANK.counters.json`; it has more."""
 
@@ -74,6 +106,21 @@ class RankCounters(Struct, frozen=True):
     dropped: Count = 0
     unsynced: Count = 0
     why: str = ""
+
+
+class StepFacts(Struct, frozen=True):
+    """The metadata of a step's file, where it has these keys; it has more."""
+
+    attempt: Count
+    step: Count
+    rank: Count
+    rows: Count
+    counters: RankCounters | None = None
+    faults: list[str] | None = None
+    time: float = 0.0
+    thinned: bool = False
+    fingerprint: str = ""
+    placed: dict[str, Any] = {}
 
 
 class TroubleNote(Struct, frozen=True):
@@ -86,7 +133,7 @@ class RunDirectory:
     """A folder that holds one run. Every method is safe while other processes write to it."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = run_path(path)
         self._packed_lists: dict[Path, tuple[StepFile, ...]] = {}
         self._open_files: dict[Path, SealedFile] = {}
         self._read_lock = threading.Lock()  # reading one open Parquet file from two threads corrupts memory
@@ -99,9 +146,10 @@ class RunDirectory:
         run = cls(path)
         with _as_attach_error(run.path):
             fresh = not run.path.exists()
+            run.path.mkdir(parents=True, exist_ok=True)
             for folder in ("rollouts", "events"):
-                (run.path / folder).mkdir(parents=True, exist_ok=True)
-            if not (run.path / "run.json").exists():
+                make_folder(run.path, folder)
+            if not exists(run.path / "run.json"):
                 if fresh:  # a folder that was there before keeps the mode somebody gave it
                     run.path.chmod(0o700)  # rollouts may hold personal data; widen it if the team reads along
                 identity = {"format": FORMAT, "id": secrets.token_hex(8), "name": run.path.name, **(facts or {})}
@@ -118,9 +166,11 @@ class RunDirectory:
         try:
             facts = read_sidecar(self.path / "run.json", dict[str, Any], FACTS_BYTES)
         except StoreError as error:
-            raise StoreError(f"{self.path} is not a run directory (no readable run.json)") from error
+            why = "" if isinstance(error.__cause__, FileNotFoundError) else f": {error}"
+            raise StoreError(f"{self.path} is not a run directory (no readable run.json){why}") from error
         if not isinstance(facts.get("format"), int):
             raise StoreError(f"{self.path / 'run.json'} has no format number")
+        _check_type(self.path / "run.json", facts, StoredIdentity)
         if facts["format"] > FORMAT:
             raise StoreError(
                 f"{self.path} has format {facts['format']}, this version reads up to {FORMAT}: "
@@ -141,14 +191,15 @@ class RunDirectory:
                 before = self.attempts()
                 number = max(before, default=-1) + 1
                 try:
-                    (self.path / "rollouts" / str(number)).mkdir()
+                    with open_folder(self.path / "rollouts", change=True) as folder:
+                        os.mkdir(str(number), dir_fd=folder)
                     break
                 except FileExistsError:
                     continue
             facts = {
                 "attempt": number,
                 # Not simply the one before: a start that failed here has left a folder and no attempt.
-                "parent": next((earlier for earlier in reversed(before) if self.attempt(earlier)), None),
+                "parent": next((earlier for earlier in reversed(before) if self._attempt_if_sound(earlier)), None),
                 "resume_step": resume_step,
                 "launch": launch,
                 "ranks": ranks,
@@ -163,7 +214,7 @@ class RunDirectory:
         deadline = time.monotonic() + timeout
         while True:
             for number in reversed(self.attempts()):
-                facts = self.attempt(number)
+                facts = self._attempt_if_sound(number)
                 if facts and facts.get("launch") == launch and self.claim(number, rank):
                     return number
             if time.monotonic() > deadline:
@@ -184,8 +235,23 @@ class RunDirectory:
         return True
 
     def attempt(self, number: int) -> dict[str, Any]:
-        """What `attempt.json` says; empty while it is not there yet."""
-        return read_json(self.path / "rollouts" / str(number) / "attempt.json")
+        """What `attempt.json` says; empty while it is not there yet. Raises `StoreError` if it cannot be read."""
+        path = self.path / "rollouts" / str(number) / "attempt.json"
+        try:
+            facts = read_sidecar(path, dict[str, Any], FACTS_BYTES)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return {}
+            raise
+        _check_type(path, facts, AttemptFacts)
+        return facts
+
+    def _attempt_if_sound(self, number: int) -> dict[str, Any]:
+        """For a trainer that starts: an earlier attempt that is damaged does not keep it from training."""
+        try:
+            return self.attempt(number)
+        except StoreError:
+            return {}
 
     def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
@@ -197,20 +263,22 @@ class RunDirectory:
     def _read_counters(self, attempt: int) -> dict[str, dict[str, Any] | str]:
         """By file, the counters of a rank, or why they are refused."""
         by_file: dict[str, dict[str, Any] | str] = {}
-        for entry in entries(self.path / "rollouts" / str(attempt)):
+        folder = self.path / "rollouts" / str(attempt)
+        for entry in entries(folder):
             if _COUNTERS.fullmatch(entry.name):
                 try:
-                    facts = parse_sidecar(read_bytes(entry.path, FACTS_BYTES), dict[str, Any])
+                    facts = parse_sidecar(read_file(folder / entry.name, FACTS_BYTES), dict[str, Any])
                     convert(facts, RankCounters)
                     by_file[entry.name] = facts
                 except HOSTILE as error:
                     by_file[entry.name] = reason(error)
         return by_file
 
-    def report_trouble(self, attempt: int, rank: int, why: str) -> None:
-        """Record, once per rank, that a batch could not be stored; the monitor turns it into a fault."""
-        path = self.path / "rollouts" / str(attempt) / f"{rank}.trouble.json"
-        if not path.exists():
+    def report_trouble(self, attempt: int, rank: int, why: str, kind: str = "") -> None:
+        """Record, once per rank and kind, what could not be stored; the monitor turns it into a fault."""
+        name = f"{rank}-{kind}" if kind else str(rank)
+        path = self.path / "rollouts" / str(attempt) / f"{name}.trouble.json"
+        if not exists(path):
             write_sidecar(path, {"why": why})
 
     def troubles(self, attempt: int) -> dict[str, str]:
@@ -218,6 +286,7 @@ class RunDirectory:
         folder = self.path / "rollouts" / str(attempt)
         notes, refusals = list_sidecars(folder, _is_trouble, TroubleNote)
         refusals |= {name: why for name, why in self._read_counters(attempt).items() if isinstance(why, str)}
+        refusals |= dict.fromkeys(filter(_STEP_FILE.fullmatch, no_files(folder)), "a link, or no plain file; not read")
         return {name: note.why for name, note in notes.items()} | refusals
 
     def ended(self, attempt: int) -> bool:
@@ -248,8 +317,8 @@ class RunDirectory:
         What a run is compared with never changes: another reference, or one given late, is refused (`AttachError`).
         """
         table, facts = to_table(batch)
-        if (path := self.path / "reference.parquet").exists():
-            sealed, _ = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+        if exists(path := self.path / "reference.parquet"):
+            sealed, _ = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
             if content_hash(sealed.read()) != content_hash(table):
                 raise AttachError(f"{self.path} has another reference: give that one, or none, or start a new run")
             return False
@@ -263,10 +332,10 @@ class RunDirectory:
     def reference(self) -> RolloutBatch | None:
         """The reference policy's rollouts, if the run was given any. Raises `StoreError` if they are damaged."""
         path = self.path / "reference.parquet"
-        if not path.exists():
+        if not exists(path):
             return None
         with as_store_errors(path):
-            sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+            sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
             return from_table(sealed.read(), facts, 0, 0)
 
     def step_path(self, attempt: int, step: int, rank: int) -> Path:
@@ -289,11 +358,12 @@ class RunDirectory:
         for entry in entries(folder):
             if match := _STEP_FILE.fullmatch(entry.name):
                 step, rank = int(match[1]), int(match[2])
-                by_key[step, rank] = StepFile(attempt, step, rank, Path(entry.path), entry.name)
+                by_key[step, rank] = StepFile(attempt, step, rank, folder / entry.name, entry.name)
         for entry in entries(folder / "packed"):
             if PACKED_FILE.fullmatch(entry.name):
                 try:
-                    by_key |= {(file.step, file.rank): file for file in self._packed_files(Path(entry.path), attempt)}
+                    packed = self._packed_files(folder / "packed" / entry.name, attempt)
+                    by_key |= {(file.step, file.rank): file for file in packed}
                 except StoreError as error:
                     if damaged is None:
                         raise
@@ -309,22 +379,27 @@ class RunDirectory:
 
     def find(self, attempt: int, step: int) -> list[StepFile]:
         """The files of one step, by path or from the one packed file that covers it: no listing of a long run."""
-        # A number from an untrusted file must not fill the memory.
-        ranks = range(min(int(self.attempt(attempt).get("ranks", 1)), MOST_RANKS))
+        ranks = range(int(self.attempt(attempt).get("ranks", 1)))
         paths = [(rank, self.step_path(attempt, step, rank)) for rank in ranks]
-        direct = {rank: StepFile(attempt, step, rank, path, path.name) for rank, path in paths if _is_plain(path)}
+        direct = {
+            rank: StepFile(attempt, step, rank, path, path.name)
+            for rank, path in paths
+            if file_status(path) is not None
+        }
         if len(direct) < len(ranks):
-            for entry in entries(self.path / "rollouts" / str(attempt) / "packed"):
+            folder = self.path / "rollouts" / str(attempt) / "packed"
+            for entry in entries(folder):
                 if (span := PACKED_FILE.fullmatch(entry.name)) and int(span[1]) <= step <= int(span[2]):
-                    packed = self._packed_files(Path(entry.path), attempt)
+                    packed = self._packed_files(folder / entry.name, attempt)
                     direct |= {file.rank: file for file in packed if file.step == step}
         return sorted(direct.values())
 
     def _open_packed(self, path: Path) -> SealedFile:
         """A packed file, kept open: its footer is large, and it is often read several times."""
         sealed = self._open_files.get(path)
-        if sealed is None or sealed.data.size != path.stat().st_size:
-            sealed = SealedFile(pa.memory_map(str(path)).read_buffer(), str(path))
+        status = file_status(path)
+        if sealed is None or status is None or sealed.data.size != status.st_size:
+            sealed = SealedFile(map_file(path), str(path))
             self._open_files = {**dict(list(self._open_files.items())[-3:]), path: sealed}
         return sealed
 
@@ -332,20 +407,14 @@ class RunDirectory:
         if path not in self._packed_lists:
             with as_store_errors(path):
                 sealed = self._open_packed(path)
+                keys = convert(metadata(sealed)["packed"], list[PackedKey])
                 self._packed_lists[path] = tuple(
                     StepFile(
-                        attempt,
-                        key["step"],
-                        key["rank"],
-                        path,
-                        key["name"],
-                        key["sha256"],
-                        tuple(key["row_groups"]),
-                        key["offset"],
-                        json.dumps(key["facts"]),
+                        attempt, key.step, key.rank, path, key.name, key.sha256, key.row_groups, key.offset,
+                        json.dumps(key.facts),
                     )
-                    for key in metadata(sealed)["packed"]
-                )
+                    for key in keys
+                )  # fmt: skip
         return self._packed_lists[path]
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -354,12 +423,13 @@ class RunDirectory:
         """The batch, its metadata and the SHA-256 of the original file. Raises `StoreError` for anything damaged."""
         with as_store_errors(file.path):
             if file.row_groups is None:
-                data = pa.py_buffer(file.path.read_bytes())
+                data = pa.py_buffer(read_file(file.path, STEP_BYTES))
                 sealed, facts = open_sealed(data, str(file.path))
                 digest = hashlib.sha256(data).hexdigest() if columns is None else ""
             else:
                 sealed = self._open_packed(file.path)
                 facts, digest = json.loads(file.facts), file.sha256
+            convert(facts, StepFacts)
             if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
                 raise StoreError(f"{file.path} holds another step than its name says")
             wanted = None if columns is None else [part for name in columns for part in file_columns(name)]
@@ -395,8 +465,11 @@ def _is_trouble(name: str) -> bool:
     return name.endswith(".trouble.json") and not name.startswith(".")
 
 
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
+def _check_type(path: Path, facts: dict[str, Any], kind: type[Struct]) -> None:
+    try:
+        convert(facts, kind)
+    except ValidationError as error:
+        raise refuse(path, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -461,5 +534,5 @@ def as_store_errors(path: Path) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except DAMAGE as error:
         raise refuse(path, f"{type(error).__name__}: {error}") from error

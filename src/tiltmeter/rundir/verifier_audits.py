@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries
-from tiltmeter.rundir.sidecar import Count, Text300, make_folder, read_sidecar, refuse, write_sidecar
+from tiltmeter.rundir.run_path import entries, make_folder
+from tiltmeter.rundir.sidecar import Count, Text300, read_sidecar, refuse, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 FILE_BYTES = 4 << 20

@@ -3,28 +3,28 @@
 A subclass of `Writer` is a kind of record: batches of a known step here, rows without one in `adapters/capture`. If the
 buffer is full, the newest batch is thinned (text and tokens are dropped, all rows and numbers stay); if thinned batches
 do not fit either, it is dropped. Rows are never selected by value, and losses are counted: seen = written + thinned +
-dropped once the buffer is empty.
+dropped once the buffer is empty. Nothing ends the thread but `close`; if something does, it is started again.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakMethod
 
-import numpy as np
-
-from tiltmeter.data.batches import from_columns, from_tensor, thin
-from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, Ragged, RolloutBatch
+from tiltmeter.data.batches import thin
+from tiltmeter.data.records import RolloutBatch
+from tiltmeter.errors import Boundary, describe_error
+from tiltmeter.rundir.column_copies import Columns, LostColumns, build_batch, nbytes, thin_columns
 from tiltmeter.rundir.store import RunDirectory
 
 WHOLE_BATCHES = 8  # at most so many are lost by a kill; more if they are small and fit SMALL_BYTES
@@ -32,15 +32,14 @@ SMALL_BYTES = 8 << 20
 SMALL_BATCHES = 128  # a bound that holds even if the size was guessed too low
 WHOLE_BYTES = 256 << 20
 THIN_BATCHES = 256  # a thinned batch is some 30 bytes per row
-LOCKED_COPY = 4 << 20  # bytes copied in one go without letting other threads run: below 1 ms
+LOOK_AT = 2  # batches that wait before anybody looks whether the thread lives: to look takes as long as to queue one
+WAIT_SECONDS = 60.0  # that on_full="wait" waits for storage that does not move at all
 LONGEST_PAUSE = 30.0  # seconds between two tries to write
 CLOSING_SECONDS = 10.0
+NOT_STORED = "a batch was not stored"  # the kind of problem that `RANK.trouble.json` tells of
 CLOSING_PAUSES = (0.1, 0.4)  # seconds before the closing counters are tried again
 
-_PLAIN = (str, int, float, type(None))
-
 log = logging.getLogger("tiltmeter")
-Columns = Mapping[str, Any]
 
 
 class Writer:
@@ -53,17 +52,23 @@ class Writer:
     _write_next: Callable[[], bool]  # one file; False: it could not be written, stays, and is tried again later
     _write_problem: Callable[[str], None]
     _write_counters: Callable[[], None]
+    _unwritten: Callable[[], int]  # what was seen and is neither written nor dropped
+    _count_dropped: Callable[[int], None]  # what nobody could say more of, once there is memory and stack again
 
     def _reset(self) -> None:
         """Start empty and without a thread; again in a forked child, which has neither thread nor locks."""
         self.counters = dict.fromkeys(self.counter_names, 0)
+        self.uncounted = 0  # errors that could not be counted where they were met; see `Boundary`
         self._pid = os.getpid()
         self._pending: list[Any] = []
         self._count = self._bytes = 0  # of what counts towards the bounds, until it is written or dropped
         self._problems: list[str] = []  # messages still to be written
-        self._lock = threading.Lock()  # guards the accounts above for a few instructions, never during I/O
+        self._problem_kinds: set[str] = set()  # kinds of problems that were recorded
+        # Guards the accounts above for a few instructions, never during I/O. Reentrant: a signal handler, or the end of
+        # some object, may call us while it is held.
+        self._lock = threading.RLock()
         self._wake: SimpleQueue[None] = SimpleQueue()  # to `put` takes a tenth of the time of an event's `set`
-        self._writing, self._closing = threading.Lock(), threading.Event()  # one file at a time
+        self._writing, self._closing = threading.RLock(), threading.Event()  # one file at a time
         self._thread: threading.Thread | None = None
 
     @property
@@ -73,6 +78,9 @@ class Writer:
     def flush(self) -> bool:
         """Write the buffer now; whether all could be. For tests and at the end: the thread does it by itself."""
         with self._writing:
+            if self.uncounted:
+                lost, self.uncounted = self.uncounted, 0
+                self._count_dropped(lost)
             written, reported = True, self._write_problems()
             while written and self._pending:
                 written, reported = self._write_next(), self._write_problems()
@@ -80,22 +88,45 @@ class Writer:
 
     def close(self, timeout: float = CLOSING_SECONDS) -> bool:
         """Flush for at most `timeout` seconds and leave the closing counters; whether all of it was written."""
-        with self._lock:
-            if not self.is_open:
-                return False
-            self._closing.set()
-        self._wake.put(None)
-        if self._thread is None:
-            self._finish()
-            return True
-        self._thread.join(timeout)  # a write that hangs must not keep the process
-        if alive := self._thread.is_alive():
-            log.warning(self.unwritten, max(self._count, len(self._pending)))
-        return not alive
+        closed = False
+        with Boundary(self._report_failure):
+            with self._lock:
+                if not self.is_open:
+                    return False
+                self._closing.set()
+                if self._thread is not None:
+                    self._start_thread()  # one that died cannot finish
+            self._wake.put(None)
+            if self._thread is None:
+                self._finish()
+                return True
+            self._thread.join(timeout)  # a write that hangs must not keep the process
+            closed = not self._thread.is_alive()
+            if not closed:
+                log.warning(self.unwritten, max(self._count, len(self._pending)))
+        return closed
 
-    def _append(self, record: Any, count: int, size: int) -> None:  # the lock must be held
-        self._pending.append(record)
-        self._count, self._bytes = self._count + count, self._bytes + size
+    def record_problem(self, why: str) -> None:
+        """Record a problem in the run, once per kind; the monitor makes it a fault. Written by the thread, because the
+        file is fsynced and the trainer must not wait for that."""
+        kind = why.split(":")[0]
+        with self._lock:
+            if kind in self._problem_kinds:
+                return
+            self._problem_kinds.add(kind)
+            self._problems.append(why)
+            if self.is_open:
+                with suppress(RuntimeError):
+                    self._start_thread()
+        log.warning("%s", why)
+        self._wake.put(None)
+
+    def _append(self, record: Any, count: int, size: int, counters: Mapping[str, int]) -> None:
+        """Queue a record with its accounts, `counters` as they are then. The lock must be held."""
+        count, size = self._count + count, self._bytes + size
+        self._pending.append(record)  # all or nothing, also where there is no memory: nothing below needs any
+        self.counters.update(counters)
+        self._count, self._bytes = count, size
 
     def _remove(self, records: int, count: int, size: int) -> None:
         with self._lock:
@@ -104,32 +135,49 @@ class Writer:
 
     def _start_thread(self) -> None:
         """Start the thread if it does not run; the lock must be held. Raises `RuntimeError` if there can be none."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-            thread.start()
-            self._thread = thread
-            # Children of multiprocessing leave without the interpreter's own exit.
+        if self._thread is not None and self._thread.is_alive():
+            return
+        first, thread = self._thread is None, threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+        thread.start()
+        self._thread = thread
+        if first:  # Children of multiprocessing leave without the interpreter's own exit.
             Finalize(None, call_if_alive(self.close), exitpriority=10)
+        else:
+            self.record_problem("the writer's thread ended and was started again: what it held is written now")
 
     def _work(self) -> None:
         pause = 0.0
         while self.is_open:
-            with suppress(Empty):
-                self._wake.get(timeout=self.seconds)
-            if self.is_open and self.flush():
+            written = False
+            with Boundary(self._report_failure, own_thread=True):
+                with suppress(Empty):
+                    self._wake.get(timeout=self.seconds)
+                with self._lock:
+                    pass  # whoever woke us is queueing a record
+                written = self.is_open and self.flush()
+            if written:
                 pause = 0.0
             else:  # wait longer before each retry
                 pause = min(LONGEST_PAUSE, max(0.5, 2.0 * pause))
                 self._closing.wait(pause)
-        self._finish()
+        with Boundary(self._report_failure, own_thread=True):
+            self._finish()
+
+    def _report_failure(self, error: BaseException) -> None:
+        """For what lost no record. An interrupt on the trainer's thread is none of ours."""
+        if threading.current_thread() is self._thread or issubclass(type(error), Exception):
+            self.record_problem(f"the writer failed and goes on: {describe_error(error)}")
 
     def _finish(self) -> None:
         """Write the last records, as long as there is time, and the closing counters: the last file, so retried."""
-        deadline = time.monotonic() + CLOSING_SECONDS
-        while not self.flush() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        with self._lock:
-            self.counters["dropped"] += self._count
+        deadline, written = time.monotonic() + CLOSING_SECONDS, False
+        while not written and time.monotonic() < deadline:
+            with Boundary(self._report_failure, own_thread=True):
+                written = self.flush()
+            if not written:
+                time.sleep(0.1)
+        with self._lock:  # what is in no account is lost, whatever became of it
+            self.counters["dropped"] += max(0, self._unwritten())
         for pause in (*CLOSING_PAUSES, None):
             try:
                 self._write_counters()
@@ -151,10 +199,21 @@ class Writer:
         return True
 
 
+@dataclass(slots=True, eq=False)
+class QueuedBatch:
+    """A batch that waits for the thread, and how far the thread has come with it."""
+
+    item: RolloutBatch | Columns
+    size: int
+    whole: bool
+    lost: LostColumns  # columns that are not in it
+    state: Literal["waiting", "begun", "counted"] = "waiting"
+
+
 class StepWriter(Writer):
     """One rank's batches: whole or thinned, one file each."""
 
-    counter_names = ("seen", "written", "thinned", "dropped", "bytes_lost", "unsynced")
+    counter_names = ("seen", "written", "thinned", "dropped", "bytes_lost", "unsynced", "columns_lost")
 
     def __init__(
         self,
@@ -171,51 +230,86 @@ class StepWriter(Writer):
         self.faults: list[str] = []  # the last few reasons, for the next file's metadata
         self._facts, self._precision, self._wait = dict(facts), precision, wait
         self._after_write, self._warned = after_write or (lambda: None), False
+        self._stuck_at: QueuedBatch | None = None  # the record that storage did not take for WAIT_SECONDS
         self._reset()
         self._start_thread()
 
-    def offer(self, item: RolloutBatch | Columns) -> None:
-        """Enqueue a batch, thinned if the queue is full, and return at once."""
+    def offer(self, item: RolloutBatch | Columns, lost: LostColumns | None = None) -> None:
+        """Enqueue a batch, thinned if the queue is full, and return at once. `lost`: columns that are not in it.
+
+        Raises if it could not; it is then not counted. Whoever calls this has a `Boundary` that counts.
+        """
         size = nbytes(item)
-        while not (whole := self._fits(size)) and self._wait:
-            time.sleep(0.005)
+        whole = self._fits(size) or (self._wait and self._wait_for_room(size))
         if not whole and len(self._pending) > self._count + THIN_BATCHES:
             self._count_lost(size, "the queue is full: storage does not keep up", seen=1)
             return
-        record = (item if whole else thin_columns(item), size, whole)
+        record = QueuedBatch(item if whole else thin_columns(item), size, whole, {} if lost is None else lost)
         with self._lock:
-            self.counters["seen"] += 1
-            self._append(record, int(whole), size if whole else 0)
-        self._wake.put(None)
+            self._wake.put(None)  # first, because it may fail; the thread waits for the lock
+            self._append(record, int(whole), size if whole else 0, {"seen": self.counters["seen"] + 1})
+        if len(self._pending) > LOOK_AT and not (self._thread and self._thread.is_alive()):
+            with Boundary(self._report_failure), self._lock:  # the batch is queued, whatever becomes of this
+                self._start_thread()
 
     def _fits(self, size: int) -> bool:
         waiting, queued_bytes = self._count, self._bytes + size
         large = waiting < WHOLE_BATCHES and queued_bytes <= max(WHOLE_BYTES, size)
         return large or (waiting < SMALL_BATCHES and queued_bytes <= SMALL_BYTES)
 
+    def _wait_for_room(self, size: int) -> bool:
+        """Wait until a batch fits; not on our own thread, and not for storage that has not moved for long."""
+        first, deadline = self._pending[:1], time.monotonic() + WAIT_SECONDS
+        while not self._fits(size):
+            with self._lock:
+                self._start_thread()
+            now = self._pending[:1]
+            if now and first and now[0] is not first[0]:
+                first, deadline = now, time.monotonic() + WAIT_SECONDS
+            if (now and now[0] is self._stuck_at) or threading.current_thread() is self._thread:
+                return False
+            if time.monotonic() > deadline:
+                self._stuck_at = now[0] if now else None
+                self._add_fault(f"storage took nothing for {WAIT_SECONDS:g} s: training goes on without waiting")
+                return False
+            time.sleep(0.005)
+        return True
+
     def refuse(self, error: BaseException) -> None:
         """Count a batch that could not even be queued."""
         self._count_lost(0, error, seen=1)
-        self._wake.put(None)  # so that the thread reports it
+        with Boundary(lambda error: None):  # it is counted
+            self._wake.put(None)  # so that the thread reports it
 
     def _write_next(self) -> bool:
-        item, size, whole = self._pending[0]
-        try:
-            self._store(item, size, whole)
-        except Exception as error:  # noqa: BLE001  # the boundary of the trainer's process: a batch is lost, the run is not
-            self._count_lost(size, error)
-        self._remove(1, int(whole), size if whole else 0)
-        try:
+        record: QueuedBatch = self._pending[0]
+        if record.state == "waiting":
+            record.state = "begun"
+            with Boundary(lambda error: self._count_lost(record.size, error), own_thread=True):
+                self._store(record)
+        elif record.state == "begun":  # something ended the thread meanwhile: it must not do so again
+            self._count_lost(record.size, "the writer's thread ended while this was written")
+        record.state = "counted"
+        self._remove(1, int(record.whole), record.size if record.whole else 0)
+        with Boundary(self._report_restart, own_thread=True):
             self._after_write()
-        except Exception as error:  # noqa: BLE001  # a failed restart of the monitor must not stop the writer
-            log.warning("the monitor could not be restarted: %s: %s", type(error).__name__, error)
         return True
 
-    def _store(self, item: RolloutBatch | Columns, size: int, whole: bool) -> None:
-        batch = item if isinstance(item, RolloutBatch) else from_columns(**item)
+    def _report_restart(self, error: BaseException) -> None:
+        log.warning("the monitor could not be restarted: %s", describe_error(error))
+
+    def _store(self, record: QueuedBatch) -> None:
+        item, lost = record.item, record.lost
+        batch = item if isinstance(item, RolloutBatch) else build_batch(item, lost)
+        if lost:
+            why = "; ".join(f"{name}: {error}" for name, error in lost.items())[:300]
+            with self._lock:
+                self.counters["columns_lost"] += len(lost)
+            self._add_fault(f"columns were left out: {why}")
+            self.record_problem(f"columns were left out: of step {batch.step}: {why}")
         if batch.attempt != self.attempt:
             batch = replace(batch, attempt=self.attempt)
-        if whole:
+        if record.whole:
             try:
                 self._write(batch, "written")
                 return
@@ -224,7 +318,7 @@ class StepWriter(Writer):
                 batch = thin(batch)  # numbers are small; a nearly full disk may still take them
         self._write(batch, "thinned")
         with self._lock:
-            self.counters["bytes_lost"] += size
+            self.counters["bytes_lost"] += record.size
 
     def _write(self, batch: RolloutBatch, counter: str) -> None:
         facts = {
@@ -235,28 +329,48 @@ class StepWriter(Writer):
             "time": time.time(),
         }
         synced = self.run.write(batch, self.rank, facts, self._precision)
-        self.counters[counter] += 1
+        with self._lock:
+            self.counters[counter] += 1
         if not synced:
             self.counters["unsynced"] += 1
             self._add_fault("a directory could not be synced: a power cut may lose the newest file")
 
     def _write_problem(self, why: str) -> None:
+        kind = why.split(":")[0]
+        name = "" if kind == NOT_STORED else re.sub(r"[^a-z]+", "-", kind)
         try:
-            self.run.report_trouble(self.attempt, self.rank, why)
+            self.run.report_trouble(self.attempt, self.rank, why, name)
+        except FileExistsError:
+            pass  # another thread was first
         except OSError as error:  # not tried again, so that no batch waits for it: the next file has the count
+            self._problem_kinds.discard(kind)
             log.warning("a lost batch could not be reported: %s", error)
 
     def _write_counters(self) -> None:
         self.run.close_rank(self.attempt, self.rank, {**self.counters, "why": (self.faults or [""])[-1]})
 
+    def _unwritten(self) -> int:
+        counts = self.counters
+        return counts["seen"] - counts["written"] - counts["thinned"] - counts["dropped"]
+
+    def _count_dropped(self, batches: int) -> None:
+        for _ in range(batches):
+            self._count_lost(0, RuntimeError("there was no memory or no stack left to say why"), seen=1)
+
     def _count_lost(self, size: int, why: str | BaseException, *, seen: int = 0) -> None:
+        text = why if type(why) is str else describe_error(why)  # type: ignore[arg-type]  # an error may lie about its class
         with self._lock:
-            self.counters["seen"] += seen
-            self.counters["dropped"] += 1
-            self.counters["bytes_lost"] += size
-        self._add_fault(why if isinstance(why, str) else describe_error(why))
-        if not isinstance(why, str) and not self._problems:  # a full queue is told by the next file
-            self._problems.append(f"a batch was not stored: {self.faults[-1]}")
+            counters = self.counters
+            changed = {
+                "seen": counters["seen"] + seen,
+                "dropped": counters["dropped"] + 1,
+                "bytes_lost": counters["bytes_lost"] + size,
+            }
+            counters.update(changed)
+        with Boundary(lambda error: None):  # it is counted, and told with the next file
+            self._add_fault(text)
+            if text is not why and not self._problems:  # a full queue is told by the next file
+                self._problems.append(f"{NOT_STORED}: {text}")
 
     def _add_fault(self, why: str) -> None:
         self.faults = [*self.faults[-4:], why]
@@ -274,69 +388,3 @@ def call_if_alive(method: Callable[[], Any]) -> Callable[[], None]:
             alive()
 
     return call
-
-
-def describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}"
-
-
-def copy_columns(item: Columns) -> dict[str, Any]:
-    """The columns with numeric data copied, because trainers reuse buffers; strings cannot change and stay shared."""
-    return {name: _copy(value) for name, value in item.items()}
-
-
-def thin_columns(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
-    """The columns without text and tokens; lengths are kept, computed from the tokens if necessary."""
-    if isinstance(item, RolloutBatch):
-        return thin(item)
-    columns = {name: value for name, value in item.items() if name not in (*TEXT_COLUMNS, *RAGGED_COLUMNS)}
-    rows = item.get("tokens") if item.get("tokens") is not None else item.get("logprob")
-    if columns.get("length") is None and rows is not None:
-        columns["length"] = rows.lengths if isinstance(rows, Ragged) else [len(row) for row in rows]
-    return columns
-
-
-def nbytes(item: RolloutBatch | Columns) -> int:
-    """About how much memory a batch holds. It runs on the training thread and must be fast: a list counts as if
-    each of its items were as large as the largest of three samples."""
-    columns = vars(item).values() if isinstance(item, RolloutBatch) else item.values()
-    total = 0
-    for value in columns:
-        size = getattr(value, "nbytes", None)
-        if size is None and type(value) in (list, tuple) and value:
-            size = len(value) * max(map(_item_bytes, (value[0], value[len(value) // 2], value[-1])))
-        total += size or 64
-    return total
-
-
-def _item_bytes(value: Any) -> int:
-    return len(value) + 56 if type(value) is str else 8 * len(value) if hasattr(value, "__len__") else 8
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _copy_array(value)
-    if isinstance(value, Ragged):
-        twin = copy(value)  # not by its constructor, whose checks have been made and would let go of the lock
-        object.__setattr__(twin, "values", _copy_array(value.values))
-        object.__setattr__(twin, "offsets", _copy_array(value.offsets))
-        return twin
-    if isinstance(value, (list, tuple)):
-        nested = bool(value) and not isinstance(value[0], _PLAIN)
-        return [_copy(part) for part in value] if nested else list(value)
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, (dict, Mapping)):
-        return {name: _copy(part) for name, part in value.items()}
-    if hasattr(value, "__array__") and not np.isscalar(value):
-        return _copy_array(from_tensor(value))  # a tensor: always a copy, and never one of its storage
-    return value
-
-
-def _copy_array(array: Any) -> Any:
-    """A copy that nobody else holds. `ndarray.copy` lets go of the interpreter lock, and with our own thread busy,
-    getting it back takes up to the switch interval of 5 ms: twenty times the copy. `tobytes` keeps it."""
-    plain = type(array) is np.ndarray and array.dtype.kind in "biuf" and array.flags.c_contiguous
-    if plain and array.nbytes <= LOCKED_COPY:
-        return np.ndarray(array.shape, array.dtype, array.tobytes())
-    return array.copy()

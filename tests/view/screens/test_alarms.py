@@ -19,6 +19,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.errors import StoreError
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
@@ -29,7 +30,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
 from tiltmeter.view.screens import alarms as alarms_screen
-from tiltmeter.view.screens.alarms import EvidenceCurves, submit_note
+from tiltmeter.view.screens.alarms import EvidenceCurves, assumptions, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
 
 alarm, alarms = as_sent(alarms_screen.alarm), as_sent(alarms_screen.alarms)
@@ -276,6 +277,10 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
         app.command()(verb)
     told = CliRunner().invoke(app, ["alarms", str(run.path)])
     assert name in told.output
+    assert "?   labels: of code or a column: each bet counts" in told.output
+    listing = json.loads(CliRunner().invoke(app, ["alarms", str(run.path), "--json"]).output)
+    assert set(listing) == {"rows", "promise", "assumptions"}
+    assert {one["about"]: one["holds"] for one in listing["assumptions"]} == {"labels": None, "steps are alike": True}
     told = CliRunner().invoke(app, ["acknowledge", str(run.path), name])
     assert "no monitor is running" in told.output
     told = CliRunner().invoke(app, ["dismiss", str(run.path), name, "--reason", "a test"])
@@ -283,3 +288,32 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     book = watched(run, settings())
     assert [note.kind for note in book.run_state.notes[name]] == ["acknowledge", "false_alarm"]
     assert book.verdict.alarms == ()
+
+
+@pytest.mark.parametrize(("jackpot", "holds"), [(0.0, True), (60.0, False)])
+def test_a_run_with_sampled_labels_says_whether_its_advantages_have_heavy_tails(
+    tmp_path: Path, jackpot: float, holds: bool
+) -> None:
+    run, rng = RunDirectory.create(tmp_path / "run"), np.random.default_rng(0)
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(8):
+        advantage = rng.normal(size=128)
+        advantage[0] += jackpot
+        texts = {"prompt": [f"question {k // 8}" for k in range(128)], "completion": ["an answer"] * 128}
+        batch = from_columns(step, np.arange(128) // 8, attempt=0, reward=advantage, advantage=advantage, **texts)
+        run.write(batch, 0, {"counters": {"seen": 8}})
+    run.close_rank(0, 0, {"seen": 8})
+    source = FunctionSource("gold.py:half", lambda completion: 0.5)
+    watch = MonitorLoop(run, settings().with_gold(source, 0.3, 8))
+    watch.poll()
+    watch.close()
+
+    def weights() -> dict[str, bool | None]:
+        reader = RunReader(run)
+        reader.refresh()
+        return {one.about: one.holds for one in assumptions(reader)}
+
+    assert weights()["advantages have no heavy tails"] is holds
+    for file in (run.path / "gold" / "requests").iterdir():
+        file.write_text('{"state": []}')
+    assert weights()["advantages have no heavy tails"] is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tests.sizes import size
 from tests.view.as_sent import as_sent
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.errors import StoreError
+from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -29,7 +31,9 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.view.screens.health import health
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.server import labelling, state
 from tiltmeter.view.server.access import AccessTokens, TrustedHosts
 from tiltmeter.view.server.run_list import RunList, list_run
@@ -263,3 +267,37 @@ def test_a_line_without_end_is_passed_over_and_what_follows_is_read(tmp_path: Pa
     assert [event.id for event in tail.poll()] == ["two"]
     assert tail.skipped == 1
     written.close()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ("run.json", "rollouts/0/attempt.json", "rollouts/0/0.counters.json", "rollouts/0/000039-0.parquet", "events",
+     "events/0.jsonl", "rollouts", "gold", "control", "pinned", "reference.parquet"),
+)  # fmt: skip
+def test_a_pipe_in_one_run_holds_up_no_other(runs: Path, tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    shutil.copytree(folder / "healthy", folder / "broken")
+    pipe = folder / "broken" / place
+    if pipe.is_dir():
+        shutil.rmtree(pipe)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    listed: list[Any] = []
+
+    def read() -> None:
+        several = RunList([folder])
+        listed.append(several.rows(list_run)[0])
+        for reader in map(several.reader, several.ids()):
+            try:
+                reader.refresh()
+                summary(reader)
+                health(reader)
+            except TiltmeterError as error:
+                assert "broken" in str(error)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(30.0)
+    assert not reading.is_alive(), "the page waits for a pipe"
+    assert {"healthy", "harmed"} <= {item.row.name for item in listed[0]}

@@ -18,6 +18,7 @@ from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.gold.label_files import read_request
 from tiltmeter.gold.people import PeopleSource, RaterAnswers, people_folder
+from tiltmeter.gold.sampler import Bet, Sampler
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock
@@ -307,8 +308,15 @@ def test_what_is_no_task_or_no_answer_is_refused(tmp_path: Path) -> None:
     assert list(said(run, 6)) == []
 
 
-def test_answers_to_different_prompts_are_not_compared(tmp_path: Path) -> None:
-    """A duel may be against an answer to another prompt: which of the two is better would be no question."""
+def test_answers_to_different_prompts_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of earlier versions have duels between prompts: which of the two is better would be no question."""
+    draw = Sampler.draw
+
+    def draw_unpaired(sampler: Sampler, attempt: int, step: int, *more: Any) -> list[Bet]:
+        bets = draw(sampler, attempt, step, *more)
+        return [*bets[:-1], *(Bet("duel", bet.up, (0, step - 1, 0), 1.0, 0.5) for bet in bets[-1:] if len(bets) > 1)]
+
+    monkeypatch.setattr(Sampler, "draw", draw_unpaired)
     run = RunDirectory.create(tmp_path / "run", {"id": "x"})
     run.open_attempt(launch="x", ranks=1, resume_step=None)
     rng = np.random.default_rng(0)

@@ -17,9 +17,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import pytest
 import typer
@@ -199,6 +201,25 @@ def test_a_restart_sends_nothing_again_and_a_new_alarm_once(run: RunDirectory, r
     for _ in range(2):
         tell(run, ("webhook", receiver.url))
     assert [one["reading"] for one in receiver.taken] == ["gold.prompts", "length.truncated_share", "gold.duel"]
+
+
+@pytest.mark.parametrize("state", ["HOLLOW", "WATCH"])
+def test_a_run_that_is_hollow_or_should_stop_is_posted_once_without_an_alarm(
+    run: RunDirectory, state: Literal["HOLLOW", "WATCH"]
+) -> None:
+    builder = MessageBuilder(RunReader(run))
+    verdict = builder.reader.refresh(force=True)
+    assert verdict.advice is not None and verdict.advice.word == "stop"
+    quiet = replace(verdict, state=state, alarms=(), sentence="nothing was raised")
+    with mock.patch.object(builder.reader, "refresh", lambda **_: quiet):
+        posted = [alert for alert in builder.next_batch(last=True).alerts if alert.event in ("hollow-0", "stop-0")]
+        again = builder.next_batch(last=True).alerts
+    (alert,) = posted
+    assert alert.detector == ("hollow" if state == "HOLLOW" else "stop") and alert.level == "ERROR"
+    assert f"{state}: hacked at step" in alert.text and "Stop" in alert.text
+    assert alert.onset_low <= alert.onset <= alert.step and not again
+    # With an alarm that is open the alarm says it.
+    assert not builder._state_alerts(verdict)
 
 
 def test_another_receiver_is_told_everything(run: RunDirectory, receiver: Receiver) -> None:

@@ -16,9 +16,16 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tiltmeter.adapters.capture.recorder import Recorder, current_recorder, open_recorder
-from tiltmeter.adapters.capture.reward_calls import CallReader, CallScores, read_result, reader_for, same_length
+from tiltmeter.adapters.capture.reward_calls import (
+    CallReader,
+    CallScores,
+    first_items,
+    read_result,
+    reader_for,
+    same_length,
+)
 from tiltmeter.data.reward_fingerprint import fingerprint
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary
 
@@ -124,8 +131,10 @@ class Capture:
         ahead of `begin` was an evaluation and belongs to no step. Never raises once a run is open.
         """
         if not _disabled():
-            moment = time.time() if end is None else end
-            current_recorder(directory).step(StepBoundary(int(step), moment, begin, rows, dict(scalars or {})))
+            recorder = current_recorder(directory)
+            with Boundary(lambda error: recorder.record_problem(f"a step was not recorded: {describe_error(error)}")):
+                moment = time.time() if end is None else end
+                recorder.step(StepBoundary(int(step), moment, begin, rows, first_items(scalars or {})))
 
 
 capture = Capture()
@@ -140,8 +149,8 @@ class CallListener:
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, seconds: float) -> None:
         """Record a call. If `result` is an exception, the function raised it: the rows have no score, not 0."""
-        failed = isinstance(result, Exception)
-        try:
+        with Boundary(self.recorder.refuse, tally=self.recorder):
+            failed = isinstance(result, Exception)
             arguments = self._arguments(args, kwargs)
             call = self._reader(arguments)
             if self._group is not None:
@@ -149,8 +158,6 @@ class CallListener:
             rows = len(call.completion)
             scores = CallScores([result] * rows) if failed else read_result(result, rows)
             self.recorder.add_call(call, scores, seconds, failed=failed)
-        except Exception as error:  # noqa: BLE001  # the boundary: whatever we do not understand, training goes on
-            self.recorder.refuse(error)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, positional ones included."""

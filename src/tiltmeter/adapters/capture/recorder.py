@@ -13,7 +13,6 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tiltmeter.adapters.capture.reward_calls import (
 from tiltmeter.adapters.custom_loop import Run, import_lazy_parts, open_run
 from tiltmeter.adapters.launch import LAUNCH, current_launch_id, is_worker, run_path
 from tiltmeter.data.batches import from_columns
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.staging.staged_rows import (
     StepBoundary,
     find_open_attempt,
@@ -46,7 +45,7 @@ from tiltmeter.rundir.staging.staged_rows import (
     write_trouble,
 )
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.writer import CLOSING_SECONDS, Writer, call_if_alive, describe_error
+from tiltmeter.rundir.writer import CLOSING_SECONDS, Writer, call_if_alive
 
 OPENED = "TILTMETER_RUN_OPENED"  # the launch id again, once a parent process has opened the run
 MOST_ROWS = 65_536  # buffered while storage does not keep up; further rows are counted and dropped
@@ -90,7 +89,6 @@ class Recorder(Writer):
         self._next, self._seq = 0, 0  # numbers of the next row and the next file
         self._one_by_one = 0  # calls to be written one by one, because a file of several failed
         self._announced = False
-        self._problem_kinds: set[str] = set()  # kinds of problems that were recorded
 
     def _become_another_worker(self) -> None:
         """A forked child has this object and neither its thread nor its locks."""
@@ -106,59 +104,63 @@ class Recorder(Writer):
     def add_call(self, call: Call, scores: CallScores, seconds: float, *, failed: bool = False) -> None:
         """Buffer the rows of one call. `failed`: it raised."""
         rows, size, why = len(call.completion), text_bytes(call), ""
+        counters = {"calls": 1, "exceptions": int(failed), "rows": rows}
+        counters["missing"] = sum(reward is None for reward in scores.reward)
         with self._lock:
             if not self.is_open:
                 return
-            self.counters["calls"] += 1
-            self.counters["exceptions"] += failed
-            self.counters["rows"] += rows
-            self.counters["missing"] += sum(reward is None for reward in scores.reward)
             if self._count + rows > MOST_ROWS or self._bytes + size > MOST_BYTES:
-                self.counters["dropped"] += rows
+                counters["dropped"] = rows
+                self.counters.update(self._increased(counters))
                 why = "rows were dropped: storage does not keep up with the reward function"
             else:
                 # Never back, even if the clock goes back: the order of a worker's rows is what places them.
                 self._latest = max(self._latest, time.time())
-                self._append(PendingCall(call, scores, self._latest, seconds, size), rows, size)
+                self._append(
+                    PendingCall(call, scores, self._latest, seconds, size), rows, size, self._increased(counters)
+                )
+        with Boundary(self._report_failure):  # from here on the rows are the thread's
             if self._count >= self._rows and self._wake.empty():
                 self._wake.put(None)
             try:
-                self._start_thread()
+                with self._lock:
+                    self._start_thread()
             except RuntimeError as error:
                 why = f"rows wait for a thread: {error}"
-        if why:
-            self.record_problem(why)
+            if why:
+                self.record_problem(why)
 
     def refuse(self, error: BaseException) -> None:
         """Count a call whose rows could not be read, and record that once."""
+        why = describe_error(error)
+        self._count_unread(1)
+        with Boundary(self._report_failure):
+            self.record_problem(f"a call of the reward function was not recorded: {why}")
+
+    def _increased(self, counters: Mapping[str, int]) -> dict[str, int]:
+        return {name: self.counters[name] + more for name, more in counters.items()}
+
+    def _count_unread(self, calls: int) -> None:
         with self._lock:
-            self.counters["calls"] += 1
-            self.counters["unread"] += 1
-        self.record_problem(f"a call of the reward function was not recorded: {describe_error(error)}")
+            self.counters.update(self._increased({"calls": calls, "unread": calls}))
+
+    def _unwritten(self) -> int:
+        return self.counters["rows"] - self.counters["written"] - self.counters["dropped"]
+
+    def _count_dropped(self, calls: int) -> None:
+        self._count_unread(calls)
+        self.record_problem(f"a call of the reward function was not recorded: {calls}, with no memory to say why")
 
     def step(self, boundary: StepBoundary) -> None:
         """Record that a step is over. Called in the driver."""
-        try:
+
+        def not_written(error: BaseException) -> None:
+            self.record_problem(f"the end of step {boundary.step} was not written: {describe_error(error)}")
+
+        with Boundary(not_written):
             write_boundary(self.store, self.attempt, boundary)
             if self.run is not None:
                 self.run.keep_alive()
-        except Exception as error:  # noqa: BLE001  # the boundary of the trainer's process
-            self.record_problem(f"the end of step {boundary.step} was not written: {type(error).__name__}: {error}")
-
-    def record_problem(self, why: str) -> None:
-        """Record a problem in the run, once per kind; the monitor makes it a fault. Written by the thread, because the
-        file is fsynced and the trainer must not wait for that."""
-        kind = why.split(":")[0]
-        with self._lock:
-            if kind in self._problem_kinds:
-                return
-            self._problem_kinds.add(kind)
-            self._problems.append(why)
-            if self.is_open:
-                with suppress(RuntimeError):
-                    self._start_thread()
-        log.warning("%s", why)
-        self._wake.put(None)
 
     def flush(self) -> bool:
         if self.run is not None:
@@ -168,9 +170,10 @@ class Recorder(Writer):
     def close(self, timeout: float = CLOSING_SECONDS + 1.0) -> bool:
         """Write the buffered rows and the end marker of this worker; close the run if it was opened here."""
         closed = super().close(timeout)
-        if self.run is not None:
-            self.run.close()
-        self.release_opener_lock()
+        with Boundary(self._report_failure):
+            if self.run is not None:
+                self.run.close()
+            self.release_opener_lock()
         return closed
 
     def release_opener_lock(self) -> None:
@@ -181,7 +184,7 @@ class Recorder(Writer):
 
     def _work(self) -> None:
         if self._pending:
-            with suppress(OSError):  # tried again, and recorded, with the first file
+            with Boundary(lambda error: None, own_thread=True):  # tried again, and recorded, with the first file
                 self._announce()
         super()._work()
 
@@ -195,18 +198,20 @@ class Recorder(Writer):
     def _write_next(self) -> bool:
         with self._lock:
             calls = self._pending[:1] if self._one_by_one else calls_for_one_file(self._pending)
-        try:
+        errors: list[BaseException] = []
+        with Boundary(errors.append, own_thread=True):
             self._write(calls)
-        except OSError as error:
-            self.record_problem(f"rows could not be written yet: {error}")
+        if errors and issubclass(type(errors[0]), OSError):
+            self.record_problem(f"rows could not be written yet: {describe_error(errors[0])}")
             return False
-        except Exception as error:  # noqa: BLE001  # rows that cannot be encoded: they are lost, the run goes on
-            if len(calls) > 1:
-                self._one_by_one = len(calls)
-                return True
+        if errors and len(calls) > 1:
+            self._one_by_one = len(calls)
+            return True
+        if errors:  # rows that cannot be encoded: they are lost, the run goes on
+            why = describe_error(errors[0])
             with self._lock:
                 self.counters["dropped"] += calls[0].rows
-            self.record_problem(f"rows were lost: {describe_error(error)}")
+            self.record_problem(f"rows were lost: {why}")
         self._one_by_one = max(0, self._one_by_one - 1)
         self._remove(len(calls), sum(item.rows for item in calls), sum(item.size for item in calls))
         return True
@@ -245,7 +250,7 @@ def open_recorder(
     join_only: bool = False,
 ) -> Recorder:
     """This process's recorder for a run: the existing one, or a new one that opens or joins the attempt."""
-    path = run_path(directory).absolute()
+    path = run_path(directory)
     existing = _RECORDERS.get(path)
     if existing is not None and existing.is_open:
         _refuse_late_settings(staging_folder(existing.store, existing.attempt), settings)
@@ -303,7 +308,7 @@ def current_recorder(directory: str | os.PathLike[str] | None = None) -> Recorde
     """The recorder of this process; with several runs open, `directory` says which."""
     recorders = [recorder for recorder in _RECORDERS.values() if recorder.is_open]
     if directory is not None:
-        recorders = [recorder for recorder in recorders if recorder.store.path == run_path(directory).absolute()]
+        recorders = [recorder for recorder in recorders if recorder.store.path == run_path(directory)]
     if len(recorders) != 1:
         raise AttachError(
             f"{len(recorders)} captured runs are open in this process: call tiltmeter.capture.open(directory) in the "

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tiltmeter.errors import AttachError
 TRL_OWN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 COLUMNS = ("prompt", "completion", "group", "step", "length", "facts")
 FILE_ROWS = 4096
+MAPPING_ITEMS = 10_000  # of a result or of what a dataset says of a row
 SCORE_KEYS = ("score", "rewards", "reward")  # keys of a result dict; the first that is present
 PROMPT_NAMES = ("prompt", "question", "query", "problem", "input")  # of a function of two arguments, the first
 COMPLETION_NAMES = (
@@ -127,7 +129,7 @@ def _areal(arguments: Mapping[str, Any]) -> Call:
 
 def _verl(arguments: Mapping[str, Any]) -> Call:
     """One sample. veRL passes no prompt: rows of one prompt have the same source and index, if the dataset has one."""
-    extra = dict(arguments.get("extra_info") or {})
+    extra = first_items(arguments.get("extra_info") or {})
     return _verl_rows(
         [arguments["solution_str"]], [arguments.get("data_source")], [arguments.get("ground_truth")], [extra]
     )
@@ -142,7 +144,7 @@ def _verl_batch(arguments: Mapping[str, Any]) -> Call:
         rows,
         nothing if sources is None else list(sources),
         nothing if truths is None else list(truths),
-        [dict(extra or {}) for extra in (nothing if extras is None else extras)],
+        [first_items(extra or {}) for extra in (nothing if extras is None else extras)],
     )
 
 
@@ -243,11 +245,12 @@ def read_result(result: Any, rows: int) -> CallScores:
     """The scores in the result of a reward function. Raises `ValueError` if they are not one per row."""
     parts: dict[str, list[Any]] = {}
     if isinstance(result, Mapping):
+        result = first_items(result)
         key = next((key for key in SCORE_KEYS if key in result), None)
         if key is None:
             raise ValueError(f"the result has none of {', '.join(SCORE_KEYS)}, but {', '.join(map(str, result))}")
         beside = {name: value for name, value in result.items() if name not in (key, "extra_logs", "scores")}
-        for name, value in {**beside, **dict(result.get("extra_logs") or {})}.items():
+        for name, value in {**beside, **first_items(result.get("extra_logs") or {})}.items():
             values = _per_row(value, rows)
             if values is not None and all(isinstance(item, (bool, int, float, np.number, np.bool_)) for item in values):
                 parts[str(name)] = values
@@ -261,6 +264,11 @@ def read_result(result: Any, rows: int) -> CallScores:
     if reward is None:
         raise ValueError(f"{rows} rows were scored and the result is {type(result).__name__} of another length")
     return CallScores(reward, parts)
+
+
+def first_items(mapping: Any) -> dict[Any, Any]:
+    """A dict of a mapping; of one without end only the first items."""
+    return dict(islice(mapping.items(), MAPPING_ITEMS))
 
 
 def _per_row(value: Any, rows: int) -> list[Any] | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,12 +20,12 @@ import numpy as np
 from transformers import TrainerCallback
 
 from tiltmeter.adapters.custom_loop import Run, open_run
-from tiltmeter.adapters.metric_names import canonical_names
+from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.parts import default_share, suggest_gold
 from tiltmeter.verdict.verdict import Verdict
 
@@ -132,14 +132,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
                 "evaluation metrics with evals=[...] instead"
             )
-        try:
+        with ExitStack() as undo:  # a trainer that is not watched is as it was
+            if self._source is not None:
+                undo.callback(self._source.release)
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
             self.control = TrlControl(self, trainer, limits) if self.run is not None else None
-        except BaseException:
-            if self._source is not None:
-                self._source.release()
-            raise
+            undo.pop_all()
 
     def _connect_rollouts(self, trainer: Any) -> None:
         import trl
@@ -152,15 +151,16 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             lacking = [name for name in WRAPPED_METHODS if not hasattr(trainer, name)]
             why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TESTED)})"
             why = f"{type(trainer).__name__} has no {lacking[0]}" if lacking else why
-            _warn(
+            warn_user(
                 f"{why}: only rewards and completions are seen, not advantages, log-probabilities or entropies. "
-                "Training goes on as it is."
+                "Training goes on as it is.",
+                4,
             )
         for message in configuration_warnings(trainer):
-            _warn(message)
+            warn_user(message, 4)
         if self._settings["gold"] is None and not self.evals:
             columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
-            _warn(suggest_gold(list(trainer.reward_func_names), columns))
+            warn_user(suggest_gold(list(trainer.reward_func_names), columns), 4)
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
         """Open the run, or its next attempt."""
@@ -205,6 +205,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self.control is not None:
+            self.control.stepped = True
             self._guard(lambda: self.control.poll(state.global_step, control))  # type: ignore[union-attr]
         return control
 
@@ -212,7 +213,12 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._guard(lambda: self._record_logs(state.global_step, logs or {}))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._checkpoint = int(state.global_step)
+        self._guard(lambda: self._record_checkpoint(int(state.global_step)))
+
+    def _record_checkpoint(self, step: int) -> None:
+        self._checkpoint = step
+        if self.control is not None:
+            self.control.record_checkpoint(step)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
@@ -231,6 +237,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def _record_logs(self, step: int, logs: Mapping[str, Any]) -> None:
         """Keep the logged metrics, to be stored with their step."""
+        logs = first_metrics(logs)
         names = canonical_names(logs)
         metrics = {names[key]: value for key, value in logs.items() if key in names and value is not None}
         metrics = {name: value for name, value in metrics.items() if name not in MEASURED}
@@ -296,17 +303,17 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
         `batch`: rollouts are lost with it, and are counted as such.
         """
-        try:
-            work()
-        except Exception as error:
-            if self.strict:
-                raise
-            why = f"{type(error).__name__}: {str(error)[:200]}"
+
+        def count(error: BaseException) -> None:
+            why = describe_error(error)
             if self.run is not None and batch:
                 self.run.refuse(error)
             elif self.run is not None and why not in self._problems:
                 self._problems.add(why)
                 self.run.record_problem(f"the adapter failed and training goes on: {why}")
+
+        with Boundary(count, strict=self.strict):
+            work()
 
 
 class Attached:
@@ -340,8 +347,19 @@ class Attached:
             self._control.reentrant = True
         result = self.trainer.train(**arguments)
         while self._control is not None and (checkpoint := self._control.take_rollback()) is not None:
-            result = self.trainer.train(**{**arguments, "resume_from_checkpoint": checkpoint})
+            result = self._train_from(checkpoint, self._control, arguments)
         return result
+
+    def _train_from(self, checkpoint: str, control: TrlControl, arguments: dict[str, Any]) -> Any:
+        """Train from a checkpoint, or, if it cannot be loaded, from the state that was left for it."""
+        errors: list[BaseException] = []
+        with Boundary(errors.append):
+            return self.trainer.train(**{**arguments, "resume_from_checkpoint": checkpoint})
+        left = None if control.stepped else control.take_failed_rollback(errors[0])
+        if left is None:
+            raise errors[0]  # of training itself
+        errors.clear()  # its frames hold what was loaded
+        return self.trainer.train(**{**arguments, "resume_from_checkpoint": left})
 
     def verdict(self, timeout: float = 60.0) -> Verdict:
         """What the monitor says, once it has measured everything written so far, or after `timeout` seconds."""
@@ -364,7 +382,3 @@ def _planned_steps(trainer: Any) -> int | None:
     """How many optimiser steps are planned, where the configuration says it."""
     steps = 0 if trainer is None else int(trainer.args.max_steps)
     return steps if steps > 0 else None
-
-
-def _warn(message: str) -> None:
-    warnings.warn(f"tiltmeter: {message}", stacklevel=5)

@@ -7,16 +7,21 @@ several, every rank must change the same knob at the same step, which needs one 
 from __future__ import annotations
 
 import logging
+import shutil
+import threading
 from pathlib import Path
 from typing import Any, Protocol
 
 from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.trl.knobs import Knobs, Limits
+from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
-from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt
+from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint, write_manifest
+from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt, Refusal
 from tiltmeter.rundir.signing import make_token
 
 log = logging.getLogger("tiltmeter")
+HASHING_SECONDS = 600.0  # that a rollback waits for a checkpoint that is still being hashed
 NEEDS_ACT_MODE = "several ranks must change a knob together: attach with mode='act'"
 
 
@@ -44,6 +49,10 @@ class TrlControl:
         self._answered: set[str] = set()
         self._rollback: ControlRequest | None = None
         self._resuming: ControlRequest | None = None
+        self._left: Path | None = None  # the checkpoint of the state that a rollback abandons
+        self._save_limit: int | None = None  # the trainer's own, while it is set aside
+        self.stepped = False  # a step was taken since the checkpoint was loaded
+        self._hashing: dict[int, threading.Thread] = {}
         # Made at attach, where it may raise: without a token anybody could sign.
         run = owner.run
         self._token = make_token(run.store) if self._rank == 0 and run is not None and run.store is not None else b""
@@ -78,16 +87,13 @@ class TrlControl:
         """The requests to apply now. It returns whatever goes wrong: the other ranks wait for the broadcast."""
         run = self.owner.run
         assert run is not None and run.store is not None
-        try:
+        requests: list[ControlRequest] = []
+        refusals: list[Refusal] = []
+        with Boundary(_log_unread, strict=self.owner.strict and self._ranks == 1):
             requests, refusals = files.read_requests(
                 run.store, self._answered, self._token,
                 attempt=run.attempt, step=step, mode=self.owner.mode, knobs=self.knobs.read(),
             )  # fmt: skip
-        except Exception as error:
-            if self.owner.strict and self._ranks == 1:
-                raise
-            log.warning("requests could not be read: %s: %s", type(error).__name__, error)
-            return []
         for refusal in refusals:
             log.warning("a request was not followed: %s", refusal)
             if refusal.request is not None:
@@ -96,22 +102,79 @@ class TrlControl:
         accepted = []
         for request in requests:
             # Checked on rank 0 only: other ranks may not see this disk, and all must do the same.
-            if request.knob == "rollback" and not (self._checkpoint(request) / "trainer_state.json").is_file():
-                why = f"there is no checkpoint of step {request.value:g}; set save_steps, or raise save_total_limit"
+            if request.knob == "rollback" and (why := self._rollback_problem(request)):
                 self._answer(request, step, "refused", request.value, request.value, why)
             else:
                 accepted.append(request)
         return accepted
+
+    def _rollback_problem(self, request: ControlRequest) -> str:
+        """Why training cannot go back to a checkpoint; empty if it is whole and the present state can be saved."""
+        errors: list[BaseException] = []
+        with Boundary(errors.append):
+            return self._check_rollback(request)
+        return f"the checkpoint cannot be checked: {describe_error(errors[0])}"
+
+    def _check_rollback(self, request: ControlRequest) -> str:
+        run, folder = self.owner.run, self._checkpoint(int(request.value))
+        assert run is not None and run.store is not None
+        if (hashing := self._hashing.get(int(request.value))) is not None:
+            hashing.join(HASHING_SECONDS)
+        if why := checkpoint_problem(run.store, int(request.value), folder, self._token):
+            return why
+        if not self.reentrant:
+            return ""
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        if (free := shutil.disk_usage(folder).free) < 2 * size:
+            return f"{free:,} bytes are free, too few to save the present state, which a failed rollback returns to"
+        return ""
+
+    def record_checkpoint(self, step: int) -> None:
+        """Hash a checkpoint that the trainer has written, on a thread: training does not wait for it."""
+        run = self.owner.run
+        if self._rank != 0 or run is None or run.store is None or self.owner.mode == "observe":
+            return
+        store, attempt = run.store, run.attempt
+
+        def not_hashed(error: BaseException) -> None:
+            if self._checkpoint(step).exists():  # the trainer deletes old ones, and nobody goes back to those
+                run.record_problem(f"the checkpoint of step {step} was not hashed: {describe_error(error)}")
+
+        def hash_now() -> None:
+            with Boundary(not_hashed, own_thread=True):
+                write_manifest(store, attempt, step, hash_checkpoint(self._checkpoint(step)), self._token)
+
+        self._hashing = {at: thread for at, thread in self._hashing.items() if thread.is_alive()}
+        self._hashing[step] = threading.Thread(target=hash_now, name="tiltmeter-checkpoint", daemon=True)
+        self._hashing[step].start()
 
     def take_rollback(self) -> str | None:
         """The checkpoint that training should go on from, if a rollback was asked for."""
         request, self._rollback = self._rollback, None
         if request is None:
             return None
-        self._resuming = request
-        # Buffered generations belong to the policy that is being abandoned.
+        self._resuming, self.stepped = request, False
+        self._left = self._checkpoint(int(self.trainer.state.global_step))
+        self.trainer.args.save_total_limit = self._save_limit
+        self._discard_buffer()
+        return str(self._checkpoint(int(request.value)))
+
+    def take_failed_rollback(self, error: BaseException) -> str | None:
+        """Loading raised: the checkpoint of the state that was left, or None if there is no way back to it."""
+        request, left = self._resuming, self._left
+        if request is None or left is None or self._ranks > 1 or not (left / "trainer_state.json").is_file():
+            return None
+        self._resuming = self._left = None
+        step, why = int(left.name.rpartition("-")[2]), describe_error(error)
+        why = f"the checkpoint could not be loaded, training went on from step {step}: {why}"
+        log.warning("not gone back to step %g: %s", request.value, why)
+        self._answer(request, step, "refused", request.value, request.value, why)
+        self._discard_buffer()
+        return str(left)
+
+    def _discard_buffer(self) -> None:
+        """Buffered generations belong to the policy that is being abandoned."""
         self.trainer._buffered_inputs, self.trainer._step = None, 0
-        return str(self._checkpoint(request))
 
     def _apply_request(self, request: ControlRequest, step: int, control: Any) -> None:
         if request.knob == "stop":
@@ -134,7 +197,7 @@ class TrlControl:
             self._answer(request, step, "applied", before, after, f"{knob} reads {after:g}")
 
     def _go_back(self, request: ControlRequest, step: int, control: Any) -> None:
-        folder = self._checkpoint(request)
+        folder = self._checkpoint(int(request.value))
         if request.with_knob is None or request.with_value is None:
             why = "going back without a change repeats the same steps bit for bit: name a setting to change"
         elif (knob := self.knobs.read().get(request.with_knob)) is None or knob.why:
@@ -142,6 +205,9 @@ class TrlControl:
         else:
             control.should_training_stop = True
             if self.reentrant:
+                # The present state is saved too, in case the other cannot be loaded; saving must not delete that one.
+                control.should_save, self._save_limit = True, self.trainer.args.save_total_limit
+                self.trainer.args.save_total_limit = None
                 self._rollback = request
                 return  # answered when the setting was changed and read back, after the checkpoint is loaded
             control.should_save = True
@@ -154,8 +220,8 @@ class TrlControl:
             why = f"stopped and saved; to go back: set {request.with_knob} to {request.with_value:g}, then {command}"
         self._answer(request, step, "refused", request.value, request.value, why)
 
-    def _checkpoint(self, request: ControlRequest) -> Path:
-        return Path(self.trainer.args.output_dir) / f"checkpoint-{int(request.value)}"
+    def _checkpoint(self, step: int) -> Path:
+        return Path(self.trainer.args.output_dir).absolute() / f"checkpoint-{step}"
 
     def _answer(self, request: ControlRequest, step: int, state: Any, before: float, after: float, why: str) -> None:
         run = self.owner.run
@@ -174,3 +240,7 @@ class TrlControl:
         broadcast_object_list(payload, src=0)
         received: list[ControlRequest] = payload[0]
         return received
+
+
+def _log_unread(error: BaseException) -> None:
+    log.warning("requests could not be read: %s", describe_error(error))

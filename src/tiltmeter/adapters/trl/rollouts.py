@@ -132,12 +132,15 @@ class Rollouts:
             output = inner(model, input_ids, *args, **kwargs)
             # Only the loss asks for entropies; the reference and the sampling policy are scored without.
             if not kwargs.get("compute_entropy"):
-                self._last_logprobs = output[0]
+                self._guard(lambda: self._record_reference(output))
             elif self.trainer.model.training:
                 self._guard(lambda: self._record_loss(input_ids, output))
             return output
 
         return score
+
+    def _record_reference(self, output: Any) -> None:
+        self._last_logprobs = output[0]
 
     def _record_loss(self, input_ids: Any, output: Any) -> None:
         logprobs, entropies = output[0].detach(), output[1].detach()

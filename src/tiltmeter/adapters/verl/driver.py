@@ -20,9 +20,9 @@ import numpy as np
 from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
-from tiltmeter.adapters.metric_names import canonical_names
+from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.verl.switch import SWITCH
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
 
@@ -48,6 +48,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     >>> scalars({"actor/ppo_kl": 0.1, "actor/kl_loss": 0.2, "perf/mfu": 0.3, "critic/score/mean": 1})
     {'kl_old_new': 0.1, 'kl_ref': 0.2, 'reward': 1.0}
     """
+    metrics = first_metrics(metrics)
     names = canonical_names(metrics)
     values = {
         names.get(key, key): value for key, value in metrics.items() if key in names or key.startswith(KEPT_METRICS)
@@ -101,7 +102,7 @@ class VerlObserver:
 
     def close(self) -> None:
         """Called when `fit` returns or raises: veRL skips its own `on_train_end` at the last step."""
-        self._undo()
+        self._guard(self._undo)
         for part in (self.run, self.recorder):
             if part is not None:
                 part.close()
@@ -252,15 +253,16 @@ class VerlObserver:
         self._knob_control.poll(step)
 
     def _guard(self, work: Callable[[], None]) -> None:
-        try:
+        with Boundary(self._count_failure):
             work()
-        except Exception as error:  # noqa: BLE001  # the boundary: whatever we get wrong, training goes on
-            why = f"the veRL adapter failed and training goes on: {type(error).__name__}: {str(error)[:200]}"
-            if self.run is not None:
-                self.run.refuse(error)
-                self.run.record_problem(why)
-            elif self.recorder is not None:
-                self.recorder.record_problem(why)
+
+    def _count_failure(self, error: BaseException) -> None:
+        why = f"the veRL adapter failed and training goes on: {describe_error(error)}"
+        if self.run is not None:
+            self.run.refuse(error)
+            self.run.record_problem(why)
+        elif self.recorder is not None:
+            self.recorder.record_problem(why)
 
 
 def _columns(dump: Mapping[str, Any], padding: frozenset[str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from tiltmeter.audit.readers.table_files import (
 )
 from tiltmeter.data.records import NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.decoded_size import rows_at_once
 from tiltmeter.safety.safe_text import log_line
 
 SORT_LIMIT = 1 << 30  # bytes on disk of files that are sorted in memory
@@ -378,7 +379,7 @@ def _rows(file: Path, table: TableFile | None = None) -> Iterator[tuple[TableRow
 def _parquet(file: Path, columns: list[str] | None) -> Iterator[list[TableRow]]:
     try:
         with pq.ParquetFile(file) as table:
-            for some in table.iter_batches(batch_size=1024, columns=columns):
+            for some in table.iter_batches(batch_size=rows_at_once(file, table), columns=columns):
                 yield some.to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:  # the last: names and texts that are not UTF-8
         raise StoreError(f"{file}: not a whole Parquet file ({str(error)[:100]}); copy it again") from error

@@ -20,6 +20,7 @@ from tiltmeter.audit.readers.trl_state import TrainerLog
 from tiltmeter.data.batches import from_columns, plain_text
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.decoded_size import check_whole
 from tiltmeter.safety.safe_text import log_line
 
 ROW_LIMIT = 1 << 20  # rows of one step
@@ -36,8 +37,9 @@ def load_completions(file: Path) -> pa.Table:
             size = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
             if meta.num_rows > ROW_LIMIT or size > BYTES_LIMIT:
                 raise StoreError(f"{file}: {meta.num_rows} rows in one step; this is no file of completions")
+            check_whole(file, meta)
             table = opened.read()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         why = log_line(str(error), 120)
         raise StoreError(f"{file}: not a whole Parquet file ({why}); copy it again or move it away") from error
     names = table.column_names

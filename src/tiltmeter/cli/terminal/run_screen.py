@@ -37,8 +37,8 @@ COLOURS = {
 }
 #: Shown first; the rest follow, what moved most before what stood still.
 FIRST = (
-    *("reward.mean", "reward.dead_share", "gold.mean", "gold.level", "gold.slope", "gold.gap", "policy.kl.k3"),
-    *("length.mean", "policy.entropy"),
+    *("reward.mean", "reward.dead_share", "gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.gap"),
+    *("policy.kl.k3", "length.mean", "policy.entropy"),
 )
 PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
 _BARS = "▁▂▃▄▅▆▇█"
@@ -61,7 +61,7 @@ def screen(
     labels = visible(run_state.labels_text) if run_state.judges else f"{run_state.labels:,} gold labels"
     foot = Text(f" {run_state.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
-    body += [Text(line) for line in wording.describe_needle(verdict)]
+    body += [Text(line) for line in wording.describe_agreement_and_level(verdict)]
     body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
     body += [Text(), readings_table(events, run_state, rows)]
@@ -221,7 +221,7 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
     """The same for logs and pipes: ASCII, no colour, no boxes."""
     yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_state.attempt}  step {run_state.last_step}"
     yield visible(verdict.sentence)
-    yield from map(visible, wording.describe_needle(verdict))
+    yield from map(visible, wording.describe_agreement_and_level(verdict))
     yield from map(log_line, advice_lines(run, verdict, run_state))
     yield from map(visible, asides(verdict, run_state, events))
     readings = series(events, run_state.spans())

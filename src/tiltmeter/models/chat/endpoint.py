@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -141,7 +142,8 @@ class Endpoint:
             while (number := next(numbers)) < len(bodies) and not stop.is_set() and time.monotonic() < until:
                 results.put((number, self._post_with_retries(client, bodies[number], until, stop)))
 
-        client = httpx.Client(timeout=self.timeout)
+        # A server on this machine is asked directly: a proxy of the environment would get the key and every text.
+        client = httpx.Client(timeout=self.timeout, trust_env=not is_loopback(self.url))
         for _ in range(min(THREADS, len(bodies))):
             threading.Thread(target=work, daemon=True).start()
         waiting = set(range(len(bodies)))
@@ -217,6 +219,22 @@ class Endpoint:
         if status in (401, 403):
             return f"the key in {self.key_env} is not accepted" if self.key_env else "it wants a key: see key_env"
         return f"see whether url and model {self.model!r} are right, and whether the text is too long for it"
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is this machine's own.
+
+    >>> is_loopback("http://localhost:8000/v1"), is_loopback("http://[::1]:8000"), is_loopback("http://10.0.0.1/v1")
+    (True, True, False)
+    """
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def read_answer(body: bytes) -> ChatAnswer:

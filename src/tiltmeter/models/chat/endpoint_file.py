@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.endpoint import LONGEST_TRY_SECONDS, Endpoint
+from tiltmeter.errors import AttachError, warn_user
+from tiltmeter.models.chat.endpoint import LONGEST_TRY_SECONDS, Endpoint, is_loopback
 
 EXAMPLE = """url = "http://localhost:8000/v1"
 model = "the model's name on that server"
@@ -61,6 +61,8 @@ def check_endpoint(path: str | Path, endpoint: Endpoint) -> None:
         raise AttachError(f"{path}: url holds credentials; put the key into an environment variable: see key_env")
     if not isinstance(endpoint.key_env, str) or (endpoint.key_env and not os.environ.get(endpoint.key_env)):
         raise AttachError(f"{path}: the environment variable {endpoint.key_env!r} is not set; export it before the run")
+    if endpoint.key_env and parts.scheme == "http" and not is_loopback(endpoint.url):
+        warn_user(f"{path}: the key and every text go to {parts.hostname} unencrypted: use https://")
     numbers = (endpoint.timeout, endpoint.retries)
     if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
         raise AttachError(f"{path}: timeout and retries are numbers")

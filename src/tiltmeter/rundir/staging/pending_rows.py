@@ -12,7 +12,7 @@ import numpy as np
 
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.run_path import entries, remove
 from tiltmeter.rundir.sidecar import read_sidecar
 from tiltmeter.rundir.staging.staged_rows import (
     BOUNDARY,
@@ -122,7 +122,7 @@ class PendingRows:
                 self._first_seen[name] = now
             elif match := BOUNDARY.fullmatch(name):
                 if int(match[1]) <= self.last:
-                    (self.path / name).unlink()
+                    remove(self.path / name)
                     if self._refreshed or int(match[1]) < self.last:  # else a killed monitor has left it
                         why = f"{int(match[1])} after {self.last}; what was scored for it is in the next new step"
                         report_trouble(self.path, f"steps go back: {why}: number them on, or start the run anew")
@@ -221,13 +221,13 @@ class PendingRows:
         self.last, self.end, self.by = choice.step, max(self.end, choice.end), choice.by
         self.upto = {**self.upto, **choice.upto}
         self.boundaries = {step: item for step, item in self.boundaries.items() if step > choice.step}
-        (self.path / f"{choice.step:06d}.step.json").unlink(missing_ok=True)
+        remove(self.path / f"{choice.step:06d}.step.json", missing_ok=True)
         self._first_seen.pop(f"{choice.step:06d}.step.json", None)
         for name, buffer in self.by_worker.items():
             buffer.next_row = choice.upto[name]
             for path, _, end in buffer.files:
                 if end <= buffer.next_row and path not in self._unreadable_since:  # an unreadable file is kept
-                    path.unlink(missing_ok=True)
+                    remove(path, missing_ok=True)
                     self._first_seen.pop(path.name, None)
             buffer.files = [item for item in buffer.files if item[2] > buffer.next_row]
             keep = buffer.files[0][1] if buffer.files else buffer.stop
@@ -244,7 +244,7 @@ class PendingRows:
     def _remove_worker(self, worker: str) -> None:
         """Remove a worker that has closed, with all rows assigned: a run may have thousands of them."""
         for word in ("worker", "counters"):  # in this order: a half-removed worker then still counts as closed
-            (self.path / f"{worker}.{word}.json").unlink(missing_ok=True)
+            remove(self.path / f"{worker}.{word}.json", missing_ok=True)
             self._first_seen.pop(f"{worker}.{word}.json", None)
         if not any(path.name.startswith(f"{worker}-") for path in self._unreadable_since):
             self.upto.pop(worker, None)

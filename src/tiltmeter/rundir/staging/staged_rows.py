@@ -22,12 +22,13 @@ from msgspec import Meta, Struct
 
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import publish, sync_folder
+from tiltmeter.rundir.atomic_write import publish
 from tiltmeter.rundir.columns import from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, encode, open_sealed
+from tiltmeter.rundir.run_path import exists, make_folder, open_file, read_file
 from tiltmeter.rundir.seal import seal
 from tiltmeter.rundir.sidecar import Count, find_sidecar, read_sidecar, refuse, write_sidecar
-from tiltmeter.rundir.store import RunDirectory, as_store_errors
+from tiltmeter.rundir.store import STEP_BYTES, RunDirectory, as_store_errors
 
 #: Extra columns of a worker's file: prompt key, time of scoring, step (-1: not known), and duration of the call.
 EXTRA_COLUMNS = {"key": pa.int64(), "time": pa.float64(), "step": pa.int64(), "seconds": pa.float64()}
@@ -96,10 +97,7 @@ def staging_folder(run: RunDirectory, attempt: int) -> Path:
 
 def make_staging_folder(run: RunDirectory, attempt: int, facts: Mapping[str, Any] | None = None) -> None:
     """Make the staging folder of an attempt and store, once, its settings: `batch_size`, `seconds`, `driver`."""
-    path = staging_folder(run, attempt)
-    if not path.is_dir():
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+    path = make_folder(run.path, "rollouts", str(attempt), "unplaced")
     if facts is not None:
         write_once(path / "capture.json", facts)
 
@@ -149,7 +147,7 @@ def mark_worker(run: RunDirectory, attempt: int, worker: str, word: str, facts: 
 def read_order(path: Path) -> tuple[int, Floats, Ints]:
     """From one worker's file: the number of its first row, and the time and step of each row."""
     with as_store_errors(path):
-        sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
         beside = sealed.read(None, ["time", "step"])
         return int(facts["first"]), beside["time"].to_numpy(), beside["step"].to_numpy()
 
@@ -157,7 +155,7 @@ def read_order(path: Path) -> tuple[int, Floats, Ints]:
 def read_rows(path: Path, attempt: int, step: int) -> tuple[RolloutBatch, Floats]:
     """All rows of one worker's file, grouped by prompt but in its own order, and how long each call took."""
     with as_store_errors(path):
-        sealed, facts = open_sealed(pa.py_buffer(path.read_bytes()), str(path))
+        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
         table = sealed.read()
         batch = from_table(table, facts, attempt, step)
         return replace(batch, group=table["key"].to_numpy().astype(np.int64)), table["seconds"].to_numpy()
@@ -181,7 +179,7 @@ def write_trouble(path: Path, why: str) -> bool:
     """Record a problem without logging; returns whether it is new. Its kind is the text before the first colon."""
     name = re.sub(r"[^a-z]+", "-", why.split(":")[0])
     note = path.parent / f"{name}.trouble.json"
-    if note.exists():
+    if exists(note):
         return False
     write_once(note, {"why": why})
     return True
@@ -226,7 +224,7 @@ def hold_opener_lock(store: RunDirectory, attempt: int) -> int | None:
     """Hold a lock that is released when this process ends, however it ends; None if locks are not available."""
     path = store.path / "cache" / f"opener-{attempt}.lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = open_file(path, os.O_RDWR | os.O_CREAT)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(handle, socket.gethostname().encode())
     except OSError:
@@ -237,7 +235,7 @@ def hold_opener_lock(store: RunDirectory, attempt: int) -> int | None:
 def _opener_alive(store: RunDirectory, attempt: int) -> bool:
     """Whether the process that opened an attempt is alive, or unknown: locks may not work across machines."""
     try:
-        handle = os.open(store.path / "cache" / f"opener-{attempt}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = open_file(store.path / "cache" / f"opener-{attempt}.lock")
     except OSError:
         return True
     try:
@@ -252,8 +250,7 @@ def _opener_alive(store: RunDirectory, attempt: int) -> bool:
 @contextmanager
 def opening_lock(store: RunDirectory) -> Iterator[None]:
     """Lock, so that one process at a time looks for an attempt and opens it."""
-    (store.path / "cache").mkdir(exist_ok=True)
-    handle = os.open(store.path / "cache" / "capture.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = open_file(make_folder(store.path, "cache") / "capture.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from tiltmeter.verdict.needle import Agreement, GoldLevel
+from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import State
 
@@ -200,7 +200,7 @@ class Summary(Headline, frozen=True, kw_only=True):
     last_good: Estimate | None  # the checkpoint to keep
     advice: StopAdvice | None
     symptom: str  # what proxy and gold did, in numbers
-    needle: list[str]  # agreement and level, in words
+    agreement_and_level: list[str]  # agreement and level, in words
     checks: list[VerdictCheck]
     findings: list[FindingRow]  # surest first
     alarms: list[AlarmRow]  # open

@@ -63,7 +63,7 @@ def read_asset(name: str) -> str:
 
 def _plain_html(made_by: str, summary: Summary) -> str:
     """The content for viewers without scripts: the verdict, the findings and the fixes."""
-    lines = [made_by, f"{summary.state}  {summary.name}", summary.sentence, *summary.needle]
+    lines = [made_by, f"{summary.state}  {summary.name}", summary.sentence, *summary.agreement_and_level]
     for finding in summary.findings:
         lines += [f"{finding.failure}: {finding.summary}", f"What helps: {finding.fix}"]
     return "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)

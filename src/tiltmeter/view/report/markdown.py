@@ -18,7 +18,7 @@ def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
     summary: Summary = report.answers[SUMMARY]
     lines = [f"## {summary.state}: {escape_line(summary.sentence)}", ""]
     lines += [f"Run {escape_line(summary.name)}. {escape_line(report.about)}.", ""]
-    lines += [f"- {escape_line(line)}" for line in summary.needle] + [""]
+    lines += [f"- {escape_line(line)}" for line in summary.agreement_and_level] + [""]
     if summary.symptom:
         lines += [f"**Symptom.** {escape_line(summary.symptom)}", ""]
     for finding in summary.findings:

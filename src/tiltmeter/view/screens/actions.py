@@ -18,8 +18,8 @@ from tiltmeter.rundir.requests import (
     ControlOffer,
     ControlRequest,
     Kind,
-    Receipt,
     answered_ids,
+    parse_receipt,
     read_knobs,
     read_receipts,
     read_requests,
@@ -214,7 +214,7 @@ class InterventionDryRun:
             case Action() as action if policy is not None:
                 policy.restore(action, event.step)
             case ReceiptRead(message=message) if policy is not None:
-                policy.heard(Receipt(**message), event.step)
+                policy.heard(parse_receipt(message), event.step)
         if "measured" in event.data:
             self._readings += _policy_readings(event)
             self._canaries = bool(event.data.get("canaries_pass", self._canaries))

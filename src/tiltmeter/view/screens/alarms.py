@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.detectors.canary import Canary
-from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.detectors.gold_loss import Assumption, GoldLossTest
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.gold.label_files import read_request
 from tiltmeter.rundir.journal import Event, readings_of
-from tiltmeter.rundir.payloads import AttemptOpen, SettingsChanged
+from tiltmeter.rundir.payloads import AttemptOpen, LabelsClosed, SettingsChanged
 from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
@@ -56,6 +57,31 @@ def alarms(reader: RunReader) -> Alarms:
         rows = alarm_rows(reader)
         rows.sort(key=lambda row: (row.status in ("resolved", "false"), row.tier, -row.attempt, -row.step))
         return Alarms(rows=rows, promise=describe_bound(reader.run_state))
+
+
+def assumptions(reader: RunReader) -> list[Assumption]:
+    """What the bound of the gold alarm rests on, and what this run shows of it. Reads the whole journal."""
+    with reader.lock:
+        _ = reader.verdict
+        fold = reader.get_fold("evidence", EvidenceCurves)
+        lines = [] if fold.gold_test is None else fold.gold_test.assumptions()
+        if lines and fold.sampled is not None:
+            lines.append(_weights_assumption(reader.run, *fold.sampled))
+        return lines
+
+
+def _weights_assumption(run: RunDirectory, attempt: int, step: int) -> Assumption:
+    """Whether a few advantages were much larger than all others, when the last labels were drawn."""
+    about = "advantages have no heavy tails"
+    try:
+        request = read_request(run, attempt, step)
+        state = {} if request is None else request.state
+        raised, scale = float(state.get("raised", 0.0)), float(state["numbers"][5])
+    except (StoreError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return Assumption(about, None, f"the request of step {step} cannot be read: {type(error).__name__}")
+    if raised > scale:
+        return Assumption(about, False, "a few are far larger than others: the ceiling of a bet's weight was raised")
+    return Assumption(about, True, "nine tenths of them or more lie below the ceiling of a bet's weight")
 
 
 def alarm(reader: RunReader, name: str) -> AlarmDetail | None:
@@ -103,6 +129,7 @@ class EvidenceCurves:
     curves: dict[str, list[tuple[int, int, float]]] = field(default_factory=dict)
     gold_test: GoldLossTest | None = None
     labels: int = 0
+    sampled: tuple[int, int] | None = None  # attempt and step of the last labels that a sampler drew
     _points: list[tuple[int, int, float]] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
@@ -113,6 +140,8 @@ class EvidenceCurves:
             return
         if event.kind in ("reading", "step_done"):
             self.gold_test.rewind(event.attempt, event.step)  # does nothing after an attempt's first step
+        if isinstance(payload, LabelsClosed) and payload.measured and not payload.whole:
+            self.sampled = event.attempt, event.step
         if "measured" in event.data:
             self._update_test(event, self.gold_test)
         elif isinstance(payload, Alarm) and payload.detector == self.gold_test.name:
@@ -130,15 +159,15 @@ class EvidenceCurves:
         gold_labels = next((reading.n for reading in readings if reading.name == "gold.mean"), None)
         spent = event.data.get("answered", sum(reading.n for reading in bet) if gold_labels is None else gold_labels)
         self.labels += int(spent)
-        if not bet or gold_test.standing is not None:
-            return
+        stands = gold_test.standing is not None  # nothing is bet then, but rows that come again are recognised later
         for reading in bet:
             try:
                 with np.errstate(all="ignore"):
                     gold_test.update(reading)
             except ValueError:
                 continue  # recorded as a fault of that step
-        self._points.append((self.labels, event.step, gold_test.evidence))
+        if bet and not stands:
+            self._points.append((self.labels, event.step, gold_test.evidence))
 
     def _close_curve(self, attempt: int, alarm: Alarm, gold_test: GoldLossTest) -> None:
         if alarm.resolved is None:

@@ -9,7 +9,7 @@ from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
 from tiltmeter.view.screens.run_reader import RunReader
 
 CHECKPOINT = "training.checkpoint"
-NAMES = {"gold.mean": "gold", "gold.level": "gold of audited pairs"}
+NAMES = {"gold.mean": "gold", "gold.answers": "gold of labelled answers", "gold.level": "gold of audited pairs"}
 
 
 def _sources(reader: RunReader) -> list[str]:

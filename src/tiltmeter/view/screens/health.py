@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.run_path import entries
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.monitor import FaultRow, Health, IndexState, MonitorHealth, NameValue, PartOff, RankRow
 from tiltmeter.view.screens.history import RunHistory
@@ -101,12 +101,12 @@ def _folder_bytes(path: Path) -> int:
     total, folders = 0, [path]
     while folders:
         try:
-            with os.scandir(folders.pop()) as folder_entries:
-                for entry in folder_entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(Path(entry.path))
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
+            folder = folders.pop()
+            for entry in entries(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(folder / entry.name)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
         except OSError:
             continue  # packed or deleted meanwhile
     return total

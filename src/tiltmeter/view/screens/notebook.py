@@ -33,7 +33,7 @@ def mime_bundle(reader: RunReader) -> dict[str, str]:
         f"{ICONS[overview.state]} {overview.state}  {overview.name}  step {overview.step}",
         overview.sentence,
     ]
-    lines += overview.needle
+    lines += overview.agreement_and_level
     if overview.symptom:
         lines.append(overview.symptom)
     lines += [f"{row.failure} ({row.confidence:.0%} sure): {row.summary}" for row in overview.findings[:2]]

@@ -33,7 +33,7 @@ from tiltmeter.view.screens.gold import NAMES, checkpoints, gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory, newest_entries
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 from tiltmeter.view.screens.samples import rollout_id
-from tiltmeter.view.screens.wording import describe_needle, ranked_findings, remarks, truncate
+from tiltmeter.view.screens.wording import describe_agreement_and_level, ranked_findings, remarks, truncate
 
 FINDINGS = 4
 ENTRIES = 40
@@ -72,7 +72,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             if stop_advice is None
             else StopAdvice(word=stop_advice.word, why=truncate(stop_advice.why, TEXT), now=stop_advice.now),
             symptom=symptom(reader),
-            needle=describe_needle(verdict),
+            agreement_and_level=describe_agreement_and_level(verdict),
             checks=check_rows(verdict),
             findings=[_finding_row(finding, run_state) for finding in ranked_findings(run_state)[:FINDINGS]],
             alarms=alarm_rows(reader, list(verdict.alarms)),

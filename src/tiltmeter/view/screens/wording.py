@@ -80,7 +80,7 @@ def describe_change(row: Mapping[str, Any]) -> str:
     return f"{row['knob']} {format_number(row['before'])} → {format_number(row['after'])}"
 
 
-def describe_needle(verdict: Verdict) -> list[str]:
+def describe_agreement_and_level(verdict: Verdict) -> list[str]:
     """The two numbers of a run: how often the reward prefers the better answer, and gold now against its best."""
     lines = ["Agreement: not known: no two recent answers to one prompt with different gold"]
     if (agreement := verdict.agreement) is not None:

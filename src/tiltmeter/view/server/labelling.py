@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tiltmeter.gold.people import LONGEST_NAME, PAIR, PEOPLE, SINGLE, RaterAnswer, store_answer, undo_answer
+from tiltmeter.rundir.run_path import open_file
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import LabelTask, RaterAgreement, RaterConsistency
 from tiltmeter.view.screens.run_reader import RunReader
@@ -330,7 +331,7 @@ def _read_guide(session: LabelSession) -> str:
     """The labelling guide: the run's own `guide.md` or `guide.txt`, else the default."""
     for name in ("guide.md", "guide.txt"):
         try:
-            handle = os.open(session.run.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = open_file(session.run.path / name)
         except OSError:
             continue
         try:

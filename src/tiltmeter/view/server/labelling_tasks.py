@@ -13,8 +13,8 @@ from tiltmeter.gold.label_files import LabelRequest, read_request
 from tiltmeter.gold.people import PEOPLE, RaterAnswers, label_pairs, raters_of
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.monitor.process import monitor_running
-from tiltmeter.rundir.atomic_write import entries
 from tiltmeter.rundir.rank_summary import rank_ranges
+from tiltmeter.rundir.run_path import entries, exists
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 
@@ -63,7 +63,7 @@ class LabelSession:
             if match := _ONSET.fullmatch(entry.name):
                 name = self._add_step(int(match[1]), int(match[2]), onset=True)
                 labels = self.run.path / "gold" / "labels" / entry.name.removesuffix(".jsonl")
-                self.waiting += [name] if name is not None and not labels.exists() else []
+                self.waiting += [name] if name is not None and not exists(labels) else []
         for entry in entries(self.run.path / "gold" / "picked"):
             if (match := _PICKED.fullmatch(entry.name)) and entry.name not in self.steps:
                 self.steps[entry.name] = self._picked_step(*map(int, match.groups()))

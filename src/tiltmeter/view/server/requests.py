@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.rundir.atomic_write import entries
 from tiltmeter.rundir.requests import CHANGES
-from tiltmeter.rundir.sidecar import make_folder, write_sidecar
+from tiltmeter.rundir.run_path import entries, make_folder
+from tiltmeter.rundir.sidecar import write_sidecar
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import Controlled
 from tiltmeter.view.screens.actions import describe_request, submit_action_request

@@ -25,7 +25,8 @@ from tiltmeter.data.records import FLAGS, Flags, Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.columns import file_columns
 from tiltmeter.rundir.parquet import open_sealed
-from tiltmeter.rundir.seal import SealedFile
+from tiltmeter.rundir.run_path import file_status
+from tiltmeter.rundir.seal import SealedFile, map_file
 from tiltmeter.rundir.store import RunDirectory, StepFile
 
 #: New in each process, so that nobody can construct two prompts with the same hash.
@@ -139,7 +140,7 @@ class StepFileReader:
     def _open(self, file: StepFile) -> tuple[SealedFile, dict[str, Any]]:
         """Open and check a step file; the last one stays open."""
         if self._sealed is None or self._sealed[0] != file.path:
-            sealed, facts = open_sealed(pa.memory_map(str(file.path)).read_buffer(), str(file.path))
+            sealed, facts = open_sealed(map_file(file.path), str(file.path))
             declared = sealed.file.metadata
             leaves = range(declared.num_columns if declared.num_row_groups else 0)
             self._schema, self._facts = sealed.file.schema_arrow, facts
@@ -180,7 +181,7 @@ class StepFileReader:
 def find_step_file(run: RunDirectory, attempt: int, step: int, rank: int) -> StepFile:
     """The file that holds a rank's rollouts of a step, loose or packed. Raises `StoreError` if they are deleted."""
     path = run.step_path(attempt, step, rank)
-    if path.is_file() and not path.is_symlink():
+    if file_status(path) is not None:
         return StepFile(attempt, step, rank, path, path.name)
     for file in run.find(attempt, step):
         if file.rank == rank:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_files import LabelRequest, read_labels, read_request
-from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.run_path import entries, open_folder
 from tiltmeter.rundir.store import RunDirectory
 
 SCHEMA = pa.schema([("attempt", pa.int64()), ("step", pa.int64()), ("row", pa.int32()), ("value", pa.float64())])
@@ -71,7 +72,8 @@ class BoughtLabels:
         """When an answer was last added to a step: answers are files of one folder and are never replaced."""
         folder = self.run.path / "gold" / "labels" / f"{request.attempt}-{request.step:06d}"
         try:
-            mtime = folder.stat().st_mtime_ns
+            with open_folder(folder) as opened:
+                mtime = os.fstat(opened).st_mtime_ns
         except OSError:
             return -1
         # A second answer within one clock tick leaves the same mtime, so a fresh folder is read again.

@@ -14,6 +14,8 @@ from msgspec import UNSET
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.parquet import open_sealed
+from tiltmeter.rundir.run_path import file_status
+from tiltmeter.rundir.seal import map_file
 from tiltmeter.view.payloads.rollouts import (
     RewardPart,
     Rollout,
@@ -248,10 +250,10 @@ def _start_answer(
 def _reference_answer(index: RolloutIndex, prompt: str) -> str | None:
     """The reference policy's answer to a prompt, if it was given one."""
     path = index.run.path / "reference.parquet"
-    if path.is_symlink() or not path.is_file():
+    if file_status(path) is None:
         return None
     try:
-        sealed, _ = open_sealed(pa.memory_map(str(path)).read_buffer(), str(path))
+        sealed, _ = open_sealed(map_file(path), str(path))
         prompts = sealed.read(None, ("prompt", "prompt_raw"))
         if (row := text_hashes(prompts).index(pa.scalar(prompt_hash(prompt), pa.uint64())).as_py()) < 0:
             return None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.gold.people import PEOPLE
-from tiltmeter.rundir.atomic_write import entries
+from tiltmeter.rundir.run_path import entries
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.overview import FleetRow

@@ -19,6 +19,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.view.screens.phrases import preload_kernels
 from tiltmeter.view.server.access import AccessTokens, Person, TrustedHosts, bind_refusal
 from tiltmeter.view.server.app import App
+from tiltmeter.view.server.connection_limits import LimitedProtocol
 from tiltmeter.view.server.run_list import RunList
 from tiltmeter.view.server.state import ServerState
 
@@ -135,7 +136,7 @@ def serve(handle: ServerHandle, started: Callable[[], None] = lambda: None) -> N
 
 
 def config(app: App) -> uvicorn.Config:
-    """No access log, no trusted proxy headers, no WebSocket, no Server header."""
+    """No access log, no trusted proxy headers, no WebSocket, no Server header; connections are limited."""
     return uvicorn.Config(
         app,
         log_level="critical",
@@ -146,7 +147,7 @@ def config(app: App) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         timeout_graceful_shutdown=2,
-        http="h11",
+        http=LimitedProtocol,
     )
 
 

@@ -10,12 +10,12 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.verdict import Verdict, read_needle
+from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
-from tiltmeter.view.screens.wording import describe_advice, describe_needle, ranked_findings, truncate
+from tiltmeter.view.screens.wording import describe_advice, describe_agreement_and_level, ranked_findings, truncate
 from tiltmeter.view.trackers.sink import Alert, MetricPoint, RunIdentity, RunStatus, alert_identity
 
 TITLE = 63  # characters: one of the trackers allows fewer than 64
@@ -43,7 +43,7 @@ class MessageBuilder:
         self._points: list[MetricPoint] = []
         self._raised: list[tuple[Event, Alarm]] = []
         self._identities: dict[str, str] = {}  # by alarm: the first event that raised it
-        self._hollow_attempts: set[int] = set()  # whose state was sent: it is no alarm, and has no event
+        self._states_sent: set[str] = set()  # "hollow-0": no alarm, and without an event of its own
 
     def next_batch(self, *, last: bool = False) -> MessageBatch:
         """`last`: this is the last poll, so alerts do not wait. After a failed poll the next returns its messages."""
@@ -61,12 +61,12 @@ class MessageBuilder:
                 self._raised.append((event, alarm_raised))
         self._events_read = len(self.reader.events)
         due = self._raised if last else self._raised[:waited]
-        hollow = self._hollow_alert(verdict)
-        alerts = (*(self._alert(event, alarm) for event, alarm in due), *hollow)
+        states = self._state_alerts(verdict)
+        alerts = (*(self._alert(event, alarm) for event, alarm in due), *states)
         batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict))
         # Only now: if anything above failed, the next poll returns it.
         self._points, self._raised = [], self._raised[len(due) :]
-        self._hollow_attempts |= {alert.attempt for alert in hollow}
+        self._states_sent |= {alert.event for alert in states}
         return batch
 
     def _run_status(self, verdict: Verdict) -> RunStatus:
@@ -118,20 +118,29 @@ class MessageBuilder:
             evidence=tuple(dict.fromkeys(rows))[:ROWS],
         )
 
-    def _hollow_alert(self, verdict: Verdict) -> list[Alert]:
-        """That a run is hollow, once for each attempt."""
-        run_state = self.reader.run_state
-        if verdict.state != "HOLLOW" or run_state.attempt is None or run_state.attempt in self._hollow_attempts:
+    def _state_alerts(self, verdict: Verdict) -> list[Alert]:
+        """That a run is hollow, or that it should stop although nothing is raised: each once for each attempt."""
+        run_state, advice = self.reader.run_state, verdict.advice
+        is_hollow = verdict.state == "HOLLOW"
+        if run_state.attempt is None or not (is_hollow or (advice and advice.word == "stop" and not verdict.alarms)):
             return []
-        event, gain = f"hollow-{run_state.attempt}", read_needle(run_state)[2]
-        onset = run_state.last_step if gain is None else gain.first
-        sentences = [f"HOLLOW: {self.run.name} at step {run_state.last_step}: {verdict.sentence}."]
-        sentences += [*(f"{line}." for line in describe_needle(verdict)), *describe_advice(verdict.advice)]
+        if (event := f"{'hollow' if is_hollow else 'stop'}-{run_state.attempt}") in self._states_sent:
+            return []
+        onset = run_state.last_step
+        if is_hollow:
+            title, reading = "Hollow: the reward gains for nothing in", run_state.agreement_and_level.gold_source
+            gain = read_agreement_and_level(run_state)[2]
+            onset = onset if gain is None else gain.first
+        else:
+            title, reading = "Stop is advised for", "" if advice is None else advice.source
+            onset = onset if advice is None or advice.best is None else min(advice.best.step, onset)
+        sentences = [f"{verdict.state}: {self.run.name} at step {run_state.last_step}: {verdict.sentence}."]
+        sentences += [*(f"{line}." for line in describe_agreement_and_level(verdict)), *describe_advice(advice)]
         return [
             Alert(
                 identity=alert_identity(self.run, event),
                 event=event,
-                title=truncate(f"Hollow: the reward gains for nothing in {self.run.name}", TITLE),
+                title=truncate(f"{title} {self.run.name}", TITLE),
                 text=log_line(" ".join(sentences), TEXT),
                 level="ERROR",
                 attempt=run_state.attempt,
@@ -139,8 +148,8 @@ class MessageBuilder:
                 onset=onset,
                 onset_low=min(run_state.first.get(run_state.attempt, onset), onset),
                 onset_high=run_state.last_step,
-                detector="needle",
-                reading=log_line(run_state.needle.gold_source, 200),
+                detector=event.partition("-")[0],
+                reading=log_line(reading, 200),
                 run=self.run,
                 time=self.reader.events[-1].time,
             )

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.rundir.atomic_write import open_dot, sync_folder, write_all
+from tiltmeter.rundir.atomic_write import open_dot, write_all
+from tiltmeter.rundir.run_path import RunPath, make_folder, open_file, open_folder
 from tiltmeter.rundir.sidecar import find_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
@@ -61,10 +62,11 @@ class SinkPosition:
         self.sent: dict[str, float] = {}  # by title, when an alert was last sent
         self.memo: dict[str, str] = {}  # values that the sink itself stores
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(
-                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
+            if isinstance(folder, RunPath):
+                make_folder(folder.parent.parent, folder.parent.name, folder.name, mode=0o700)
+            else:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = open_file(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             why = f"{folder} cannot be written ({error.strerror})"
             raise AttachError(f"{why}: name another folder with --state") from error
@@ -102,17 +104,18 @@ class SinkPosition:
     def save(self) -> None:
         fields: dict[str, Any] = {"format": FORMAT, "run": self.run, "seq": self.seq, "failing": self.failing}
         fields |= {"delivered": sorted(self.delivered), "sent": self.sent, "memo": self.memo}
-        dot, handle = open_dot(self.path)
-        try:
-            write_all(handle, json.dumps(fields).encode("ascii"))
-            os.fsync(handle)
-            os.replace(dot, self.path)  # noqa: PTH105 - `os` is called by name wherever something must last
-        except OSError:
-            dot.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(handle)
-        sync_folder(self.path.parent)
+        with open_folder(self.path.parent, change=True) as folder:
+            dot, handle = open_dot(self.path.name, folder)
+            try:
+                write_all(handle, json.dumps(fields).encode("ascii"))
+                os.fsync(handle)
+                os.replace(dot, self.path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                os.unlink(dot, dir_fd=folder)
+                raise
+            finally:
+                os.close(handle)
+            os.fsync(folder)
 
     def close(self) -> None:
         os.close(self._lock)

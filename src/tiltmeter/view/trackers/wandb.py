@@ -56,10 +56,10 @@ class WandbSink:
         self._run.alert(alert.title, alert.text, alert.level, wait_duration=timedelta(milliseconds=1))
 
     def set_status(self, status: RunStatus) -> None:
-        needle = {f"{PREFIX}agreement": status.agreement, f"{PREFIX}level": status.level}
+        numbers = {f"{PREFIX}agreement": status.agreement, f"{PREFIX}level": status.level}
         self._run.summary.update(
             {
-                **{name: value for name, value in needle.items() if value is not None},
+                **{name: value for name, value in numbers.items() if value is not None},
                 f"{PREFIX}state": status.state,
                 f"{PREFIX}sentence": status.sentence,
                 f"{PREFIX}alarms_open": status.alarms,

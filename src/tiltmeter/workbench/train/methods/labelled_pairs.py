@@ -7,6 +7,7 @@ audited answers are excluded, and nothing in here opens a file of the monitor's 
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.label_files import ONSET, read_request, to_label
 from tiltmeter.gold.sampler import Row as Place
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.run_path import entries
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import RunWatcher
@@ -34,8 +36,10 @@ COLUMNS = ("group", "prompt", "completion", "facts", "length", "truncated")
 def audited_rows(run: RunDirectory) -> set[Place]:
     """Attempt, step and row of every answer for which the monitor requested a label, labelled or not."""
     rows: set[Place] = set()
-    for path in sorted((run.path / "gold" / "requests").glob("*-*.jsonl")):
-        key, _, purpose = path.stem.partition(".")
+    for name in sorted(entry.name for entry in entries(run.path / "gold" / "requests")):
+        if not re.fullmatch(r"\d+-\d+(\.\w+)?\.jsonl", name):
+            continue
+        key, _, purpose = name.removesuffix(".jsonl").partition(".")
         attempt, _, step = key.partition("-")
         requests = read_request(run, int(attempt), int(step), onset=purpose == ONSET)
         rows |= set() if requests is None else set(requests.rows)

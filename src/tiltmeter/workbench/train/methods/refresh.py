@@ -58,6 +58,11 @@ def check(recipe: Recipe, stage: Stage) -> None:
     _label_source(recipe, stage)
     if stage.watch is False:
         raise AttachError(f"{where} present answers are drawn from the watched run; leave watch: false out")
+    if stage.gold is not None and isinstance(stage.watch, Mapping) and stage.watch.get("gold_share", 0) == 1:
+        raise AttachError(
+            f"{where} watch: {{gold_share: 1}} labels every answer for the alarm, and what gold has seen is never "
+            "drawn from: choose less, as 0.1"
+        )
     _refreshed_reward(recipe, stage)
     pairs = stage.options.get("pairs")
     if pairs is not None and references.parse_reference(str(pairs)) is None:

@@ -1,0 +1,306 @@
+"""Paths beneath a run directory, and the only way to open, list, make and remove what stands there.
+
+A run directory from elsewhere must not point out of itself. So each folder on the way is opened by descriptor from the
+one above it and no link is followed, for reading or writing; what is opened is a plain file of this user, of root or of
+the directory's owner; and no pipe or device blocks. `os` is called by name, so that a test can make a call fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PosixPath, PurePath
+from typing import Any
+
+from tiltmeter.errors import StoreError
+from tiltmeter.safety.safe_text import log_line
+
+#: What an audit has for itself (`control`: it makes no requests to a trainer); all else in its directory may be a link
+#: into the run that it audits.
+NEVER_LINKED = ("run.json", "events", "cache", "control", "monitor.log")
+IDENTITY_BYTES = 16 << 20  # of a run.json; that of an audit holds its notes
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
+_ID = re.compile(rb'"id": ?"[0-9a-f]{16}"')
+
+
+class UnsafePathError(StoreError, OSError):
+    """A link, a pipe, a device, a folder or somebody else's file where a plain file or folder of a run should be.
+
+    Storage that fails is an `OSError`, a file that must not be trusted a `StoreError`: this is both, because writers
+    handle the first and readers the second.
+    """
+
+    def __init__(self, number: int, why: str, path: Path | str) -> None:
+        super().__init__(number, why, str(path))
+
+    def __str__(self) -> str:
+        return f"{log_line(str(self.filename))} cannot be read or written: {self.strerror}"
+
+
+class RunPath(PosixPath):
+    """A path that knows how many of its last names are beneath a run directory, and so are not trusted.
+
+    >>> path = run_path("/runs/latest") / "rollouts" / "0"
+    >>> path.depth, path.parent.depth, path == Path("/runs/latest/rollouts/0")
+    (2, 1, True)
+    """
+
+    depth = 1  # a path that lost count is treated like any other: its folder is trusted, its last name is not
+
+    def __truediv__(self, key: Any) -> RunPath:
+        return _with_depth(super().__truediv__(key), self.depth + len(PurePath(key).parts))
+
+    @property
+    def parent(self) -> RunPath:
+        return _with_depth(super().parent, max(0, self.depth - 1))
+
+    def with_name(self, name: str) -> RunPath:
+        return _with_depth(super().with_name(name), self.depth)
+
+    def with_suffix(self, suffix: str) -> RunPath:
+        return _with_depth(super().with_suffix(suffix), self.depth)
+
+    def __reduce__(self) -> Any:
+        return _restore, (str(self), self.depth)
+
+
+def run_path(path: Path | str) -> RunPath:
+    """The path of a run directory, which whoever names it trusts to be where it is."""
+    return _with_depth(RunPath(path), 0)
+
+
+def _with_depth(path: RunPath, depth: int) -> RunPath:
+    path.depth = depth
+    return path
+
+
+def _restore(path: str, depth: int) -> RunPath:
+    return _with_depth(RunPath(path), depth)
+
+
+@contextmanager
+def open_folder(folder: Path, *, change: bool = False) -> Iterator[int]:
+    """A descriptor of a folder. `change`: something will be made or removed in it, so not even the links of an audit
+    are followed. Raises `FileNotFoundError`, `UnsafePathError` or another `OSError`."""
+    handle = _open_folder(folder, change)[0]
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None) -> int:
+    """A descriptor of a plain file. `owner`: nobody else's is accepted."""
+    change = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    folder, owners = _open_folder(path.parent, change)
+    try:
+        linkable = isinstance(path, RunPath) and path.depth == 1 and not change
+        handle = _open_beneath(folder, path, flags, owners, linkable=linkable)
+    finally:
+        os.close(folder)
+    try:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise UnsafePathError(errno.EINVAL, "not a plain file", path)
+        if info.st_uid not in owners if owner is None else info.st_uid != owner:
+            raise UnsafePathError(errno.EPERM, f"belongs to user {info.st_uid}", path)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def read_file(path: Path, limit: int, *, owner: int | None = None) -> bytes:
+    """The bytes of a plain file of at most `limit` bytes. Raises `OSError` or `ValueError`."""
+    handle = open_file(path, owner=owner)
+    try:
+        size = os.fstat(handle).st_size
+        if size > limit:
+            raise ValueError(f"has {size} bytes, more than {limit}")
+        content = os.read(handle, size + 1)
+        while len(content) <= size and (more := os.read(handle, size + 1 - len(content))):  # 2 GB at a time at most
+            content += more
+    finally:
+        os.close(handle)
+    if len(content) != size:
+        raise ValueError("changed while it was read")
+    return content
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """The plain files and folders in a folder; none if it is not there. Their `stat` works while this goes on."""
+    try:
+        handle = _open_folder(folder, change=False)[0]
+    except FileNotFoundError:
+        return
+    try:
+        with os.scandir(handle) as listed:
+            for entry in listed:
+                if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
+                    yield entry
+    finally:
+        os.close(handle)
+
+
+def no_files(folder: Path) -> list[str]:
+    """Names in a folder that are neither a plain file nor a folder: links, pipes, devices, sockets."""
+    try:
+        with open_folder(folder) as handle, os.scandir(handle) as listed:
+            return sorted(
+                one.name
+                for one in listed
+                if not (one.is_file(follow_symlinks=False) or one.is_dir(follow_symlinks=False))
+            )
+    except FileNotFoundError:
+        return []
+
+
+def file_status(path: Path) -> os.stat_result | None:
+    """What `stat` says of a plain file; None if there is none of this name."""
+    try:
+        handle = open_file(path)
+    except OSError:
+        return None
+    try:
+        return os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+def exists(path: Path) -> bool:
+    """Whether anything has this name, a link without a target included."""
+    try:
+        with open_folder(path.parent) as folder:
+            os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        with open_folder(path):
+            return True
+    except OSError:
+        return False
+
+
+def make_folder(run: Path, *names: str, mode: int = 0o777) -> Path:
+    """A folder inside a run directory, made if need be so that it survives a power cut."""
+    path = run
+    for name in names:
+        with open_folder(path, change=True) as outer:
+            path = path / name
+            try:
+                os.mkdir(name, mode, dir_fd=outer)
+            except FileExistsError:
+                continue  # if it is a link, opening it refuses it
+            os.fsync(outer)
+    with open_folder(path, change=True):
+        return path
+
+
+def remove(path: Path, *, missing_ok: bool = False) -> None:
+    """Remove a file, or a link in its place, but never what a link leads to."""
+    try:
+        with open_folder(path.parent, change=True) as folder:
+            os.unlink(path.name, dir_fd=folder)
+    except IsADirectoryError:
+        raise UnsafePathError(errno.EISDIR, "a folder in place of a file", path) from None
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def find_linked(path: Path) -> Path:
+    """Where the link of an audit leads. Raises `UnsafePathError` for any other link."""
+    with open_folder(path.parent) as root:
+        source, _ = _open_audited(root, path)
+        os.close(source)
+    return path.readlink()
+
+
+def _open_folder(folder: Path, change: bool) -> tuple[int, set[int]]:
+    """A descriptor of a folder, and whose files in it are accepted."""
+    depth = folder.depth if isinstance(folder, RunPath) else 0
+    names = folder.parts[len(folder.parts) - depth :]
+    root = Path(*folder.parts[: len(folder.parts) - depth])
+    handle = os.open(root, _FOLDER)
+    owners = {os.geteuid(), 0, os.fstat(handle).st_uid}
+    try:
+        for number, name in enumerate(names):
+            root = root / name
+            outer, handle = handle, _open_beneath(handle, root, _FOLDER, owners, linkable=not (number or change))
+            os.close(outer)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, owners
+
+
+def _open_beneath(folder: int, path: Path, flags: int, owners: set[int], *, linkable: bool) -> int:
+    """Open one name in an open folder. `linkable`: it may be the link of an audit."""
+    if path.name in ("", ".", ".."):
+        raise UnsafePathError(errno.EINVAL, "no name of a file", path)
+    try:
+        return os.open(path.name, flags | _PLAIN, 0o600, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise UnsafePathError(error.errno, str(error.strerror), path) from None
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+    if not stat.S_ISLNK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise UnsafePathError(errno.ENOTDIR, "not a folder", path)
+    if not linkable:
+        raise UnsafePathError(errno.ELOOP, "a symbolic link", path)
+    source, owner = _open_audited(folder, path)
+    owners.add(owner)
+    try:
+        return os.open(path.name, flags | _PLAIN, dir_fd=source)
+    except OSError as error:
+        raise UnsafePathError(errno.ELOOP, "a symbolic link", path) from error
+    finally:
+        os.close(source)
+
+
+def _open_audited(root: int, path: Path) -> tuple[int, int]:
+    """The run that an audit was made of, and its owner, from a link in the audit's directory.
+
+    Such a link leads to the same name in the audited run, whose run.json the audit has a copy of. It holds a random
+    number, so that a directory from elsewhere cannot lead to a run that its sender has not seen.
+    """
+    refusal = UnsafePathError(errno.ELOOP, "a symbolic link", path)
+    target = Path(os.readlink(path.name, dir_fd=root))
+    if path.name in NEVER_LINKED or not target.is_absolute() or target.name != path.name:
+        raise refusal
+    try:
+        source = os.open(target.parent, _FOLDER)
+    except OSError:
+        raise refusal from None
+    try:
+        identity = _read_identity(root)
+        if identity is None or _ID.search(identity) is None or identity != _read_identity(source):
+            raise refusal
+    except BaseException:
+        os.close(source)
+        raise
+    return source, os.fstat(source).st_uid
+
+
+def _read_identity(root: int) -> bytes | None:
+    try:
+        handle = os.open("run.json", os.O_RDONLY | _PLAIN, dir_fd=root)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(handle)
+        whole = stat.S_ISREG(info.st_mode) and info.st_size <= IDENTITY_BYTES
+        return os.read(handle, info.st_size) if whole else None
+    finally:
+        os.close(handle)

@@ -1,0 +1,121 @@
+"""The monitor is started again for as long as training runs; while it is off, the log and the webhook say so."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiltmeter.adapters import monitor_process
+from tiltmeter.adapters.monitor_process import AT_ONCE, HOUR, LONGEST_PAUSE, MonitorProcess
+from tiltmeter.errors import AttachError
+from tiltmeter.rundir.store import RunDirectory
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(monitor_process, "time", clock)
+    return clock
+
+
+def dying(folder: Path) -> MonitorProcess:
+    """A monitor that ends at once, each time."""
+    return MonitorProcess([sys.executable, "-S", "-c", "raise SystemExit(3)"], folder / "monitor.log")
+
+
+def starts(process: MonitorProcess, clock: Clock, seconds: float, every: float) -> int:
+    """How often it is started while it is looked after every so many seconds."""
+    seen = {process.process.pid}
+    end = clock.now + seconds
+    while clock.now < end:
+        process.process.wait()
+        process.keep_alive()
+        seen.add(process.process.pid)
+        clock.now += every
+    return len(seen) - 1
+
+
+def test_a_monitor_that_keeps_dying_is_started_a_dozen_times_an_hour_and_for_ever(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = dying(tmp_path)
+    with caplog.at_level(logging.WARNING, "tiltmeter"):
+        assert starts(process, clock, 10.0, 1.0) == AT_ONCE
+        assert "the monitor is off: it ended 4 times within an hour (exit 3)" in caplog.text
+        first = starts(process, clock, HOUR, 5.0)
+        later = starts(process, clock, 6 * HOUR, 30.0)
+    assert 5 <= first <= 12
+    assert 6 * HOUR / LONGEST_PAUSE * 0.5 <= later <= 6 * 12
+
+
+def test_a_monitor_that_dies_now_and_then_is_always_started_at_once(tmp_path: Path, clock: Clock) -> None:
+    process = dying(tmp_path)
+    assert starts(process, clock, 40 * HOUR / 2, HOUR / 2) == 40
+
+
+def test_a_monitor_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = dying(tmp_path)
+    process.process.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "_start", lambda: (_ for _ in ()).throw(BlockingIOError("no process")))
+        for _ in range(20):
+            process.keep_alive()
+            clock.now += 60.0
+    clock.now += LONGEST_PAUSE
+    assert starts(process, clock, 2 * LONGEST_PAUSE, 60.0) >= 1
+
+
+def test_the_webhook_hears_that_the_monitor_is_off(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[dict[str, Any]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("TILTMETER_WEBHOOK_URL", f"http://127.0.0.1:{server.server_address[1]}/s3cret")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    run = RunDirectory.create(tmp_path / "run")
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    process = dying(run.path)
+    starts(process, clock, 200.0, 1.0)
+    deadline = time.monotonic() + 30.0
+    while not heard and time.monotonic() < deadline:
+        time.sleep(0.05)
+    server.shutdown()
+    server.server_close()
+    (alert,) = heard
+    assert alert["level"] == "ERROR" and alert["title"] == "Monitor off: run"
+    assert "it ended 4 times within an hour" in alert["text"] and "tiltmeter watch RUN" in alert["text"]
+
+
+def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "start-up file").write_text("mine\n")
+    (tmp_path / "monitor.log").symlink_to(tmp_path / "start-up file")
+    with pytest.raises(AttachError, match=r"monitor\.log"):
+        MonitorProcess([sys.executable, "-c", "print('yours')"], tmp_path / "monitor.log")
+    assert (tmp_path / "start-up file").read_text() == "mine\n"

@@ -1,0 +1,93 @@
+"""Files of a run directory are opened, listed, made and removed in `rundir/run_path.py` and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "tiltmeter"
+
+#: Rooms that meet run directories. The command line and the readers of other tools open what a person names.
+ROOMS = ("rundir", "gold", "interventions", "verdict", "monitor", "view")
+
+#: Calls that take a path and follow links in it, by the name behind the last dot.
+METHODS = frozenset({
+    "read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "glob", "rglob", "walk", "scandir", "listdir",
+    "unlink", "mkdir", "makedirs", "touch", "symlink_to", "hardlink_to", "rename", "rmdir", "rmtree", "copyfile",
+    "copytree", "chmod", "memory_map", "OSFile", "read_table", "fromfile", "fdopen",
+})  # fmt: skip
+FUNCTIONS = frozenset({"os.open", "io.open", "gzip.open", "np.load", "os.remove", "os.replace", "os.link"})
+NAMES = frozenset({"open"})
+#: With a descriptor of its folder, or of itself, a call cannot be led elsewhere.
+BY_DESCRIPTOR = frozenset({"dir_fd", "src_dir_fd"})
+
+#: What is left, and why it may.
+ALLOWED = {
+    ("rundir/store.py", "mkdir"): 1,  # the run directory itself, where the user wants it
+    ("rundir/store.py", "chmod"): 1,
+    ("rundir/checkpoints.py", "os.open"): 1,  # the trainer's own checkpoint, which is not of the run directory
+    ("rundir/checkpoints.py", "rglob"): 1,
+    ("rundir/sidecar.py", "listdir"): 1,  # of a descriptor
+    ("rundir/atomic_write.py", "listdir"): 1,  # of a descriptor
+    ("rundir/untrusted.py", "scandir"): 1,  # of a descriptor
+    ("rundir/journal.py", "fdopen"): 1,  # of a descriptor
+    ("rundir/maintenance.py", "fdopen"): 1,  # of a descriptor
+    ("rundir/seal.py", "memory_map"): 2,  # of a descriptor
+    ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
+    ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
+    ("rundir/signing.py", "mkdir"): 1,
+    ("view/run_views.py", "write_text"): 1,  # the report, where the user wants it
+    ("view/trackers/position.py", "mkdir"): 1,  # --state
+    ("view/server/access.py", "mkdir"): 1,  # the server's secrets, outside of every run directory
+    ("view/server/access.py", "os.open"): 1,
+    ("view/server/app.py", "rglob"): 1,  # the page's own files
+    ("view/server/app.py", "read_bytes"): 1,
+    ("view/server/serve.py", "unlink"): 1,  # a socket that the user names
+}
+
+
+def path_calls(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or BY_DESCRIPTOR & {word.arg for word in node.keywords}:
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id in NAMES:
+            yield called.id
+        elif isinstance(called, ast.Attribute):
+            whole = ast.unparse(called)
+            if "files(" in whole:
+                continue  # of the package itself
+            if whole in FUNCTIONS:
+                yield whole
+            elif called.attr in METHODS:
+                yield called.attr
+
+
+def calls_in(source: Path) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for room in ROOMS:
+        for file in sorted((source / room).rglob("*.py")):
+            name = str(file.relative_to(source))
+            if name != "rundir/run_path.py":
+                found.update((name, call) for call in path_calls(ast.parse(file.read_text("utf-8"))))
+    return found
+
+
+def test_run_files_are_opened_in_one_place() -> None:
+    found = calls_in(SOURCE)
+    more = {key: count for key, count in found.items() if count > ALLOWED.get(key, 0)}
+    assert not more, f"use rundir/run_path.py: {more}"
+    assert all(found[key] == count for key, count in ALLOWED.items()), "the list has more than there is: shorten it"
+
+
+def test_the_check_sees_every_way_to_open_a_file() -> None:
+    lines = (
+        "(run.path / 'x').read_bytes()", "open(path)", "os.open(path, 0)", "os.listdir(path)", "path.unlink()",
+        "pa.memory_map(str(path))", "shutil.rmtree(path)", "sorted(path.glob('*'))",
+    )  # fmt: skip
+    for line in lines:
+        assert list(path_calls(ast.parse(line))), line
+    assert not list(path_calls(ast.parse("os.open(name, flags, dir_fd=folder)")))
+    assert not list(path_calls(ast.parse("read_file(path, 10)")))
