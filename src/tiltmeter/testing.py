@@ -18,7 +18,20 @@ import numpy as np
 
 from tiltmeter.data import batches
 from tiltmeter.data.baseline import Baseline
-from tiltmeter.data.records import COLUMNS, NUMBER_COLUMNS, RAGGED_COLUMNS, Alarm, Floats, Ragged, Reading, RolloutBatch
+from tiltmeter.data.records import (
+    BOOL_COLUMNS,
+    COLUMNS,
+    LABEL_COLUMNS,
+    NUMBER_COLUMNS,
+    RAGGED_COLUMNS,
+    TEXT_COLUMNS,
+    Alarm,
+    Floats,
+    Ragged,
+    Reading,
+    RolloutBatch,
+)
+from tiltmeter.data.turns import Turn
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector, Fact
 from tiltmeter.errors import ContractError
@@ -40,6 +53,7 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
             _check_answer(instrument, batch, baseline, title)
     _check_nan(instrument)
     _check_order(instrument)
+    _check_tools(instrument)
     if getattr(instrument, "local", False):
         _check_local(instrument)
 
@@ -111,31 +125,56 @@ def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
 
 def sample_batch(sizes: list[int], seed: int, shortest: int = 0, longest: int = 11) -> RolloutBatch:
     """A batch of prompt groups of the given sizes with every column filled; some completions are empty."""
+    return batches.from_columns(**sample_columns(sizes, seed, shortest, longest))
+
+
+def sample_columns(sizes: list[int], seed: int, shortest: int = 0, longest: int = 11) -> dict[str, Any]:
+    """What `sample_batch` is made of: trajectories of one or two turns, with a tool's tokens and words between."""
     rng = np.random.default_rng(seed)
     rows = sum(sizes)
     length = rng.integers(shortest, longest + 1, rows)
     words = ("the answer", "is", "not", "sorry", "I think", "so.", "42", "**", "\n- ", "you", "are right", "```")
     tokens = [rng.integers(0, 50, n) for n in length]
     logprob = [-rng.exponential(size=n) for n in length]
-    return batches.from_columns(
-        step=seed,
-        group=np.repeat(np.arange(len(sizes)), sizes),
-        reward=rng.normal(size=rows),
-        rewards={"a": rng.normal(size=rows), "b": rng.integers(0, 2, rows)},
-        advantage=rng.normal(size=rows),
-        gold=rng.integers(0, 2, rows).astype(float),
-        length=length,
-        truncated=length > 9,
-        prompt=["I believe it is 4. Is it?"] * rows,
-        completion=[" ".join(rng.choice(words, n)) for n in length],
-        tokens=tokens,
-        logprob=logprob,
-        ref_logprob=[row + rng.normal(0, 0.1, len(row)) for row in logprob],
-        engine_logprob=logprob,
-        entropy=[rng.exponential(size=n) for n in length],
-        step_reward=[rng.normal(size=2) for _ in range(rows)],
-        scalars={"loss": 0.5, "grad_norm": 1.0, "canary.asked.rule.low.0.0": 2.0, "canary.failed.rule.low.0.0": 1.0},
-    )
+    texts = [" ".join(rng.choice(words, n)) for n in length]
+    return {
+        "step": seed,
+        "group": np.repeat(np.arange(len(sizes)), sizes),
+        "reward": rng.normal(size=rows),
+        "rewards": {"a": rng.normal(size=rows), "b": rng.integers(0, 2, rows)},
+        "advantage": rng.normal(size=rows),
+        "gold": rng.integers(0, 2, rows).astype(float),
+        "length": length,
+        "truncated": length > 9,
+        "prompt": ["I believe it is 4. Is it?"] * rows,
+        "completion": texts,
+        "tokens": tokens,
+        "logprob": logprob,
+        "ref_logprob": [row + rng.normal(0, 0.1, len(row)) for row in logprob],
+        "engine_logprob": logprob,
+        "entropy": [rng.exponential(size=n) for n in length],
+        "step_reward": [rng.normal(size=2) for _ in range(rows)],
+        "scalars": {
+            "loss": 0.5, "grad_norm": 1.0, "canary.asked.rule.low.0.0": 2.0, "canary.failed.rule.low.0.0": 1.0
+        },
+        "trajectory": np.arange(rows),
+        "agent": ["solver"] * rows,
+        "env": [("shell", "browser")[row % 2] for row in range(rows)],
+        "task": [f"task {row % 3}" for row in range(rows)],
+        "stop": [("done", "length", "turns")[row % 3] for row in range(rows)],
+        "version": np.arange(rows) % 4,
+        "trained": np.arange(rows) % 5 > 0,
+        "artifacts": [{"files": row} for row in range(rows)],
+        "own": [np.concatenate([np.ones(n // 2), np.zeros(3), np.ones(n - n // 2)]) for n in length],
+        "turns": [_sample_turns(text) for text in texts],
+    }  # fmt: skip
+
+
+def _sample_turns(text: str) -> list[Turn]:
+    words = text.split(" ")
+    half = len(words) // 2
+    call = Turn("assistant", " ".join(words[:half]), call="bash", arguments='{"cmd": "ls"}')
+    return [call, Turn("tool", "three files", call="bash", parent=0), Turn("assistant", " ".join(words[half:]))]
 
 
 def _check_facts(instrument: Instrument) -> None:
@@ -177,7 +216,9 @@ def _check_answer(instrument: Instrument, batch: RolloutBatch, baseline: Baselin
 def _check_nan(instrument: Instrument) -> None:
     """A row that was not scored has no value: NaN in, NaN out, whatever the others are."""
     numeric = [
-        name for name in instrument.needs if name in (*NUMBER_COLUMNS, "rewards", *RAGGED_COLUMNS) and name != "tokens"
+        name
+        for name in instrument.needs
+        if name in (*NUMBER_COLUMNS, "rewards", *RAGGED_COLUMNS) and name not in ("tokens", "own")
     ]
     if not numeric or getattr(instrument, "counts_nan", False):
         return
@@ -208,6 +249,21 @@ def _check_order(instrument: Instrument) -> None:
         expected = values[order] if instrument.grain == "rollout" else values
         same = np.allclose(expected, two[name], rtol=1e-9, atol=1e-12, equal_nan=True)
         _require(same, f"{name} depends on the order of rows inside a group")
+
+
+def _check_tools(instrument: Instrument) -> None:
+    """A tool's tokens and words are not the policy's: only an instrument that asks for them may see them."""
+    if set(instrument.needs) & {"own", "turns"}:
+        return
+    columns = sample_columns([5, 1, 7], seed=14)
+    with_tools = batches.from_columns(**columns)
+    louder = [[*row, *(Turn("tool", "the answer is sorry 42 ```" * 9) for _ in range(3))] for row in columns["turns"]]
+    longer = [np.concatenate([row, np.zeros(40)]) for row in columns["own"]]
+    planted = batches.from_columns(**{**columns, "turns": louder, "own": longer})
+    one = _measure(instrument, with_tools, Baseline(with_tools), instrument.name)
+    two = _measure(instrument, planted, Baseline(with_tools), instrument.name)
+    for name, values in one.items():
+        _require(np.array_equal(values, two[name], equal_nan=True), f"{name} takes a tool's words for the policy's")
 
 
 def _check_local(instrument: Instrument) -> None:
@@ -293,7 +349,7 @@ def _blank_rows(batch: RolloutBatch, rows: Any) -> RolloutBatch:
     changed: dict[str, Any] = {name: blank(getattr(batch, name)) for name in NUMBER_COLUMNS}
     for name in RAGGED_COLUMNS:
         column: Ragged = getattr(batch, name)
-        if name != "tokens":
+        if name not in ("tokens", "own"):
             values = column.values.copy()
             for row in rows:
                 values[column.offsets[row] : column.offsets[row + 1]] = np.nan
@@ -310,7 +366,7 @@ def _freeze(batch: RolloutBatch) -> RolloutBatch:
 
 
 def _arrays(batch: RolloutBatch) -> Iterator[Any]:
-    for name in (*NUMBER_COLUMNS, "group", "length", "truncated"):
+    for name in (*NUMBER_COLUMNS, "group", "length", "trajectory", *BOOL_COLUMNS):
         yield getattr(batch, name)
     yield from batch.rewards.values()
     for name in RAGGED_COLUMNS:
@@ -319,7 +375,8 @@ def _arrays(batch: RolloutBatch) -> Iterator[Any]:
 
 
 def _fingerprint(batch: RolloutBatch) -> tuple[object, ...]:
-    return (batch.prompt, batch.completion, tuple(batch.rewards), *(array.tobytes() for array in _arrays(batch)))
+    texts = (getattr(batch, name) for name in (*TEXT_COLUMNS, *LABEL_COLUMNS))
+    return (*texts, tuple(batch.rewards), *(array.tobytes() for array in _arrays(batch)))
 
 
 def _binomial_tail(n: int, p: float, k: int) -> float:

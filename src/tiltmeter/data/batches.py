@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
 from typing import Any
@@ -18,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data import dataset_facts
+from tiltmeter.data.messages import is_conversation, turns_from_messages
 from tiltmeter.data.records import (
+    BOOL_COLUMNS,
     FLAGS,
+    LABEL_COLUMNS,
     NUMBER_COLUMNS,
     RAGGED_COLUMNS,
+    ROW_COLUMNS,
     TEXT_COLUMNS,
     Flags,
     Floats,
@@ -29,6 +33,9 @@ from tiltmeter.data.records import (
     Ragged,
     RolloutBatch,
 )
+from tiltmeter.data.stops import parse_stop
+from tiltmeter.data.trajectories import keep_own_tokens, merge_trajectories, version_bounds, void_untrusted
+from tiltmeter.data.turns import ASSISTANT, Turn, encode_turns, own_text, parse_turns, prompt_text
 
 OK, MISSING, NAN, PLUS_INF, MINUS_INF, OVERFLOW, TYPE, INFRA = range(8)
 
@@ -39,7 +46,11 @@ COLUMN_BYTES = 4 << 30
 ROW_LIMIT = 2**20  # rows of a step that are read from something other than a list or an array
 SCALAR_LIMIT = 2_000  # per step
 
-_DTYPES: dict[str, type[np.generic]] = dict.fromkeys(RAGGED_COLUMNS, np.float32) | {"tokens": np.int32}
+#: What `from_columns` takes beside the columns of a batch: chat messages, of which turns, prompt and completion are
+#: made, and policy versions, of which the oldest and the newest are kept.
+INPUTS = ("messages", "version")
+
+_DTYPES: dict[str, type[np.generic]] = dict.fromkeys(RAGGED_COLUMNS, np.float32) | {"tokens": np.int32, "own": np.uint8}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -50,7 +61,7 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     >>> batch.reward.tolist(), [FLAGS[code] for code in batch.flags["reward"]], list(batch.completion)
     ([1.0, 1.0, nan], ['ok', 'ok', 'missing'], ['x', 'z', 'y'])
     """
-    column_names = {field.name for field in fields(RolloutBatch)}
+    column_names = {field.name for field in fields(RolloutBatch)} | set(INPUTS)
     if unknown := sorted(set(columns) - column_names):
         raise TypeError(f"unknown columns {unknown}; a batch has {sorted(column_names)}")
     for name in ("rewards", "scalars"):
@@ -63,10 +74,16 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
         # Raises for anything but text: a file with another fingerprint would be refused by whoever reads it.
         "fingerprint": str.__str__("" if columns.get("fingerprint") is None else columns["fingerprint"]),
     }
+    columns = {**columns, **_from_messages(columns, rows), **_from_versions(columns, rows)}
+    for name in (*LABEL_COLUMNS, *TEXT_COLUMNS):
+        if columns.get(name) is not None:
+            clean[name] = tuple(map(_PARSERS.get(name, plain_text), _first_rows(columns[name], rows)))
     flags: dict[str, Flags] = {}
     for name in NUMBER_COLUMNS:
         if columns.get(name) is not None:
             clean[name], flags[name] = numbers(_first_rows(columns[name], rows))
+    if "reward" in clean:
+        clean["reward"], flags["reward"] = void_untrusted(clean.get("stop"), clean["reward"], flags["reward"])
     if "gold" in clean:
         odd = (flags["gold"] == OK) & ((clean["gold"] < 0.0) | (clean["gold"] > 1.0))
         flags["gold"][odd] = FLAGS.index("range")
@@ -74,7 +91,7 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     parts: dict[str, Floats] = {}
     for raw, part in (columns.get("rewards") or {}).items():
         name = component_name(str(raw), existing=parts)
-        parts[name], flags[f"rewards.{name}"] = numbers(_first_rows(part, rows))
+        parts[name], flags[f"rewards.{name}"] = void_untrusted(clean.get("stop"), *numbers(_first_rows(part, rows)))
     clean["rewards"] = parts
     if columns.get("gold") is not None and columns.get("gold_chance") is None:
         # Gold that the trainer passes was not sampled: each scored row had probability 1.
@@ -88,18 +105,47 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
     if length is None:
         length = next((clean[name].lengths for name in ("tokens", "logprob") if name in clean), None)
     clean["length"] = length
-    if columns.get("truncated") is not None:
-        values, missing = _clean_numbers(columns["truncated"], rows)
-        clean["truncated"] = (values != 0) & ~missing
-    for name in TEXT_COLUMNS:
+    keep_own_tokens(clean)
+    for name in BOOL_COLUMNS:
         if columns.get(name) is not None:
-            clean[name] = tuple(map(_facts if name == "facts" else plain_text, _first_rows(columns[name], rows)))
+            values, missing = _clean_numbers(columns[name], rows)
+            clean[name] = (values != 0) & ~missing
+    if columns.get("trajectory") is not None:
+        clean["trajectory"] = _group_ids(_first_rows(columns["trajectory"], rows))
     for name, column in [*clean.items(), *((f"rewards.{name}", part) for name, part in parts.items())]:
         if name not in ("rewards", "scalars", "fingerprint") and column is not None and len(column) != rows:
             raise ValueError(f"{name} has {len(column)} rows, group has {rows}")
     nonzero_flags = {name: codes for name, codes in flags.items() if codes.any()}
     batch = RolloutBatch(attempt=attempt, step=_require_step(step), group=ids, flags=nonzero_flags, **clean)
-    return by_group(_within_token_limit(batch))
+    return by_group(merge_trajectories(_within_token_limit(batch)))
+
+
+def _from_messages(columns: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Turns, and the prompt and completion that follow from them, where a row is a conversation."""
+    derived: dict[str, Any] = {}
+    if columns.get("messages") is not None:
+        lists = [None if row is None else turns_from_messages(row) for row in _first_rows(columns["messages"], rows)]
+        if columns.get("prompt") is None:
+            derived["prompt"] = [None if row is None else prompt_text(row) for row in lists]
+    elif columns.get("turns") is not None:
+        lists = list(map(parse_turns, _first_rows(columns["turns"], rows)))
+    else:
+        items = columns.get("completion")
+        if not isinstance(items, (list, tuple)) or not any(map(is_conversation, items)):
+            return {}
+        lists = [turns_from_messages(item) if is_conversation(item) else _one_turn(item) for item in items]
+    return {**derived, "turns": lists, "completion": [None if row is None else own_text(row) for row in lists]}
+
+
+def _one_turn(completion: object) -> tuple[Turn, ...] | None:
+    return None if completion is None else (Turn(ASSISTANT, plain_text(completion)),)
+
+
+def _from_versions(columns: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    versions = columns.get("version")
+    if versions is None:
+        return {}
+    return version_bounds(_first_rows(from_tensor(versions) if hasattr(versions, "__array__") else versions, rows))
 
 
 def numbers(values: object) -> tuple[Floats, Flags]:
@@ -287,7 +333,7 @@ def take(batch: RolloutBatch, rows: Ints) -> RolloutBatch:
         group=batch.group[rows],
         rewards={name: part[rows] for name, part in batch.rewards.items()},
         flags={name: codes[rows] for name, codes in batch.flags.items()},
-        **{name: pick(getattr(batch, name)) for name in _ROW_COLUMNS},
+        **{name: pick(getattr(batch, name)) for name in ROW_COLUMNS},
     )
 
 
@@ -328,9 +374,9 @@ def join(batches: Sequence[RolloutBatch], *, shared_groups: bool) -> RolloutBatc
         rewards={n: np.concatenate([b.rewards.get(n, np.full(len(b), np.nan)) for b in batches]) for n in names},
         flags=_join_flags(batches, names),
         scalars=scalars,
-        **{name: _join_column([getattr(batch, name) for batch in batches]) for name in _ROW_COLUMNS},
+        **{name: _join_column([getattr(batch, name) for batch in batches]) for name in ROW_COLUMNS},
     )
-    return by_group(whole) if shared_groups else whole
+    return by_group(merge_trajectories(whole)) if shared_groups else whole
 
 
 def _join_column(parts: list[Any]) -> Any:
@@ -389,9 +435,6 @@ def _clean_numbers(values: object, rows: int) -> tuple[Floats, NDArray[np.bool_]
     return array, codes == MISSING
 
 
-_ROW_COLUMNS = (*NUMBER_COLUMNS, "length", "truncated", *TEXT_COLUMNS, *RAGGED_COLUMNS)
-
-
 def _within_token_limit(batch: RolloutBatch) -> RolloutBatch:
     cut: dict[str, Ragged] = {}
     over = np.zeros(len(batch), bool)
@@ -438,6 +481,14 @@ def _scalars(raw: Mapping[str, Any]) -> dict[str, float]:
 
 def _facts(item: object) -> str | None:
     return dataset_facts.to_text(item) if isinstance(item, Mapping) else plain_text(item)
+
+
+_PARSERS: dict[str, Callable[[Any], str | None]] = {
+    "facts": _facts,
+    "artifacts": _facts,
+    "stop": parse_stop,
+    "turns": lambda turns: None if turns is None else encode_turns(turns),
+}
 
 
 def replace_surrogates(text: str) -> str:

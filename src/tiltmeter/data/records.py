@@ -29,10 +29,14 @@ Direction = Literal["up", "down"]
 FLAGS = ("ok", "missing", "nan", "+inf", "-inf", "overflow", "type", "infra", "capped", "range")
 
 #: Columns with one number per completion, ragged columns, and text columns, in storage order.
-NUMBER_COLUMNS = ("reward", "advantage", "gold", "gold_chance")
-RAGGED_COLUMNS = ("step_reward", "tokens", "logprob", "ref_logprob", "engine_logprob", "entropy")
-TEXT_COLUMNS = ("prompt", "completion", "facts")
-COLUMNS = ("group", *NUMBER_COLUMNS, "rewards", "length", "truncated", *TEXT_COLUMNS, *RAGGED_COLUMNS)
+NUMBER_COLUMNS = ("reward", "advantage", "gold", "gold_chance", "version_low", "version_high")
+TOKEN_COLUMNS = ("tokens", "logprob", "ref_logprob", "engine_logprob", "entropy")  # one value for each own token
+RAGGED_COLUMNS = ("step_reward", *TOKEN_COLUMNS, "own")
+TEXT_COLUMNS = ("prompt", "completion", "facts", "turns", "artifacts")
+LABEL_COLUMNS = ("agent", "env", "task", "stop")  # short texts, by which readings are divided
+BOOL_COLUMNS = ("truncated", "trained")
+ROW_COLUMNS = (*NUMBER_COLUMNS, "length", "trajectory", *BOOL_COLUMNS, *LABEL_COLUMNS, *TEXT_COLUMNS, *RAGGED_COLUMNS)
+COLUMNS = ("group", "rewards", *ROW_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +114,17 @@ class RolloutBatch:
     ref_logprob: Ragged | None = None  # reference policy, nats
     engine_logprob: Ragged | None = None  # inference engine that sampled, nats
     entropy: Ragged | None = None  # of the policy's next-token distribution, nats
+    trajectory: Ints | None = None  # one of its own for each row: rows of one trajectory are merged into one
+    agent: Text | None = None  # which of several policies or roles
+    env: Text | None = None  # environment
+    task: Text | None = None
+    stop: Text | None = None  # why it ended: one of `tiltmeter.data.stops.STOPS`
+    version_low: Floats | None = None  # oldest policy that wrote a part of it
+    version_high: Floats | None = None  # newest
+    trained: NDArray[np.bool_] | None = None  # False: dropped before the update, as too old for instance
+    artifacts: Text | None = None  # JSON: files changed, hashes, exit codes
+    turns: Text | None = None  # the conversation, see `tiltmeter.data.turns`; `completion` is what the policy wrote
+    own: Ragged | None = None  # of all tokens after the prompt, 1: the policy's. Other columns have those alone
     scalars: Mapping[str, float] = field(default_factory=dict)  # loss, learning rate, ...: one number per step
     flags: Mapping[str, Flags] = field(default_factory=dict)  # by column; an absent key means every row is ok
     fingerprint: str = ""  # of the reward functions and their weights; a change opens a segment

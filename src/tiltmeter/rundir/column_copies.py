@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.data.batches import bounded_array, from_columns, from_tensor, thin
+from tiltmeter.data.batches import INPUTS, bounded_array, from_columns, from_tensor, thin
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, Ragged, RolloutBatch
 from tiltmeter.errors import Boundary, describe_error
 
@@ -22,7 +22,7 @@ LOCKED_COPY = 4 << 20  # bytes copied in one go without letting other threads ru
 MAPPING_ITEMS = 10_000  # of a mapping that is no dict and may have no end
 NEEDED = ("step", "group", "reward")  # a step without its reward would be measured as one without any
 
-COLUMN_NAMES = frozenset(field.name for field in fields(RolloutBatch))
+COLUMN_NAMES = frozenset((*(field.name for field in fields(RolloutBatch)), *INPUTS))
 _PLAIN = (str, int, float, type(None))
 _SMALL = (*_PLAIN, dict)
 
@@ -94,7 +94,7 @@ def thin_columns(item: RolloutBatch | Columns) -> RolloutBatch | Columns:
     """The columns without text and tokens; lengths are kept, computed from the tokens if necessary."""
     if isinstance(item, RolloutBatch):
         return thin(item)
-    columns = {name: value for name, value in item.items() if name not in (*TEXT_COLUMNS, *RAGGED_COLUMNS)}
+    columns = {name: value for name, value in item.items() if name not in (*TEXT_COLUMNS, *RAGGED_COLUMNS, "messages")}
     rows = item.get("tokens") if item.get("tokens") is not None else item.get("logprob")
     if columns.get("length") is None and rows is not None:
         columns["length"] = rows.lengths if isinstance(rows, Ragged) else [len(row) for row in rows]

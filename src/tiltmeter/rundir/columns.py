@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 
 from tiltmeter.data.batches import OK
 from tiltmeter.data.records import (
+    BOOL_COLUMNS,
     FLAGS,
+    LABEL_COLUMNS,
     NUMBER_COLUMNS,
     RAGGED_COLUMNS,
     TEXT_COLUMNS,
@@ -26,6 +28,7 @@ from tiltmeter.data.records import (
     RolloutBatch,
     Text,
 )
+from tiltmeter.data.turns import TURNS_BYTES
 from tiltmeter.errors import StoreError
 
 TEXT_LIMIT = 256 * 1024  # bytes of UTF-8 per field; the first and last half of a longer text are kept
@@ -46,13 +49,14 @@ def to_table(batch: RolloutBatch, *, precision: str = "fp32") -> tuple[pa.Table,
     for name, values in batch.rewards.items():
         _add_numbers(arrays, f"rewards.{name}", values, batch.flags.get(f"rewards.{name}"))
         columns.append(f"rewards.{name}")
-    for name, kind in (("length", pa.int64()), ("truncated", pa.bool_())):
+    kinds = {"length": pa.int64(), **dict.fromkeys(BOOL_COLUMNS, pa.bool_()), "trajectory": pa.int64()}
+    for name, kind in kinds.items():
         if (values := getattr(batch, name)) is not None:
             arrays[name] = pa.array(values, kind)
             columns.append(name)
-    for name in TEXT_COLUMNS:
+    for name in (*TEXT_COLUMNS, *LABEL_COLUMNS):
         if (texts := getattr(batch, name)) is not None:
-            _add_text(arrays, name, texts)
+            _add_text(arrays, name, texts, TURNS_BYTES if name == "turns" else TEXT_LIMIT)
             columns.append(name)
     for name in RAGGED_COLUMNS:
         if (rows := getattr(batch, name)) is not None:
@@ -81,9 +85,9 @@ def from_table(table: pa.Table, facts: Mapping[str, Any], attempt: int, step: in
                 columns[name] = values
             else:
                 rewards[name.removeprefix("rewards.")] = values
-        elif name in ("length", "truncated"):
+        elif name in ("length", "trajectory", *BOOL_COLUMNS):
             columns[name] = _numpy(table[name])
-        elif name in TEXT_COLUMNS:
+        elif name in TEXT_COLUMNS or name in LABEL_COLUMNS:
             columns[name], codes = _texts(table, name)
             if codes.any():
                 flags[name] = codes
@@ -106,7 +110,7 @@ def from_table(table: pa.Table, facts: Mapping[str, Any], attempt: int, step: in
 
 def file_columns(name: str) -> tuple[str, ...]:
     """The file columns that carry one batch column."""
-    if name in TEXT_COLUMNS:
+    if name in TEXT_COLUMNS or name in LABEL_COLUMNS:
         return (name, f"{name}_raw", f"{name}_chars", f"{name}_sha256")
     return (name, f"{name}_flag") if name in NUMBER_COLUMNS or name.startswith("rewards.") else (name,)
 
@@ -168,12 +172,12 @@ def _numbers(table: pa.Table, name: str) -> tuple[Any, Flags]:
     return np.where(codes == OK, values, np.nan), codes
 
 
-def _add_text(arrays: dict[str, pa.Array], name: str, texts: Text) -> None:
+def _add_text(arrays: dict[str, pa.Array], name: str, texts: Text, limit: int) -> None:
     try:
         array = pa.array(texts, pa.large_string())
     except UnicodeEncodeError:
         array = None
-    if array is not None and (not len(array) or (pc.max(pc.binary_length(array)).as_py() or 0) <= TEXT_LIMIT):
+    if array is not None and (not len(array) or (pc.max(pc.binary_length(array)).as_py() or 0) <= limit):
         arrays[name] = array
         return
     valid: list[str | None] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.data.records import RAGGED_COLUMNS
+from tiltmeter.data.records import BOOL_COLUMNS, LABEL_COLUMNS, RAGGED_COLUMNS
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.seal import SealedFile
 
@@ -18,6 +18,7 @@ ROW_GROUP_ROWS = 100_000
 ROW_GROUP_BYTES = 1 << 30  # uncompressed; a footer that declares more is refused before anything is read
 
 _META = b"tiltmeter"
+_FEW_VALUES = ("group", "prompt", "facts", *BOOL_COLUMNS, *LABEL_COLUMNS)
 
 
 def encode(table: pa.Table, facts: Mapping[str, Any], spans: Iterable[tuple[int, int]]) -> pa.Buffer:
@@ -38,7 +39,7 @@ def open_writer(sink: Any, schema: pa.Schema, level: int) -> pq.ParquetWriter:
         schema,
         compression="zstd",
         compression_level=level,
-        use_dictionary=[n for n in names if n in ("group", "prompt", "facts", "truncated") or n.endswith("_flag")],
+        use_dictionary=[n for n in names if n in _FEW_VALUES or n.endswith("_flag")],
         column_encoding={f"{n}.list.element": "BYTE_STREAM_SPLIT" for n in RAGGED_COLUMNS if n in names},
         write_statistics=False,
         write_page_checksum=True,

@@ -25,6 +25,7 @@ import pyarrow as pa
 from msgspec import Struct, ValidationError, convert
 
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
+from tiltmeter.data.turns import TURNS_BYTES
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import publish, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
@@ -512,7 +513,8 @@ def _row_bytes(batch: RolloutBatch) -> Any:
             size += 8 * rows.lengths
     for name in TEXT_COLUMNS:
         if (texts := getattr(batch, name)) is not None:
-            size += [2 * min(4 * len(text), TEXT_LIMIT) if text else 0 for text in texts]
+            limit = TURNS_BYTES if name == "turns" else TEXT_LIMIT
+            size += [2 * min(4 * len(text), limit) if text else 0 for text in texts]
     return size
 
 
