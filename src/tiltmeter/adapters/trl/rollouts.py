@@ -15,6 +15,7 @@ import numpy as np
 
 from tiltmeter.adapters.trl.pinned_prompts import PinnedCollector
 from tiltmeter.adapters.trl.reward_parts import reward_columns
+from tiltmeter.adapters.trl.tool_rows import ToolRows
 from tiltmeter.data.batches import component_name, from_tensor
 from tiltmeter.data.reward_fingerprint import fingerprint
 
@@ -86,6 +87,7 @@ class Rollouts:
         self.trainer, self._guard = trainer, guard
         self.pending: list[Generation] = []
         self.pinning = PinnedCollector()
+        self._tools = ToolRows(trainer)
         self._reward_call: tuple[Any, ...] | None = None
         self._last_logprobs: Any = None  # log-probabilities that were scored last while generating
         self._fingerprint_cache: tuple[object, str] = (None, "")
@@ -194,6 +196,7 @@ class Rollouts:
             "fingerprint": self._fingerprint(),
         }
         self._guard(lambda: columns.update(reward_columns(trainer.reward_funcs, columns)))
+        columns |= self._tools.columns(output, completions, completion_ids)
         for name, source in (
             ("logprob", "old_per_token_logps"),
             ("ref_logprob", "ref_per_token_logps"),

@@ -1,0 +1,86 @@
+"""What TRL knows of a row with tools or an environment: which tokens the policy wrote, where, and how it ended."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.data.batches import from_tensor
+from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
+
+
+class DecodedTurns:
+    """The turns of rows of which TRL has tokens alone, as from its `rollout_func`: each stretch of the policy's tokens
+    is a turn, and so is what stands between. They are decoded where the column is read, off the training thread, by a
+    tokenizer of our own: two threads that share one may raise in the trainer's."""
+
+    def __init__(self, tokenizer: Any, tokens: Sequence[Sequence[int]], own: Sequence[Any]) -> None:
+        self._tokenizer, self._tokens, self._own = tokenizer, tokens, own
+        self.nbytes = 8 * sum(map(len, tokens))
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __iter__(self) -> Iterator[list[Turn]]:
+        for tokens, own in zip(self._tokens, self._own, strict=True):
+            bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(tokens)]
+            yield [
+                Turn(ASSISTANT if own[start] else TOOL, self._decode(tokens[start:stop]), tokens=(start, stop))
+                for start, stop in pairwise(bounds)
+                if start < stop
+            ]
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+class ToolRows:
+    """The columns of `observe` that are there only where a trainer has tools, environments or a rollout function."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self._tokenizer: Any = None
+
+    def columns(
+        self, output: Mapping[str, Any], completions: Sequence[Any], ids: Sequence[Sequence[int]]
+    ) -> dict[str, Any]:
+        """For one generated batch; `ids` are all tokens after the prompt, a tool's among them."""
+        columns: dict[str, Any] = {}
+        if output.get("tool_mask") is not None:
+            own = self._own(output, ids)
+            columns["own"] = own
+            if not vars(self.trainer).get("tools"):  # TRL's completions hold all tokens as if they were the policy's
+                if self._tokenizer is None:
+                    self._tokenizer = copy.deepcopy(self.trainer._tokenizer)
+                columns["turns"] = DecodedTurns(self._tokenizer, ids, own)
+            columns["stop"] = [self._stop(row, completion) for row, completion in zip(ids, completions, strict=True)]
+        environments = vars(self.trainer).get("environments")
+        if environments is not None and len(environments) == len(ids):
+            names = vars(self.trainer).get("_batch_environments") or [None] * len(ids)
+            columns["env"] = [name or type(it).__name__ for name, it in zip(names, environments, strict=True)]
+        return columns
+
+    def _own(self, output: Mapping[str, Any], ids: Sequence[Sequence[int]]) -> list[Any]:
+        mask = from_tensor(output["tool_mask"]) != 0
+        rows = [mask[row, : len(tokens)].astype(np.uint8) for row, tokens in enumerate(ids)]
+        if not getattr(self.trainer, "mask_truncated_completions", False):
+            return rows
+        # TRL blanks the mask of a completion that was cut. Its engine's log-probability is 0.0 at a tool's tokens.
+        sampled = output.get("sampling_per_token_logps")
+        scores = None if sampled is None else from_tensor(sampled)
+        for row, tokens in enumerate(ids):
+            if not rows[row].any():
+                whole = np.ones(len(tokens), np.uint8)
+                rows[row] = whole if scores is None else (scores[row, : len(tokens)] != 0.0).astype(np.uint8)
+        return rows
+
+    def _stop(self, tokens: Sequence[int], completion: Any) -> str:
+        last = completion[-1] if isinstance(completion, list) and completion else {}
+        if isinstance(last, Mapping) and last.get("tool_calls"):
+            return "tool_budget"  # a call that nobody answered
+        ends = {*self.trainer.eos_token_ids, self.trainer._tokenizer.pad_token_id}
+        return "done" if len(tokens) and tokens[-1] in ends else "length"
