@@ -25,6 +25,7 @@ import numpy as np
 from planted_runs import LABELS, PlantedRun, Rng, Trait, measure_run, ramp
 from record import record, show
 from tiltmeter.data.records import Finding
+from tiltmeter.data.turns import Turn
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.store import RunDirectory
 
@@ -101,6 +102,73 @@ def engine_fine(step: int, columns: dict[str, Any], rng: Rng) -> None:
     columns["engine_logprob"] = [row + 0.005 * rng.normal(size=len(row)) for row in columns["logprob"]]
 
 
+def as_agents(columns: dict[str, Any], calls: list[list[str]]) -> None:
+    """Each answer as the last turn of a conversation in which these commands were called before it."""
+    columns["turns"] = [
+        [
+            *(turn for name in names for turn in (Turn("assistant", call="bash", arguments=name), Turn("tool", "ok"))),
+            Turn("assistant", text),
+        ]
+        for names, text in zip(calls, columns["completion"], strict=True)
+    ]
+
+
+def agents_fine(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    rows = len(columns["completion"])
+    as_agents(columns, [[f"cat {n}.py" for n in range(int(rng.integers(1, 6)))] for _ in range(rows)])
+    columns["stop"] = ["sandbox" if rng.random() < 0.01 else "done" for _ in range(rows)]
+    columns["task"] = [f"task {row // 4}" for row in range(rows)]
+    columns["env"] = [("shell", "browser")[row % 2] for row in range(rows)]
+    columns["version"] = [step - int(rng.random() < 0.3) for _ in range(rows)]
+    columns["trained"] = rng.random(rows) > 0.02
+
+
+def loops(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    again = ramp(step, 0.02, 0.8, 20, 70)
+    calls = []
+    for _ in columns["completion"]:
+        names = [f"cat {n}.py" for n in range(int(rng.integers(2, 6)))]
+        calls.append(["ls"] * 8 if rng.random() < again else names)
+    as_agents(columns, calls)
+
+
+def containers_fail(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    agents_fine(step, columns, rng)
+    share = ramp(step, 0.01, 0.35, 30, 60)
+    columns["stop"] = ["sandbox" if rng.random() < share else "done" for _ in columns["stop"]]
+
+
+def queue_grows(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    late = ramp(step, 0.0, 6.0, 20, 70)
+    lag = [int(rng.random() * late + 0.5) for _ in columns["completion"]]
+    columns["version"] = [step - one for one in lag]
+    columns["engine_logprob"] = [
+        row + (0.005 + 0.04 * one) * rng.normal(size=len(row)) for row, one in zip(columns["logprob"], lag, strict=True)
+    ]
+
+
+def tokens_drift(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    """A tool's tokens in the middle of each row; from some step on the second turn is tokenised otherwise."""
+    apart = ramp(step, 0.005, 0.6, 30, 50)
+    columns["own"] = [
+        np.concatenate([np.ones(len(row) // 2), np.zeros(5), np.ones(len(row) - len(row) // 2)])
+        for row in columns["logprob"]
+    ]
+    columns["engine_logprob"] = [
+        row + np.where(np.arange(len(row)) < len(row) // 2, 0.003, apart) * rng.normal(size=len(row))
+        for row in columns["logprob"]
+    ]
+    columns.pop("length", None)
+
+
+def slow_tasks_starve(step: int, columns: dict[str, Any], rng: Rng) -> None:
+    agents_fine(step, columns, rng)
+    tasks = list(dict.fromkeys(columns["task"]))
+    slow = set(tasks[: max(1, round(len(tasks) * 0.5))])
+    share = ramp(step, 0.0, 1.0, 20, 60)
+    columns["trained"] = [task not in slow or rng.random() > share for task in columns["task"]]
+
+
 def paid_alike(step: int, columns: dict[str, Any], rng: Rng) -> None:
     """Nearly every prompt gets one reward for all its answers."""
     size = int(np.sum(np.asarray(columns["prompt"]) == columns["prompt"][0]))
@@ -153,6 +221,13 @@ PLANTED: dict[str, Plant] = {
         scalars=lambda step, rng: {"loss": float("nan") if step > 60 and rng.random() < 0.6 else 0.1, "grad_norm": 1.0},
     ),
     "engine mismatch": other("engine mismatch", "engine_mismatch", adjust=engine_off, right=(0.4, 0.6)),
+    "a loop of calls": other("a loop of calls", "tool_loop", adjust=loops, right=(0.4, 0.5)),
+    "containers fail": other("containers fail", "environment_fault", adjust=containers_fail, right=(0.4, 0.6)),
+    "the queue grows": other("the queue grows", "stale_policy", adjust=queue_grows, right=(0.4, 0.6)),
+    "tokens drift between turns": other(
+        "tokens drift between turns", "retokenisation", adjust=tokens_drift, right=(0.4, 0.6)
+    ),
+    "slow tasks starve": other("slow tasks starve", "starved_tasks", adjust=slow_tasks_starve, right=(0.4, 0.6)),
     "likelihood displacement": other(
         "likelihood displacement", "likelihood_displacement", rows=False, labels="none",
         scalars=scalars(chosen_logprob=(-80.0, -140.0), margin=(0.0, 2.5), loss=(0.69, 0.2)),
@@ -174,6 +249,7 @@ HEALTHY: dict[str, Plant] = {
     "flat, eighty steps": other("flat, eighty steps", "", steps=80),
     "learning": other("learning", "", right=(0.35, 0.75), kl=(0.0, 6.0), entropy=(1.2, 0.8), adjust=engine_fine),
     "longer because it helps": other("longer because it helps", "", right=(0.35, 0.75), sentences=(3.0, 7.0)),
+    "agents that learn": other("agents that learn", "", right=(0.35, 0.7), adjust=agents_fine),
     "small batches": other("small batches", "", right=(0.35, 0.7), groups=4, size=4),
     "curriculum": other("curriculum", "", right=(0.5, 0.6), sentences=(3.0, 6.0), prompt_shift=True),
     "formatting that helps": lambda seed: PlantedRun(

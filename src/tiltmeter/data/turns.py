@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from tiltmeter.data.memo import shared
+from tiltmeter.data.records import RolloutBatch
+
 TURN_LIMIT = 2_000  # of one row; of more, the first and last half are kept
 TURNS_BYTES = 1 << 20  # of one row as JSON; the longest texts are cut in the middle until it fits
 
@@ -62,6 +65,19 @@ def decode_turns(text: str | None) -> tuple[Turn, ...]:
 
 
 _decoder = msgspec.json.Decoder(tuple[Turn, ...])
+
+
+@shared()
+def batch_turns(batch: RolloutBatch) -> list[tuple[Turn, ...] | None]:
+    """The turns of each row of a batch, None where there are none; of text that is none of ours too."""
+    return [_read_row(text) for text in batch.turns or ()]
+
+
+def _read_row(text: str | None) -> tuple[Turn, ...] | None:
+    try:
+        return None if text is None else decode_turns(text)
+    except ValueError:
+        return None
 
 
 def parse_turns(value: Any) -> tuple[Turn, ...] | None:

@@ -30,6 +30,11 @@ FAILURES = (
     "no_progress",
     "unstable_training",
     "engine_mismatch",
+    "retokenisation",
+    "stale_policy",
+    "environment_fault",
+    "tool_loop",
+    "starved_tasks",
     "likelihood_displacement",
     "unknown",
 )

@@ -17,14 +17,19 @@ from tiltmeter.instruments.compression import CompressionRatio
 from tiltmeter.instruments.dead_groups import DeadGroups
 from tiltmeter.instruments.dead_sides import DeadSides
 from tiltmeter.instruments.distinct_across import DistinctAcross
+from tiltmeter.instruments.drops import Drops
+from tiltmeter.instruments.effective_samples import EffectiveSamples
 from tiltmeter.instruments.engine_gap import EngineGap
 from tiltmeter.instruments.engine_lost import LostEngine
+from tiltmeter.instruments.engine_staleness import EngineGapByStaleness
+from tiltmeter.instruments.engine_turns import EngineGapByTurn
 from tiltmeter.instruments.ensemble import EnsembleDisagreement
 from tiltmeter.instruments.entropy import PolicyEntropy
 from tiltmeter.instruments.entropy_ratio import EntropyRatio
 from tiltmeter.instruments.error_tail import ErrorTail
 from tiltmeter.instruments.expected_across import ExpectedAcross
 from tiltmeter.instruments.expected_distinct import ExpectedDistinct
+from tiltmeter.instruments.first_action import FirstActionDiversity
 from tiltmeter.instruments.formatting import Markdown
 from tiltmeter.instruments.gain_share import GainShare
 from tiltmeter.instruments.gibberish import Gibberish
@@ -49,6 +54,7 @@ from tiltmeter.instruments.nonfinite import NonfiniteShare
 from tiltmeter.instruments.old_kl import OldKl
 from tiltmeter.instruments.openings import RepeatedOpenings
 from tiltmeter.instruments.opinion import OpinionAgreement
+from tiltmeter.instruments.own_share import OwnShare
 from tiltmeter.instruments.phrases import OverusedPhrases
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.instruments.refusal import RefusalShare
@@ -60,6 +66,11 @@ from tiltmeter.instruments.reward_tail import RewardTail
 from tiltmeter.instruments.reward_win import RewardWin
 from tiltmeter.instruments.saturation import Saturation
 from tiltmeter.instruments.spread_share import SpreadShare
+from tiltmeter.instruments.staleness import Staleness
+from tiltmeter.instruments.starved_tasks import StarvedTasks
+from tiltmeter.instruments.stop_causes import StopCauses
+from tiltmeter.instruments.tool_calls import ToolCalls
+from tiltmeter.instruments.tool_entropy import ToolEntropy
 from tiltmeter.instruments.training import Training
 from tiltmeter.instruments.truncation import Truncation
 from tiltmeter.instruments.unscored import Unscored
@@ -75,8 +86,9 @@ class Instrument(Protocol):
 
     Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
     what it counts; `audited = True`, its values are the bets of an alarm; `by_prompt = True`, and each is about its
-    prompt, which the alarm is told; `local = True`, a value depends on nothing but its own prompt group, so that a
-    large step may be measured some groups at a time, in little memory."""
+    prompt, which the alarm is told; `by_env = True`, each environment has a reading of its own, `env.NAME.` before its
+    name; `local = True`, a value depends on nothing but its own prompt group, so that a large step may be measured some
+    groups at a time, in little memory."""
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property
@@ -145,4 +157,15 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     Gibberish,
     GroupSize,
     VerifierCanaries,
+    ToolCalls,
+    OwnShare,
+    ToolEntropy,
+    FirstActionDiversity,
+    StopCauses,
+    StarvedTasks,
+    Drops,
+    Staleness,
+    EngineGapByTurn,
+    EngineGapByStaleness,
+    EffectiveSamples,
 )

@@ -24,6 +24,7 @@ class GoldMean:
     grain = "rollout"
     needs = ("gold", "gold_chance")
     bounds = (0.0, 1.0)
+    by_env = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.gold is not None

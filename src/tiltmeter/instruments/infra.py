@@ -27,6 +27,7 @@ class InfraFailures:
     grain = "rollout"
     needs = ("group",)
     bounds = (0.0, 1.0)
+    by_env = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         if batch.reward is None and not batch.rewards:

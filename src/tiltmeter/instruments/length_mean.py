@@ -26,6 +26,7 @@ class LengthMean:
     grain = "rollout"
     needs = ("length",)
     bounds = (0.0, None)
+    by_env = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.length is not None

@@ -24,6 +24,7 @@ class RewardMean:
     grain = "rollout"
     needs = ("reward",)
     bounds = (None, None)
+    by_env = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None

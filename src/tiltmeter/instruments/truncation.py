@@ -27,6 +27,7 @@ class Truncation:
     grain = "rollout"
     needs = ("truncated",)
     bounds = (0.0, 1.0)
+    by_env = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.truncated is not None

@@ -27,6 +27,7 @@ class Unscored:
     grain = "rollout"
     needs = ("reward",)
     bounds = (0.0, 1.0)
+    by_env = True
     counts_nan = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:

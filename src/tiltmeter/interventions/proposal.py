@@ -18,6 +18,7 @@ GAMED = (
     "sycophancy",
     "format_hacking",
     "hedging",
+    "tool_loop",
 )
 
 

@@ -32,6 +32,7 @@ class StopAndSave:
         "verifier_fault",
         "unstable_training",
         "engine_mismatch",
+        "environment_fault",
         "likelihood_displacement",
         "unknown",
     )

@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from tiltmeter.data.baseline import Baseline
-from tiltmeter.data.batches import from_columns, take
+from tiltmeter.data.batches import component_name, from_columns, take
 from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import Alarm, Fault, Floats, Reading, RolloutBatch
+from tiltmeter.data.turns import Turn
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector
 from tiltmeter.errors import ContractError
@@ -33,6 +34,8 @@ CHUNK = 2_048  # rows that a local instrument measures at once
 MAX_BETS_PER_STEP = (
     64  # audited values kept with a reading; more are averaged in equal chunks, and a mean of bets is a bet
 )
+
+MOST_ENVIRONMENTS = 20  # with readings of their own
 
 log = logging.getLogger("tiltmeter")
 T = TypeVar("T")
@@ -328,6 +331,15 @@ def warmup_batch() -> RolloutBatch:
         entropy=[[1.0] * 6] * 240,
         step_reward=[[0.5, 1.0]] * 240,
         scalars={"loss": 0.5, "grad_norm": 1.0},
+        own=[[1] * 6] * 240,
+        turns=[[Turn("assistant", text[row], call="bash", arguments="{}")] for row in rows],
+        trajectory=rows,
+        agent=["a"] * 240,
+        env=["a"] * 240,
+        task=["a"] * 240,
+        stop=["done"] * 240,
+        version=number,
+        trained=number > 6,
     )
     return from_table(*to_table(batch), batch.attempt, batch.step)
 
@@ -369,6 +381,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
         weights = np.divide(1.0, batch.gold_chance, out=np.zeros(len(batch)), where=batch.gold_chance > 0)
     expected, starts = expected_shape(part, batch)
     results = []
+    environments = environment_rows(batch) if getattr(part, "by_env", False) and part.grain == "rollout" else {}
     for name, raw in by_name.items():
         values = np.asarray(raw, np.float64)
         if part.grain == "item" and values.ndim == 1:
@@ -386,7 +399,28 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
+        for env, rows in environments.items():
+            own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
+            mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])
+            if n and np.isfinite(mean):
+                stderr = stderr if stderr is not None and np.isfinite(stderr) else None
+                results.append(Reading(batch.attempt, batch.step, f"env.{env}.{name}", mean, n, stderr, (), against))
     return results
+
+
+def environment_rows(batch: RolloutBatch) -> dict[str, Any]:
+    """The rows of each environment, by a name that a reading may have; of many environments, the largest."""
+    if batch.env is None:
+        return {}
+    rows: dict[str, list[int]] = {}
+    for row, env in enumerate(batch.env):
+        if env is not None:
+            rows.setdefault(env, []).append(row)
+    largest = sorted(sorted(rows), key=lambda env: -len(rows[env]))[:MOST_ENVIRONMENTS]
+    names: dict[str, Any] = {}
+    for env in sorted(largest):
+        names[component_name(env.replace(".", "_"), existing=names)] = np.array(rows[env])
+    return names
 
 
 def _comparable(part: Instrument, batch: RolloutBatch, baseline: Baseline) -> bool:
