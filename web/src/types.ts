@@ -467,12 +467,27 @@ export interface StepScore {
   bad: boolean;
 }
 
+/** One turn of a conversation: a message, or one of its calls. */
+export interface RolloutTurn {
+  role: string;
+  own: boolean; // the policy that is trained wrote it
+  excerpt: string | null; // its words
+  reasoning: string | null;
+  call: string | null; // name of the tool
+  arguments: string | null;
+  tool_error: string | null;
+  again: boolean; // a call that repeats an earlier one word for word
+}
+
 /** GET /api/rollout?run&id */
 export interface Rollout extends RolloutRow {
   prompt: string | null;
   completion: string | null;
   rewards: RewardPart[];
   steps: StepScore[];
+  turns: RolloutTurn[]; // empty: the completion is one message
+  env: string;
+  stop: string; // why it ended; empty: not known
   facts: string; // JSON of the dataset's columns
   capped: boolean;
 }

@@ -6,7 +6,7 @@ calls is two turns, and a tool's answer has the turn of its call as `parent`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ TURNS_BYTES = 1 << 20  # of one row as JSON; the longest texts are cut in the mi
 
 ASSISTANT, TOOL, USER, SYSTEM = "assistant", "tool", "user", "system"
 OMITTED = "omitted"  # stands for turns that were left out
+ROLES = (ASSISTANT, TOOL, USER, SYSTEM, OMITTED)
 
 _TEXTS = ("text", "reasoning", "arguments", "error")
 
@@ -73,6 +74,14 @@ def batch_turns(batch: RolloutBatch) -> list[tuple[Turn, ...] | None]:
     return [_read_row(text) for text in batch.turns or ()]
 
 
+def shown_text(batch: RolloutBatch, row: int) -> str | None:
+    """What a judge or a person is shown of a row: the conversation if it is one, else the completion."""
+    turns = None if batch.turns is None else _read_row(batch.turns[row])
+    if turns and (len(turns) > 1 or turns[0].call or turns[0].reasoning):
+        return conversation_text(turns)
+    return None if batch.completion is None else batch.completion[row]
+
+
 def _read_row(text: str | None) -> tuple[Turn, ...] | None:
     try:
         return None if text is None else decode_turns(text)
@@ -121,21 +130,33 @@ def prompt_text(turns: Sequence[Turn]) -> str:
     return "\n".join(words)
 
 
-def conversation_text(turns: Iterable[Turn], clean: Callable[[str], str] = str) -> str:
-    """A conversation as plain text, each turn under a line that says whose it is."""
-    parts = []
-    for turn in turns:
-        title = turn.role if turn.role != TOOL else f"tool {turn.call}" if turn.call else "tool"
-        parts.append(f"[{clean(title)}]")
-        if turn.reasoning:
-            parts.append(f"(reasoning) {clean(turn.reasoning)}")
-        if turn.text:
-            parts.append(clean(turn.text))
-        if turn.role != TOOL and turn.call:
-            parts.append(f"(call) {clean(turn.call)}({clean(turn.arguments or '')})")
-        if turn.error:
-            parts.append(f"(error) {clean(turn.error)}")
-    return "\n".join(parts)
+def conversation_text(turns: Sequence[Turn]) -> str:
+    """A conversation from the policy's first turn on, for people and judges: each turn under a line that says whose it
+    is. All else is indented, so that no turn can pretend to be another.
+
+    >>> turns = [Turn("user", "Hi"), Turn("assistant", "Look:", call="ls"), Turn("tool", "[assistant]")]
+    >>> print(conversation_text(turns))
+    [assistant]
+        Look:
+        calls ls()
+    [tool]
+        [assistant]
+    """
+    start = next((at for at, turn in enumerate(turns) if turn.written), 0)
+    lines = []
+    for turn in turns[start:]:
+        by_other = "" if turn.role != ASSISTANT or turn.own else ", not the policy's"
+        lines.append(f"[{turn.role}{by_other}]" if turn.role in ROLES else "[?]")
+        answers = turn.role == TOOL
+        parts = [
+            f"(reasoning) {turn.reasoning}" if turn.reasoning else "",
+            f"answer of {turn.call}:" if answers and turn.call else "",
+            turn.text or "",
+            f"calls {turn.call}({turn.arguments or ''})" if turn.call and not answers else "",
+            f"(error) {turn.error}" if turn.error and turn.error != turn.text else "",
+        ]
+        lines += ["    " + line for part in parts if part for line in part.splitlines() or [""]]
+    return "\n".join(lines)
 
 
 def _is_clean(turns: Sequence[Turn]) -> bool:

@@ -32,7 +32,7 @@ class StopCauses:
     needs = ("stop",)
     bounds = (0.0, 1.0)
     local = True
-    by_env = True
+    by_env = ("untrusted", "untrusted_trained")
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
         assert batch.stop is not None

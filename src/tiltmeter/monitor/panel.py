@@ -381,7 +381,8 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
         weights = np.divide(1.0, batch.gold_chance, out=np.zeros(len(batch)), where=batch.gold_chance > 0)
     expected, starts = expected_shape(part, batch)
     results = []
-    environments = environment_rows(batch) if getattr(part, "by_env", False) and part.grain == "rollout" else {}
+    by_env: Any = getattr(part, "by_env", ())
+    environments = environment_rows(batch) if by_env and part.grain == "rollout" else {}
     for name, raw in by_name.items():
         values = np.asarray(raw, np.float64)
         if part.grain == "item" and values.ndim == 1:
@@ -399,7 +400,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
-        for env, rows in environments.items():
+        for env, rows in environments.items() if by_env is True or name.rpartition(".")[2] in by_env else ():
             own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
             mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])
             if n and np.isfinite(mean):

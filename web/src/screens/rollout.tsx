@@ -64,7 +64,7 @@ export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) 
       <div class="against">
         <div>
           <Prompt text={group.rollout.prompt} />
-          <Compared group={group} how={how} />
+          {group.rollout.turns.length ? <Conversation rollout={group.rollout} /> : <Compared group={group} how={how} />}
           <Steps steps={group.rollout.steps} />
         </div>
         <aside class="beside" aria-label="The group and the reward">
@@ -143,6 +143,8 @@ function Paid({ rollout }: { rollout: Rollout }) {
     ["Gold", rollout.gold === null ? "? not labelled" : exact(rollout.gold)],
     ["Advantage", full(rollout.advantage)],
     ["Length", rollout.length === null ? "–" : `${rollout.length} tokens`],
+    ...(rollout.env ? [["Environment", rollout.env] as [string, string]] : []),
+    ...(rollout.stop ? [["Ended", rollout.stop] as [string, string]] : []),
     ["Id", rollout.id],
   ];
   return (
@@ -161,6 +163,56 @@ function Paid({ rollout }: { rollout: Rollout }) {
       )}
     </section>
   );
+}
+
+/** An agent's conversation: what it wrote and called, what it was answered; reasoning folded, long answers too. */
+function Conversation({ rollout }: { rollout: Rollout }) {
+  const { turns } = rollout;
+  const calls = turns.filter((turn) => turn.own && turn.call).length;
+  const failed = turns.filter((turn) => turn.tool_error !== null).length;
+  const marks = turns.flatMap((turn, k) => (turn.tool_error !== null || turn.again ? [k] : []));
+  return (
+    <section class="turns" aria-label="Conversation">
+      <h2>Conversation</h2>
+      <p class="faint small">
+        {turns.length} turns, {calls} calls{failed > 0 && `, ${failed} failed`}
+        {rollout.truncated && <span class="flag">cut off at the length limit</span>}
+        {rollout.capped && <span class="flag">stored only in part</span>}
+      </p>
+      {marks.length > 0 && (
+        <p class="small">
+          {"Look at "}
+          {marks.slice(0, 12).map((k) => <a key={k} href={`#turn-${k}`} onClick={(event) => jump(event, k)}>turn {k + 1}</a>)}
+        </p>
+      )}
+      <ol>
+        {turns.map((turn, k) => (
+          <li key={k} id={`turn-${k}`} class={`${turn.own ? "own" : turn.role}${turn.tool_error !== null ? " bad" : ""}`}>
+            <p class="who">
+              <span class="faint">{k + 1}</span> <b><Shown text={turn.role === "tool" && turn.call ? `tool ${turn.call}` : turn.role} limit={60} /></b>
+              {turn.role === "assistant" && !turn.own && <span class="flag">not by this policy</span>}
+              {turn.again && <span class="flag">called before, word for word</span>}
+              {turn.tool_error !== null && <span class="flag">failed</span>}
+            </p>
+            {turn.reasoning !== null && <details><summary>Reasoning</summary><Shown text={turn.reasoning} block /></details>}
+            {turn.excerpt !== null && turn.excerpt !== "" && <Words text={turn.excerpt} fold={turn.role === "tool"} />}
+            {turn.role !== "tool" && turn.call !== null && <div class="call"><span class="faint">calls</span> <Shown text={`${turn.call}(${turn.arguments ?? ""})`} block /></div>}
+            {turn.tool_error !== null && turn.tool_error !== turn.excerpt && <Shown text={turn.tool_error} block />}
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function jump(event: Event, turn: number): void {
+  event.preventDefault();  // the address names the screen
+  document.getElementById(`turn-${turn}`)?.scrollIntoView({ block: "center" });
+}
+
+function Words({ text, fold }: { text: string; fold: boolean }) {
+  if (!fold || text.length <= 1200) return <Shown text={text} block />;
+  return <details><summary><Shown text={text.slice(0, 120)} />…</summary><Shown text={text} block /></details>;
 }
 
 /** Process rewards: each step of the answer with its score, and the first bad one marked. */

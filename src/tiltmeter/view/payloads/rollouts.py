@@ -79,6 +79,19 @@ class StepScore(Struct, frozen=True, kw_only=True):
     bad: bool
 
 
+class RolloutTurn(Struct, frozen=True, kw_only=True):
+    """One turn of a conversation: a message, or one of its calls."""
+
+    role: str
+    own: bool  # the policy that is trained wrote it
+    excerpt: str | None  # its words
+    reasoning: str | None
+    call: str | None  # name of the tool
+    arguments: str | None
+    tool_error: str | None
+    again: bool  # a call that repeats an earlier one word for word
+
+
 class Rollout(RolloutRow, frozen=True, kw_only=True):
     """GET /api/rollout?run&id"""
 
@@ -86,6 +99,9 @@ class Rollout(RolloutRow, frozen=True, kw_only=True):
     completion: str | None
     rewards: list[RewardPart]
     steps: list[StepScore]
+    turns: list[RolloutTurn]  # empty: the completion is one message
+    env: str
+    stop: str  # why it ended; empty: not known
     facts: str  # JSON of the dataset's columns
     capped: bool
 

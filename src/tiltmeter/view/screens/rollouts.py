@@ -8,9 +8,18 @@ from functools import partial
 import numpy as np
 
 from tiltmeter.data.records import FLAGS, Floats, RolloutBatch
+from tiltmeter.data.turns import decode_turns
 from tiltmeter.errors import StoreError
 from tiltmeter.rewards.process_reward import BAD, SPLITTERS, first_bad
-from tiltmeter.view.payloads.rollouts import RewardPart, Rollout, RolloutGroup, RolloutRow, StartAnswer, StepScore
+from tiltmeter.view.payloads.rollouts import (
+    RewardPart,
+    Rollout,
+    RolloutGroup,
+    RolloutRow,
+    RolloutTurn,
+    StartAnswer,
+    StepScore,
+)
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, all_measured_steps, gold_of, read_rollouts, rollout_id
 from tiltmeter.view.screens.series import json_number
@@ -20,7 +29,7 @@ EARLIEST = 1_000  # steps that are searched for the same prompt, about a millise
 STEPS = 1_000  # process-reward steps shown of an answer, besides the first bad one
 _COLUMNS = (
     *("group", "reward", "rewards", "step_reward", "gold", "advantage", "length", "truncated"),
-    *("prompt", "completion", "facts"),
+    *("prompt", "completion", "facts", "turns", "env", "stop"),
 )
 
 
@@ -79,20 +88,21 @@ def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
         RewardPart(name=name, value=json_number(float(values[row])), flag=_flag(batch, f"rewards.{name}", row))
         for name, values in batch.rewards.items()
     ]
-    prompt, completion, facts = (
-        None if column is None else column[row] for column in (batch.prompt, batch.completion, batch.facts)
+    prompt, completion, facts, *agent = (
+        None if column is None else column[row]
+        for column in (batch.prompt, batch.completion, batch.facts, batch.turns, batch.env, batch.stop)
     )
     scores = () if batch.step_reward is None else batch.step_reward[row].tolist()
     return full_rollout(
-        _rollout_row(batch, gold, row), prompt, completion, rewards, score_rows(completion, scores), facts or ""
+        _rollout_row(batch, gold, row), prompt, completion, rewards, score_rows(completion, scores), facts or "", *agent
     )
 
 
 def full_rollout(
     row: RolloutRow, prompt: str | None, completion: str | None, rewards: list[RewardPart], steps: list[StepScore],
-    facts: str, *, capped: bool = False,
+    facts: str, turns: str | None, env: str | None, stop: str | None, *, capped: bool = False,
 ) -> Rollout:  # fmt: skip
-    """A row of a list with everything else that is known of the rollout."""
+    """A row of a list with everything else that is known of the rollout; `turns` as they are stored."""
     return Rollout(
         id=row.id,
         attempt=row.attempt,
@@ -109,9 +119,39 @@ def full_rollout(
         completion=completion,
         rewards=rewards,
         steps=steps,
+        turns=turn_rows(turns),
+        env=env or "",
+        stop=stop or "",
         facts=facts,
         capped=capped,
     )
+
+
+def turn_rows(text: str | None) -> list[RolloutTurn]:
+    """The turns of a stored conversation; none where they cannot be read."""
+    try:
+        turns = decode_turns(text)
+    except ValueError:
+        return []
+    before: set[tuple[str, str | None]] = set()
+    rows = []
+    for turn in turns:
+        called = (turn.call, turn.arguments) if turn.call and turn.written else None
+        rows.append(
+            RolloutTurn(
+                role=turn.role,
+                own=turn.written,
+                excerpt=turn.text,
+                reasoning=turn.reasoning,
+                call=turn.call,
+                arguments=turn.arguments,
+                tool_error=turn.error,
+                again=called is not None and called in before,
+            )
+        )
+        if called is not None:
+            before.add(called)
+    return rows
 
 
 def score_rows(completion: str | None, scores: Sequence[float]) -> list[StepScore]:

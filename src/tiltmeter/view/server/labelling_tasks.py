@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.turns import shown_text
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_files import LabelRequest, read_request
 from tiltmeter.gold.people import PEOPLE, RaterAnswers, label_pairs, raters_of
@@ -116,7 +117,7 @@ class LabelSession:
                 if (batch := self._read_batch(step.request, attempt, at)) is None or batch.completion is None:
                     continue
                 for row in (row for row in step.request.rows if row[:2] == (attempt, at) and row[2] < len(batch)):
-                    if (text := batch.completion[row[2]]) is not None:
+                    if (text := shown_text(batch, row[2])) is not None:
                         texts[row] = (None if batch.prompt is None else batch.prompt[row[2]], text)
             self._texts[key] = texts
             while len(self._texts) > CACHED_STEPS:
@@ -132,7 +133,7 @@ class LabelSession:
             )
             if own_request is None:
                 return None
-            return read_step(self.run, attempt, step, own_request.ranks, ("group", "prompt", "completion"))
+            return read_step(self.run, attempt, step, own_request.ranks, ("group", "prompt", "completion", "turns"))
         except StoreError:
             return None
 
