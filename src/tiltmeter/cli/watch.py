@@ -18,6 +18,7 @@ from tiltmeter.cli.show import Json, Plain, Run, Trust, open_to_change
 from tiltmeter.cli.terminal.run_screen import emit, screen
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.monitor.alerts import STARTS, AlertProcess
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -94,7 +95,7 @@ def watch(
     """
     directory = open_to_change(run, trust)
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
-    reward = None if experiment is None else FunctionSource(experiment, load_function(experiment))
+    reward = None if experiment is None else FunctionProcess(experiment, load_function(experiment))
     alerts = AlertProcess(directory, 0 if once else STARTS)
     reader = RunReader(directory)
     reader.refresh()

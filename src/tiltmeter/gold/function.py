@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -27,11 +27,13 @@ class FunctionSource:
     function, `score(completions, answer, **kwargs)` for all of a step in one call, which returns one answer each.
 
     With a function that checks the completion more strictly than the reward does, a run has an alarm with a proved
-    bound. It runs in the monitor, so training never waits for it. A further parameter is a fact of the row by that
-    name: a column of the dataset, `length` or `truncated`; `columns` receives all of them, and so does `**kwargs`. If a
-    row lacks a fact that the function needs, or the function raises, the label is missing: never a 0. A label that has
-    not come after `timeout` seconds is missing too, and a function that still hangs gets no further calls: Python
-    cannot stop it.
+    bound. A further parameter is a fact of the row by that name: a column of the dataset, `length` or `truncated`;
+    `columns` receives all of them, and so does `**kwargs`. If a row lacks a fact that the function needs, or the
+    function raises, the label is missing: never a 0.
+
+    This class calls the function in this process, for a function that has no file to be named by. A label that has not
+    come after `timeout` seconds is missing, and a function that still hangs gets no further calls: Python cannot stop
+    it. One that a file defines is called by `FunctionProcess`, which can.
 
     >>> def score(completion, answer): return float(completion == answer)
     >>> source = FunctionSource("checks.py:score", score)
@@ -89,21 +91,29 @@ class FunctionSource:
         return [answers.get(position, timeout_error) for position in range(len(requests))]
 
     def _work(self, requests: list[CompletionToLabel], answers: dict[int, GoldAnswer]) -> None:
+        answers.update(self.answers(requests))  # one by one, so that what came in time is there
+
+    def answers(self, requests: Sequence[CompletionToLabel]) -> Iterator[tuple[int, GoldAnswer]]:
+        """The position and the answer of each request, as they come: one by one in order, or all after one call."""
         answerable: dict[int, CompletionToLabel] = {}
         for position, request in enumerate(requests):
             missing = [name for name, needed in self._facts.items() if needed and name not in request.columns]
-            if not missing:
+            if missing:
+                has = sorted(request.columns) or None
+                yield position, LookupError(f"the row has no {missing[0]!r}; it has {has}")
+            elif self._is_batched:
                 answerable[position] = request
-                continue
-            answers[position] = LookupError(f"the row has no {missing[0]!r}; it has {sorted(request.columns) or None}")
-        if self._is_batched and answerable:
-            answers.update(zip(answerable, self._call_batched(list(answerable.values())), strict=True))
-        elif not self._is_batched:
-            for position, request in answerable.items():
-                try:
-                    answers[position] = _await_result(self.function(**self._arguments(request)))
-                except BaseException as error:  # noqa: BLE001  # whatever it was, it is a missing label, with a reason
-                    answers[position] = _explain_error(error)
+            else:
+                yield position, self._call(request)
+        if answerable:
+            yield from zip(answerable, self._call_batched(list(answerable.values())), strict=True)
+
+    def _call(self, request: CompletionToLabel) -> GoldAnswer:
+        try:
+            answer: GoldAnswer = _await_result(self.function(**self._arguments(request)))
+        except BaseException as error:  # noqa: BLE001  # whatever it was, it is a missing label, with a reason
+            return _explain_error(error)
+        return answer
 
     def _call_batched(self, requests: list[CompletionToLabel]) -> list[GoldAnswer]:
         column_names = list(dict.fromkeys(name for request in requests for name in request.columns))

@@ -10,6 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tiltmeter.gold import CompletionToLabel, GoldSource
+from tiltmeter.gold.function_process import FunctionProcess, FunctionProcessError
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import find_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
@@ -40,8 +41,14 @@ class LabelCost(Struct, frozen=True):
 def measure_cost(source: GoldSource, requests: Sequence[CompletionToLabel], rows: int) -> LabelCost:
     """Time a source on a few completions of a step with so many rows. The answers are not used.
 
-    The first call may import a library, so it is not the one that counts, unless it is slow enough to decide.
+    The first call may import a library, so it is not the one that counts, unless it is slow enough to decide. Starting
+    a process is nothing that a label costs.
     """
+    if isinstance(source, FunctionProcess):
+        try:
+            source.start()
+        except FunctionProcessError:
+            pass  # its labels are missing, with that reason
     seconds = _seconds(source, requests[:1])
     if 0.0 < seconds <= STEP_SECONDS:
         seconds = _seconds(source, requests[:TIMED]) / max(len(requests[:TIMED]), 1)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.monitor.alerts import AlertProcess
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
@@ -38,7 +38,7 @@ def main() -> None:
         )
         reward = None
         if options.experiment is not None:
-            reward = FunctionSource(options.experiment, load_function(options.experiment))
+            reward = FunctionProcess(options.experiment, load_function(options.experiment))
         alerts = AlertProcess(directory)
         run_monitor(directory, config, reward=reward, parent=options.attached, on_poll=alerts.check)
     except TiltmeterError as error:

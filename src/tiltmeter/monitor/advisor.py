@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tiltmeter.data.baseline import Baseline
@@ -238,7 +238,7 @@ class Advisor:
         gold = None
         if isinstance(self._gold, FunctionSource):
             # A separate instance: the other one may be labelling at the same time.
-            gold = FunctionSource(self._gold.name, self._gold.function)
+            gold = replace(self._gold)
         try:
             outcome = experiment(
                 kind, prompts, texts, _scorer(self._reward, facts),

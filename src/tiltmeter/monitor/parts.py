@@ -17,6 +17,7 @@ from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource, RecordedSource
 from tiltmeter.gold.function import FunctionSource
+from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
@@ -150,7 +151,7 @@ def load_gold(name: object) -> GoldSource:
             "screen"
         )
     function = load_function(name)
-    return FunctionSource(str(name), function)
+    return FunctionProcess(str(name), function)
 
 
 def reject_reward_as_gold(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:
