@@ -38,6 +38,8 @@ ALLOWED = {
     ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
     ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
     ("rundir/signing.py", "mkdir"): 1,
+    ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names
+    ("gold/function_process.py", "fdopen"): 1,  # of a pipe
     ("view/run_views.py", "write_text"): 1,  # the report, where the user wants it
     ("view/trackers/position.py", "mkdir"): 1,  # --state
     ("view/server/access.py", "mkdir"): 1,  # the server's secrets, outside of every run directory

@@ -21,8 +21,9 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer, function_process
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess, _Child
-from tiltmeter.gold.label_cost import measure_cost
+from tiltmeter.gold.label_cost import time_source
 from tiltmeter.gold.label_files import to_label
+from tiltmeter.gold.label_worker import LabelWorker
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import load_gold, reject_reward_as_gold
 from tiltmeter.monitor.replay import replay as replay_run
@@ -225,12 +226,14 @@ def test_a_file_that_has_changed_is_another_source(checks: Path) -> None:
 
 def test_starting_the_child_is_not_timed_and_nothing_is_left_of_it_when_nobody_has_the_source(checks: Path) -> None:
     source = named(checks)
-    cost = measure_cost(source, rows("a 0.5", "b 0.5"), 64)
+    worker = LabelWorker()
+    cost = time_source(worker, source, rows("a 0.5", "b 0.5"), 64, in_hurry=False)
     assert cost.seconds < 0.02
     assert cost.share == 1.0
     assert isinstance(source._child, _Child)
     pid = source._child.process.pid
     assert _lives(pid)
+    worker.close()
     del source
     gc.collect()
     assert _ends(pid)

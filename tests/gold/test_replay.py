@@ -1,9 +1,10 @@
-"""Bought gold, with rewinds, late answers and a monitor killed at any line or file, gives what replay gives."""
+"""Bought gold, with rewinds, late or slow answers and a monitor killed at any line, gives what replay gives."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
-from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, level_sampler
+from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, label_queue, level_sampler
 from tiltmeter.gold.label_files import read_labels, read_request
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -31,6 +32,8 @@ from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats import level_drop
+
+SHARE = 0.9
 
 
 class KilledError(BaseException):
@@ -55,7 +58,7 @@ class Fate:
 
 @dataclass
 class Source:
-    """Answers at once, or `late` of the time later; some answers never come."""
+    """Answers at once, or `late` of the time later; some never come. `slow`: a call takes as long as steps do."""
 
     rng: np.random.Generator
     late: float
@@ -64,10 +67,13 @@ class Source:
     judged: bool = False
     timeout: float = 1e9
     patient: bool = False
+    slow: bool = False
     answered: list[str] = field(default_factory=list)
 
     def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
         told: list[GoldAnswer] = []
+        if self.slow and not self.patient:
+            time.sleep(0.01 * self.rng.random())
         for request in requests:
             if not self.patient and self.rng.random() < self.late:
                 told.append(LATER)
@@ -82,7 +88,7 @@ def eager(source: Source) -> Config:
     standard = Config.standard()
     parts = tuple(part for part in standard.instruments if part.name in ("reward.mean", "reward.dead_share"))
     detectors = (lambda: GoldLossTest(alpha=0.9), lambda: Limit("reward.dead_share", 0.3, alpha=0.9, block=2))
-    return Config(parts, standard.derived, detectors).with_gold(source, 0.9)
+    return Config(parts, standard.derived, detectors).with_gold(source, SHARE)
 
 
 def batch(attempt: int, step: int, rank: int, seed: int) -> RolloutBatch:
@@ -127,6 +133,8 @@ class Session:
 
     def _started(self) -> MonitorLoop:
         watch = MonitorLoop(self.run, eager(self.source), strict=True)
+        assert watch.label_queue is not None
+        watch.label_queue.in_hurry = self.source.slow
         self.fate.born()
         commit = watch.journal.commit
 
@@ -166,11 +174,12 @@ def live(
     late: float,
     format_1: bool = False,
     identity: str = "a source of the tests",
+    slow: bool = False,
 ) -> RunDirectory:
     """The same run, whatever happens to its monitor: `kill_every` and `late` have randomness of their own."""
     rng = np.random.default_rng(seed)
     run = RunDirectory.create(path, {"id": "one run"})
-    source = Source(np.random.default_rng([seed, 1]), late, identity=identity)
+    source = Source(np.random.default_rng([seed, 1]), late, identity=identity, slow=slow)
     session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every), format_1)
     for part in plan:
         attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
@@ -189,6 +198,8 @@ def live(
     source.patient = True
     session.poll()
     assert session.watch is not None
+    while slow and session.watch.waiting:
+        session.poll()
     assert not session.watch.waiting
     session.watch.close()
     return run
@@ -239,6 +250,43 @@ def test_bought_gold_live_equals_replay(
             asked = read_request(run, *key)
             assert asked is not None
             assert None not in read_labels(run, asked)
+
+
+@settings(max_examples=size(6, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    plan=st.lists(attempts, min_size=1, max_size=3),
+    seed=st.integers(0, 2**20),
+    kill_every=st.sampled_from([0, 5, 11, 31]),
+    most=st.sampled_from([1, 3]),
+    share=st.sampled_from([0.9, 1.0]),
+)
+def test_labels_that_nobody_waits_for_live_equals_replay(
+    plan: list[Attempt], seed: int, kill_every: int, most: int, share: float
+) -> None:
+    """Steps overtake their labels, and while too many are open nothing is asked about further ones."""
+    with (
+        tempfile.TemporaryDirectory(dir=_fast()) as folder,
+        windows_open_soon(),
+        mock.patch.multiple(label_queue, STEP_SECONDS=0.002, MAX_OPEN_STEPS=most),
+        mock.patch(f"{__name__}.SHARE", share),
+    ):
+        run = live(Path(folder) / "run", plan, seed, kill_every, 0.0, identity="the function of the tests", slow=True)
+        again = replay(run, eager(Source(np.random.default_rng(0), 0.0, identity="the function of the tests")))
+        assert again.difference is None
+        closed = [(e.attempt, e.step) for e in again.recorded if e.kind == "labels_closed"]
+        drawn = [(e.attempt, e.step) for e in again.recorded if e.kind == "step_done" and "requests" in e.data]
+        assert closed == drawn
+
+
+def test_steps_of_these_tests_overtake_their_labels() -> None:
+    """The check can fail: the test above is about steps that are not asked about only if there are any."""
+    with (
+        tempfile.TemporaryDirectory(dir=_fast()) as folder,
+        mock.patch.multiple(label_queue, STEP_SECONDS=0.002, MAX_OPEN_STEPS=1),
+    ):
+        run = live(Path(folder) / "run", [Attempt(0, 60, 1, True, True)], 3, 0, 0.0, slow=True)
+        behind = [event.step for event in read_events(run.path / "events") if event.data.get("behind")]
+        assert len(behind) > 1
 
 
 @settings(max_examples=size(3, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])

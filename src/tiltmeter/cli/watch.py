@@ -122,7 +122,7 @@ def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) 
         with monitor_lock(run):
             _assign_steps(run)
             loop = MonitorLoop(run, config, reward=reward)
-            while loop.poll():
+            while loop.poll():  # waits for labels, but not for those of people
                 pass
             loop.close()
     except AttachError:

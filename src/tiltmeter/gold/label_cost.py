@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from concurrent.futures import wait
+from functools import partial
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.gold import CompletionToLabel, GoldSource
-from tiltmeter.gold.function_process import FunctionProcess, FunctionProcessError
+from tiltmeter.gold.function_process import FunctionProcess
+from tiltmeter.gold.label_worker import LabelWorker
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import find_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
@@ -18,14 +21,16 @@ from tiltmeter.rundir.store import RunDirectory
 GOLD_SHARE = 0.02  # for judges and people, and the least for a function
 STEP_SECONDS = 1.0  # that labels of one step may take of the monitor's time
 TIMED = 8  # completions of the first step by which the time is measured
+LONGEST_TIMING = 5.0  # seconds that a step of a live run waits for that
 
 
-class LabelCost(Struct, frozen=True):
+class LabelCost(Struct, frozen=True, omit_defaults=True):
     """What a label takes, and the share of rollouts that is labelled for that reason."""
 
     share: Annotated[float, Meta(gt=0.0, le=1.0)]
     seconds: float  # a label
     source: str
+    at_least: bool = False  # it was not waited for
 
     @property
     def why(self) -> str:
@@ -35,20 +40,28 @@ class LabelCost(Struct, frozen=True):
         'checks.py:score takes 0.04 ms a completion: every rollout is labelled'
         """
         part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
-        return f"{self.source} takes {1e3 * self.seconds:.2g} ms a completion: {part} labelled"
+        takes = "takes at least" if self.at_least else "takes"
+        return f"{self.source} {takes} {1e3 * self.seconds:.2g} ms a completion: {part} labelled"
+
+
+def time_source(
+    worker: LabelWorker, source: GoldSource, requests: Sequence[CompletionToLabel], rows: int, *, in_hurry: bool
+) -> LabelCost:
+    """`measure_cost` in the thread that asks the source. `in_hurry`: after a few seconds it counts as slow."""
+    if isinstance(source, FunctionProcess):
+        wait([worker.submit(source.start)])  # if it cannot be started, its labels are missing, with that reason
+    timing = worker.submit(partial(measure_cost, source, requests, rows))
+    wait([timing], LONGEST_TIMING if in_hurry else None)
+    if timing.done():
+        return timing.result()
+    return LabelCost(share_for(LONGEST_TIMING, rows), LONGEST_TIMING, source.name, at_least=True)
 
 
 def measure_cost(source: GoldSource, requests: Sequence[CompletionToLabel], rows: int) -> LabelCost:
     """Time a source on a few completions of a step with so many rows. The answers are not used.
 
-    The first call may import a library, so it is not the one that counts, unless it is slow enough to decide. Starting
-    a process is nothing that a label costs.
+    The first call may import a library, so it is not the one that counts, unless it is slow enough to decide.
     """
-    if isinstance(source, FunctionProcess):
-        try:
-            source.start()
-        except FunctionProcessError:
-            pass  # its labels are missing, with that reason
     seconds = _seconds(source, requests[:1])
     if 0.0 < seconds <= STEP_SECONDS:
         seconds = _seconds(source, requests[:TIMED]) / max(len(requests[:TIMED]), 1)
@@ -73,7 +86,7 @@ def read_cost(run: RunDirectory, source: GoldSource) -> LabelCost | None:
 def write_cost(run: RunDirectory, source: GoldSource, cost: LabelCost) -> None:
     """Make the choice durable, before it has any effect: a restart and a replay use it again."""
     folder = make_folder(run.path, "gold")
-    write_sidecar(folder / _file_name(source), {"share": cost.share, "seconds": cost.seconds, "source": cost.source})
+    write_sidecar(folder / _file_name(source), to_builtins(cost))
 
 
 def _file_name(source: GoldSource) -> str:

@@ -3,6 +3,9 @@
 The order of draws and closings is that of the journal. A draw is fixed by its `step_done` event, then written to a
 request file together with the sampler's state, and only then is the source asked. So a monitor that was killed resumes
 with the same draws, asks for no label twice, and a replay, which asks nobody, makes the same bets.
+
+A thread asks the source (`label_worker.py`), and whoever measures a live run waits for it a second at most. Labels that
+come later are folded in when they come. While too many steps are open, no labels of further steps are requested.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +25,10 @@ from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.errors import ContractError, StoreError
-from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
+from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
-from tiltmeter.gold.label_cost import GOLD_SHARE, TIMED, LabelCost, measure_cost, read_cost, write_cost
+from tiltmeter.gold.function_process import FunctionProcess
+from tiltmeter.gold.label_cost import GOLD_SHARE, STEP_SECONDS, TIMED, LabelCost, read_cost, time_source, write_cost
 from tiltmeter.gold.label_files import (
     ONSET,
     Label,
@@ -37,6 +43,7 @@ from tiltmeter.gold.label_files import (
     write_label,
     write_request,
 )
+from tiltmeter.gold.label_worker import LabelWorker, SourceReply, ask_source
 from tiltmeter.gold.level_labels import LevelLabels, gives_same_label_again, level_bets
 from tiltmeter.gold.level_sampler import LevelDraw, split_share
 from tiltmeter.gold.onset_labels import StoredStep, draw_rows, estimate_onset, request_texts
@@ -51,6 +58,8 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.groups import standardise
 
 MAX_BETS = 16_384  # bets a step: their values must fit one line of the journal
+MAX_CALLS = 2  # that the source is given at a time: their texts are in memory
+MAX_OPEN_STEPS = 8  # of a live run; while more wait for labels, none are requested: gold stays near the present
 _COLUMNS = ("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated")
 
 
@@ -63,6 +72,7 @@ class _OpenStep:
     requests: dict[int, CompletionToLabel | Label] | None = None
     unlabelled: list[int] | None = None  # the same for people, without texts: days of open steps must fit in memory
     durable: bool = False  # its request file is there
+    call: Future[SourceReply] | None = None  # to the source, that is not answered yet
 
     @property
     def key(self) -> tuple[int, int]:
@@ -87,6 +97,7 @@ class LabelQueue:
     share: float | None = None  # of rollouts that labels are asked for; 1: all; None: by what a label costs
     steps: int | None = None  # optimiser steps that are planned
     live: bool = True
+    in_hurry: bool = False  # a trainer is at work: measuring waits for labels a second at most; else until they come
     configured_share: float | None = field(default=None, init=False)  # as configured; `share` may be raised later
     _choice: LabelCost | None = field(default=None, init=False, repr=False)  # of the share, until it is reported
     rollouts: int = field(default=0, init=False)
@@ -101,6 +112,10 @@ class LabelQueue:
     _restored: dict[tuple[int, int], None] = field(default_factory=dict, init=False, repr=False)  # open, by the journal
     _drawn: deque[_RestoredDraw] = field(default_factory=lambda: deque(maxlen=2), init=False, repr=False)
     _changes: list[Callable[[], str]] = field(default_factory=list, init=False, repr=False)  # the sampler has not seen
+    _worker: LabelWorker = field(default_factory=LabelWorker, init=False, repr=False)
+    _calls: list[Future[SourceReply]] = field(default_factory=list, init=False, repr=False)  # that are not answered
+    _is_started: bool = field(default=False, init=False, repr=False)  # the process of the source, if it has one
+    _source_is_quick: bool = field(default=True, init=False, repr=False)  # its last call took a second at most
 
     def __post_init__(self) -> None:
         self.configured_share = self.share
@@ -121,25 +136,29 @@ class LabelQueue:
         """Attempt and step of what was drawn and is not closed, in the order drawn."""
         return [*self._restored, *(item.key for item in self._pending)]
 
-    def draw_requests(self, batch: RolloutBatch, ranks: Iterable[int], *, boost: bool = False) -> dict[str, Any]:
+    def draw_requests(
+        self, batch: RolloutBatch, ranks: Iterable[int], *, boost: bool = False, behind: bool | None = None
+    ) -> dict[str, Any]:
         """Choose which rollouts of a step to label; returns the fields of its `step_done` event about that.
 
         `boost`: this step raised a warning, so more rollouts of later steps are labelled. It must not change what is
-        asked about this one, whose own rollouts raised it.
+        asked about this one, whose own rollouts raised it. `behind`: whether nothing is asked because the source is
+        busy with earlier steps, where that is on record. It depends on earlier steps alone, so it selects nothing by
+        its outcome.
         """
         attempt, step = batch.attempt, batch.step
         seed, rng = draw_generator(self._id, attempt, step)
         self._choose_share(batch)
         assert self.share is not None
         self._update_sampler()
-        whole = (
-            len(batch) if self.labels_whole_steps and batch.completion is not None and batch.reward is not None else 0
-        )
+        behind = self._is_behind(attempt, step) if behind is None else behind
+        can_ask = batch.completion is not None and not behind
+        whole = len(batch) if self.labels_whole_steps and can_ask and batch.reward is not None else 0
         level_share = self._divide_share(attempt, step)
         before, level_before, bets = self._sampler.state(), self._level.state(), []
         try:
             advantage = _advantage(batch)
-            can_label = batch.completion is not None and len(batch) > 0 and not self.labels_whole_steps
+            can_label = can_ask and len(batch) > 0 and not self.labels_whole_steps
             if advantage is not None and can_label:
                 chosen_bets = self._sampler.draw(attempt, step, advantage, batch.starts, prompt_keys(batch), rng)
                 if len(chosen_bets) > MAX_BETS:
@@ -156,6 +175,8 @@ class LabelQueue:
                     draw = self._level.draw(level_share, batch, prompt_keys(batch), rng)
                 bets += level_bets(draw, attempt, step)
                 state["level"] = {"sampler": self._level.state(), "draw": asdict(draw)}
+            if behind:
+                state["behind"] = True
             state = json.loads(json.dumps(state, allow_nan=False))
         except Exception:
             self._sampler.restore(before)
@@ -172,9 +193,18 @@ class LabelQueue:
             request = self._as_stored(request)
         self._restore_samplers(request.state)  # continue from what is written, so that a restart cannot differ
         self._newest = replace(batch, **dict.fromkeys(RAGGED_COLUMNS))  # type: ignore[arg-type]
-        self._pending.append(_OpenStep(request))
+        self._pending.append(_OpenStep(request, None if request.rows else {}))
         self.rollouts += len(batch)
-        return {"asked": len(request.rows), "requests": request.digest, "boost": boost}
+        fields = {"asked": len(request.rows), "requests": request.digest, "boost": boost}
+        return {**fields, "behind": True} if behind else fields
+
+    def _is_behind(self, attempt: int, step: int) -> bool:
+        """Whether so many steps wait for labels that no more are requested. A replay does what was done."""
+        if not self.live:
+            stored = read_request(self.run, attempt, step)
+            return stored is not None and bool(stored.state.get("behind"))
+        waiting = len(self._pending) - sum(not item.request.rows for item in self._pending)
+        return self.in_hurry and waiting >= MAX_OPEN_STEPS and not isinstance(self.source, PeopleSource)
 
     def _as_stored(self, request: LabelRequest) -> LabelRequest:
         """The request on disk, if it makes the same choice: another processor may compute other last digits."""
@@ -214,7 +244,8 @@ class LabelQueue:
         if cost is None and self.live and batch.completion is not None and len(batch):
             rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)
             requests = [row_request(batch, int(row), f"cost-{row}", "cost") for row in rows]
-            cost = measure_cost(self.source, [one for one in requests if one is not None], len(batch))
+            to_time = [one for one in requests if one is not None]
+            cost = time_source(self._worker, self.source, to_time, len(batch), in_hurry=self.in_hurry)
             write_cost(self.run, self.source, cost)
         self._choice = cost
         self.share = GOLD_SHARE if cost is None else cost.share
@@ -264,17 +295,39 @@ class LabelQueue:
         item.durable = True
 
     def _ask(self, item: _OpenStep) -> None:
-        """Ask for what has no answer yet."""
+        """Ask for what has no answer yet, and store the answers that came."""
         if item.requests == {}:
             return
-        by_number = read_labels(self.run, item.request)
-        if item.requests is None:
-            missing = [number for number, label in enumerate(by_number) if label is None]
-            item.requests = self._requests(item.request, missing) if missing else {}
-        item.requests = {number: request for number, request in item.requests.items() if by_number[number] is None}
-        if not item.requests:
-            return
-        labels = self._ask_source(item.request, item.requests)
+        if item.call is None:
+            self._calls = [call for call in self._calls if not call.done()]
+            if len(self._calls) >= MAX_CALLS:
+                return
+            by_number = read_labels(self.run, item.request)
+            if item.requests is None:
+                missing = [number for number, label in enumerate(by_number) if label is None]
+                item.requests = self._requests(item.request, missing) if missing else {}
+            item.requests = {number: request for number, request in item.requests.items() if by_number[number] is None}
+            if not item.requests:
+                return
+            if isinstance(self.source, FunctionProcess) and not self._is_started:
+                # Loading its file takes no longer than it took this process, and is not what makes a source slow.
+                wait([self._worker.submit(self.source.start)])
+            self._is_started = True
+            to_ask = [one for one in item.requests.values() if isinstance(one, CompletionToLabel)]
+            item.call = self._worker.submit(partial(ask_source, self.source, to_ask))
+            if not self.in_hurry:
+                wait([item.call])
+            elif self._source_is_quick and not self._calls:
+                wait([item.call], STEP_SECONDS)
+                self._source_is_quick = item.call.done()
+            self._calls.append(item.call)
+        if item.call.done():
+            self._store_answers(item, item.call.result())
+
+    def _store_answers(self, item: _OpenStep, reply: SourceReply) -> None:
+        assert item.requests is not None
+        item.call, self._source_is_quick = None, reply.seconds <= STEP_SECONDS
+        labels = self._settled_labels(item.request, item.requests, reply)
         if not item.request.whole:
             for number, label in labels.items():
                 write_label(self.run, item.request, number, label, self.source.name)
@@ -298,24 +351,16 @@ class LabelQueue:
         item.unlabelled = collect_labels(self.run, item.request, item.unlabelled, self.source, self._began)
         return not item.unlabelled
 
-    def _ask_source(
-        self, request: LabelRequest, by_number: Mapping[int, CompletionToLabel | Label]
+    def _settled_labels(
+        self, request: LabelRequest, by_number: Mapping[int, CompletionToLabel | Label], reply: SourceReply
     ) -> dict[int, Label]:
         """The labels that are settled now, by number. A row that cannot be asked about has its label already."""
         labels = {number: item for number, item in by_number.items() if isinstance(item, Label)}
-        requests = {number: item for number, item in by_number.items() if isinstance(item, CompletionToLabel)}
-        try:
-            replies: list[GoldAnswer] = list(self.source.label(list(requests.values()))) if requests else []
-            if len(replies) != len(requests):
-                raise ContractError(f"{self.source.name} gave {len(replies)} answers to {len(requests)} requests")
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  # a source that fails makes missing labels, with the reason
-            replies = [error] * len(requests)
+        numbers = [number for number, item in by_number.items() if isinstance(item, CompletionToLabel)]
         timed_out = time.time() > request.time + self.source.timeout
-        for number, reply in zip(requests, replies, strict=True):
-            if reply is not LATER:
-                labels[number] = to_label(reply)
+        for number, answer in zip(numbers, reply.answers, strict=True):
+            if answer is not LATER:
+                labels[number] = to_label(answer)
             elif timed_out:
                 labels[number] = Label(None, f"no answer within {self.source.timeout:g} s")
         return dict(sorted(labels.items()))
@@ -468,9 +513,14 @@ class LabelQueue:
         if last is not None and again:
             self.rollouts -= last.done.rows
             batch = read_step(self.run, *last.key, last.done.ranks, _COLUMNS)
-            self.draw_requests(batch, expand_ranges(last.done.ranks), boost=bool(last.done.boost))
+            again_as = {"boost": bool(last.done.boost), "behind": bool(last.done.behind)}
+            self.draw_requests(batch, expand_ranges(last.done.ranks), **again_as)
         self._changes += since
         self._update_sampler()
+
+    def stop(self) -> None:
+        """Ask nobody any more. What is being asked is asked again by the next monitor."""
+        self._worker.close()
 
     def _update_sampler(self) -> str:
         """Bring the sampler up to date; returns the reason if it failed at the last change."""

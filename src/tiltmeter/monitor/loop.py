@@ -134,6 +134,8 @@ class MonitorLoop:
 
     def close(self) -> None:
         self.journal.close()
+        if self.label_queue is not None:
+            self.label_queue.stop()
 
     def _measure(self, arrival: StepReady) -> list[Event]:
         """Read a step's files, run the instruments, and conclude."""

@@ -20,6 +20,7 @@ from tiltmeter.rundir.store import RunDirectory
 
 IDLE_SECONDS = 0.2
 RETRY_SECONDS = 2.0
+WRITTEN_SECONDS = 900.0  # since the last file, after which a run is one that is stored
 LOCK_TRIES = 3  # tries to take the lock before another monitor is assumed
 
 log = logging.getLogger("tiltmeter")
@@ -60,6 +61,9 @@ def run_monitor(
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
                     loop = loop or MonitorLoop(run, config, reward=reward)
+                    if loop.label_queue is not None:
+                        over = ended or orphaned
+                        loop.label_queue.in_hurry = not over and (parent is not None or _is_written(run, attempts))
                     started = time.monotonic()
                     rows_pending = assembler.assemble(over=ended or orphaned)
                     # The end of an attempt is recorded only after its last rows are assigned to steps.
@@ -90,6 +94,13 @@ def run_monitor(
         finally:
             if loop is not None:
                 loop.close()
+
+
+def _is_written(run: RunDirectory, attempts: list[int]) -> bool:
+    """Whether a trainer seems to be at work, and not only a stored run to be measured."""
+    if not attempts:
+        return True
+    return time.time() - (run.path / "rollouts" / str(attempts[-1])).lstat().st_mtime < WRITTEN_SECONDS
 
 
 @contextmanager

@@ -90,6 +90,7 @@ class StepDone(Counts, frozen=True, kw_only=True):
     asked: int | UnsetType = UNSET
     requests: str | UnsetType = UNSET  # the digest of what was asked
     boost: bool | UnsetType = UNSET
+    behind: bool | UnsetType = UNSET  # nothing was asked, because the gold source was busy with earlier steps
 
 
 class LabelsClosed(StepReadings, frozen=True, kw_only=True):

@@ -164,6 +164,7 @@ class RunState:
     labels_whole_steps: bool = False  # every rollout of the newest labelled step was asked about
     rejected: int = 0  # answers without a request
     unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
+    passed_over: int = 0  # steps about which nothing was asked, because the gold source was busy with earlier ones
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
     bad_gold: int = 0  # labels outside [0, 1]
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
@@ -286,7 +287,10 @@ class RunState:
             self.missing.append((event.attempt, event.step))
         if done.requests is not UNSET:
             self.audited += done.rows
-            self.unlabelled.add((event.attempt, event.step))
+            if done.behind:
+                self.passed_over += 1
+            else:
+                self.unlabelled.add((event.attempt, event.step))
         elif done.labels:
             self.labels += done.labels
             self.last_label = (event.attempt, event.step)

@@ -202,9 +202,12 @@ def run_checks(
         ),
         "gold_recent": HealthCheck(
             recent,
-            f"newest gold is of step {newest}, the run is at {run_state.last_step}"
-            if newest >= 0
-            else "no prompt group with informative gold so far",
+            (
+                f"newest gold is of step {newest}, the run is at {run_state.last_step}"
+                if newest >= 0
+                else "no prompt group with informative gold so far"
+            )
+            + _awaited_text(run_state),
         ),
         "gold_level": _level_check(advice),
         "detectors": HealthCheck(
@@ -309,6 +312,16 @@ def _evidence_text(run_state: RunState) -> str:
     return " and ".join(parts)
 
 
+def _awaited_text(run_state: RunState) -> str:
+    """What the gold source still owes, in a clause; empty if nothing that matters."""
+    open_steps = sorted(run_state.unlabelled)
+    if run_state.gold is None or not open_steps:
+        return ""
+    steps = "1 step" if len(open_steps) == 1 else f"{len(open_steps)} steps"
+    meanwhile = f", and {run_state.passed_over} were not asked about while it was busy" if run_state.passed_over else ""
+    return f"; {run_state.gold['name']} has not given the labels of {steps}, since step {open_steps[0][1]}{meanwhile}"
+
+
 def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool) -> str:
     enough = run_state.bets >= least
     if lacking:
@@ -326,8 +339,8 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
         return f"{len(run_state.evaluations)} declared evaluations"
     if run_state.gold is not None:
         return (
-            f"no gold to judge by yet: {run_state.bets} audited pairs, the alarm needs {least}; "
-            f"{run_state.gold['name']} is asked about prompts whose rewards differ, "
+            f"no gold to judge by yet: {run_state.bets} audited pairs, the alarm needs {least}"
+            f"{_awaited_text(run_state)}; {run_state.gold['name']} is asked about prompts whose rewards differ, "
             "if completion= is passed to observe()"
         )
     why = f"; {run_state.bad_gold} labels were outside [0, 1] and not used" if run_state.bad_gold else ""
