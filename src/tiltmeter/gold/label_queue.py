@@ -199,12 +199,14 @@ class LabelQueue:
         return {**fields, "behind": True} if behind else fields
 
     def _is_behind(self, attempt: int, step: int) -> bool:
-        """Whether so many steps wait for labels that no more are requested. A replay does what was done."""
-        if not self.live:
-            stored = read_request(self.run, attempt, step)
+        """Whether so many steps wait for labels that no more are requested.
+
+        What is on record stands: for a replay, and where a step's event was lost to damage and it is measured again.
+        """
+        stored = read_request(self.run, attempt, step)
+        if stored is not None or not self.in_hurry or isinstance(self.source, PeopleSource):
             return stored is not None and bool(stored.state.get("behind"))
-        waiting = len(self._pending) - sum(not item.request.rows for item in self._pending)
-        return self.in_hurry and waiting >= MAX_OPEN_STEPS and not isinstance(self.source, PeopleSource)
+        return sum(bool(item.request.rows) for item in self._pending) >= MAX_OPEN_STEPS
 
     def _as_stored(self, request: LabelRequest) -> LabelRequest:
         """The request on disk, if it makes the same choice: another processor may compute other last digits."""
@@ -292,6 +294,7 @@ class LabelQueue:
             write_request(self.run, item.request)
         except FileExistsError:  # its event was lost to damage, and it is measured again: what was asked stands
             item.request = read_request(self.run, *item.key) or item.request
+            item.requests = None
         item.durable = True
 
     def _ask(self, item: _OpenStep) -> None:
