@@ -82,6 +82,11 @@ def shown_text(batch: RolloutBatch, row: int) -> str | None:
     return None if batch.completion is None else batch.completion[row]
 
 
+def plain_turns(text: str | None) -> list[dict[str, Any]]:
+    """A row's turns as dicts with every field, for a function that somebody else wrote."""
+    return [msgspec.structs.asdict(turn) for turn in _read_row(text) or ()]
+
+
 def _read_row(text: str | None) -> tuple[Turn, ...] | None:
     try:
         return None if text is None else decode_turns(text)

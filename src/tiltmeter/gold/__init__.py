@@ -45,7 +45,13 @@ class CompletionToLabel:
     purpose: str  # "slope" or "duel"
     prompt: str | None
     completion: str
-    columns: Mapping[str, object] = field(default_factory=dict)  # `length`, `truncated` and the row's facts, by name
+    columns: Mapping[str, object] = field(default_factory=dict)  # `length`, `turns`, ... and the row's facts, by name
+    conversation: str = ""  # what a judge reads, where the completion is the policy's part of a conversation
+
+    @property
+    def shown(self) -> str:
+        """What a judge or a person reads."""
+        return self.conversation or self.completion
 
 
 class GoldSource(Protocol):

@@ -27,8 +27,9 @@ class FunctionSource:
     function, `score(completions, answer, **kwargs)` for all of a step in one call, which returns one answer each.
 
     With a function that checks the completion more strictly than the reward does, a run has an alarm with a proved
-    bound. A further parameter is a fact of the row by that name: a column of the dataset, `length` or `truncated`;
-    `columns` receives all of them, and so does `**kwargs`. If a row lacks a fact that the function needs, or the
+    bound. A further parameter is a fact of the row by that name: a column of the dataset, `length` or
+    `truncated`, of an agent's also `turns` (a list of dicts), `stop`, `env`, `task` and `artifacts`; `columns` receives
+    all of them, and so does `**kwargs`. If a row lacks a fact that the function needs, or the
     function raises, the label is missing: never a 0.
 
     This class calls the function in this process, for a function that has no file to be named by. A label that has not

@@ -61,7 +61,7 @@ class JudgeSource:
             if self._failed:
                 return [self._canary_error] * len(requests)
         canaries = [*self._untried, *self._choose_canaries(requests, self._canary_count(len(requests)))]
-        texts = [(request.prompt, request.completion) for request in requests]
+        texts = [(request.prompt, request.shown) for request in requests]
         places = sorted(_stable_number(requests, canary) % (len(texts) + 1) for canary in canaries)
         for place, canary in zip(reversed(places), reversed(canaries), strict=True):
             texts.insert(place, _canary_text(canary, requests))

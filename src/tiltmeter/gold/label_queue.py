@@ -24,6 +24,7 @@ import numpy as np
 from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
@@ -60,7 +61,11 @@ from tiltmeter.stats.groups import standardise
 MAX_BETS = 16_384  # bets a step: their values must fit one line of the journal
 MAX_CALLS = 2  # that the source is given at a time: their texts are in memory
 MAX_OPEN_STEPS = 8  # of a live run; while more wait for labels, none are requested: gold stays near the present
-_COLUMNS = ("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated")
+_AGENT_COLUMNS = ("env", "task", "stop", "artifacts")
+_COLUMNS = (
+    *("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated", "turns"),
+    *_AGENT_COLUMNS,
+)
 
 
 @dataclass
@@ -583,7 +588,9 @@ def row_request(batch: RolloutBatch, row: int, key: str, purpose: str) -> Comple
     if text is None:
         return None
     prompt = None if batch.prompt is None else batch.prompt[row]
-    return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, _row_columns(batch, row))
+    columns, seen = _row_columns(batch, row), shown_text(batch, row) or ""
+    conversation = "" if seen == text else seen
+    return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, columns, conversation)
 
 
 def _row_columns(batch: RolloutBatch, row: int) -> dict[str, object]:
@@ -592,6 +599,9 @@ def _row_columns(batch: RolloutBatch, row: int) -> dict[str, object]:
         columns: dict[str, object] = {} if batch.facts is None else {**from_text(batch.facts[row])}
     except ValueError:  # not an object: whoever needs a fact of this row says that it has none
         columns = {}
+    if batch.turns is not None:
+        columns["turns"] = plain_turns(batch.turns[row])
+    columns |= {name: getattr(batch, name)[row] for name in _AGENT_COLUMNS if batch.column(name) is not None}
     measured = (name for name in ("length", "truncated") if batch.column(name) is not None)
     return columns | {name: getattr(batch, name)[row].item() for name in measured}
 
