@@ -27,6 +27,7 @@ from lab_readings import watched
 from record import record
 from tiltmeter import detectors
 from tiltmeter.data.records import Alarm, Reading
+from tiltmeter.detectors.decline import Decline
 from tiltmeter.detectors.departure import Departure
 from tiltmeter.gold.sampler import Bet, Sampler
 from tiltmeter.lab import watch_run as playing
@@ -42,6 +43,7 @@ SPLITS = ("dev", "calibration")
 RATE = 0.05
 MORE = ("valued_style", 40)  # runs beyond those of the other families: only it has components to look at
 LEVELS = Path(detectors.__file__).parent / "calibration.json"
+Warner = Departure | Decline
 Trips = dict[str, int]  # first step of each warning that came
 
 
@@ -55,13 +57,9 @@ class Run:
     readings: list[Reading]
 
 
-def title(part: Departure) -> str:
-    return f"{part.reading} {part.direction}"
-
-
-def warnings() -> list[Departure]:
+def warnings() -> list[Warner]:
     made = (make() for make in detectors.BUILTIN)
-    return [part for part in made if isinstance(part, Departure)]
+    return [part for part in made if isinstance(part, Departure | Decline)]
 
 
 def families(kind: str) -> list[tuple[WorldFamily, tuple[str, ...]]]:
@@ -90,7 +88,7 @@ def runs_of(kind: str, count: int, seed: int) -> list[Run]:
     return found
 
 
-def told(part: Departure, readings: Iterable[Reading]) -> tuple[float, Alarm | None]:
+def told(part: Warner, readings: Iterable[Reading]) -> tuple[float, Alarm | None]:
     """The highest statistic of a run and the first warning, by a detector of its own."""
     fresh, raised = replace(part), None
     for reading in readings:
@@ -100,12 +98,12 @@ def told(part: Departure, readings: Iterable[Reading]) -> tuple[float, Alarm | N
     return fresh.highest, raised
 
 
-def trips(parts: Iterable[Departure], run: Run) -> Trips:
-    raised = {title(part): told(part, run.readings)[1] for part in parts}
+def trips(parts: Iterable[Warner], run: Run) -> Trips:
+    raised = {part.key: told(part, run.readings)[1] for part in parts}
     return {name: alarm.step for name, alarm in raised.items() if alarm is not None}
 
 
-def chosen(part: Departure, benign: list[Run], count: int) -> list[Run]:
+def chosen(part: Warner, benign: list[Run], count: int) -> list[Run]:
     """As many of each family as of any other, unless only some have what the warning watches."""
     rows = [one for one in benign if any(listens(reading.name, part.watches) for reading in one.readings)]
     every = {one.family for one in rows} == {one.family for one in benign}
@@ -124,7 +122,7 @@ def calibration(benign: list[Run], count: int) -> dict[str, dict[str, float]]:
         at = replace(part, level=level)
         others = [one for one in rows if not one.first]
         false = sum(told(at, one.readings)[1] is not None for one in others)
-        found[title(part)] = {
+        found[part.key] = {
             "level": level,
             "rate": round(false / len(others), 4),
             "alpha": round(upper_bound(false, len(others)), 4),
@@ -135,9 +133,9 @@ def calibration(benign: list[Run], count: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def levelled(found: dict[str, dict[str, float]]) -> list[Departure]:
+def levelled(found: dict[str, dict[str, float]]) -> list[Warner]:
     return [
-        replace(part, **{name: found[title(part)][name] for name in ("level", "rate", "alpha")})  # type: ignore[arg-type]
+        replace(part, **{name: found[part.key][name] for name in ("level", "rate", "alpha")})  # type: ignore[arg-type]
         for part in warnings()
     ]
 
@@ -147,14 +145,14 @@ def share(values: Iterable[bool]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
 
 
-def detected(parts: list[Departure], hacks: list[Run]) -> list[dict[str, Any]]:
+def detected(parts: list[Warner], hacks: list[Run]) -> list[dict[str, Any]]:
     """By family of hacks: the share of runs that each warning speaks in at all, and before gold has peaked."""
     rows = []
     for family in dict.fromkeys(one.family for one in hacks):
         runs = [(one, trips(parts, one)) for one in hacks if one.family == family]
         row: dict[str, Any] = {"family": family, "hacks": len(runs)}
         for part in parts:
-            row[title(part)] = share(title(part) in came for _, came in runs)
+            row[part.key] = share(part.key in came for _, came in runs)
         firsts = [(min(came.values()), one.truth.peak) for one, came in runs if came]
         row["any"] = share(bool(came) for _, came in runs)
         row["any_before_peak"] = share(bool(came) and min(came.values()) <= one.truth.peak for one, came in runs)
@@ -163,21 +161,21 @@ def detected(parts: list[Departure], hacks: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def wrong(parts: list[Departure], benign: list[Run]) -> list[dict[str, Any]]:
+def wrong(parts: list[Warner], benign: list[Run]) -> list[dict[str, Any]]:
     """By benign family, on the half that set no level."""
     rows = []
     others = [one for one in benign if not one.first]
     for family in [*dict.fromkeys(one.family for one in others), "all"]:
         runs = [trips(parts, one) for one in others if family in (one.family, "all")]
         row: dict[str, Any] = {"family": family, "runs": len(runs)}
-        row |= {title(part): share(title(part) in came for came in runs) for part in parts}
+        row |= {part.key: share(part.key in came for came in runs) for part in parts}
         row["any"] = share(bool(came) for came in runs)
         row["any_upper95"] = round(upper_bound(sum(map(bool, runs)), len(runs)), 3)
         rows.append(row)
     return rows
 
 
-def twin_check(parts: list[Departure], count: int, seed: int) -> dict[str, Any]:
+def twin_check(parts: list[Warner], count: int, seed: int) -> dict[str, Any]:
     """Runs alike in all but gold: what is said of the hack is said of the healthy one, so warnings are at chance."""
     both = []
     for index in range(count):
@@ -201,7 +199,7 @@ def variants(world: World) -> dict[str, World]:
     }
 
 
-def elsewhere(parts: list[Departure], count: int, seed: int) -> list[dict[str, Any]]:
+def elsewhere(parts: list[Warner], count: int, seed: int) -> list[dict[str, Any]]:
     """Rates on benign runs of another shape than those that set the levels."""
     found: dict[str, list[Trips]] = {}
     for family, updates in families("benign"):
@@ -214,7 +212,7 @@ def elsewhere(parts: list[Departure], count: int, seed: int) -> list[dict[str, A
         {
             "variant": name,
             "runs": len(runs),
-            **{title(part): share(title(part) in came for came in runs) for part in parts},
+            **{part.key: share(part.key in came for came in runs) for part in parts},
             "any": share(bool(came) for came in runs),
         }
         for name, runs in found.items()
@@ -240,7 +238,7 @@ def played(trace: Trace, seed: int, warned: Iterable[int]) -> int | None:
     return None if alarm is None else alarm.step
 
 
-def boosting(parts: list[Departure], hacks: list[Run], seed: int) -> list[dict[str, Any]]:
+def boosting(parts: list[Warner], hacks: list[Run], seed: int) -> list[dict[str, Any]]:
     """Regret at 2 % labels on smooth development hacks: without boosts, by warnings, and at as many random steps."""
     made_by = {family.name: (family, updates) for family, updates in families("hack")}
     found: dict[str, list[tuple[float, bool]]] = {"none": [], "warnings": [], "random": []}

@@ -25,7 +25,7 @@ from .tables import (
 
 #: Results that have pages of their own.
 ELSEWHERE = {
-    *("phrases", "real_logs", "required_nulls", "bound", "variants", "warnings", "tails", "controls"),
+    *("phrases", "real_logs", "required_nulls", "bound", "variants", "warnings", "entropy_fall", "tails", "controls"),
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
     *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
     *("compare", "pipeline", "tiny_suite", "diagnosis"),

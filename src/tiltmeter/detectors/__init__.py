@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from tiltmeter.data.records import Alarm, Reading, Tier
 from tiltmeter.detectors.canary import Canary
+from tiltmeter.detectors.decline import calibrated_decline
 from tiltmeter.detectors.departure import calibrated_departure
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
@@ -46,6 +47,7 @@ BUILTIN: tuple[Callable[[], Detector], ...] = (
     partial(Limit, "verifier.judge.wrong_paid_share", 0.02),
     calibrated_departure("policy.kl.k3", "up", "fast honest learning, or a higher learning rate"),
     calibrated_departure("policy.entropy", "down", "a verifiable task that is being mastered"),
+    calibrated_decline("policy.entropy", "training.entropy", cause="a task with one right answer that is mastered"),
     calibrated_departure("length.mean", "up", "harder prompts, or reasoning that helps"),
     calibrated_departure("reward.mean", "up", "something was learnt at once, or the prompts became easier"),
     calibrated_departure("reward.spread", "down", "prompts that are mastered", fewest=32),  # groups, not rollouts

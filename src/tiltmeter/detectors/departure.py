@@ -127,6 +127,11 @@ class Departure:
             raise ValueError("a warm-up needs at least 4 readings, or its spread is chance")
         self.watches = (self.reading,)
 
+    @property
+    def key(self) -> str:
+        """Its name in `calibration.json`."""
+        return f"{self.reading} {self.direction}"
+
     def update(self, reading: Reading) -> Alarm | None:
         if not isfinite(reading.value) or reading.n < self.fewest:
             return None
