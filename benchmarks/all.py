@@ -130,6 +130,14 @@ TARGETS = (
     Target("required_nulls", "weighted_worst_upper95", "<=", 0.01, full_only=True),
     Target("required_nulls", "uncentred_worst", ">=", 0.5, full_only=True),
     Target("required_nulls", "peeked_z_least", ">=", 0.05),
+    Target("bound", "worst_share", "<=", 0.01, full_only=True),
+    Target("power", "found_0.02", ">=", 0.9, full_only=True),
+    Target("power", "worst_family_0.02", ">=", 0.8, full_only=True),
+    Target("power", "found_0.1"),
+    Target("power", "found_all"),
+    Target("power", "false_0.02", "==", 0.0),
+    Target("entropy_fall", "healthy_runs"),
+    Target("entropy_fall", "healthy_warned"),
     Target("overhead_trl", "cpu_ratio_trainer", "<=", 1.01),
     Target("overhead_trl", "wall_ratio_low", "<=", 1.01),
     Target("overhead_trl", "wall_ratio_high"),
@@ -153,7 +161,8 @@ TARGETS = (
     Target("bitflips", "journal_silent"),
 )
 SCRIPTS = (
-    *("handoff", "store", "instruments", "refusal", "required_nulls", "overhead_trl", "monitor"),
+    *("handoff", "store", "instruments", "refusal", "required_nulls", "bound", "power", "entropy_fall"),
+    *("overhead_trl", "monitor"),
     *("dashboard", "sandbox", "verifiers", "audit", "audit_scale", "before", "soft", "compare"),
     *("crash", "fuzz", "bitflips"),
 )

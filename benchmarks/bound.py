@@ -1,6 +1,6 @@
 """False alarms of the gold alarm on runs in which the reward never lowers gold, and where its assumptions are attacked.
 
-    python benchmarks/bound.py [--runs N] [--only WORD] [--json] [--write]
+    python benchmarks/bound.py [--runs N] [--only WORD] [--quick] [--json] [--write]
 
 Every cell is a kind of run, simulated 4,000 times. How much is labelled follows the sampler's rule and what is bet
 follows the wealth of the alarm, both computed for all runs at once; `tests/benchmarks/test_bound.py` compares them with
@@ -500,8 +500,9 @@ EVALUATIONS = (
 )
 
 
-def measure(runs: int, only: str = "") -> dict[str, object]:
+def measure(runs: int, only: str = "", seed: int = 0) -> dict[str, object]:
     """Every cell's runs and alarms, with the upper end of what they allow."""
+    first = 1_000 * seed
     started, promised, apart = time.process_time(), list[dict[str, object]](), list[dict[str, object]]()
 
     def add(name: str, labels: float, covered: bool, count: Callable[[], int]) -> None:
@@ -514,18 +515,18 @@ def measure(runs: int, only: str = "") -> dict[str, object]:
         (promised if covered else apart).append(facts)
         print(facts, file=sys.stderr, flush=True)
 
-    for seed, cell in enumerate((*CELLS, *FIXED, *NOT_COVERED)):
+    for at, cell in enumerate((*CELLS, *FIXED, *NOT_COVERED), first):
         for share in (0.0,) if cell.bets else SHARES:
-            add(cell.name, share, cell.covered, partial(alarms, cell, runs, share, seed))
+            add(cell.name, share, cell.covered, partial(alarms, cell, runs, share, at))
     for share in SHARES:
         name = "duels on prompts that come back, half of the groups without spread"
-        add(name, share, True, partial(duel_alarms, share, runs, 101))
+        add(name, share, True, partial(duel_alarms, share, runs, first + 101))
     for groups in (8, 64):
         name = f"a resume makes 20 steps again 3 times, gold column of {groups} groups"
-        add(name, 0.0, True, partial(resumed_column_alarms, groups, runs, 102))
-    for seed, (deviation, answers, level, covered) in enumerate(EVALUATIONS, 103):
+        add(name, 0.0, True, partial(resumed_column_alarms, groups, runs, first + 102))
+    for at, (deviation, answers, level, covered) in enumerate(EVALUATIONS, first + 103):
         name = f"evaluations of {answers} answers at {level:g}, checkpoints wander by {deviation:g}"
-        add(name, 0.0, covered, partial(evaluation_alarms, deviation, answers, level, runs, seed))
+        add(name, 0.0, covered, partial(evaluation_alarms, deviation, answers, level, runs, at))
     shares = [float(str(row["share"])) for row in promised]
     return {
         "alpha": ALPHA,
@@ -543,10 +544,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=4_000, help="of each cell")
     parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="few runs of each cell, nothing written")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results/bound.json")
     options = parser.parse_args()
-    show(record("bound", measure(options.runs, options.only), seed=0, keep=options.write), as_json=options.json)
+    found = measure(20 if options.quick else options.runs, options.only, options.seed)
+    result = record("bound", found, seed=options.seed, keep=options.write and not options.quick)
+    show(result, as_json=options.json)
     return 0
 
 

@@ -3,8 +3,9 @@
     python benchmarks/house.py [--json] [--write] [--before REVISION] [--since REVISION] [--ci LOG]
 
 `--before` counts lines and tests of an older revision beside today's. `--ci` reads what `.ci/run` printed. The guess
-test is recorded in `benchmarks/results/guess_test.json`: questions, the right files, and the answers of readers who saw
-the tree of names and no code.
+test is recorded in `benchmarks/results/guess_test.json`: questions, the right files of today, and the answers of
+readers who saw the tree of names of that time and no code. An answer stays as it was given, also where its file has
+gone since (`cli/terminal/report_parts.py`).
 """
 
 from __future__ import annotations
