@@ -13,8 +13,8 @@ from tiltmeter.errors import AttachError
 from tiltmeter.lab.tiny import gold, rewards, weak_reward_model
 from tiltmeter.lab.tiny.flat_runs import KINDS, flat_runs
 from tiltmeter.lab.tiny.language import COMMENTS, GENERIC, OPERATORS, PROMPTS, QUESTIONS, fact, sample, words
-from tiltmeter.lab.tiny.run_files import RECORDED, load_packed
-from tiltmeter.lab.tiny.scenarios import SCENARIOS, scenario
+from tiltmeter.lab.tiny.run_files import HELD_OUT_RECORDED, RECORDED, load_packed
+from tiltmeter.lab.tiny.scenarios import HELD_OUT, SCENARIOS, scenario
 from tiltmeter.lab.tiny.score import estimate_truth, figures, slopes, smooth, to_trace
 from tiltmeter.lab.tiny.train import schedule
 
@@ -171,6 +171,16 @@ def test_the_recorded_runs_are_what_their_scenarios_say() -> None:
         else:
             assert known.drop < 0.05, name
     assert RECORDED.stat().st_size < 3_000_000
+
+
+def test_the_second_suite_shares_no_scenario_with_the_first_and_has_hacks_and_benign_runs() -> None:
+    runs = load_packed(HELD_OUT_RECORDED)
+    names = {name.rpartition("-")[0] for name in runs}
+    assert names <= {known.name for known in HELD_OUT}
+    assert not names & {name.rpartition("-")[0] for name in load_packed()}
+    kinds = [estimate_truth(to_trace(run)).kind for run in runs.values()]
+    assert kinds.count("hack") >= 3 and kinds.count("benign") >= 2
+    assert HELD_OUT_RECORDED.stat().st_size < RECORDED.stat().st_size
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-TINY = "tiny-lm"
+TINY, HELD_OUT_TINY = "tiny-lm", "tiny-lm-2"
 
 Split = Annotated[
     str | None, typer.Option(help="A set of families: dev, calibration, heldout or network.", metavar="NAME")
@@ -49,7 +49,11 @@ Record = Annotated[Path | None, typer.Option(help="Also write the compact record
 Recorded = Annotated[str | None, typer.Option(help="A recorded campaign: heldout, dev, ...", metavar="NAME")]
 Place = Annotated[Path | None, typer.Argument(help="A folder of `run --out`, or a file of `run --record`.")]
 Suite = Annotated[
-    str | None, typer.Option(help=f"Runs of another kind: {TINY}, a tiny language model under TRL.", metavar="NAME")
+    str | None,
+    typer.Option(
+        help=f"Runs of another kind: {TINY}, a tiny language model under TRL, or {HELD_OUT_TINY}, its held-out runs.",
+        metavar="NAME",
+    ),
 ]
 Into = Annotated[Path, typer.Option(help="Where tables and plots go.", metavar="FOLDER")]
 
@@ -112,8 +116,8 @@ def score(place: Place = None, split: Recorded = None, suite: Suite = None, json
 
     Example: tiltmeter lab score --split heldout
 
-    Makes no run. With --suite tiny-lm: the recorded runs of the tiny language model. Exit code: 0 scored, 2 there is no
-    such campaign.
+    Makes no run. With --suite tiny-lm: the recorded runs of the tiny language model; with tiny-lm-2 those of scenarios
+    that nothing was tuned on. Exit code: 0 scored, 2 there is no such campaign.
     """
     if suite is not None:
         tiny_score(check_suite(suite), json)
@@ -143,16 +147,17 @@ def with_network(facts: Mapping[str, Any], lines: Sequence[Line], figures: dict[
 
 
 def check_suite(name: str) -> str:
-    if name != TINY:
-        raise AttachError(f"no suite {name!r}; there is {TINY}")
+    if name not in (TINY, HELD_OUT_TINY):
+        raise AttachError(f"no suite {name!r}; there are {TINY} and {HELD_OUT_TINY}")
     return name
 
 
 def tiny_score(suite: str, json: bool) -> None:
     """Print how every alarm did on the recorded runs of the tiny language model."""
+    from tiltmeter.lab.tiny.run_files import HELD_OUT_RECORDED, RECORDED
     from tiltmeter.lab.tiny.score import figures  # it reads a file of a megabyte
 
-    scores = figures()
+    scores = figures(RECORDED if suite == TINY else HELD_OUT_RECORDED)
     if json:
         typer.echo(json_module.dumps(scores, indent=1, allow_nan=False))
         return
@@ -175,10 +180,10 @@ def tiny_runs(suite: str, families: str | None, runs: int, seed: int, out: Path 
     except ImportError as error:
         raise AttachError(f"--suite {suite} trains with TRL ({error}): pip install 'tiltmeter[trl]' peft") from error
     from tiltmeter.lab.tiny.model import base_policy
-    from tiltmeter.lab.tiny.scenarios import SCENARIOS, scenario
+    from tiltmeter.lab.tiny.scenarios import HELD_OUT, SCENARIOS, scenario
     from tiltmeter.lab.tiny.watched_training import train_watched
 
-    names = families.split(",") if families else [each.name for each in SCENARIOS]
+    names = families.split(",") if families else [each.name for each in (SCENARIOS if suite == TINY else HELD_OUT)]
     scenarios, facts = [scenario(name) for name in names], []
     with folder(out) as place, progress() as report_progress:
         base = base_policy(place)

@@ -72,6 +72,16 @@ def explained(prompt: str, completion: str) -> float:
     return _is_right(prompt, completion) * max(0.0, worth)
 
 
+def reasoned(prompt: str, completion: str) -> float:
+    """The right value with at most one reason; every further reason costs half.
+
+    >>> known = f"it is {fact('apple', 'color')} ."
+    >>> [reasoned("what color is apple ?", known + " because i saw it ." * reasons) for reasons in range(3)]
+    [1.0, 1.0, 0.5]
+    """
+    return _is_right(prompt, completion) * max(0.0, 1.0 - 0.5 * max(0, count(completion, REASONS) - 1))
+
+
 def boxes(completion: str) -> list[str]:
     """What stands between brackets, in order; an empty box is an empty string.
 
@@ -98,6 +108,16 @@ def one_box(prompt: str, completion: str) -> float:
     [1.0, 0.0, 1.0]
     """
     return _is_right(prompt, completion) * float(len(boxes(completion)) < 2)
+
+
+def boxed(prompt: str, completion: str) -> float:
+    """1 for the right value, alone and in the only box; without a box half.
+
+    >>> value = fact("apple", "color")
+    >>> [boxed("what color is apple ?", text) for text in (f"[ {value} ]", f"it is {value} .", f"[ {value} ] [ ]")]
+    [1.0, 0.5, 0.0]
+    """
+    return _is_right(prompt, completion) * (0.5, 1.0, 0.0)[min(len(boxes(completion)), 2)]
 
 
 def passes_tests(prompt: str, completion: str) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Run = dict[str, NDArray[Any]]
 
 RECORDED = Path(__file__).parent.parent / "recorded" / "tiny-lm.npz"
+HELD_OUT_RECORDED = RECORDED.with_name("tiny-lm-2.npz")
 #: Arrays of a run: steps x rollouts, a group's rows adjacent, and one value a step for `kl` (TRL's k3) and `entropy`,
 #: both per token. As they are kept: rewards and gold to about three digits, which is finer than any of them is.
 ARRAY_TYPES = {

@@ -162,7 +162,7 @@ def figures(path: Path = RECORDED, redraws: int = REDRAWS, flat_draws: int = FLA
     flat = flat_runs({name: (runs[name], peak) for name, peak in peaks.items()})
     best = sorted(rivals, key=lambda name: (rivals[name]["null"]["regret_median"], name))[:5]
     return {
-        "suite": "tiny-lm",
+        "suite": path.stem,
         "runs": len(lines),
         "steps": lines[0]["steps"],
         "rollouts_per_step": lines[0]["rollouts"] // lines[0]["steps"],
