@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import sys
 import threading
 import time
@@ -14,7 +16,14 @@ from typing import Any
 import pytest
 
 from tiltmeter.adapters import monitor_process
-from tiltmeter.adapters.monitor_process import AT_ONCE, HOUR, LONGEST_PAUSE, MonitorProcess
+from tiltmeter.adapters.monitor_process import (
+    AT_ONCE,
+    FROZEN_SECONDS,
+    HOUR,
+    LONGEST_PAUSE,
+    STARTING_SECONDS,
+    MonitorProcess,
+)
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.store import RunDirectory
 
@@ -30,6 +39,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(monitor_process, "time", clock)
+    monkeypatch.setattr(monitor_process, "CHECK_SECONDS", HOUR)  # the tests look after it themselves
     return clock
 
 
@@ -56,7 +66,7 @@ def test_a_monitor_that_keeps_dying_is_started_a_dozen_times_an_hour_and_for_eve
     process = dying(tmp_path)
     with caplog.at_level(logging.WARNING, "tiltmeter"):
         assert starts(process, clock, 10.0, 1.0) == AT_ONCE
-        assert "the monitor is off: it ended 4 times within an hour (exit 3)" in caplog.text
+        assert "the monitor is off: it ended 4 times within an hour, the last time it stopped (exit 3)" in caplog.text
         first = starts(process, clock, HOUR, 5.0)
         later = starts(process, clock, 6 * HOUR, 30.0)
     assert 5 <= first <= 12
@@ -119,3 +129,109 @@ def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(AttachError, match=r"monitor\.log"):
         MonitorProcess([sys.executable, "-c", "print('yours')"], tmp_path / "monitor.log")
     assert (tmp_path / "start-up file").read_text() == "mine\n"
+
+
+BEATING = """
+import os, sys, time
+while True:
+    os.write(int(sys.argv[-1]), b"{beat}")
+    time.sleep(0.05)
+"""
+SPINNING = """
+import os, sys
+os.write(int(sys.argv[-1]), b"+")
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHECK_SECONDS", "FROZEN_SECONDS", "STARVED_SECONDS", "BUSY_SECONDS"):
+        monkeypatch.setattr(monitor_process, name, getattr(monitor_process, name) / 20.0)
+
+
+def started_again(process: MonitorProcess, seconds: float) -> bool:
+    first, deadline = process.process.pid, time.monotonic() + seconds
+    while process.process.pid == first and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process.process.pid != first
+
+
+def finish(process: MonitorProcess) -> None:
+    process.release()
+    process.process.kill()
+    process.process.wait()
+
+
+def monitor(folder: Path, program: str) -> MonitorProcess:
+    return MonitorProcess([sys.executable, "-S", "-c", program], folder / "monitor.log")
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_monitor_that_is_stopped_is_killed_and_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = monitor(tmp_path, BEATING.format(beat="+"))
+    try:
+        assert not started_again(process, 2.0)
+        with caplog.at_level(logging.WARNING, "tiltmeter"):
+            os.kill(process.process.pid, signal.SIGSTOP)
+            assert started_again(process, 20.0)
+        assert "the monitor has given no sign of life for 1 s; starting it again" in caplog.text
+        assert len(process._restarts) == 1  # in the budget of those that died
+    finally:
+        finish(process)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_monitor_caught_in_native_code_is_killed(tmp_path: Path) -> None:
+    process = monitor(tmp_path, SPINNING)
+    try:
+        assert started_again(process, 20.0)
+    finally:
+        finish(process)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_monitor_that_lives_without_progress_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor_process, "STUCK_SECONDS", 2.0)
+    process = monitor(tmp_path, BEATING.format(beat="."))
+    try:
+        assert started_again(process, 20.0)
+    finally:
+        finish(process)
+
+
+def test_time_in_which_the_trainer_stood_still_does_not_count(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = monitor(tmp_path, "import time; time.sleep(60)")
+    pid = process.process.pid
+    try:
+        process._heard = True
+        monkeypatch.setattr(monitor_process, "CHECK_SECONDS", 1.0)
+        for _ in range(int(FROZEN_SECONDS) // 2):
+            clock.now += 100.0
+            process.keep_alive()
+        assert process.process.pid == pid and not process._killed_for
+        while not process._killed_for:  # it may still be starting, and in need of a processor
+            clock.now += 100.0
+            process.keep_alive()
+            time.sleep(0.01)
+    finally:
+        finish(process)
+
+
+def test_the_monitor_itself_gives_signs_of_life(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
+    process = MonitorProcess(command, run.path / "monitor.log")
+    try:
+        deadline = time.monotonic() + 60.0
+        while not process._heard and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert process._heard and process._idle < STARTING_SECONDS
+    finally:
+        finish(process)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.monitor.alerts import AlertProcess
+from tiltmeter.monitor.heartbeat import Heartbeat
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
 from tiltmeter.rundir.store import RunDirectory
@@ -28,7 +29,9 @@ def main() -> None:
     parser.add_argument("--gold-share", type=float, default=None, metavar="SHARE")
     parser.add_argument("--gold-steps", type=int, metavar="N")
     parser.add_argument("--experiment", metavar="FILE:FUNCTION")
+    parser.add_argument("--heartbeat", type=int, metavar="DESCRIPTOR", help="a pipe for signs of life")
     options = parser.parse_args()
+    heartbeat = None if options.heartbeat is None else Heartbeat(options.heartbeat)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     try:
         directory = RunDirectory(options.run)
@@ -40,7 +43,14 @@ def main() -> None:
         if options.experiment is not None:
             reward = FunctionProcess(options.experiment, load_function(options.experiment))
         alerts = AlertProcess(directory)
-        run_monitor(directory, config, reward=reward, parent=options.attached, on_poll=alerts.check)
+        run_monitor(
+            directory,
+            config,
+            reward=reward,
+            parent=options.attached,
+            on_poll=alerts.check,
+            on_progress=(lambda: None) if heartbeat is None else heartbeat.progress,
+        )
     except TiltmeterError as error:
         sys.stderr.write(f"tiltmeter: {str(error)!r}\n")
         raise SystemExit(2) from None

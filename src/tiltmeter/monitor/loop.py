@@ -9,7 +9,7 @@ when a step is ready, `panel.py` runs instruments and detectors, `advisor.py` gi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import UNSET
@@ -62,7 +62,9 @@ class MonitorLoop:
         measurer: Measurer | None = None,
         durable: bool = True,
         strict: bool = False,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_progress = on_progress
         self.run, self.config, self._digest = run, config, config.digest
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
@@ -126,6 +128,7 @@ class MonitorLoop:
         self.journal.commit(events)
         for item in events:
             self.source.mark_handled(item)
+        self._on_progress()
 
     @property
     def waiting(self) -> bool:
@@ -190,6 +193,7 @@ class MonitorLoop:
         concluded: list[Event] = []  # from the last input, if its events could be torn
         with as_journal_errors(self.events_folder):
             for known_input, events in recorded_inputs(self.run, self._recorded_events(last)):
+                self._on_progress()
                 if known_input is None:
                     conclusions = [item.id for item in concluded]
                     self._torn_step = any(

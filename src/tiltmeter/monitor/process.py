@@ -34,12 +34,14 @@ def run_monitor(
     parent: int | None = None,
     give_up: Callable[[], bool] = lambda: False,
     on_poll: Callable[[int], None] | None = None,
+    on_progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure stored and new steps until every rank of the newest attempt has closed.
 
     `reward`: the user's reward function, for experiments. `parent`: the trainer's process; when it is gone, what is
-    stored is measured and the monitor ends. `give_up`: called when idle; True ends the monitor. If the journal cannot
-    be written, the loop is restarted from what is on disk.
+    stored is measured and the monitor ends. `give_up`: called when idle; True ends the monitor. `on_progress`: called
+    whenever the loop has moved on, by as little as one arrival. If the journal cannot be written, the loop is restarted
+    from what is on disk.
 
     It waits for requested labels, but beside a trainer not for those of people: they may take a day, and the job's node
     must be released. The next monitor of the run continues with the open steps.
@@ -49,18 +51,23 @@ def run_monitor(
     def orphan() -> bool:
         return parent is not None and os.getppid() != parent
 
-    # Beside a trainer, wait for a monitor that already runs: it may end before training does.
-    with monitor_lock(run, wait=lambda: parent is not None and not orphan()):
+    def wait() -> bool:
+        """Beside a trainer, wait for a monitor that already runs: it may end before training does."""
+        on_progress()
+        return parent is not None and not orphan()
+
+    with monitor_lock(run, wait):
         loop: MonitorLoop | None = None
         assembler = StepAssembler(run)
         warm = False
         try:
             while True:
+                on_progress()
                 orphaned = orphan()
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
-                    loop = loop or MonitorLoop(run, config, reward=reward)
+                    loop = loop or MonitorLoop(run, config, reward=reward, on_progress=on_progress)
                     if loop.label_queue is not None:
                         over = ended or orphaned
                         loop.label_queue.in_hurry = not over and (parent is not None or _is_written(run, attempts))
