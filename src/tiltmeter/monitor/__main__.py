@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--heartbeat", type=int, metavar="DESCRIPTOR", help="a pipe for signs of life")
     options = parser.parse_args()
     heartbeat = None if options.heartbeat is None else Heartbeat(options.heartbeat)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # asked to end: no step is to blame
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     try:
         directory = RunDirectory(options.run)

@@ -8,8 +8,10 @@ when a step is ready, `panel.py` runs instruments and detectors, `advisor.py` gi
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import UNSET
@@ -39,6 +41,7 @@ from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
 from tiltmeter.monitor.state import MonitorState
+from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
 from tiltmeter.rundir.payloads import StepDone
 from tiltmeter.rundir.rank_summary import combine_hashes, count_losses, rank_ranges
@@ -46,6 +49,9 @@ from tiltmeter.rundir.requests import ControlOffer
 from tiltmeter.rundir.store import RunDirectory
 
 LAST_EVENTS = 256  # of the journal: more than one arrival concludes
+SET_ASIDE = "set aside unread, because two monitors ended while they measured this step"
+
+log = logging.getLogger("tiltmeter")
 
 
 class MonitorLoop:
@@ -63,8 +69,9 @@ class MonitorLoop:
         durable: bool = True,
         strict: bool = False,
         on_progress: Callable[[], None] = lambda: None,
+        mark: StepMark | None = None,
     ) -> None:
-        self._on_progress = on_progress
+        self._on_progress, self._mark = on_progress, mark
         self.run, self.config, self._digest = run, config, config.digest
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
@@ -143,6 +150,12 @@ class MonitorLoop:
     def _measure(self, arrival: StepReady) -> list[Event]:
         """Read a step's files, run the instruments, and conclude."""
         attempt, step = arrival.attempt, arrival.step
+        faults: list[Fault] = []
+        if self._mark is not None and not self._mark.begin(attempt, step):
+            # As a step of which no file can be read, so that a replay, which has no mark, does the same.
+            faults = [Fault(attempt, step, "file", f"{file.name}: {SET_ASIDE}") for file in arrival.files]
+            log.warning("step %d is set aside: two monitors ended while they measured it", step)
+            arrival = replace(arrival, files=(), unreadable=tuple(file.rank for file in arrival.files))
         entered = self.state.enter_attempt(attempt, step, self.source.read_offer)
         measurement, rollouts = self.measurer.step(arrival, self.state.baseline_for(step), self.panel.off)
         if arrival.sha256 is not None and measurement.unreadable:
@@ -163,7 +176,7 @@ class MonitorLoop:
             **(measurement.facts or {}),
         )
         answers = measurement.answers if readable else None
-        faults = [Fault(attempt, step, "file", why) for why in measurement.unreadable.values()]
+        faults += [Fault(attempt, step, "file", why) for why in measurement.unreadable.values()]
         events = [event(fault, attempt, step, self._digest) for fault in faults]
         item = StepMeasured(attempt, step, done, answers, rollouts, measurement.absent)
         return [*events, *entered, *self.state.apply(item)]

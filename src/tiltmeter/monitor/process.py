@@ -14,6 +14,7 @@ from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.run_path import make_folder, open_file
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
 from tiltmeter.rundir.store import RunDirectory
@@ -58,6 +59,7 @@ def run_monitor(
 
     with monitor_lock(run, wait):
         loop: MonitorLoop | None = None
+        mark = StepMark(run)
         assembler = StepAssembler(run)
         warm = False
         try:
@@ -67,7 +69,7 @@ def run_monitor(
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
-                    loop = loop or MonitorLoop(run, config, reward=reward, on_progress=on_progress)
+                    loop = loop or MonitorLoop(run, config, reward=reward, on_progress=on_progress, mark=mark)
                     if loop.label_queue is not None:
                         over = ended or orphaned
                         loop.label_queue.in_hurry = not over and (parent is not None or _is_written(run, attempts))
@@ -98,7 +100,11 @@ def run_monitor(
                         continue
                     # Listing a long run takes time: spend at most a twentieth of a core on polling.
                     time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))
+        except (KeyboardInterrupt, SystemExit):
+            mark.take_back()
+            raise
         finally:
+            mark.close()
             if loop is not None:
                 loop.close()
 

@@ -170,6 +170,7 @@ class RunState:
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
     losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
     missing: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) measured without some rank
+    unread: list[tuple[int, int]] = field(default_factory=list)  # likewise, of which some file was not read
     #: Of the last steps: time written, rows, rows whose reward failed by infrastructure, rows without any reward.
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
@@ -283,8 +284,10 @@ class RunState:
         self.gold_differs |= bool(done.gold_differs or False)
         unscored = done.unscored or {}
         self.bad_gold += unscored.get("gold", {}).get("range", 0)
-        if done.missing or done.unreadable:
+        if done.missing:
             self.missing.append((event.attempt, event.step))
+        if done.unreadable:
+            self.unread.append((event.attempt, event.step))
         if done.requests is not UNSET:
             self.audited += done.rows
             if done.behind:

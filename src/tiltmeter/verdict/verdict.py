@@ -181,9 +181,10 @@ def run_checks(
     newest = max([at[1] for at in (run_state.last_bet, *declared[-1:]) if at is not None], default=-1)
     lacking = run_state.labels_requested > 0 and run_state.unanswered > MISSING_SHARE * run_state.labels_requested
     enough = run_state.bets >= max(least, 1) and run_state.gold_differs
-    gaps = [
-        step for attempt, step in run_state.missing if attempt == run_state.attempt and step > run_state.last_step - 3
-    ]
+    gaps, unread = (
+        [step for attempt, step in steps if attempt == run_state.attempt and step > run_state.last_step - 3]
+        for steps in (run_state.missing, run_state.unread)
+    )
     return {
         "monitor": HealthCheck(
             not waiting and bool(run_state.steps),
@@ -219,9 +220,11 @@ def run_checks(
             else "no alarm detector is set up",
         ),
         "ranks": HealthCheck(
-            not gaps,
+            not gaps and not unread,
             f"ranks missing at step {gaps[-1]}; if only one process observes, pass ranks=1"
             if gaps
+            else f"files of step {unread[-1]} were not read: nothing is known of them"
+            if unread
             else "all ranks are there",
         ),
         "kept": HealthCheck(
