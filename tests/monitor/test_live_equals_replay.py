@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.rundir.format_1 import tear_format_1
@@ -18,6 +19,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
+from tiltmeter.monitor import snapshot
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
@@ -75,7 +77,8 @@ def batch(attempt: int, step: int, rank: int, seed: int) -> RolloutBatch:
 class Session:
     """A trainer and a monitor over one directory; the monitor is restarted whenever it is killed."""
 
-    def __init__(self, run: RunDirectory, seed: int, kill_every: int, format_1: bool) -> None:
+    def __init__(self, run: RunDirectory, seed: int, kill_every: int, format_1: bool, snapshots: bool) -> None:
+        self.snapshots = snapshots  # whether there is one after every commit
         self.format_1 = format_1  # whether what a killed monitor leaves is a journal of format 1
         self.run, self.config = run, eager()
         self.rng = np.random.default_rng(seed)
@@ -92,7 +95,7 @@ class Session:
                 self.watch = None
 
     def started(self) -> MonitorLoop:
-        watch = MonitorLoop(self.run, self.config, strict=True)
+        watch = MonitorLoop(self.run, self.config, strict=True, snapshots=self.snapshots)
         if not self.kill_every:
             return watch
         fatal = int(self.rng.integers(1, self.kill_every + 1))
@@ -125,14 +128,17 @@ class Session:
     gaps=st.booleans(),
     packed=st.booleans(),
     format_1=st.booleans(),
+    snapshots=st.booleans(),
 )
 def test_live_equals_replay(
-    plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool, format_1: bool
+    plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool, format_1: bool, snapshots: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    with tempfile.TemporaryDirectory(dir=_fast()) as folder:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=_fast()) as folder:
         run = RunDirectory.create(Path(folder) / "run")
-        session = Session(run, seed, kill_every, format_1)
+        patch.setattr(snapshot, "FIRST_SECONDS", 0.0)
+        patch.setattr(snapshot, "SHARE", float("inf"))
+        session = Session(run, seed, kill_every, format_1, snapshots)
         for part in plan:
             attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
             todo = [(step, rank) for step in range(part.first, part.first + part.steps) for rank in range(part.ranks)]

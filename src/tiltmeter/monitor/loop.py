@@ -40,6 +40,7 @@ from tiltmeter.monitor.measure_step import InProcess, Measurer, measure_labels
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
+from tiltmeter.monitor.snapshot import FoldSnapshot, SkippedAdvisor, SkippedPanel, SnapshotFile, StaleSnapshotError
 from tiltmeter.monitor.state import MonitorState
 from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
@@ -70,29 +71,42 @@ class MonitorLoop:
         strict: bool = False,
         on_progress: Callable[[], None] = lambda: None,
         mark: StepMark | None = None,
+        snapshots: bool = False,
     ) -> None:
         self._on_progress, self._mark = on_progress, mark
         self.run, self.config, self._digest = run, config, config.digest
+        self._reward, self._strict = reward, strict
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
+        self._snapshots = SnapshotFile(run, self._digest) if snapshots else None
+        snapshot = None if self._snapshots is None else self._snapshots.read()
+        self._make_parts(source)
+        try:
+            self.journal = self._restore(durable, snapshot)
+        except StaleSnapshotError:
+            self._make_parts(source)
+            self.journal = self._restore(durable, None)
+
+    def _make_parts(self, source: LiveArrivals | RecordedArrivals | None) -> None:
+        """Everything that remembers, without any memory."""
+        run, config, strict = self.run, self.config, self._strict
         self.source = LiveArrivals(run) if source is None else source
         self.panel = InstrumentPanel(config, strict=strict)
         live = isinstance(self.source, LiveArrivals)
         self.label_queue: LabelQueue | None = None
         if config.gold is not None:
             self.label_queue = LabelQueue(run, config.gold, config.gold_share, config.gold_steps, live=live)
-        self.advisor = Advisor(run, self._digest, live=live, reward=reward, gold=config.gold, strict=strict)
+        self.advisor = Advisor(run, self._digest, live=live, reward=self._reward, gold=config.gold, strict=strict)
         self.state = MonitorState(
             self._digest,
             self.panel,
             self.advisor,
             self.label_queue,
             reference=run.reference,
-            history=lambda: JournalReader(self.events_folder).poll(),
+            history=self._read_history,
         )
         self._recorded_settings = self._digest  # the digest that the journal names last
         self._torn_step = False  # a monitor of format 1 died within a step, whose first lines stand: it comes first
-        self.journal = self._restore(durable)
 
     def poll(self) -> int:
         """Handle whatever is ready; returns the number of steps measured, steps labelled and evaluations read."""
@@ -135,6 +149,8 @@ class MonitorLoop:
         self.journal.commit(events)
         for item in events:
             self.source.mark_handled(item)
+        if self._snapshots is not None and events:
+            self._snapshots.write_if_due(self.state, self.journal.seq, events[-1].id)
         self._on_progress()
 
     @property
@@ -200,13 +216,21 @@ class MonitorLoop:
                 self.advance(PastLabelled(*alarm))
         return count
 
-    def _restore(self, durable: bool) -> Journal:
-        """Apply every recorded input; returns a journal writer that continues the journal."""
+    def _restore(self, durable: bool, snapshot: FoldSnapshot | None) -> Journal:
+        """Apply every recorded input; returns a journal writer that continues the journal.
+
+        Before the place of a snapshot the folds are skipped, because it has what they came to.
+        """
         last: deque[Event] = deque(maxlen=LAST_EVENTS)
         concluded: list[Event] = []  # from the last input, if its events could be torn
+        if snapshot is not None:
+            self._skip_folds()
         with as_journal_errors(self.events_folder):
-            for known_input, events in recorded_inputs(self.run, self._recorded_events(last)):
+            for known_input, events in recorded_inputs(self.run, self._recorded_events(last, snapshot)):
                 self._on_progress()
+                if snapshot is not None and events[0].seq >= snapshot.seq:
+                    self._install(snapshot)
+                    snapshot = None
                 if known_input is None:
                     conclusions = [item.id for item in concluded]
                     self._torn_step = any(
@@ -218,6 +242,8 @@ class MonitorLoop:
                 applied = self.state.apply(known_input)
                 single = isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
                 concluded = applied[1:] if single and events[-1].commit < 0 else []
+            if snapshot is not None:
+                self._install(snapshot)
         if self.label_queue is not None:
             self.label_queue.resume()
         writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable)
@@ -227,14 +253,31 @@ class MonitorLoop:
             writer.commit([self.state.settings_event(last[-1], writer.seq)])
         return writer
 
+    def _skip_folds(self) -> None:
+        self._snapshot_found = False  # the event that the snapshot was written after
+        self.state.panel = SkippedPanel(self.config)
+        self.state.advisor = SkippedAdvisor(self.run, self._digest, live=False)
+        self.state.history = tuple
+
+    def _install(self, snapshot: FoldSnapshot) -> None:
+        if not self._snapshot_found:
+            raise StaleSnapshotError
+        self.state.panel, self.state.advisor, self.state.history = self.panel, self.advisor, self._read_history
+        snapshot.install(self.state)
+
+    def _read_history(self) -> Iterator[Event]:
+        return JournalReader(self.events_folder).poll()
+
     def _reenter_attempt(self, item: StepMeasured, offer: ControlOffer | None) -> None:
         assert item.recorded is not None
         self.state.enter_attempt(item.attempt, item.step, lambda attempt: offer, item.recorded.seq)
 
-    def _recorded_events(self, last: deque[Event]) -> Iterator[Event]:
+    def _recorded_events(self, last: deque[Event], snapshot: FoldSnapshot | None) -> Iterator[Event]:
         """The events of the journal; each is also shown to the source, and the newest are kept in `last`."""
-        for item in JournalReader(self.events_folder).poll():
+        for item in JournalReader(self.events_folder, 0 if snapshot is None else snapshot.seq).poll():
             self.source.mark_handled(item)
             last.append(item)
+            if snapshot is not None and item.seq == snapshot.seq - 1:
+                self._snapshot_found = item.id == snapshot.last
             self._recorded_settings = item.data.get("config", self._recorded_settings)
             yield item

@@ -69,7 +69,9 @@ def run_monitor(
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
                 try:
-                    loop = loop or MonitorLoop(run, config, reward=reward, on_progress=on_progress, mark=mark)
+                    loop = loop or MonitorLoop(
+                        run, config, reward=reward, on_progress=on_progress, mark=mark, snapshots=True
+                    )
                     if loop.label_queue is not None:
                         over = ended or orphaned
                         loop.label_queue.in_hurry = not over and (parent is not None or _is_written(run, attempts))

@@ -72,7 +72,7 @@ class MonitorState:
         history: Callable[[], Iterable[Event]],
     ) -> None:
         self.panel, self.advisor, self.label_queue = panel, advisor, label_queue
-        self._digest, self._history = digest, history
+        self._digest, self.history = digest, history
         self._attempts: dict[int, Mapping[str, Any]] = {}
         self._first: dict[int, int] = {}  # first measured step by attempt
         self._current: int | None = None  # the attempt whose history the panel has been given
@@ -80,7 +80,7 @@ class MonitorState:
         self._fingerprint: str | None = None
         self._segment = 0
         self._losses = LostBatches()
-        self._past_due: dict[tuple[int, int], Alarm] = {}  # open alarms on gold whose past is not labelled yet
+        self.past_due: dict[tuple[int, int], Alarm] = {}  # open alarms on gold whose past is not labelled yet
         self._reference_error = ""  # why the reference could not be read, until it is reported
         try:
             self._comparison = Comparison(reference())
@@ -93,24 +93,24 @@ class MonitorState:
         for one in events:
             if one.kind == "alarm" and one.data["tier"] == "alarm" and one.data["name"].startswith("gold."):
                 key = (int(one.data["attempt"]), int(one.data["step"]))
-                self._past_due.pop(key, None)
+                self.past_due.pop(key, None)
                 if one.data["resolved"] is None:
-                    self._past_due[key] = Alarm(**{name: one.data[name] for name in Alarm.__dataclass_fields__})
+                    self.past_due[key] = Alarm(**{name: one.data[name] for name in Alarm.__dataclass_fields__})
         return events
 
     @property
     def alarms_without_onset(self) -> list[tuple[int, int]]:
         """Attempt and step of open alarms on gold for which labels of the past are due."""
-        return list(self._past_due)
+        return list(self.past_due)
 
     def stored_steps(self, last: int) -> list[StoredStep]:
         """The measured steps of the current lineage up to a step, from the journal."""
         limits = {} if self._current is None else lineage(self._current, self._attempts, self._first)
-        return steps_of(self._history(), limits, last)
+        return steps_of(self.history(), limits, last)
 
     def _on_past(self, item: PastEstimated) -> list[Event]:
         """Labels of the past: the open alarm gets a better onset, and advice a curve of gold to choose by."""
-        onset, alarm = item.onset, self._past_due.pop((item.attempt, item.step), None)
+        onset, alarm = item.onset, self.past_due.pop((item.attempt, item.step), None)
         if alarm is not None and onset.has_fallen:
             self.advisor.update_alarms([with_onset(alarm, onset)])
             self.advisor.set_past(past_readings(onset, item.attempt))
@@ -185,7 +185,7 @@ class MonitorState:
         limits = lineage(attempt, self._attempts, self._first)
         limits[attempt] = step
         past: dict[int, list[Event]] = {ancestor: [] for ancestor in limits}
-        for step_readings, done in closed_steps(self._history()):
+        for step_readings, done in closed_steps(self.history()):
             if done.seq < before and done.step < limits.get(done.attempt, -1) and step_readings is not None:
                 past[done.attempt].append(step_readings)
         history = [item for items in past.values() for item in items]

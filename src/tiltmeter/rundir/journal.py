@@ -24,6 +24,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import sync_folder, write_all
@@ -203,10 +206,13 @@ def list_journal(folder: Path) -> list[Path]:
 
 
 class JournalReader:
-    """Reads events: each `poll` yields those added since the last one, in sequence order."""
+    """Reads events: each `poll` yields those added since the last one, in sequence order.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `bare_before`: before this number, the events that hold a step's readings come without them, which is most to parse.
+    """
+
+    def __init__(self, folder: Path, bare_before: int = 0) -> None:
+        self.folder, self._bare_before = folder, bare_before
         self.skipped = 0  # lines that are not events: torn by a crash, or damaged
         self._offsets: dict[Path, int] = {}
         self._ids: set[str] = set()
@@ -234,7 +240,7 @@ class JournalReader:
                     raise refuse(path, f"a line of more than {MOST_PIECES * _LONGEST} bytes")
                 if not whole:
                     continue  # too long for an event: skipped piece by piece, counted at its end
-                if events := parse(line):
+                if events := parse(line, self._bare_before):
                     for item in events:
                         _check(item, path)
                         yield item
@@ -247,12 +253,51 @@ def read_events(folder: Path) -> list[Event]:
     return list(JournalReader(folder).poll())
 
 
-def parse(line: bytes) -> list[Event]:
-    """The events on a line; none if it is torn, or changed since it was written."""
+class _BareEvent(Struct):
+    id: str
+    kind: str
+    attempt: int
+    step: int
+    data: Raw
+
+
+class _BareCommit(Struct):
+    seq: int
+    time: float
+    events: list[_BareEvent]
+
+
+_BARE = Decoder(_BareCommit)
+
+
+def _parse_bare(text: bytes, before: int) -> list[Event]:
+    """The events of a commit before a number, without readings; none if it comes later, or has another format."""
+    try:
+        commit = _BARE.decode(text)
+        if commit.seq >= before:
+            return []
+        data = [
+            {"measured": {}, "derived": {}}
+            if one.kind == "reading"
+            else json.loads(bytes(one.data), parse_constant=_refuse_constant)
+            for one in commit.events
+        ]
+        return [
+            Event(one.kind, one.attempt, one.step, content, one.id, commit.seq + position, commit.time, commit.seq)
+            for position, (one, content) in enumerate(zip(commit.events, data, strict=True))
+        ]
+    except (ValueError, RecursionError):
+        return []
+
+
+def parse(line: bytes, bare_before: int = 0) -> list[Event]:
+    """The events on a line; none if it is torn, or changed since it was written. `bare_before`: see `JournalReader`."""
     line = line.rstrip(b"\n")
     text = line[:-_CRC] + b"}"
     if line[-_CRC:] != b',"crc":"%08x"}' % zlib.crc32(text):
         return []
+    if bare_before and (bare := _parse_bare(text, bare_before)):
+        return bare
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
         if "events" not in raw:  # format 1

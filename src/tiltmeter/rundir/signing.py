@@ -27,9 +27,12 @@ T = TypeVar("T")
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def make_token(run: RunDirectory) -> bytes:
-    """The secret that signs this run's requests, made if there is none yet. Called by the trainer at attach."""
-    path = _token_path(run)
+def make_token(run: RunDirectory, kind: str = "token") -> bytes:
+    """The secret that signs this run's requests, made if there is none yet. Called by the trainer at attach.
+
+    `kind`: of secret; there is another that seals the monitor's snapshots.
+    """
+    path = _token_path(run, kind)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         publish(path, [secrets.token_hex(32).encode()])
@@ -39,12 +42,12 @@ def make_token(run: RunDirectory) -> bytes:
         raise AttachError(
             f"cannot keep a token in {path.parent}: {error}; set XDG_STATE_HOME to a place you own"
         ) from None
-    return read_token(run)
+    return read_token(run, kind)
 
 
-def read_token(run: RunDirectory) -> bytes:
+def read_token(run: RunDirectory, kind: str = "token") -> bytes:
     """The secret, for whoever started the run. Raises `AttachError` for anybody else."""
-    path = _token_path(run)
+    path = _token_path(run, kind)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -64,12 +67,12 @@ def read_token(run: RunDirectory) -> bytes:
     return token
 
 
-def _token_path(run: RunDirectory) -> Path:
+def _token_path(run: RunDirectory, kind: str) -> Path:
     name = run.identity().get("id")
     if not isinstance(name, str) or not _RUN.fullmatch(name):
         raise AttachError(f"{run.path / 'run.json'} has no usable id, and tokens are kept by it: start a new run")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "tiltmeter" / f"{name}.token"
+    return Path(home) / "tiltmeter" / f"{name}.{kind}"
 
 
 def signature(facts: Mapping[str, Any], token: bytes) -> str:
