@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
+from tiltmeter.monitor.lease import Lease, lease_held
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.step_mark import StepMark
@@ -57,7 +58,7 @@ def run_monitor(
         on_progress()
         return parent is not None and not orphan()
 
-    with monitor_lock(run, wait):
+    with monitor_lock(run, wait) as is_held:
         loop: MonitorLoop | None = None
         mark = StepMark(run)
         assembler = StepAssembler(run)
@@ -65,6 +66,8 @@ def run_monitor(
         try:
             while True:
                 on_progress()
+                if not is_held():
+                    raise AttachError(f"another monitor has taken over {run.path}")
                 orphaned = orphan()
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
@@ -119,28 +122,41 @@ def _is_written(run: RunDirectory, attempts: list[int]) -> bool:
 
 
 @contextmanager
-def monitor_lock(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again."""
+def monitor_lock(run: RunDirectory, wait: Callable[[], bool] = lambda: False) -> Iterator[Callable[[], bool]]:
+    """Hold the run's monitor lock. A second monitor is refused, unless `wait` says to try again.
+
+    On a file system without locks a lease in a file takes its place; what is yielded says whether it is still held.
+    """
+    folder = make_folder(run.path, "cache")
+    handle = open_file(folder / "monitor.lock", os.O_RDWR | os.O_CREAT)
+    lease = Lease(folder / "monitor.lease")
+    locks = True
     tries = LOCK_TRIES
-    handle = open_file(make_folder(run.path, "cache") / "monitor.lock", os.O_RDWR | os.O_CREAT)
     try:
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if locks:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+            except BlockingIOError:
+                pass
             except OSError as error:
-                tries -= 1
-                if tries:  # it may have been held for a moment by `monitor_running`
-                    time.sleep(0.02)
-                    continue
-                if not wait():
-                    message = f"{run.path} already has a monitor; `tiltmeter show {run.path}` shows its results"
-                    raise AttachError(message) from error
-                tries = 1
-                time.sleep(RETRY_SECONDS)
-        yield
+                log.warning("no locks on this file system (%s): a lease in cache/monitor.lease instead", error.strerror)
+                locks = False
+            if not locks and lease.take():
+                break
+            tries -= 1
+            if tries > 0 and locks:  # it may have been held for a moment by `monitor_running`
+                time.sleep(0.02)
+                continue
+            if not wait():
+                raise AttachError(f"{run.path} already has a monitor; `tiltmeter show {run.path}` shows its results")
+            time.sleep(RETRY_SECONDS)
+        yield lambda: not lease.lost
     finally:
         os.close(handle)
+        if not locks:
+            lease.release()
 
 
 def monitor_running(run: RunDirectory) -> bool | None:
@@ -157,8 +173,11 @@ def monitor_running(run: RunDirectory) -> bool | None:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
-        return None
+    except OSError:  # no locks here
+        try:
+            return lease_held(run.path / "cache" / "monitor.lease")
+        except OSError:
+            return None
     else:
         return False
     finally:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
-import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +24,9 @@ from tiltmeter.monitor.advisor import Advisor
 from tiltmeter.monitor.object_graph import decode_graph, encode_graph
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.state import MonitorState
-from tiltmeter.rundir.atomic_write import write_all
+from tiltmeter.rundir.atomic_write import replace_file
 from tiltmeter.rundir.journal import Event
-from tiltmeter.rundir.run_path import make_folder, open_folder, read_file
+from tiltmeter.rundir.run_path import make_folder, read_file
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 
@@ -124,17 +122,7 @@ class SnapshotFile:
         content = msgpack.encode(
             FoldSnapshot(code=self._code, config=self._config, seq=seq, last=last, folds=encode_graph(folds))
         )
-        with open_folder(self._path.parent, change=True) as folder:
-            dot = f".{self._path.name}.{secrets.token_hex(4)}"
-            handle = os.open(dot, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-            try:
-                write_all(handle, self._seal(content) + content)
-                os.rename(dot, self._path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                os.unlink(dot, dir_fd=folder)
-                raise
-            finally:
-                os.close(handle)
+        replace_file(self._path, self._seal(content) + content)
 
     def _seal(self, content: bytes) -> bytes:
         assert self._key is not None

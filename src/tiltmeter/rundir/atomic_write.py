@@ -49,6 +49,21 @@ def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
     return True
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file in place of what has its name, whole or not at all; a power cut may undo it. For caches."""
+    with open_folder(path.parent, change=True) as folder:
+        dot = f".{path.name}.{secrets.token_hex(4)}"
+        handle = os.open(dot, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            write_all(handle, content)
+            os.rename(dot, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            os.unlink(dot, dir_fd=folder)
+            raise
+        finally:
+            os.close(handle)
+
+
 def open_dot(name: str, folder: int) -> tuple[str, int]:
     """A new file under a dot name in an open folder, locked: the lock says that its writer is alive."""
     while True:

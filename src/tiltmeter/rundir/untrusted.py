@@ -21,7 +21,7 @@ _DOCUMENTED = re.compile(
     r"|gold/(requests/\d+-\d+(\.onset)?\.jsonl|labels/[^/]+/[\w.-]+\.json|people/[^/]+/[^/]+\.json"
     r"|picked/[\w.-]+\.json|share-[\w.-]+\.json)"
     r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
-    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.lock|measuring\.json|snapshot)"
+    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|measuring\.json|snapshot)"
 )
 
 
