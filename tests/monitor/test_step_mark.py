@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tiltmeter.adapters.custom_loop import open_run
-from tiltmeter.monitor.loop import SET_ASIDE
+from tiltmeter.monitor.arrivals import StepReady
+from tiltmeter.monitor.loop import SET_ASIDE, MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.monitor.step_mark import StepMark
@@ -94,3 +96,26 @@ def test_a_torn_mark_is_none(run: RunDirectory) -> None:
         assert again.begin(0, 3)
         again.close()
     assert read_events(run.path / "events") == []
+
+
+def test_steps_are_not_given_up_while_the_run_directory_is_away(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = MonitorLoop(run, Config.standard())
+    real = loop.measurer.step
+
+    def moved(arrival: StepReady, *rest: Any) -> Any:
+        if arrival.step == 3:
+            run.path.rename(tmp_path / "away")
+        return real(arrival, *rest)
+
+    monkeypatch.setattr(loop.measurer, "step", moved)
+    with pytest.raises(FileNotFoundError, match="not there"):
+        loop.poll()
+    loop.close()
+    (tmp_path / "away").rename(run.path)
+    again = MonitorLoop(run, Config.standard())
+    again.poll()
+    again.close()
+    rows = [event.data["rows"] for event in read_events(run.path / "events") if event.kind == "step_done"]
+    assert rows == [4] * 5

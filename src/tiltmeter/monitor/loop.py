@@ -8,6 +8,7 @@ when a step is ready, `panel.py` runs instruments and detectors, `advisor.py` gi
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_e
 from tiltmeter.rundir.payloads import StepDone
 from tiltmeter.rundir.rank_summary import combine_hashes, count_losses, rank_ranges
 from tiltmeter.rundir.requests import ControlOffer
+from tiltmeter.rundir.run_path import exists
 from tiltmeter.rundir.store import RunDirectory
 
 LAST_EVENTS = 256  # of the journal: more than one arrival concludes
@@ -176,6 +178,9 @@ class MonitorLoop:
         measurement, rollouts = self.measurer.step(arrival, self.state.baseline_for(step), self.panel.off)
         if arrival.sha256 is not None and measurement.unreadable:
             raise StoreError(next(iter(measurement.unreadable.values())))
+        if measurement.unreadable and not exists(self.run.path / "run.json"):
+            # Moved or unmounted, perhaps for a moment: no file of it is to be given up.
+            raise FileNotFoundError(errno.ENOENT, "the run directory is not there", str(self.run.path))
         sha256 = combine_hashes(measurement.hashes)
         if arrival.sha256 not in (None, sha256):
             raise StoreError(f"step {step} of attempt {attempt}: the files are not those that were measured")
