@@ -42,8 +42,10 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.pinned_prompts import make_snapshot, write_snapshot
-from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs, write_receipt
+from tiltmeter.rundir.receipts import ReceiptLog
+from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs
 from tiltmeter.rundir.seal import seal
+from tiltmeter.rundir.signing import receipt_key
 from tiltmeter.rundir.staging.staged_rows import make_staging_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.verifier_audits import write_guards
@@ -51,6 +53,7 @@ from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.server.run_list import RunList, list_run
 
 SECRET = "canary-7f3a91"
+TOKEN = b"7" * 64  # of the run: whoever has none reads no receipt
 LONG_TEXT = "x" * (1 << 20)
 SECONDS = 10.0
 MEGABYTES = 1024.0
@@ -126,7 +129,8 @@ def make_run(path: Path) -> RunDirectory:
             run.write(columns(2, rng), 0, {})  # a step that was written twice
             pack(run)
     run.write(columns(4, rng, 1), 0, {})  # not measured yet, so that a monitor has something to write
-    write_receipt(run, Receipt("0-1-beta.apply", 0, "applied", "beta", 0.04, 0.08, 2))
+    done = Receipt("0-1-beta.apply", 0, "applied", "beta", 0.04, 0.08, 2)
+    ReceiptLog(run, receipt_key(TOKEN)).append(0, done)
     make_staging_folder(run, 1, {"batch_size": 4})
     for name, content in PLANTED.items():
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -428,6 +432,10 @@ def try_case(attack: Attack, verb: str, base: Path, work: Path, found: Found) ->
     if verb in ("page", "diff"):
         shutil.copytree(base, work / "runs" / "healthy")
     (scratch / "gold.py").write_text("def score(prompt, completion):\n    return 1.0\n")
+    token = scratch / "state" / "tiltmeter" / f"{RunDirectory(base).identity()['id']}.token"
+    token.parent.mkdir(parents=True)
+    token.write_bytes(TOKEN)
+    token.chmod(0o600)
     attack.plant(run / attack.place, home)
     before = snapshot(home)
     case = f"{attack.place}: {attack.name}: {verb}"

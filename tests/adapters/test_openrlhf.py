@@ -23,6 +23,7 @@ from tiltmeter.adapters import openrlhf as adapter
 from tiltmeter.adapters.capture import recorder as recorders
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests
+from tiltmeter.rundir.receipts import read_receipts
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
 from tiltmeter.rundir.store import RunDirectory
@@ -218,7 +219,8 @@ def test_the_kl_coefficient_can_be_changed_between_steps(openrlhf: Any, tmp_path
     trainer.train_step = asking
     trainer.fit()
     assert trainer.logged == [0.02, 0.05, 0.05]
-    told = {receipt.id: receipt for receipt in requests.read_receipts(RunDirectory(place), set())[0]}
+    store = RunDirectory(place)
+    told = {receipt.id: receipt for receipt in read_receipts(store, set(), read_token(store))[0]}
     assert (told["0-1-beta.approve"].state, told["0-1-beta.approve"].after) == ("applied", 0.05)
     assert told["0-1-stop.approve"].state == "refused" and "asks nobody" in told["0-1-stop.approve"].why
 

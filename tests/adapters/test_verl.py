@@ -18,6 +18,7 @@ from tiltmeter.adapters.verl import plugin
 from tiltmeter.adapters.verl.driver import VerlObserver, scalars
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests
+from tiltmeter.rundir.receipts import read_receipts
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 
@@ -312,7 +313,7 @@ def test_the_kl_in_the_reward_can_be_changed_and_the_run_stopped(
     assert trainer.kl_ctrl_in_reward.value == 0.08
     assert trainer.global_steps == 5 and trainer.saved[-1] == 4  # the next step was the last, and was saved
     run = RunDirectory(tmp_path / "out" / "tiltmeter")
-    told = {receipt.id: receipt for receipt in requests.read_receipts(run, set())[0]}
+    told = {receipt.id: receipt for receipt in read_receipts(run, set(), read_token(run))[0]}
     assert (told["0-1-beta.approve"].state, told["0-1-beta.approve"].after) == ("applied", 0.08)
     assert told["0-1-beta.undo"].state == "refused" and "outside" in told["0-1-beta.undo"].why
     assert "workers' configuration" in told["0-1-entropy_coef.approve"].why

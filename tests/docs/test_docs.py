@@ -36,8 +36,9 @@ from tiltmeter.monitor.parts import Config, load_part, suggest_gold
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import KINDS, Event
-from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs, request_for, write_receipt, write_request
-from tiltmeter.rundir.signing import make_token
+from tiltmeter.rundir.receipts import ReceiptLog
+from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs, request_for, write_request
+from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import CHECKS, ICONS
 
@@ -378,7 +379,8 @@ def counselled(path: Path) -> list[Event]:
         return Action(**[event.data for event in events if event.kind == "action"][-1])
 
     first = proposed(go_on(0, 36))
-    write_receipt(run, Receipt(f"{first.id}.approve", 0, "applied", "beta", 0.04, 0.08, 36, "beta reads 0.08"))
+    done = Receipt(f"{first.id}.approve", 0, "applied", "beta", 0.04, 0.08, 36, "beta reads 0.08")
+    ReceiptLog(run, receipt_key(make_token(run))).append(0, done)
     watch.poll()
     second = proposed(go_on(36, 66))
     write_request(run, request_for(second, "reject", "operator", expires_step=100), make_token(run))

@@ -397,6 +397,46 @@ def test_the_kl_controller_acts_at_most_every_ten_steps_and_never_loosens_while_
     assert all(not low.consider(0, s, found, [Reading(0, s, "policy.kl.k3", 12.0, 8)], ()) for s in range(50))
 
 
+def test_a_knob_that_is_changed_back_and_forth_is_left_alone() -> None:
+    """KL swings from far above its target to far below: the controller follows a few times, then says why not."""
+    run = steward("act", {"beta": Knob("beta", 0.04, 1e-6, 1.0)}, target_kl=6.0)
+    applied: list[Action] = []
+    refused: list[Action] = []
+    for step in range(400):
+        kl = 12.0 if len(applied) % 2 == 0 else 1.0
+        for action in run.consider(0, step, (), [Reading(0, step, "policy.kl.k3", kl, 8)], ()):
+            if action.state == "refused":
+                refused.append(action)
+            else:
+                applied += run.heard(receipt(action, step), step)
+    assert [action.after > action.before for action in applied] == [True, False, True, False, True]
+    assert len(refused) == 1 and "back and forth 4 times" in refused[0].reason
+
+
+def test_a_change_that_is_undone_in_attempt_after_attempt_ends() -> None:
+    run, proposed = steward("act", {"beta": Knob("beta", 0.04, 1e-6, 1.0)}), 0
+    for attempt in range(8):
+        run.begin_attempt(attempt, "act", {"beta": Knob("beta", 0.04, 1e-6, 1.0)})
+        made = run.consider(attempt, 100, [finding(step=100, attempt=attempt)], (), ())
+        for action in made:
+            if action.state == "proposed" and action.knob == "beta":
+                proposed += 1
+                run.heard(receipt(action, 101), 101)
+                run.heard(receipt(action, 103, "undo"), 103)
+    assert proposed == 3 and any("back and forth" in action.reason for action in made)
+
+
+def test_small_corrections_of_the_controller_are_no_swings() -> None:
+    run = steward("act", {"beta": Knob("beta", 0.04, 1e-6, 1.0)}, target_kl=6.0)
+    changes = 0
+    for step in range(400):
+        kl = 6.5 if changes % 2 == 0 else 5.5
+        for action in run.consider(0, step, (), [Reading(0, step, "policy.kl.k3", kl, 8)], ()):
+            assert action.state == "proposed"
+            changes += len(run.heard(receipt(action, step), step))
+    assert changes > 20
+
+
 def test_the_same_inputs_give_the_same_story_in_any_process() -> None:
     def story() -> tuple[list[Action], list[Any]]:
         rng = np.random.default_rng(5)

@@ -20,9 +20,9 @@ import pytest
 from tiltmeter.data.records import Finding
 from tiltmeter.errors import AttachError
 from tiltmeter.interventions.policy import InterventionPolicy
-from tiltmeter.rundir import requests
+from tiltmeter.rundir import receipts, requests
 from tiltmeter.rundir.requests import ControlRequest, Knob, Receipt
-from tiltmeter.rundir.signing import MAX_FILE_BYTES, make_token, read_token, signature
+from tiltmeter.rundir.signing import MAX_FILE_BYTES, make_token, read_token, receipt_key, signature
 from tiltmeter.rundir.store import RunDirectory
 
 PLANTED = int(os.environ.get("TILTMETER_REQUESTS", "500"))
@@ -275,7 +275,8 @@ def test_control_and_token_are_for_their_owner_alone(run: RunDirectory, tmp_path
     token = make_token(run)
     assert make_token(run) == read_token(run) == token and len(token) >= 64
     requests.write_request(run, wanted(1), token)
-    requests.write_receipt(run, Receipt("2-1-beta.approve", 0, "applied", "beta", 0.04, 0.08, 500))
+    log = receipts.ReceiptLog(run, receipt_key(token))
+    log.append(2, Receipt("2-1-beta.approve", 0, "applied", "beta", 0.04, 0.08, 500))
     for folder in (".", "requests", "receipts"):
         assert stat.S_IMODE((run.path / "control" / folder).stat().st_mode) == 0o700
     [path] = (tmp_path / "state" / "tiltmeter").iterdir()
@@ -325,19 +326,6 @@ def test_what_is_published_is_read_back(run: RunDirectory) -> None:
         requests.publish_knobs(run, 2, "act", KNOBS)
 
 
-def test_receipts_come_once_and_rubbish_is_told_from_them(run: RunDirectory) -> None:
-    known: set[str] = set()
-    told = Receipt("2-1-beta.apply", 1, "refused", "beta", math.nan, 0.08, 500, "no")
-    requests.write_receipt(run, told)
-    requests.write_receipt(run, replace(told, state="applied"))  # a second answer: the first stands
-    folder = run.path / "control" / "receipts"
-    (folder / "2-1-beta.apply-3.json").write_bytes((folder / told.file).read_bytes())
-    (folder / "x.json").write_text('{"id": "x"}')
-    good, refused = requests.read_receipts(run, known)
-    assert [(r.id, r.state, r.rank, math.isnan(r.before)) for r in good] == [(told.id, "refused", 1, True)]
-    assert len(refused) == 2 and requests.read_receipts(run, known) == ([], [])
-
-
 # -- F20: a receipt that is lost ---------------------------------------------------------------------------------------
 
 
@@ -346,7 +334,7 @@ class Trainer:
 
     def __init__(self, run: RunDirectory, token: bytes, attempt: int, beta: float) -> None:
         self.run, self.token, self.attempt, self.beta = run, token, attempt, beta
-        self.known = requests.answered_ids(run)
+        self.known, self.receipts = receipts.answered_ids(run), receipts.ReceiptLog(run, receipt_key(token))
         self.applied: list[tuple[str, float]] = []
 
     def step(self, step: int, lose: bool) -> int:
@@ -358,7 +346,7 @@ class Trainer:
             before, self.beta = self.beta, request.value
             self.applied.append((request.id, request.value))
             if not lose:
-                requests.write_receipt(self.run, Receipt(request.id, 0, "applied", "beta", before, self.beta, step))
+                self.receipts.append(self.attempt, Receipt(request.id, 0, "applied", "beta", before, self.beta, step))
         return len(found[0])
 
 
@@ -385,7 +373,9 @@ def test_a_thousand_lost_receipts_never_apply_anything_twice(run: RunDirectory, 
                 lose = rng.random() < 0.95
                 lost += trainer.step(step, lose) * lose
                 moved = [
-                    action for told in requests.read_receipts(run, heard)[0] for action in steward.heard(told, step)
+                    action
+                    for told in receipts.read_receipts(run, heard, token)[0]
+                    for action in steward.heard(told, step)
                 ]
                 assert trainer.beta in (0.04, 0.08)  # absolute: what nobody heard of is never done on top of itself
                 if moved:

@@ -14,8 +14,9 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests as files
+from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
 from tiltmeter.rundir.requests import ControlRequest, Knob, Mode, Receipt
-from tiltmeter.rundir.signing import make_token
+from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
 
 log = logging.getLogger("tiltmeter")
@@ -85,7 +86,8 @@ class KnobControl:
         self.store, self.attempt, self.mode = store, attempt, mode
         self._live_knobs = by_name
         self._token = make_token(store)  # raises here: without a token anybody could sign
-        self._answered = files.answered_ids(store)
+        self._receipts = ReceiptLog(store, receipt_key(self._token))
+        self._answered = answered_ids(store)
         files.publish_knobs(store, attempt, mode, self.knobs)
 
     @property
@@ -120,6 +122,7 @@ class KnobControl:
 
     def _answer(self, request: ControlRequest, step: int, state: Any, before: float, after: float, why: str) -> None:
         try:
-            files.write_receipt(self.store, Receipt(request.id, 0, state, request.knob, before, after, step, why))
+            receipt = Receipt(request.id, 0, state, request.knob, before, after, step, why)
+            self._receipts.append(self.attempt, receipt)
         except OSError as error:  # the remaining requests must still be applied
             log.warning("the receipt for %s could not be written: %s", request.id, error)

@@ -88,6 +88,7 @@ class StoredLabel(Struct, frozen=True):
     request: str
     value: Any
     why: Any = ""
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,8 @@ def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
     digest, folder = request.digest, _label_folder(run, request)
     if request.whole and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
         return column
-    return [_read_label(folder / f"{number}.json", digest) for number in range(len(request.rows))]
+    numbers = range(len(request.rows))
+    return [_read_label(folder / f"{number}.json", digest, request.label_id(number)) for number in numbers]
 
 
 def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
@@ -250,10 +252,8 @@ def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
             if _read_column(folder / entry.name, request) == [NO_REQUEST] * count:
                 yield f"gold/labels/{folder.name}/{entry.name}"
             continue
-        is_expected = (
-            number.isdecimal() and int(number) < count and _read_label(folder / entry.name, digest) != NO_REQUEST
-        )
-        if not is_expected:
+        is_asked = number.isdecimal() and int(number) < count
+        if not is_asked or _read_label(folder / entry.name, digest, request.label_id(int(number))) == NO_REQUEST:
             yield f"gold/labels/{folder.name}/{entry.name}"
 
 
@@ -305,7 +305,7 @@ def _read_column(path: Path, request: LabelRequest) -> list[Label | None] | None
     ]
 
 
-def _read_label(path: Path, digest: str) -> Label | None:
+def _read_label(path: Path, digest: str, label_id: str) -> Label | None:
     try:
         stored = find_sidecar(path, StoredLabel, LABEL_BYTES)
     except StoreError as error:
@@ -313,7 +313,7 @@ def _read_label(path: Path, digest: str) -> Label | None:
         return Label(None, f"unreadable answer: {type(error.__cause__).__name__}")
     if stored is None:
         return None
-    if stored.request != digest:
+    if stored.request != digest or stored.id not in ("", label_id):  # renamed, it would be another row's
         return NO_REQUEST
     return Label(None, str(stored.why)) if stored.value is None else to_label(stored.value)
 

@@ -5,6 +5,7 @@ It uses neither clock nor files: the same inputs in the same order give the same
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ PROPOSE_CONFIDENCE = 0.3  # confidence of a finding from which something is prop
 ACT_CONFIDENCE = 0.5  # from which something is done without asking: more than a suspicion without gold can reach
 #: What only a person may decide: the reward function that gained most may be the honest one.
 ASK_FIRST = ("reward_weight",)
+MAX_SWINGS = 4  # times in a row that a change of a knob takes the one before it back
+SWING = math.log(1.15)  # a change of at least this factor: the KL controller's small corrections are none
 MAX_ROLLBACKS = 3  # a run that goes wrong this often needs another reward, not another try
 GAIN = "reward.gain_share."
 MAIN_GAIN_SHARE = 0.5  # share of the gain from which a reward function is the one that brings it
@@ -72,6 +75,7 @@ class InterventionPolicy:
         self._standing: dict[str, Finding] = {}  # by failure
         self._last_change: dict[str, int] = {}  # step of the last change or expiry, by knob
         self._excluded: set[tuple[str, str]] = set()  # (failure, intervention) that were refused, rejected or did harm
+        self._swings: dict[str, tuple[int, int]] = {}  # by knob: direction of its last change, and swings in a row
         self._gains: dict[str, float] = {}  # newest share of the gain, by reward function
         self._history = ReadingHistory()
 
@@ -198,6 +202,8 @@ class InterventionPolicy:
             return f"this trainer has no {part.knob} that can be changed while it runs"
         if all(knob.why for knob in matching):
             return matching[0].why
+        if why := self._why_left_alone([knob.name for knob in matching]):
+            return why
         if part.knob != "rollback":
             return ""
         rollbacks = [
@@ -206,6 +212,21 @@ class InterventionPolicy:
         if len(rollbacks) >= MAX_ROLLBACKS:
             return f"the run went back {len(rollbacks)} times already: the reward needs to change, not the settings"
         return "" if good else "there is no checkpoint from before the trouble: save more often"
+
+    def _why_left_alone(self, knobs: Sequence[str]) -> str:
+        """Why knobs that were changed back and forth are not changed any more, in this run; empty if they may be."""
+        if min(self._swings.get(name, (0, 0))[1] for name in knobs) < MAX_SWINGS:
+            return ""
+        return f"{knobs[0]} was changed back and forth {MAX_SWINGS} times in a row: it stays as it is in this run"
+
+    def _count_swing(self, knob: str, before: float, after: float) -> None:
+        if before > 0.0 and after > 0.0 and abs(math.log(after / before)) < SWING:
+            self._swings.pop(knob, None)
+            return
+        direction = (after > before) - (after < before)
+        last, swings = self._swings.get(knob, (0, 0))
+        if direction:
+            self._swings[knob] = (direction, swings + 1 if direction == -last else 0)
 
     def _proposal_knobs(self, step: int, good: Sequence[int]) -> dict[str, Knob]:
         """The knobs as interventions want them: the good checkpoint as a ceiling, weights by what they gained."""
@@ -263,6 +284,9 @@ class InterventionPolicy:
         if any(entry.action.knob == "beta" for entry in self.action_log.open(attempt)):
             return []
         finding = Finding(attempt, step, "kl_target", 1.0, (), controller.watches)
+        if why := self._why_left_alone(["beta"]):
+            self._excluded.add(("kl_target", controller.name))
+            return [self._refused_action(finding, controller, why)]
         action = controller.propose(finding, self.knobs)
         if action is None or (action.after < action.before and self._standing):
             return []
@@ -326,6 +350,7 @@ class InterventionPolicy:
             self._last_change |= dict.fromkeys(knobs, entry.changed_step)
             if action.knob in self.knobs and action.knob not in ("stop", "rollback"):
                 # After a rollback the next attempt says itself how its knobs stand.
+                self._count_swing(action.knob, self.knobs[action.knob].value, entry.value)
                 self.knobs[action.knob] = replace(self.knobs[action.knob], value=entry.value)
             if "beta" in knobs and self._controller is not None:
                 self._controller.restart()

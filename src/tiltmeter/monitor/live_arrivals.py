@@ -24,12 +24,14 @@ from tiltmeter.rundir.evaluations import Evaluation, read_evaluations
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.payloads import AttemptEnd, AttemptOpen, DecisionRead, EvaluationRead, ReceiptRead, StepDone
 from tiltmeter.rundir.rank_summary import count_losses, expand_ranges
-from tiltmeter.rundir.requests import ControlOffer, ControlRequest, read_knobs, read_receipts, read_requests
+from tiltmeter.rundir.receipts import has_receipts, read_receipts
+from tiltmeter.rundir.requests import ControlOffer, ControlRequest, read_knobs, read_requests
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory, StepFile
 
 COMPLETE_LATER_STEPS = 3  # complete later steps before a step is measured without its missing ranks
 LATER_STEPS = 16  # later steps of any rank: a rank's writer cannot lag by more, so a missing rank will not come
+UNCHECKED = "receipts: not followed, since the token that signs them is not on this machine or not this user's"
 
 
 class LiveArrivals:
@@ -99,18 +101,21 @@ class LiveArrivals:
             return None
 
     def _replies(self, attempt: int) -> Iterator[Arrival]:
-        """Receipts of the trainer and decisions of people. Without access to the token, receipts only."""
+        """Receipts of the trainer and decisions of people: what the run's token has signed."""
         last = self._last_steps.get(attempt, -1)
-        new_receipts, refusals = read_receipts(self.run, self._reply_files)
+        if not (self.run.path / "control").is_dir():
+            return
         try:
-            token = read_token(self.run) if (self.run.path / "control" / "requests").is_dir() else None
+            token = read_token(self.run)
         except AttachError:
-            token = None
-        decisions: list[ControlRequest] = []
-        if token is not None:
-            decisions, _ = read_requests(
-                self.run, self._reply_files, token, attempt=attempt, step=last, mode="advise", kinds=("reject", "note")
-            )
+            if has_receipts(self.run) and UNCHECKED.split(":")[0] not in self._reply_files:
+                yield FileFault(Fault(attempt, last, "control", UNCHECKED))
+            return
+        new_receipts, refusals = read_receipts(self.run, self._reply_files, token)
+        decisions: list[ControlRequest]
+        decisions, _ = read_requests(
+            self.run, self._reply_files, token, attempt=attempt, step=last, mode="advise", kinds=("reject", "note")
+        )
         yield from (ControlReply(receipt) for receipt in new_receipts)
         yield from (ControlReply(decision) for decision in decisions)
         for name, why, _ in refusals:

@@ -7,21 +7,24 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tiltmeter.errors import StoreError
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import open_dot, sweep
 from tiltmeter.rundir.columns import content_hash
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
+from tiltmeter.rundir.payloads import ReceiptRead
 from tiltmeter.rundir.rank_summary import combine_hashes, expand_ranges
+from tiltmeter.rundir.receipts import chain_problems
 from tiltmeter.rundir.run_path import entries, file_status, make_folder, open_folder, read_file, remove
 from tiltmeter.rundir.seal import SealedFile, map_file, seal_file
 from tiltmeter.rundir.sidecar import write_sidecar
+from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import ROW_GROUP_TOKENS, STEP_BYTES, RunDirectory, StepFile
 
 PACK_BYTES = 1 << 30
@@ -177,7 +180,13 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
     """Read every byte again: seals, checksums, contents, the hashes the journal recorded. Returns the problems."""
     problems: list[str] = []
     tail = JournalReader(run.path / "events")
-    recorded = {(event.attempt, event.step): event.data for event in tail.poll() if event.kind == "step_done"}
+    recorded: dict[tuple[int, int], Mapping[str, Any]] = {}
+    receipts: list[str] = []
+    for event in tail.poll():
+        if event.kind == "step_done":
+            recorded[event.attempt, event.step] = event.data
+        elif isinstance(note := event.payload, ReceiptRead):
+            receipts.append(note.file)
     if tail.skipped:
         problems.append(f"events: {tail.skipped} lines are torn or damaged and were skipped")
     try:
@@ -210,7 +219,19 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
                 and combine_hashes({r: present[r] for r in ranks}) != data["sha256"]
             ):
                 problems.append(f"attempt {attempt}, step {step}: not the bytes that were measured")
-    return problems
+    return problems + _verify_receipts(run, receipts)
+
+
+def _verify_receipts(run: RunDirectory, recorded: Sequence[str]) -> list[str]:
+    """Receipts that are gone; who has the run's token also sees forged ones."""
+    names = {entry.name for entry in entries(run.path / "control" / "receipts")}
+    gone = [
+        f"control/receipts/{name}.json: in the journal, and gone" for name in recorded if f"{name}.json" not in names
+    ]
+    try:
+        return gone + list(chain_problems(run, read_token(run))) if names else gone
+    except AttachError:
+        return gone  # not the user who started training, or not that machine
 
 
 def _verify_packed(path: Path) -> list[str]:

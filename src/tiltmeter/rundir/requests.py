@@ -1,4 +1,4 @@
-"""Control files: signed requests from the monitor or a person to the trainer, and the trainer's receipts.
+"""Control files: signed requests from the monitor or a person to the trainer. Its receipts are in `receipts.py`.
 
 Write access to a run directory must not be enough to change training. A request is followed only if it is signed with a
 token stored outside the directory, names the current attempt, is new and has not expired; its knob must be in the fixed
@@ -7,7 +7,6 @@ list and its value between the floor and the ceiling set at attach.
 
 from __future__ import annotations
 
-import hmac
 import math
 import re
 import time
@@ -20,9 +19,8 @@ from msgspec import Struct, convert
 from tiltmeter.data.records import Action
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.payloads import restore_number
-from tiltmeter.rundir.run_path import entries, make_folder
-from tiltmeter.rundir.sidecar import Count, read_sidecar, reason, refuse, write_sidecar
-from tiltmeter.rundir.signing import read_new_files, signature
+from tiltmeter.rundir.sidecar import read_sidecar, reason, refuse, write_sidecar
+from tiltmeter.rundir.signing import is_signed, make_control_folder, read_new_files, signature
 from tiltmeter.rundir.store import RunDirectory
 
 Mode = Literal["observe", "advise", "act"]
@@ -213,23 +211,6 @@ class Receipt:
         return f"{self.id}-{self.rank}.json"
 
 
-class StoredReceipt(Struct, frozen=True):
-    """`control/receipts/ID-RANK.json`; a value that could not be read is null."""
-
-    id: str
-    rank: Count
-    state: Literal["applied", "refused"]
-    knob: str
-    before: float | None
-    after: float | None
-    step: int
-    why: str
-
-    def receipt(self) -> Receipt:
-        before, after = (math.nan if value is None else value for value in (self.before, self.after))
-        return Receipt(self.id, self.rank, self.state, self.knob, before, after, self.step, self.why)
-
-
 def parse_receipt(message: Mapping[str, Any]) -> Receipt:
     """A receipt as the journal has it. Raises `ValueError`."""
     return convert({name: restore_number(value) for name, value in message.items()}, Receipt)
@@ -250,7 +231,7 @@ def publish_knobs(
 ) -> None:
     """Publish, once per attempt, the knobs and their limits. For readers only: the trainer keeps its own copy."""
     facts = ControlOffer(mode, dict(knobs), target_kl).facts()
-    write_sidecar(make_folder(run.path, "control", mode=0o700) / f"knobs-{attempt}.json", facts, indent=1)
+    write_sidecar(make_control_folder(run) / f"knobs-{attempt}.json", facts, indent=1)
 
 
 def read_knobs(run: RunDirectory, attempt: int) -> ControlOffer:
@@ -271,7 +252,7 @@ def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> N
     """Write a signed request, which the trainer reads at the end of its step. Raises `FileExistsError` if it exists."""
     facts = asdict(replace(request, asked=request.asked or time.time()))
     signed = {"request": facts, "signature": signature(facts, token)}
-    write_sidecar(make_folder(run.path, "control", "requests", mode=0o700) / f"{request.id}.json", signed)
+    write_sidecar(make_control_folder(run, "requests") / f"{request.id}.json", signed)
 
 
 def read_requests(
@@ -295,7 +276,7 @@ def read_requests(
     good: list[ControlRequest] = []
     now = time.time() if now is None else now
     files, unreadable = read_new_files(run.path, "requests", SignedRequest, seen_names)
-    refusals = [_refuse_file(name, why, seen_names) for name, why in unreadable.items()]
+    refusals = [refuse_control_file(name, why, seen_names) for name, why in unreadable.items()]
     for name, signed in files.items():
         request: ControlRequest | None = None
         seen_names.add(name.removesuffix(".json"))
@@ -308,7 +289,7 @@ def read_requests(
                 raise ValueError(why)
             good.append(request)
         except (ValueError, RecursionError, StoreError) as error:
-            refusals.append(_refuse_file(name, reason(error), seen_names, request))
+            refusals.append(refuse_control_file(name, reason(error), seen_names, request))
     return sorted(good, key=lambda request: (request.asked, request.id)), refusals
 
 
@@ -376,50 +357,16 @@ def _parse_signed(name: str, signed: SignedRequest, token: bytes) -> ControlRequ
     """The request in a file; raises `ValueError` if it is malformed, not signed, or its id is not the file's name."""
     if set(signed.request) != {field.name for field in fields(ControlRequest)}:
         raise ValueError("malformed: it has other keys than a request has")
-    right = signature(signed.request, token).encode()
-    if not hmac.compare_digest(signed.signature.encode("utf-8", "surrogatepass"), right):
+    if not is_signed(signed.request, signed.signature, token):
         raise ValueError("not signed with this run's token")
     if f"{signed.request['id']}.json" != name:
         raise ValueError("replayed: it stands under another name than its own")
     return convert(signed.request, ControlRequest)
 
 
-def _refuse_file(name: str, why: str, seen_names: set[str], request: ControlRequest | None = None) -> Refusal:
+def refuse_control_file(name: str, why: str, seen_names: set[str], request: ControlRequest | None = None) -> Refusal:
     seen_names.add(name.removesuffix(".json"))
     return Refusal(ascii(name)[1:-1][:80], why, request)
-
-
-def write_receipt(run: RunDirectory, receipt: Receipt) -> None:
-    """Store a rank's receipt for a request. The first one wins; raises OSError if it cannot be stored."""
-    facts = asdict(receipt) | {
-        name: _finite(value) for name, value in (("before", receipt.before), ("after", receipt.after))
-    }
-    try:
-        write_sidecar(make_folder(run.path, "control", "receipts", mode=0o700) / receipt.file, facts)
-    except FileExistsError:
-        pass
-
-
-def read_receipts(run: RunDirectory, seen_names: set[str]) -> tuple[list[Receipt], list[Refusal]]:
-    """New receipts, by step, and files that are not receipts. Adds names to `seen_names`, as `read_requests` does."""
-    files, unreadable = read_new_files(run.path, "receipts", StoredReceipt, seen_names)
-    good = {name: stored.receipt() for name, stored in files.items()}
-    unreadable |= {name: why for name, receipt in good.items() if (why := _receipt_problem(receipt, name))}
-    seen_names |= {name.removesuffix(".json") for name in good}
-    refusals = [_refuse_file(name, why, seen_names) for name, why in unreadable.items()]
-    receipts = (receipt for name, receipt in good.items() if name not in unreadable)
-    return sorted(receipts, key=lambda receipt: (receipt.step, receipt.id, receipt.rank)), refusals
-
-
-def answered_ids(run: RunDirectory) -> set[str]:
-    """Ids of all requests that some rank has answered; a restarted trainer skips them."""
-    return {entry.name.removesuffix(".json").rpartition("-")[0] for entry in entries(run.path / "control" / "receipts")}
-
-
-def _receipt_problem(receipt: Receipt, name: str) -> str:
-    if receipt.state == "applied" and not (math.isfinite(receipt.before) and math.isfinite(receipt.after)):
-        return "it says that a change was made, and not to what"
-    return "" if receipt.file == name else "it holds another receipt than its name says"
 
 
 def _finite(value: float) -> float | None:

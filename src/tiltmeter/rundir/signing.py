@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish
-from tiltmeter.rundir.run_path import UnsafePathError
+from tiltmeter.rundir.run_path import UnsafePathError, make_folder, open_folder
 from tiltmeter.rundir.sidecar import list_sidecars
 from tiltmeter.rundir.store import RunDirectory
 
@@ -83,6 +84,29 @@ def signature(facts: Mapping[str, Any], token: bytes) -> str:
     """
     plain = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
     return hmac.new(token, plain, hashlib.sha256).hexdigest()
+
+
+def is_signed(facts: Mapping[str, Any], claimed: str, token: bytes) -> bool:
+    return hmac.compare_digest(claimed.encode("utf-8", "surrogatepass"), signature(facts, token).encode())
+
+
+def receipt_key(token: bytes) -> bytes:
+    """The key that signs receipts. Every rank of a trainer has it, and none can sign a request with it."""
+    return hmac.new(token, b"receipts", hashlib.sha256).digest()
+
+
+def make_control_folder(run: RunDirectory, *inner: str) -> Path:
+    """`control/`, or a folder in it, made if need be. Raises `UnsafePathError` for one that somebody else made.
+
+    In a directory that others may write to, whoever made this folder first could remove what is put there.
+    """
+    path: Path = run.path
+    for name in ("control", *inner):
+        path = make_folder(path, name, mode=0o700)
+        with open_folder(path, change=True) as handle:
+            if (owner := os.fstat(handle).st_uid) != os.geteuid():
+                raise UnsafePathError(errno.EPERM, f"belongs to user {owner}: remove it and start again", path)
+    return path
 
 
 def read_new_files(

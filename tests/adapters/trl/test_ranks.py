@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import join
-from tiltmeter.rundir.requests import Receipt, read_receipts
+from tiltmeter.rundir.receipts import read_receipts
+from tiltmeter.rundir.requests import Receipt
 from tiltmeter.rundir.step_files import read_step_files
 from tiltmeter.rundir.store import RunDirectory
 
@@ -41,7 +42,9 @@ class Told:
         return RunDirectory(self.folder / situation / "tiltmeter")
 
     def receipts(self, situation: str) -> list[Receipt]:
-        found, refused = read_receipts(self.run(situation), set())
+        run = self.run(situation)
+        [token] = (self.folder / "tiltmeter").glob(f"{run.identity()['id']}.token")
+        found, refused = read_receipts(run, set(), token.read_bytes())
         assert not refused
         return found
 

@@ -20,6 +20,7 @@ from typing import Any
 import tiltmeter
 from tiltmeter import rewards
 from tiltmeter.rundir import requests as control
+from tiltmeter.rundir.receipts import ReceiptLog
 from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
@@ -94,12 +95,15 @@ def at_step_begin(trainer: Any, work: Callable[[int], None]) -> None:
 
 def disturb(situation: str, rank: int, step: int) -> None:
     """What goes wrong on rank 0 alone, once, while the step after `ASKED_AT` is made."""
-    module: Any = control
     if rank or step != ASKED_AT:
         return
-    name = {"lost receipt": "write_receipt", "unreadable requests": "read_requests"}.get(situation)
-    if name is None:
+    places: dict[str, tuple[Any, str]] = {
+        "lost receipt": (ReceiptLog, "append"),
+        "unreadable requests": (control, "read_requests"),
+    }
+    if situation not in places:
         return
+    module, name = places[situation]
     real = getattr(module, name)
 
     def failing(*args: Any, **kwargs: Any) -> Any:

@@ -15,8 +15,9 @@ from tiltmeter.data.records import Action
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.interventions.roll_back import RollbackAction
 from tiltmeter.rundir import journal, requests
+from tiltmeter.rundir.receipts import ReceiptLog
 from tiltmeter.rundir.requests import Knob, Receipt
-from tiltmeter.rundir.signing import make_token, read_token
+from tiltmeter.rundir.signing import make_token, read_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.payloads.overview import ActionRequest
 from tiltmeter.view.screens import actions as actions_screen
@@ -104,7 +105,8 @@ def test_a_request_without_an_answer_is_pending_and_cannot_be_made_again(run: Ru
     assert (row["pending"], row["can"]) == ("approve", [])
     with pytest.raises(StoreError, match="asked already"):
         submit_action_request(run, "0-120-beta", "approve")
-    requests.write_receipt(run, Receipt("0-120-beta.approve", 0, "applied", "beta", 0.04, 0.08, 121))
+    log = ReceiptLog(run, receipt_key(read_token(run)))
+    log.append(0, Receipt("0-120-beta.approve", 0, "applied", "beta", 0.04, 0.08, 121))
     assert rows(run)["0-120-beta"]["pending"] == ""
 
 

@@ -17,8 +17,9 @@ from tiltmeter.adapters.trl.knobs import Knobs, Limits
 from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
 from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint, write_manifest
+from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
 from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt, Refusal
-from tiltmeter.rundir.signing import make_token
+from tiltmeter.rundir.signing import make_token, receipt_key
 
 log = logging.getLogger("tiltmeter")
 HASHING_SECONDS = 600.0  # that a rollback waits for a checkpoint that is still being hashed
@@ -56,6 +57,8 @@ class TrlControl:
         # Made at attach, where it may raise: without a token anybody could sign.
         run = owner.run
         self._token = make_token(run.store) if self._rank == 0 and run is not None and run.store is not None else b""
+        self._receipts: ReceiptLog | None = None
+        self._receipt_key = receipt_key(self._token) if self._token else b""  # other ranks get it with the requests
 
     def begin(self, step: int) -> None:
         """A new attempt: publish the knobs, and apply the change that a rollback asked for."""
@@ -66,7 +69,7 @@ class TrlControl:
             request, self._resuming = self._resuming, None
             self._apply(request, step, str(request.with_knob), float(request.with_value or 0.0))
         if self._rank == 0:
-            self._answered |= files.answered_ids(run.store)
+            self._answered |= answered_ids(run.store)
             files.publish_knobs(run.store, run.attempt, self.owner.mode, self.knobs.read(), self.owner.target_kl)
 
     def poll(self, step: int, control: Any) -> None:
@@ -227,8 +230,10 @@ class TrlControl:
         run = self.owner.run
         assert run is not None and run.store is not None
         try:
-            files.write_receipt(
-                run.store, Receipt(request.id, self._rank, state, request.knob, before, after, step, why)
+            if self._receipts is None:
+                self._receipts = ReceiptLog(run.store, self._receipt_key)
+            self._receipts.append(
+                run.attempt, Receipt(request.id, self._rank, state, request.knob, before, after, step, why)
             )
         except OSError as error:  # the remaining requests must still be applied, as on the other ranks
             log.warning("the receipt for %s could not be written: %s", request.id, error)
@@ -236,9 +241,10 @@ class TrlControl:
     def _broadcast_requests(self, requests: list[ControlRequest]) -> list[ControlRequest]:
         from torch.distributed import broadcast_object_list
 
-        payload: list[Any] = [requests]
+        payload: list[Any] = [requests, self._receipt_key]
         broadcast_object_list(payload, src=0)
         received: list[ControlRequest] = payload[0]
+        self._receipt_key = payload[1]
         return received
 
 

@@ -14,18 +14,18 @@ from tiltmeter.interventions.outcome import WATCHED
 from tiltmeter.interventions.policy import GAIN, PATIENCE, InterventionPolicy, onsets
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.payloads import AttemptOpen, ReceiptRead
+from tiltmeter.rundir.receipts import answered_ids, read_receipts
 from tiltmeter.rundir.requests import (
     ControlOffer,
     ControlRequest,
     Kind,
-    answered_ids,
     parse_receipt,
     read_knobs,
-    read_receipts,
     read_requests,
     request_for,
     write_request,
 )
+from tiltmeter.rundir.run_path import is_folder
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.payloads.alarms import Actions, KnobRow
@@ -178,9 +178,15 @@ def list_actions(run: RunDirectory, events: Iterable[Event]) -> list[dict[str, A
 
 
 def _undo_refused(run: RunDirectory) -> dict[str, str]:
-    """By action, why the trainer refused to undo it."""
-    refused = {}
-    for receipt in read_receipts(run, set())[0]:
+    """By action, why the trainer refused to undo it; nothing without the token that signed it."""
+    refused: dict[str, str] = {}
+    if not is_folder(run.path / "control" / "receipts"):
+        return refused
+    try:
+        receipts, _ = read_receipts(run, set(), read_token(run))
+    except AttachError:
+        return refused
+    for receipt in receipts:
         name, _, kind = receipt.id.rpartition(".")
         if kind == "undo" and receipt.state == "refused":
             refused[name] = receipt.why
