@@ -41,6 +41,7 @@ import pyarrow.parquet as pq
 import tiltmeter.rundir.journal
 import tiltmeter.rundir.store
 import tiltmeter.rundir.writer
+from file_systems import FILE_SYSTEMS, simulate
 from record import record
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns
@@ -178,7 +179,9 @@ def break_the_store(cycle: int) -> None:
 # -- the killer -------------------------------------------------------------------------------------------------------
 
 
-def kill_one(directory: Path, seed: int, cycle: int, kind: str, delay: float, *, broken: bool) -> list[str]:
+def kill_one(
+    directory: Path, seed: int, cycle: int, kind: str, delay: float, *, broken: bool, file_system: str = ""
+) -> list[str]:
     """One cycle: what the writer had acknowledged when it was killed."""
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork must not happen beside threads"
     reading, writing = os.pipe()
@@ -188,6 +191,8 @@ def kill_one(directory: Path, seed: int, cycle: int, kind: str, delay: float, *,
             os.close(reading)
             if broken:
                 break_the_store(cycle)
+            if file_system:
+                simulate(file_system, cycle)
 
             def acknowledge(text: str) -> None:
                 os.write(writing, text.encode() + b"\n")
@@ -332,11 +337,16 @@ COUNTS = (
 )
 
 
-def campaign(cycles: int, seed: int, *, broken: bool) -> dict[str, float | int | str | bool]:
+def campaign(cycles: int, seed: int, *, broken: bool, file_system: str = "") -> dict[str, float | int | str | bool]:
     started = time.monotonic()
     total: Counter[str] = Counter()
     rng = random.Random(seed)
     home = Path(tempfile.mkdtemp(prefix="tiltmeter-crash-"))
+    # pyarrow loads pandas at its first table: seconds that every fork would pay for itself.
+    warm = RunDirectory.create(home / "warm")
+    warm.open_attempt(launch="warm", ranks=1, resume_step=None)
+    rows = rows_of(seed, 0, 0)
+    warm.write(from_columns(0, rows.group, **_columns(rows)), 0, {})
     try:
         for first in range(0, cycles, CYCLES_PER_DIRECTORY):
             directory = home / str(first)
@@ -345,7 +355,9 @@ def campaign(cycles: int, seed: int, *, broken: bool) -> dict[str, float | int |
             for cycle in range(first, min(first + CYCLES_PER_DIRECTORY, cycles)):
                 (kind,) = rng.choices(KINDS, SHARES)
                 before = dot_files(directory)
-                told.add(cycle, kill_one(directory, seed, cycle, kind, rng.uniform(0, KILL_WITHIN), broken=broken))
+                delay = rng.uniform(0, KILL_WITHIN)
+                lines = kill_one(directory, seed, cycle, kind, delay, broken=broken, file_system=file_system)
+                told.add(cycle, lines)
                 total["cycles"] += 1
                 total[f"cycles_{kind}"] += 1
                 total["leftover_dot_files"] += len(dot_files(directory) - before)
@@ -375,11 +387,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="50 cycles")
     parser.add_argument("--keep", action="store_true", help="record the figures although the run is not a full one")
     parser.add_argument("--broken", action="store_true", help="the positive control: a store that breaks its promise")
+    parser.add_argument("--file-system", default="", choices=["", *FILE_SYSTEMS], help="a simulated one")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     cycles = 50 if asked.quick else asked.cycles
-    figures = campaign(cycles, asked.seed, broken=asked.broken)
-    keep = (asked.keep or cycles >= FULL) and not asked.broken
+    figures = campaign(cycles, asked.seed, broken=asked.broken, file_system=asked.file_system)
+    keep = (asked.keep or cycles >= FULL) and not (asked.broken or asked.file_system)
     result = record("crash", figures, seed=asked.seed, keep=keep)
     if asked.json:
         print(json.dumps(result))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 import tiltmeter
 from tiltmeter.cli.show import Json
-from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.atomic_write import publish, storage_problem
 
 #: What each extra is for, and the packages whose presence shows that it is installed. Those that nothing uses yet are
 #: named so that environments can be prepared.
@@ -86,13 +86,14 @@ def tool_rows() -> list[Row]:
 
 
 def storage_row(directory: Path) -> Row:
-    """Whether a file can be made durable there: exclusive link, fsync, and room to write."""
+    """Whether a file can be made durable there: a name that is given once, fsync, and room to write."""
     place = directory if directory.exists() else directory.absolute().parent
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".tiltmeter-doctor-") as folder:
-            synced = publish(Path(folder) / "probe", [b"probe"])
+            why = storage_problem(Path(folder))
+            synced = not why and publish(Path(folder) / "probe", [b"probe"])
         free = shutil.disk_usage(place).free / 1e9
-        ok, detail = synced and free > 1.0, f"{free:.0f} GB free, exclusive link and fsync work"
+        ok, detail = synced and free > 1.0, why or f"{free:.0f} GB free, exclusive names and fsync work"
     except OSError as error:
         ok, detail = False, str(error)
     fix = "choose a directory on a POSIX file system with free space"

@@ -1,21 +1,26 @@
 """Atomic file writes: a file appears complete under its final name, or not at all.
 
-Dot name, write, fsync, link without replacing, fsync of the directory. `os` is called by name throughout, so that a
-test can make the n-th call fail.
+Dot name, write, fsync, final name without replacing, fsync of the directory. `os` is called by name throughout, so that
+a test can make the n-th call fail. The final name is given by a hard link; where there are none, by a rename that does
+not replace; where there is none either, by a plain rename under a claim.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from tiltmeter.rundir.run_path import open_folder
+from tiltmeter.rundir.run_path import open_folder, remove
 
 
 def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
@@ -31,8 +36,7 @@ def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
             for piece in pieces:
                 write_all(handle, piece)
             os.fsync(handle)
-            # while the handle, and with it the lock, is held
-            os.link(dot, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            name_file(dot, path.name, folder, handle)  # while the handle, and with it the lock, is held
         finally:
             try:
                 os.unlink(dot, dir_fd=folder)
@@ -64,11 +68,100 @@ def replace_file(path: Path, content: bytes) -> None:
             os.close(handle)
 
 
+def name_file(dot: str, name: str, folder: int, handle: int) -> None:
+    """Give a finished dot file its final name, which must be free; raises `FileExistsError` if it is not.
+
+    A file server may do what it is asked and lose its reply, and the client that asks again is told of an error: so it
+    counts whether the name is this file's, not what was returned.
+    """
+    for way in (_link, _rename_new, _rename_claimed):
+        try:
+            way(dot, name, folder)
+            return
+        except OSError as error:
+            if _is_named(name, folder, handle):
+                return
+            if error.errno not in UNSUPPORTED:
+                raise
+    raise OSError(errno.ENOTSUP, "its file system can neither link nor rename files: choose a directory on another one")
+
+
+#: What a file system answers that has no such operation.
+UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EMLINK)
+CLAIM_SECONDS = 2.0  # after which a claim is that of a writer that was killed
+_NOREPLACE = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _link(dot: str, name: str, folder: int) -> None:
+    os.link(dot, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _rename_new(dot: str, name: str, folder: int) -> None:
+    """Rename, and fail if there is a file of that name. Not in Python's `os`, and not on every system."""
+    function = getattr(_libc, "renameat2", None)
+    if function is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if function(folder, os.fsencode(dot), folder, os.fsencode(name), _NOREPLACE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+
+
+def _rename_claimed(dot: str, name: str, folder: int) -> None:
+    """A plain rename, which would replace: one writer at a time looks whether the name is free and takes it."""
+    claim, deadline = f".{name}.claim", time.monotonic() + CLAIM_SECONDS
+    while True:
+        try:
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder))
+            break
+        except FileExistsError:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+    try:
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(dot, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+    finally:
+        with suppress(OSError):
+            os.unlink(claim, dir_fd=folder)
+
+
+def _is_named(name: str, folder: int, handle: int) -> bool:
+    """Whether an open file has this name by now."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle))
+    except OSError:
+        return False
+
+
+def storage_problem(folder: Path) -> str:
+    """Why no run can be kept in this folder; empty if a file can be made, named once and read there. Tries it."""
+    probe = folder / f".probe-{secrets.token_hex(4)}"
+    try:
+        publish(probe, [b"probe"])
+        try:
+            publish(probe, [b"again"])
+        except FileExistsError:
+            return ""
+        finally:
+            with suppress(OSError):  # a dot file, which the next attempt sweeps away
+                remove(probe)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "its file system replaces files where it should not: choose a directory on another one"
+
+
 def open_dot(name: str, folder: int) -> tuple[str, int]:
     """A new file under a dot name in an open folder, locked: the lock says that its writer is alive."""
     while True:
         dot = f".{name}.{secrets.token_hex(4)}"
-        handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            handle = os.open(dot, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        except FileExistsError:
+            continue  # no two draw the same name: it was made, and the reply was lost
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -8,13 +8,14 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.rundir.atomic_write import open_dot, sweep
+from tiltmeter.rundir.atomic_write import name_file, open_dot, sweep
 from tiltmeter.rundir.columns import content_hash
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
@@ -91,13 +92,14 @@ def _pack(run: RunDirectory, attempt: int, files: list[StepFile]) -> int:
         try:
             keys = _write_packed(handle, files, schema, attempt)
             _check_packed(folder / dot, keys)
-            os.link(dot, target.name, src_dir_fd=opened, dst_dir_fd=opened)
+            name_file(dot, target.name, opened, handle)
         finally:
             os.close(handle)
-            os.unlink(dot, dir_fd=opened)
+            with suppress(FileNotFoundError):  # renamed
+                os.unlink(dot, dir_fd=opened)
         os.fsync(opened)
     for file in files:
-        remove(file.path)
+        remove(file.path, missing_ok=True)
     return len(files)
 
 

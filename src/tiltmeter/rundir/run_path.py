@@ -201,6 +201,9 @@ def make_folder(run: Path, *names: str, mode: int = 0o777) -> Path:
                 os.mkdir(name, mode, dir_fd=outer)
             except FileExistsError:
                 continue  # if it is a link, opening it refuses it
+            except OSError:
+                if not is_folder(path):  # it may be there though the server's reply was lost
+                    raise
             os.fsync(outer)
     with open_folder(path, change=True):
         return path

@@ -27,7 +27,7 @@ from msgspec import Struct, ValidationError, convert
 from tiltmeter.data.records import RAGGED_COLUMNS, TEXT_COLUMNS, RolloutBatch
 from tiltmeter.data.turns import TURNS_BYTES
 from tiltmeter.errors import AttachError, StoreError
-from tiltmeter.rundir.atomic_write import publish, sync_folder
+from tiltmeter.rundir.atomic_write import publish, storage_problem, sync_folder
 from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, from_table, to_table
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.rundir.payloads import AttemptFacts
@@ -35,6 +35,7 @@ from tiltmeter.rundir.run_path import (
     entries,
     exists,
     file_status,
+    is_folder,
     make_folder,
     no_files,
     open_folder,
@@ -187,6 +188,8 @@ class RunDirectory:
 
     def open_attempt(self, *, launch: str, ranks: int, resume_step: int | None) -> int:
         """Claim the next attempt; `mkdir` has one winner, so two trainers on one directory never share one."""
+        if why := storage_problem(self.path):
+            raise AttachError(f"cannot keep a run in {self.path}: {why}, or set TILTMETER_DISABLED=1")
         with _as_attach_error(self.path):
             while True:
                 before = self.attempts()
@@ -195,8 +198,10 @@ class RunDirectory:
                     with open_folder(self.path / "rollouts", change=True) as folder:
                         os.mkdir(str(number), dir_fd=folder)
                     break
-                except FileExistsError:
-                    continue
+                except OSError as error:
+                    # Somebody else's, or this one's if a file server lost its reply: the next is free either way.
+                    if not (isinstance(error, FileExistsError) or is_folder(self.path / "rollouts" / str(number))):
+                        raise
             facts = {
                 "attempt": number,
                 # Not simply the one before: a start that failed here has left a folder and no attempt.

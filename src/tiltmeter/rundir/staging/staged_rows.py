@@ -11,7 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -252,7 +252,8 @@ def opening_lock(store: RunDirectory) -> Iterator[None]:
     """Lock, so that one process at a time looks for an attempt and opens it."""
     handle = open_file(make_folder(store.path, "cache") / "capture.lock", os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(OSError):  # without locks, two that open at once open two attempts
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
