@@ -49,6 +49,11 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield place
 
 
+def test_a_program_cannot_use_up_the_accounts_timers(sandbox: Sandbox) -> None:
+    ended = sandbox.run("import resource; print(resource.getrlimit(resource.RLIMIT_SIGPENDING))")
+    assert ended.stdout == "(64, 64)\n"
+
+
 @pytest.fixture(scope="module")
 def bwrap() -> Bubblewrap:
     try:

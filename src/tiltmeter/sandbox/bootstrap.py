@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+#: Timers and signals that wait. They are counted for the account, whose trainer could make no timer any more.
+SIGNALS = 64
+
+
 def limit(limits: dict[str, Any]) -> None:
     """The limits of this process, which nothing inside can raise again."""
     seconds = max(1, -int(-limits["cpu_seconds"] // 1))
@@ -24,6 +28,7 @@ def limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, limits["file_mb"] << 20),
         (resource.RLIMIT_NOFILE, limits["descriptors"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
+        (resource.RLIMIT_SIGPENDING, SIGNALS),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, seconds),
     ):

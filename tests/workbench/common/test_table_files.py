@@ -28,6 +28,18 @@ def test_each_form_gives_the_same_rows(tmp_path: Path) -> None:
         assert read_rows(file) == plain, file.name
 
 
+@pytest.mark.parametrize("name", ["bomb.parquet", "bomb.jsonl.gz"])
+def test_a_small_file_that_would_fill_memory_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(b" " * (200 << 20), 1))
+    else:
+        pq.write_table(pa.table({"prompt": ["x" * (1 << 20)] * 400}), path, compression="zstd")
+    assert path.stat().st_size < 3 << 20
+    with pytest.raises(AttachError, match="beyond the limit"):
+        read_rows(path)
+
+
 def test_what_is_written_is_read_back_whatever_a_model_wrote(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", ROWS)
     assert read_rows(tmp_path / "a.jsonl") == ROWS

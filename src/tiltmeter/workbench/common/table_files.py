@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.rundir.decoded_size import ALWAYS_DECODED, MOST_DECODED, RATIO, check_decoded, rows_at_once
 
 FORMATS = ".jsonl, .jsonl.gz, .json, .csv, .csv.gz or .parquet"
 ENDINGS = (".jsonl", ".json", ".csv", ".parquet")
@@ -37,6 +38,8 @@ def read_splits(path: str | Path, example: str = "") -> dict[str, list[Row]]:
     parts = {"": [source]} if not source.is_dir() else _splits(source)
     try:
         splits = {name: [row for file in files for row in _read_file(file)] for name, files in parts.items()}
+    except StoreError as error:
+        raise AttachError(str(error)) from error
     except OSError as error:
         raise AttachError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
@@ -101,8 +104,8 @@ def _read_file(source: Path) -> list[Row]:
     if name.endswith(".parquet"):
         import pyarrow.parquet as parquet
 
-        table: list[Row] = parquet.read_table(source).to_pylist()
-        return table
+        with parquet.ParquetFile(source) as table:
+            return [row for batch in table.iter_batches(rows_at_once(source, table)) for row in batch.to_pylist()]
     if name.endswith(".arrow"):
         import pyarrow as pa
 
@@ -116,9 +119,12 @@ def _read_file(source: Path) -> list[Row]:
 
 def _lines(source: Path, name: str) -> Iterator[Row]:
     data = source.read_bytes()
-    text = (gzip.decompress(data) if source.name.endswith(".gz") else data).decode(
-        "utf-8-sig"
-    )  # spreadsheets write a mark first
+    if source.name.endswith(".gz"):
+        stored = len(data)
+        with gzip.open(io.BytesIO(data)) as unpacked:
+            data = unpacked.read(min(MOST_DECODED, max(ALWAYS_DECODED, RATIO * stored)) + 1)
+        check_decoded(str(source), len(data), stored)
+    text = data.decode("utf-8-sig")  # spreadsheets write a mark first
     with io.StringIO(text, newline="") as lines:
         if name.endswith(".csv"):
             before = csv.field_size_limit(MAX_CELL_CHARACTERS)
