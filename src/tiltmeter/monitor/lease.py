@@ -48,32 +48,36 @@ class Lease:
         self._seen: tuple[str, int] | None = None  # owner and number of another's lease
         self._seen_at = 0.0
         self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
         self.lost = False  # somebody else has it
 
     def take(self) -> bool:
         """Try to get it; called again and again it gets one whose holder is gone. Raises `OSError`."""
-        held = read_lease(self._path)
-        if held is not None and not self._is_free(held):
+        record = read_lease(self._path)
+        if record is not None and not self._is_free(record):
             return False
         self._write()
         time.sleep(SETTLE_SECONDS)
-        held = read_lease(self._path)
-        if held is None or held.owner != self._owner:
+        record = read_lease(self._path)
+        if record is None or record.owner != self._owner:
             return False
-        threading.Thread(target=self._renew, name="tiltmeter-lease", daemon=True).start()
+        self._thread = threading.Thread(target=self._renew, name="tiltmeter-lease", daemon=True)
+        self._thread.start()
         return True
 
     def release(self) -> None:
         self._ended.set()
-        held = read_lease(self._path)
-        if held is not None and held.owner == self._owner:
+        if self._thread is not None:
+            self._thread.join(RENEW_SECONDS)  # or it would write the lease again
+        record = read_lease(self._path)
+        if record is not None and record.owner == self._owner:
             remove(self._path, missing_ok=True)
 
-    def _is_free(self, held: LeaseRecord) -> bool:
-        if holder_alive(held) is False:
+    def _is_free(self, record: LeaseRecord) -> bool:
+        if holder_alive(record) is False:
             return True
-        if self._seen != (held.owner, held.renewed):
-            self._seen, self._seen_at = (held.owner, held.renewed), time.monotonic()
+        if self._seen != (record.owner, record.renewed):
+            self._seen, self._seen_at = (record.owner, record.renewed), time.monotonic()
         return time.monotonic() - self._seen_at > LEASE_SECONDS
 
     def _write(self) -> None:
@@ -91,8 +95,8 @@ class Lease:
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
             try:
-                held = read_lease(self._path)
-                if held is not None and held.owner != self._owner:
+                record = read_lease(self._path)
+                if record is not None and record.owner != self._owner:
                     self.lost = True
                     return
                 self._write()
@@ -110,22 +114,22 @@ def read_lease(path: Path) -> LeaseRecord | None:
 
 def lease_held(path: Path) -> bool:
     """Whether somebody holds it, by one look: on another machine this goes by both clocks, so it is for display."""
-    held = read_lease(path)
-    if held is None:
+    record = read_lease(path)
+    if record is None:
         return False
-    alive = holder_alive(held)
-    return abs(time.time() - held.time) <= LEASE_SECONDS if alive is None else alive
+    alive = holder_alive(record)
+    return abs(time.time() - record.time) <= LEASE_SECONDS if alive is None else alive
 
 
-def holder_alive(held: LeaseRecord) -> bool | None:
+def holder_alive(record: LeaseRecord) -> bool | None:
     """Whether the holder's process is there; None if that cannot be known here. A process of the same number may be
     another one: then the number does not grow."""
-    if held.host != platform.node()[:300]:
+    if record.host != platform.node()[:300]:
         return None
-    if held.boot != boot_id():
+    if record.boot != boot_id():
         return False
     try:
-        os.kill(held.pid, 0)
+        os.kill(record.pid, 0)
     except ProcessLookupError:
         return False
     except OSError:

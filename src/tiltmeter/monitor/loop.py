@@ -41,7 +41,7 @@ from tiltmeter.monitor.measure_step import InProcess, Measurer, measure_labels
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
-from tiltmeter.monitor.snapshot import FoldSnapshot, SkippedAdvisor, SkippedPanel, SnapshotFile, StaleSnapshotError
+from tiltmeter.monitor.snapshot import FoldSnapshot, FoldSnapshots, SkippedAdvisor, SkippedPanel, StaleSnapshotError
 from tiltmeter.monitor.state import MonitorState
 from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
@@ -80,7 +80,7 @@ class MonitorLoop:
         self._reward, self._strict = reward, strict
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
-        self._snapshots = SnapshotFile(run, self._digest) if snapshots else None
+        self._snapshots = FoldSnapshots(run, self._digest) if snapshots else None
         snapshot = None if self._snapshots is None else self._snapshots.read()
         self._make_parts(source)
         try:

@@ -26,7 +26,7 @@ def encode_graph(root: object) -> bytes:
     shapes: dict[tuple[str, bool, tuple[str, ...]], int] = {}  # class, whether it is a struct, and attributes
     index: dict[int, int] = {}
     waiting: list[tuple[int, Any]] = []
-    kept: list[Any] = []  # an object that is only made here must not make room for another of the same `id`
+    alive: list[Any] = []  # an object that is only made here must not make room for another of the same `id`
 
     def refer(item: Any) -> Any:
         """What stands for an item: itself, or the number of its node in a list of one."""
@@ -36,7 +36,7 @@ def encode_graph(root: object) -> bytes:
             index[id(item)] = len(nodes)
             waiting.append((len(nodes), item))
             nodes.append(None)
-            kept.append(item)
+            alive.append(item)
         return [index[id(item)]]
 
     top = refer(root)
@@ -70,8 +70,8 @@ def decode_graph(content: bytes) -> Any:
     """The object that `encode_graph` was given."""
     top, shapes, nodes = msgpack.decode(content)
     shapes = [(_find_class(name), is_struct, names) for name, is_struct, names in shapes]
-    made: list[Any] = [_empty(node, shapes) for node in nodes]
-    done = [item is not None for item in made]
+    objects: list[Any] = [_empty(node, shapes) for node in nodes]
+    done = [item is not None for item in objects]
 
     def resolve(value: Any) -> Any:
         if not isinstance(value, list):
@@ -81,11 +81,11 @@ def decode_graph(content: bytes) -> Any:
             kind, *rest = nodes[number]
             if isinstance(kind, int):
                 make, _, names = shapes[kind]
-                made[number] = make(**dict(zip(names, map(resolve, rest[0]), strict=True)))
+                objects[number] = make(**dict(zip(names, map(resolve, rest[0]), strict=True)))
             else:
-                made[number] = (tuple if kind == "tuple" else frozenset)(resolve(part) for part in rest[0])
+                objects[number] = (tuple if kind == "tuple" else frozenset)(resolve(part) for part in rest[0])
             done[number] = True
-        return made[number]
+        return objects[number]
 
     hashed = ("dict", "counter", "set")  # last: a key must be whole before its hash is taken
     for last in (False, True):
@@ -94,14 +94,14 @@ def decode_graph(content: bytes) -> Any:
                 continue
             if isinstance(kind, int):
                 for name, value in zip(shapes[kind][2], rest[0], strict=True) if not shapes[kind][1] else ():
-                    object.__setattr__(made[number], name, resolve(value))
+                    object.__setattr__(objects[number], name, resolve(value))
             elif kind in ("list", "deque"):
-                made[number].extend(map(resolve, rest[-1]))
+                objects[number].extend(map(resolve, rest[-1]))
             elif kind == "set":
-                made[number].update(map(resolve, rest[0]))
+                objects[number].update(map(resolve, rest[0]))
             elif last:
                 for key, value in rest[0]:
-                    made[number][resolve(key)] = resolve(value)
+                    objects[number][resolve(key)] = resolve(value)
     return resolve(top)
 
 
@@ -134,10 +134,10 @@ def _class_name(kind: type) -> str:
 def _find_class(name: str) -> Any:
     """A class of this package, by its module and name; None if there is none that is loaded."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module) if module.partition(".")[0] == PACKAGE else None
+    target: Any = sys.modules.get(module) if module.partition(".")[0] == PACKAGE else None
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and _class_name(found) == name else None
+        target = getattr(target, part, None)
+    return target if isinstance(target, type) and _class_name(target) == name else None
 
 
 def _attributes(item: Any) -> Iterator[str]:

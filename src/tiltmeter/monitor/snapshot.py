@@ -71,7 +71,7 @@ class FoldSnapshot(Struct, frozen=True, kw_only=True):
             state.label_queue.share = folds["share"]
 
 
-class SnapshotFile:
+class FoldSnapshots:
     """Writes and reads the snapshot of one run; without a place for its key there is none."""
 
     def __init__(self, run: RunDirectory, config: str) -> None:
