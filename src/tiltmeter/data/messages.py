@@ -47,8 +47,9 @@ class _Message:
         if kind in ("thinking", "reasoning", "redacted_thinking"):
             words = next((block[name] for name in ("thinking", "reasoning", "text", "summary") if block.get(name)), "")
             self.reasoning.append(as_text(words))
-        elif kind in ("tool_use", "server_tool_use", "function_call"):
-            self.calls.append(parse_call({**block, "arguments": block.get("input", block.get("arguments"))}))
+        elif kind in ("tool_use", "server_tool_use", "function_call", "tool_call"):
+            call = as_mapping(block.get("tool_call")) or block
+            self.calls.append(parse_call({**call, "arguments": call.get("input", call.get("arguments"))}))
         elif kind in ("tool_result", "function_call_output"):
             identity = str(block.get("tool_use_id") or block.get("call_id") or "")
             words = as_text(block.get("content", block.get("output")))
@@ -74,7 +75,12 @@ class TurnBuilder:
         for block in _blocks(message.get("content")):
             parts.add(block)
         single = message.get("function_call")
-        parts.calls += [parse_call(as_mapping(call)) for call in message.get("tool_calls") or ()]
+        among = list(parts.calls)  # some write a call both among the content and beside it
+        for call in map(parse_call, map(as_mapping, message.get("tool_calls") or ())):
+            if call in among:
+                among.remove(call)
+            else:
+                parts.calls.append(call)
         parts.calls += [parse_call(as_mapping(single))] if single else []
         for identity, words, failed in parts.answers:
             self.add_answer(words, identity, error=words if failed else None)

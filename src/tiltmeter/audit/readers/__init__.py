@@ -12,6 +12,12 @@ from tiltmeter.audit.readers.folders import pickle_refusal
 from tiltmeter.audit.readers.generic import GenericReader
 from tiltmeter.audit.readers.scalars import ScalarsReader
 from tiltmeter.audit.readers.tensorboard import TensorBoardReader
+from tiltmeter.audit.readers.trajectories.art import ArtReader
+from tiltmeter.audit.readers.trajectories.atif import AtifReader
+from tiltmeter.audit.readers.trajectories.inspect_eval import InspectReader
+from tiltmeter.audit.readers.trajectories.openenv import OpenEnvReader
+from tiltmeter.audit.readers.trajectories.otel import OtelReader
+from tiltmeter.audit.readers.trajectories.tinker import TinkerReader
 from tiltmeter.audit.readers.trl import TrlReader
 from tiltmeter.audit.readers.verifiers import VerifiersReader
 from tiltmeter.audit.readers.verl import VerlReader
@@ -26,6 +32,12 @@ TRAINERS: tuple[FormatReader, ...] = (
     SKYRL,
     OPEN_INSTRUCT,
     AREAL,
+    InspectReader(),
+    AtifReader(),
+    OpenEnvReader(),
+    ArtReader(),
+    TinkerReader(),
+    OtelReader(),
 )
 #: Tried in this order where no trainer's rollouts are found: rollouts before metrics.
 OTHERS: tuple[FormatReader, ...] = (GenericReader(), WandBReader(), TensorBoardReader(), ScalarsReader())

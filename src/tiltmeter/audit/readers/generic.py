@@ -18,7 +18,7 @@ from tiltmeter.audit.readers.external_run import ExternalRun, Piece, ReadOptions
 from tiltmeter.audit.readers.folders import size_of
 from tiltmeter.audit.readers.jsonl import unfinished
 from tiltmeter.audit.readers.metric_series import parse_step, stem
-from tiltmeter.audit.readers.row_batches import cell_at, to_batch
+from tiltmeter.audit.readers.row_batches import CONVERSATIONS, cell_at, to_batch
 from tiltmeter.audit.readers.table_files import (
     TableFile,
     TableRow,
@@ -28,7 +28,8 @@ from tiltmeter.audit.readers.table_files import (
     refuse_copies,
     refuse_pickles,
 )
-from tiltmeter.data.records import NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
+from tiltmeter.data.records import BOOL_COLUMNS, LABEL_COLUMNS, NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
+from tiltmeter.data.stops import STOPS
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.decoded_size import rows_at_once
 from tiltmeter.safety.safe_text import log_line
@@ -36,8 +37,11 @@ from tiltmeter.safety.safe_text import log_line
 SORT_LIMIT = 1 << 30  # bytes on disk of files that are sorted in memory
 MOST_OPEN = 64  # files that are open at once; some systems allow a process 256
 PEEK = 20  # rows by which a file is recognised
-COLUMNS = ("step", "group", "prompt", "completion", *NUMBER_COLUMNS, "length", "truncated", *RAGGED_COLUMNS)
-_NAMED = re.compile(r"(rewards|facts)\..+")
+COLUMNS = (
+    *("step", "group", "prompt", "completion", *NUMBER_COLUMNS, "length", *BOOL_COLUMNS, *RAGGED_COLUMNS),
+    *(*CONVERSATIONS, "trajectory", *LABEL_COLUMNS, "version", "artifacts"),
+)
+_NAMED = re.compile(rf"(rewards|facts)\..+|stop\.({'|'.join(STOPS)})")
 _NUMBERS = re.compile(r"\d+")
 
 SteppedRow = tuple[int, TableRow, str]  # step, row, its file and line
@@ -79,7 +83,12 @@ class GenericReader:
         step = columns.get("step") or step_column(names)
         settings: dict[str, Any] = {"columns": columns, "step": step, "weights": dict(options.weights)}
         settings |= {"group": _grouping(columns, options), "group_size": options.group_size}
-        plan = _by_name(files) if step is None else _by_column(files, step, broken)
+        constant = options.columns.get("step", "")
+        if constant.isdecimal() and constant not in names:
+            settings["step"] = step = None
+            plan = _one_step(files, int(constant))
+        else:
+            plan = _by_name(files) if step is None else _by_column(files, step, broken)
         settings["sorted"] = plan.sorted
         notes = [*plan.notes, *_notes(columns, settings)]
         used = {*columns.values(), *(theirs.split(".")[0] for theirs in columns.values()), step}
@@ -136,7 +145,11 @@ def choose_columns(columns: Sequence[str], options: ReadOptions) -> dict[str, st
     # A gold column that is also the reward stays the reward; a note says so.
     mapped = {ours: theirs for ours, theirs in requested.items() if ours != "gold" or not _pays(theirs)}
     used = {theirs for ours, theirs in mapped.items() if ours in COLUMNS or _NAMED.fullmatch(ours)}
-    return {**{name: name for name in own if name not in used and name not in requested}, **requested}
+    own = [name for name in own if name not in used and name not in requested]
+    if "completion" in (*own, *requested):
+        # Messages beside a completion are those of its prompt, unless the user says that they are the conversation.
+        own = [name for name in own if name not in CONVERSATIONS]
+    return {**{name: name for name in own}, **requested}
 
 
 def _pays(name: str) -> bool:
@@ -150,7 +163,8 @@ def _inside(theirs: str, columns: Sequence[str]) -> bool:
 def _is_rollouts(pick: Mapping[str, str], options: ReadOptions) -> bool:
     """Whether a table holds rollouts: rewards, and a column that distinguishes rollouts from logged means."""
     paid = any(name in ("reward", "gold") or name.startswith("rewards.") for name in pick)
-    rows = any(name in pick for name in ("completion", "prompt", "group", "tokens")) or options.group_size is not None
+    rows = any(name in pick for name in ("completion", "prompt", "group", "tokens", *CONVERSATIONS))
+    rows = rows or options.group_size is not None
     return bool(pick) if options.format == GenericReader.name else paid and rows
 
 
@@ -161,9 +175,9 @@ def _refuse(options: ReadOptions, file: Path, columns: Sequence[str]) -> None:
         if ours == "run":
             raise StoreError("rollouts of several runs in one file are not told apart: write one file or folder a run")
         if ours not in COLUMNS and not _NAMED.fullmatch(ours):
-            choices = ", ".join((*COLUMNS, "rewards.NAME", "facts.NAME"))
+            choices = ", ".join((*COLUMNS, "rewards.NAME", "facts.NAME", "stop.REASON"))
             raise StoreError(f"{ours!r} is no column of rollouts: choose one of {choices}")
-        if theirs not in columns and not _inside(theirs, columns):
+        if theirs not in columns and not _inside(theirs, columns) and not (ours == "step" and theirs.isdecimal()):
             raise StoreError(f"{file}: there is no column {theirs!r}; it has {available}")
     if options.evals:
         raise StoreError("--eval names a column of logged numbers, and these are rollouts: map it as gold, if it is")
@@ -184,7 +198,7 @@ def _grouping(columns: Mapping[str, str], options: ReadOptions) -> str:
         return "column"
     if options.group_size is not None:
         return "size"
-    return "prompt" if "prompt" in columns else "alone"
+    return "prompt" if any(name in columns for name in ("prompt", *CONVERSATIONS)) else "alone"
 
 
 def _notes(columns: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[str]:
@@ -239,6 +253,13 @@ class ReadPlan:
     pieces: tuple[Piece, ...]
     notes: tuple[str, ...]
     sorted: bool = True
+
+
+def _one_step(files: Sequence[Path], step: int) -> ReadPlan:
+    """All rows in one step, as the user said."""
+    torn = [file for file in files if file_kind(file) == "jsonl" and unfinished(file)]
+    piece = Piece(tuple(str(file.resolve()) for file in files), sum(map(size_of, files)), (step,))
+    return ReadPlan((piece,), (f"rollouts: all rows are step {step}, as you said", *_torn_notes(torn)))
 
 
 def _by_name(files: Sequence[Path]) -> ReadPlan:

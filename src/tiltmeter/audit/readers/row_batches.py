@@ -11,12 +11,18 @@ import numpy as np
 
 from tiltmeter.audit.readers.table_files import TableRow, number
 from tiltmeter.data.batches import from_columns, plain_text
+from tiltmeter.data.messages import turns_from_messages
 from tiltmeter.data.records import NUMBER_COLUMNS, RAGGED_COLUMNS, RolloutBatch
+from tiltmeter.data.stops import parse_stop
+from tiltmeter.data.turns import Turn, parse_turns, prompt_text
 from tiltmeter.errors import StoreError
 
 #: Finish reasons of truncated completions, and of complete ones.
 TRUNCATED_REASONS = {"length", "max_tokens", "truncated", "max_length", "true", "1"}
 FINISHED_REASONS = {"stop", "eos", "end_turn", "stop_sequence", "tool_calls", "false", "0"}
+
+#: Columns that hold a whole conversation, in the order in which they are looked for.
+CONVERSATIONS = ("turns", "messages")
 
 LocatedRow = tuple[TableRow, str]  # a row, and its file and line
 
@@ -46,23 +52,61 @@ def to_batch(step: int, rows: Sequence[LocatedRow], settings: Mapping[str, Any])
     batch_columns["rewards"] = {name: list(map(parse_score, cells[key])) for name, key in parts.items()}
     if "reward" not in batch_columns and parts:
         batch_columns["reward"] = weighted_sum(batch_columns["rewards"], settings["weights"])
-    for name in ("prompt", "completion"):
+    for name in ("prompt", "completion", "agent", "env", "task", "version", "artifacts"):
         if name in cells:
             batch_columns[name] = cells[name]
+    where_from = next((name for name in CONVERSATIONS if name in cells), "")
+    talks = [parse_conversation(cell, where_from) for cell in cells[where_from]] if where_from else []
+    if any(talk is not None for talk in talks):
+        batch_columns["turns"] = talks
+        batch_columns.setdefault("prompt", [None if talk is None else prompt_text(talk) for talk in talks])
+    if stops := [name for name in cells if name == "stop" or name.startswith("stop.")]:
+        batch_columns["stop"] = [parse_stops({name: cells[name][row] for name in stops}) for row in range(len(rows))]
+    if "trajectory" in cells and all(isinstance(cell, (str, int)) and cell != "" for cell in cells["trajectory"]):
+        batch_columns["trajectory"] = cells["trajectory"]
     if facts := [name for name in cells if name.startswith("facts.")]:
         batch_columns["facts"] = [
             {name.removeprefix("facts."): cells[name][row] for name in facts} for row in range(len(rows))
         ]  # fmt: skip
     whole: dict[str, Callable[[Any], Any]] = dict.fromkeys(RAGGED_COLUMNS, parse_list)
-    for name, parse in {**whole, "length": number, "truncated": parse_truncated}.items():
+    for name, parse in {**whole, "length": number, "truncated": parse_truncated, "trained": parse_truncated}.items():
         if name in cells:
             values = [parse(cell) for cell in cells[name]]
             if not any(value is None for value in values):
                 batch_columns[name] = values
     try:
-        return from_columns(step, group_ids(cells, rows, settings), **batch_columns)
+        prompts = batch_columns.get("prompt")
+        return from_columns(step, group_ids(cells, rows, settings, prompts), **batch_columns)
     except (TypeError, ValueError, OverflowError) as error:
         raise StoreError(f"{where}: step {step} cannot be used: {error}; map another column, or mend it") from error
+
+
+def parse_conversation(cell: Any, kind: str) -> tuple[Turn, ...] | None:
+    """The turns of a row, from `messages` or `turns`, as JSON text or as the list itself; None for anything else.
+
+    >>> [turn.role for turn in parse_conversation('[{"role": "assistant", "content": "4"}]', "messages") or ()]
+    ['assistant']
+    """
+    if isinstance(cell, str):
+        try:
+            cell = json.loads(cell) if cell else None
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{kind} are written as a list or as JSON, not {cell[:40]!r}") from error
+    if not isinstance(cell, list):
+        return None
+    return parse_turns(cell) if kind == "turns" else turns_from_messages(cell)
+
+
+def parse_stops(cells: Mapping[str, Any]) -> str | None:
+    """Why a row ended: the first `stop.REASON` whose cell is neither empty, 0 nor false; else the word in `stop`.
+
+    >>> parse_stops({"stop.sandbox": 1.0, "stop": "eos"}), parse_stops({"stop.sandbox": 0.0, "stop": "eos"})
+    ('sandbox', 'done')
+    """
+    for name, cell in cells.items():
+        if name != "stop" and parse_score(cell) not in (None, 0, 0.0, False):
+            return name.removeprefix("stop.")
+    return parse_stop(cells.get("stop"))
 
 
 def parse_score(cell: Any) -> Any:
@@ -114,8 +158,13 @@ def parse_truncated(cell: Any) -> bool | None:
     return None if cell is None or (isinstance(cell, float) and isnan(cell)) else bool(cell)
 
 
-def group_ids(cells: Mapping[str, Sequence[Any]], rows: Sequence[LocatedRow], settings: Mapping[str, Any]) -> Any:
-    """A group id for each row, by the method chosen when the files were found."""
+def group_ids(
+    cells: Mapping[str, Sequence[Any]],
+    rows: Sequence[LocatedRow],
+    settings: Mapping[str, Any],
+    stored: Sequence[Any] | None = None,
+) -> Any:
+    """A group id for each row, by the method chosen when the files were found. `stored`: the prompts, if there are."""
     how = settings["group"]
     if how == "column":
         for cell, (_, where) in zip(cells["group"], rows, strict=True):
@@ -124,7 +173,9 @@ def group_ids(cells: Mapping[str, Sequence[Any]], rows: Sequence[LocatedRow], se
         return list(cells["group"])
     if how == "alone":
         return np.arange(len(rows))
-    prompts = [plain_text(prompt) for prompt in cells["prompt"]] if "prompt" in cells else None
+    prompts = None if stored is None else [plain_text(prompt) for prompt in stored]
+    if how == "prompt" and prompts is None:
+        return np.arange(len(rows))  # a column of conversations that holds none
     if how == "prompt":
         numbers: dict[str | None, int] = {}
         return [numbers.setdefault(prompt, len(numbers)) for prompt in prompts or ()]

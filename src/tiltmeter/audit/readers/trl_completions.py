@@ -76,6 +76,11 @@ def settings_of(
         notes.append(f"gold: {log_line(gold, NAME_LENGTH)}, as given{paid}")
     settings = {"repeats": repeats, "group": size, "rewards": rewards, "extras": extras, "total": True, "gold": gold}
     notes += _unscored_notes(samples, rewards)
+    if any(_has_calls(table.schema.field("completion").type) for _, table in samples):
+        notes.append(
+            "completions are conversations with calls of tools; an argument that is null counts as not given, because "
+            "one struct has those of all tools; which tokens the policy wrote is not in these files"
+        )
     if state is not None and state.logging_steps == 1 and not options.weights and not repeats:
         clash, log_notes = _compare_with_log(samples, rewards, state)
         settings["total"] = not clash
@@ -236,9 +241,29 @@ def batch_of(file: Path, table: pa.Table, settings: Mapping[str, Any]) -> Rollou
         rewards=rewards,
         advantage=_numbers(table, "advantage") if "advantage" in table.column_names else None,
         prompt=prompts,
-        completion=table.column("completion").to_pylist(),
+        completion=_completions(table),
         facts=facts if extras else None,
     )
+
+
+def _completions(table: pa.Table) -> list[Any]:
+    """The completions; arguments that a call did not have are left out: one struct has those of all tools."""
+    column = table.column("completion")
+    items = column.to_pylist()
+    return [_without_nulls(item) for item in items] if _has_calls(column.type) else items
+
+
+def _has_calls(kind: pa.DataType) -> bool:
+    item = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    return item is not None and pa.types.is_struct(item) and item.get_field_index("tool_calls") >= 0
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
 
 
 def _texts(table: pa.Table, name: str) -> list[str]:

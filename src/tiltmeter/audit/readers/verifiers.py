@@ -35,8 +35,8 @@ from tiltmeter.audit.readers.jsonl import (
     unused_option_notes,
 )
 from tiltmeter.audit.readers.table_files import TableRow
+from tiltmeter.audit.readers.trajectories.rows import UnscoredError
 from tiltmeter.audit.readers.verifiers_episodes import (
-    UnscoredError,
     batch_of,
     episode_step,
     is_episode,

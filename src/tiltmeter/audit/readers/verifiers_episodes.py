@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiltmeter.audit.readers.jsonl import compact, step_of
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.data.batches import from_columns, plain_text
+from tiltmeter.audit.readers.trajectories.rows import UnscoredError, as_number, as_object
+from tiltmeter.audit.readers.trajectories.rows import batch_of as rows_to_batch
+from tiltmeter.audit.readers.verifiers_turns import stop_of, turns_of
 from tiltmeter.data.records import RolloutBatch
 
 #: Their per-token columns and ours. `logprobs` are the inference engine's.
@@ -23,10 +28,6 @@ _NOT_FACTS = ("prompt", "artifact_max_bytes")  # a column of its own, and a sett
 _LIMIT = re.compile(r"max_|limit|length|too_long|truncat|budget")
 
 
-class UnscoredError(Exception):
-    """Scoring failed for infrastructure reasons: the row has no reward and is flagged `infra`."""
-
-
 def is_episode(row: TableRow) -> bool:
     """Whether a row is an episode of verifiers 0.4."""
     return isinstance(row.get("traces"), list) and "env" in row and "task" in row
@@ -34,7 +35,7 @@ def is_episode(row: TableRow) -> bool:
 
 def episode_step(episode: TableRow, path: Path) -> int:
     """The training step that is stored in an episode."""
-    work = _object(_object(episode.get("run")).get("work"))
+    work = as_object(as_object(episode.get("run")).get("work"))
     return step_of(work, path) if "step" in work else 0
 
 
@@ -43,7 +44,7 @@ def traces(episode: TableRow) -> Iterator[TableRow]:
     for trace in episode["traces"]:
         if not isinstance(trace, dict):
             raise TypeError("a trace that is no JSON object")
-        if _object(trace.get("agent")).get("trainable", True):
+        if as_object(trace.get("agent")).get("trainable", True):
             yield trace
 
 
@@ -59,7 +60,7 @@ def reward_of(episode: TableRow, trace: TableRow) -> tuple[object, dict[str, obj
     unscored: object = UnscoredError() if failed else None
     parts: dict[str, object] = {}
     total: list[float] = []
-    for name, part in _object(trace.get("rewards")).items():
+    for name, part in as_object(trace.get("rewards")).items():
         score, weight = (part.get("score"), part.get("weight", 1.0)) if isinstance(part, dict) else (None, 1.0)
         parts[name] = unscored if score is None else score
         if isinstance(score, (int, float)) and isinstance(weight, (int, float)):
@@ -69,54 +70,80 @@ def reward_of(episode: TableRow, trace: TableRow) -> tuple[object, dict[str, obj
 
 def gold_of(trace: TableRow, name: str) -> object:
     """A metric, or a part of the reward, that the user chose as gold."""
-    metric = _object(trace.get("metrics")).get(name)
-    return _object(_object(trace.get("rewards")).get(name)).get("score") if metric is None else metric
+    metric = as_object(trace.get("metrics")).get(name)
+    return as_object(as_object(trace.get("rewards")).get(name)).get("score") if metric is None else metric
 
 
 def batch_of(step: int, episodes: Iterable[TableRow], effective: frozenset[str] | None, gold: str = "") -> RolloutBatch:
     """One step's batch. `effective`: ids of the episodes that were trained on, where they are known."""
     rows = [_row(episode, trace, effective, gold) for episode in episodes for trace in traces(episode)]
-    names = list(dict.fromkeys(name for row in rows for name in row["rewards"]))
-    columns: dict[str, Any] = {
-        name: [row[name] for row in rows]
-        for name in ("reward", "prompt", "completion", "truncated", "advantage", "facts")
-    }
-    columns["rewards"] = {name: [row["rewards"].get(name) for row in rows] for name in names}
-    if gold:
-        columns["gold"] = [row["gold"] for row in rows]
     counted = any(len(row["tokens"]) for row in rows)
-    if counted:
-        columns["tokens"] = [row["tokens"] for row in rows]
-    for theirs, ours in TOKENS.items():
-        # A row without tokens has none of these either; a row with tokens and without them leaves the column out.
-        if counted and all(len(row[theirs]) == len(row["tokens"]) for row in rows):
-            columns[ours] = [row[theirs] for row in rows]
-    if all(advantage is None for advantage in columns["advantage"]):
-        del columns["advantage"]
-    return from_columns(step, [row["group"] for row in rows], **columns)
+    for row in rows:
+        if not counted:
+            row["tokens"] = row["own"] = None
+        elif int(np.sum(row["own"])) != len(row["tokens"]):
+            row["own"] = None
+        for ours in TOKENS.values():
+            # A row without tokens has none of these either; a row with tokens and without them leaves the column out.
+            if not counted or len(row[ours]) != len(row["tokens"]):
+                row[ours] = None
+    return rows_to_batch(step, rows)
 
 
 def _row(episode: TableRow, trace: TableRow, effective: frozenset[str] | None, gold: str) -> dict[str, Any]:
-    nodes = [node for node in trace.get("nodes", []) if isinstance(node, dict)]
-    sampled = [node for node in nodes if node.get("sampled")]
-    prompt_nodes = nodes[: nodes.index(sampled[0])] if sampled else nodes
+    nodes = trace.get("nodes") or []
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        raise TypeError("nodes that are no list of JSON objects")
+    written = [at for at, node in enumerate(nodes) if node.get("sampled")]
+    sampled = [nodes[at] for at in written]
+    turns, links = turns_of(trace, nodes)
     reward, parts = reward_of(episode, trace)
+    policy = _policy(episode)
+    env, task = as_object(episode.get("env")), as_object(episode.get("task"))
+    own = [mask for node in nodes[written[0] :] for mask in _mask(node)] if written else []
+    advantages = [_mean(_masked(node, "advantages")) for node in sampled]
+    facts = _facts(episode, effective)
+    if links:
+        facts["links"] = links
+    if len(set(advantages)) > 1:
+        facts["turn_advantages"] = advantages
     row: dict[str, Any] = {
+        "group": _group(episode, trace),
         "reward": reward,
         "rewards": parts,
         "gold": gold_of(trace, gold) if gold else None,
-        "prompt": _text(prompt_nodes),
-        "completion": _text(sampled) if sampled else None,
+        "turns": turns,
         "truncated": _truncated(trace),
-        "group": _group(episode, trace),
-        "facts": _facts(episode, effective),
+        "facts": facts,
+        "agent": as_object(trace.get("agent")).get("name"),
+        "env": env.get("name") or env.get("id") or None,
+        "task": task.get("key") or task.get("hash"),
+        "stop": stop_of(trace, episode),
+        "version": [policy["start"], policy.get("end", policy["start"])] if "start" in policy else None,
+        "trained": None if effective is None else str(episode.get("id")) in effective,
         "tokens": compact([token for node in sampled for token in _masked(node, "token_ids")]),
+        "own": np.array(own, np.uint8),
+        # One number for a rollout, at each of its tokens; where turns differ, the mean over the tokens.
+        "advantage": _mean([value for node in sampled for value in _masked(node, "advantages")]),
     }
-    for theirs in TOKENS:
-        row[theirs] = compact([value for node in sampled for value in _masked(node, theirs)])
-    # One number for a rollout, stored at each of its tokens.
-    row["advantage"] = next((value for node in sampled for value in _masked(node, "advantages")), None)
+    for theirs, ours in TOKENS.items():
+        row[ours] = compact([value for node in sampled for value in _masked(node, theirs)])
     return row
+
+
+def _mean(values: Sequence[Any]) -> float | None:
+    """The mean, exact where all are equal; None where there are none."""
+    numbers = [value for value in map(as_number, values) if value is not None]
+    if not numbers or numbers.count(numbers[0]) == len(numbers):
+        return numbers[0] if numbers else None
+    return math.fsum(numbers) / len(numbers)
+
+
+def _mask(node: TableRow) -> list[bool]:
+    mask = node.get("mask") or []
+    if not isinstance(mask, list):
+        raise TypeError("a node whose mask is no list")
+    return [bool(own and node.get("sampled")) for own in mask]
 
 
 def _masked(node: TableRow, name: str) -> Sequence[Any]:
@@ -131,20 +158,6 @@ def _masked(node: TableRow, name: str) -> Sequence[Any]:
     return values if len(values) == sum(map(bool, mask)) else []
 
 
-def _text(nodes: Sequence[TableRow]) -> str:
-    texts = (plain_text(_content(_object(node.get("message")))) for node in nodes)
-    return "\n".join(text for text in texts if text)
-
-
-def _content(message: Mapping[str, Any]) -> object:
-    """The text of a message, or the texts among its parts."""
-    content = message.get("content")
-    if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return content
-
-
 def _truncated(trace: TableRow) -> bool:
     calls = [call for call in trace.get("calls") or [] if isinstance(call, dict)]
     cut = bool(calls) and calls[-1].get("finish_reason") == "length"
@@ -153,24 +166,24 @@ def _truncated(trace: TableRow) -> bool:
 
 def _group(episode: TableRow, trace: TableRow) -> str:
     """The group's id; where several agents are trained, each has groups of its own."""
-    task = _object(episode.get("task"))
-    group = _object(episode.get("group")).get("id") or task.get("key") or task.get("hash") or episode.get("id")
-    return f"{_object(trace.get('agent')).get('name', '')} {group}"
+    task = as_object(episode.get("task"))
+    group = as_object(episode.get("group")).get("id") or task.get("key") or task.get("hash") or episode.get("id")
+    return f"{as_object(trace.get('agent')).get('name', '')} {group}"
+
+
+def _policy(episode: TableRow) -> Mapping[str, Any]:
+    return as_object(as_object(as_object(episode.get("run")).get("work")).get("policy"))
 
 
 def _facts(episode: TableRow, effective: frozenset[str] | None) -> dict[str, Any]:
-    data = _object(_object(episode.get("task")).get("data"))
+    data = as_object(as_object(episode.get("task")).get("data"))
     plain = {
         key: value for key, value in data.items() if key not in _NOT_FACTS and isinstance(value, (str, int, float))
     }
-    policy = _object(_object(_object(episode.get("run")).get("work")).get("policy"))
-    facts = {**plain, "env": _object(episode.get("env")).get("name")}
+    policy = _policy(episode)
+    facts = {**plain, "env": as_object(episode.get("env")).get("name")}
     if "start" in policy:
         facts["policy_start"] = policy["start"]
     if effective is not None:
         facts["effective"] = str(episode.get("id")) in effective
     return facts
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""Readers of agents' trajectories, one file per format."""
