@@ -1,0 +1,77 @@
+"""Runs with turns and tools: what is read of the files that agents' tools write, and what damaged files do.
+
+    python benchmarks/trajectories.py [--mutants 10000] [--json] [--write]
+
+Figures: `formats_read`, formats whose fixture is read by its own reader; `calls`, and of those `calls_lost`, with
+`reasons_lost` and `texts_lost` beside them; `mutants`, damaged files that were read, and `crashes`, those that ended in
+anything but a batch or a `StoreError` that names the file. Each part is a function of its own in `PARTS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import trajectory_files as files
+from record import record, show
+
+FULL = 10_000  # mutants of a run whose figures are recorded
+FAILURES = ("calls_lost", "reasons_lost", "texts_lost", "crashes")
+
+Figures = dict[str, object]
+
+
+def formats(options: argparse.Namespace) -> Figures:
+    """Every format's fixture, and the real files where they are."""
+    results = {one.folder: files.losses(one) for one in files.FORMATS}
+    read = {one.reader for one in files.FORMATS if one.reader in files.readers(files.FIXTURES / one.folder)}
+    real = dict(files.real_losses())
+    for name, lost in {**results, **real}.items():
+        for line in lost.missing[:5]:
+            print(f"{name}: lost {line}", file=sys.stderr)
+    every = [*results.values(), *real.values()]
+    return {
+        "formats_read": len(read),
+        "calls": sum(lost.calls for lost in every),
+        "calls_lost": sum(lost.calls_lost for lost in every),
+        "reasons_lost": sum(lost.reasons_lost for lost in every),
+        "texts_lost": sum(lost.texts_lost for lost in every),
+        "real_files": len(real),
+        "fixtures": f"{files.checksum():08x}",
+    }
+
+
+def mutants(options: argparse.Namespace) -> Figures:
+    """Damaged copies of the fixtures, one after the other."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as place:
+        for number in range(options.mutants):
+            if problem := files.try_mutant(number, options.seed, Path(place)):
+                wrong.append(problem)
+                print(problem, file=sys.stderr)
+    return {"mutants": options.mutants, "crashes": len(wrong)}
+
+
+#: Each adds its figures.
+PARTS: tuple[Callable[[argparse.Namespace], Figures], ...] = (formats, mutants)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mutants", type=int, default=FULL)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results")
+    options = parser.parse_args()
+    figures: Figures = {}
+    for part in PARTS:
+        figures |= part(options)
+    show(record("trajectories", figures, seed=options.seed, keep=options.write), as_json=options.json)
+    return 1 if any(figures[name] for name in FAILURES) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
