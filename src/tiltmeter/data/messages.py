@@ -4,6 +4,7 @@ a block, content as text or as blocks, dicts or objects of pydantic."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -75,10 +76,10 @@ class TurnBuilder:
         for block in _blocks(message.get("content")):
             parts.add(block)
         single = message.get("function_call")
-        among = list(parts.calls)  # some write a call both among the content and beside it
+        among = Counter(parts.calls)  # some write a call both among the content and beside it
         for call in map(parse_call, map(as_mapping, message.get("tool_calls") or ())):
-            if call in among:
-                among.remove(call)
+            if among[call]:
+                among[call] -= 1
             else:
                 parts.calls.append(call)
         parts.calls += [parse_call(as_mapping(single))] if single else []

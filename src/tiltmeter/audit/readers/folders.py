@@ -178,6 +178,7 @@ def _is_areal_version(listing: FolderListing) -> bool:
 
 _TRACKERS = ("tensorboard", "wandb")
 _has_numbered_jsonl = _has_file(r"\d+\.jsonl(?:\.gz)?")
+_has_numbered_parquet = _has_file(r"\d+\.parquet")
 _FORMAT_TESTS: dict[str, Callable[[FolderListing], bool]] = {
     "trl": _has_file(r"completions_\d+\.parquet"),
     "verl": lambda place: _has_numbered_jsonl(place) and not _is_areal_version(place),
@@ -189,5 +190,9 @@ _FORMAT_TESTS: dict[str, Callable[[FolderListing], bool]] = {
     "open_instruct": _has_file(r".+_rollouts_\d{6}\.jsonl(?:\.gz)?"),
     "tensorboard": _has_file(r"events\.out\.tfevents\..*"),
     "wandb": _has_file(r".+\.wandb"),
+    "inspect": _has_file(r".+\.eval"),
+    "atif": _has_file(r"trajectory\.json"),
+    "art": lambda place: place.folder.parent.name == "trajectories" and _has_numbered_parquet(place),
+    "tinker": lambda place: _has_folder(place, r"iteration_\d{6}"),
     "areal": lambda place: place.folder.name in _AREAL and _has_folder(place, r"\d+"),
 }

@@ -295,6 +295,8 @@ def _alone(listing: FolderListing, root: Path, options: ReadOptions, other_notes
         notes += unused_option_notes(options, grouped=True)
         pieces = bundle_steps([StepFiles(0, (file,), size_of(file))])
         return [ExternalRun(name, VerifiersReader.name, pieces, (*notes, *other_notes), {"kind": "results"})]
+    if "tinker" in listing.formats:
+        return []  # its metrics have keys of the same names
     if "metrics.jsonl" in listing.files and any(map(_PRIME.fullmatch, first_row(folder / "metrics.jsonl"))):
         numbers, logged, notes = _metrics(folder, options)
         refuse_options(options, {key for row in logged.values() for key in row}, folder / "metrics.jsonl")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,23 @@ def test_art_and_tinker_have_steps_and_evaluations_and_no_text_is_no_empty_text(
     assert [turn.reward for turn in turns_of(first, 0) if turn.written] == [0.0, 0.5]
     assert first.gold is not None and first.gold.tolist() == [0.0, 1.0] and first.env == ("mend", "mend")
     assert len(run.evaluations) == 2
+
+
+def test_metrics_beside_tinkers_summaries_are_part_of_its_run_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(FIXTURES / "tinker-cookbook-0.5.8", folder)
+    (folder / "metrics.jsonl").write_text('{"step": 0, "optim/lr": 0.1, "env/all/reward/total": 0.5}\n')
+    run = one_run(folder)
+    assert run.reader == "tinker" and run.scalars[0]["env/all/reward/total"] == 0.5
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(40):
+            archive.writestr(f"samples/{number}_epoch_1.json", b" " * (5 << 20))
+    with pytest.raises(StoreError, match=r"bomb[.]eval.*beyond the limit"):
+        find_runs(path, ReadOptions())
 
 
 @pytest.mark.parametrize("kind", ["otlp", "console"])

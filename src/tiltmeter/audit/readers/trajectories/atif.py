@@ -126,7 +126,7 @@ def _row(file: Path, document: TableRow, settings: Mapping[str, Any]) -> dict[st
     while (following := _beside(file, parts[-1].get("continued_trajectory_ref"))) and following not in seen:
         seen.add(following)
         parts.append(read_document(following))
-    turns, tokens = turns_of(parts, lambda name: _optional(_beside(file, name)))
+    turns, tokens = turns_of(parts, partial(_load_once, file, seen))
     trial = _trial(file)
     result = {} if trial is None else _result(trial)
     agent = as_object(document.get("agent"))
@@ -151,6 +151,15 @@ def _beside(file: Path, name: object) -> Path | None:
         return None
     place = file.parent / Path(name.replace("\\", "/")).name
     return place if place != file and place.is_file() and not place.is_symlink() else None
+
+
+def _load_once(file: Path, seen: set[Path], name: object) -> TableRow | None:
+    """The document of that name beside a file, the first time that it is asked for."""
+    place = _beside(file, name)
+    if place is None or place in seen:
+        return None
+    seen.add(place)
+    return _optional(place)
 
 
 def _optional(file: Path | None) -> TableRow | None:

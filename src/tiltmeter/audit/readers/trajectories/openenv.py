@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -96,18 +97,20 @@ def _turns(row: TableRow) -> list[Turn]:
     for message in as_objects(row.get("messages")):
         builder.add_message(message)
     turns = builder.turns
-    calls = [at for at, turn in enumerate(turns) if turn.role == ASSISTANT and turn.call]
+    calls: dict[str, deque[int]] = {}
+    for place, turn in enumerate(turns):
+        if turn.role == ASSISTANT and turn.call:
+            calls.setdefault(turn.call, deque()).append(place)
     answers = {turn.parent: at for at, turn in enumerate(turns) if turn.role == TOOL and turn.parent is not None}
     for entry in as_objects(row.get("tool_trace")):
         name, result = str(entry.get("tool_name") or "?"), as_object(entry.get("result"))
         error = as_text(result.get("error")) or None
-        at = next((place for place in calls if turns[place].call == name), None)
-        if at is None:
+        if not calls.get(name):
             call = parse_call({"name": name, "arguments": entry.get("arguments")})
             builder.add_words(ASSISTANT, None, None, [call])
             builder.add_answer(as_text(result.get("data")) or None, "", name=name, error=error)
             continue
-        calls.remove(at)
+        at = calls[name].popleft()
         answer = answers.get(at)
         if answer is not None and error and turns[answer].error is None:
             turns[answer] = msgspec.structs.replace(turns[answer], error=error)

@@ -29,6 +29,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
 
 SIZE = 1 << 30  # bytes of a file: its spans are sorted in memory
+_NAME = re.compile(r"(?:span|trace|otel|otlp|telemetry).*\.(?:jsonl|ndjson|json)(?:\.gz)?$", re.IGNORECASE)
 _PEEK = 2_000  # spans that are looked at, to recognise the file and to find the names of scores
 _SANDBOX = re.compile(r"sandbox|docker|container|environment", re.IGNORECASE)
 _TIMEOUT = re.compile(r"timeout|timed out|deadline", re.IGNORECASE)
@@ -48,7 +49,7 @@ class OtelReader:
             listing.folder / name
             for listing in list_folders(path)
             for name in listing.files
-            if name.endswith((".jsonl", ".jsonl.gz", ".ndjson", ".json")) and _looks_like_spans(listing.folder / name)
+            if (path.is_file() or _NAME.search(name)) and _looks_like_spans(listing.folder / name)
         ]
         return collect_runs({str(file): partial(_run, file, options) for file in files})
 

@@ -68,7 +68,7 @@ class _Conversation:
             self._answers.add(str(part.get("id") or ""))
             words = part.get("response", part.get("result", part.get("content")))
             self.builder.add_answer(as_text(words) or None, str(part.get("id") or ""), name=message.get("name"))
-        words_of = [part for part in parts if part not in calls and part not in answers]
+        words_of = [part for part in parts if part.get("type") not in ("tool_call", "tool_call_response")]
         if words_of or calls or not answers:
             plain: dict[str, Any] = {"role": role, "sampled": own, "tool_calls": calls}
             plain["reasoning"] = "\n".join(as_text(part.get("content")) for part in words_of if _is_reasoning(part))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tiltmeter.audit.readers.folders import size_of
 from tiltmeter.audit.readers.table_files import LINE_LIMIT
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.decoded_size import check_decoded
@@ -33,6 +34,7 @@ class ZipMembers:
         self.names = list(dict.fromkeys(archive.namelist()))
         if len(self.names) > MEMBERS:
             raise StoreError(f"{path}: more than {MEMBERS:,} files in a zip file; not read")
+        check_decoded(str(path), sum(info.file_size for info in archive.infolist()), size_of(path))
 
     def read(self, name: str) -> bytes:
         """A member's bytes. Raises `StoreError` if they are damaged or more than a row may be."""
