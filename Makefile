@@ -75,5 +75,6 @@ campaign: crash lab tiny rewards training  ## the long proofs
 	$(PYTHON) benchmarks/tiny_suite.py --check
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
+	$(PYTHON) benchmarks/trajectories.py --write
 	$(PYTHON) benchmarks/trl_faults.py --faults 10000 --write
 	TILTMETER_CAMPAIGN=1 $(PYTHON) -m pytest -n 2 --dist worksteal

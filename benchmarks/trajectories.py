@@ -10,10 +10,12 @@ anything but a batch or a `StoreError` that names the file. Each part is a funct
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import trajectory_files as files
 from record import record, show
@@ -45,14 +47,28 @@ def formats(options: argparse.Namespace) -> Figures:
 
 
 def mutants(options: argparse.Namespace) -> Figures:
-    """Damaged copies of the fixtures, one after the other."""
-    wrong = []
+    """Damaged copies of the fixtures, in a process that may die: one that does counts as a crash of its last file."""
+    processes = multiprocessing.get_context("fork")
+    at = processes.Value("q", 0)
+    wrong = processes.Value("q", 0)
+    died = 0
+    while at.value < options.mutants:
+        worker = processes.Process(target=_read_mutants, args=(at, wrong, options))
+        worker.start()
+        worker.join()
+        if worker.exitcode:
+            print(f"mutant {at.value}: the process died with {worker.exitcode}", file=sys.stderr)
+            died, at.value = died + 1, at.value + 1
+    return {"mutants": options.mutants, "crashes": wrong.value + died, "processes_died": died}
+
+
+def _read_mutants(at: Any, wrong: Any, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as place:
-        for number in range(options.mutants):
-            if problem := files.try_mutant(number, options.seed, Path(place)):
-                wrong.append(problem)
+        while at.value < options.mutants:
+            if problem := files.try_mutant(at.value, options.seed, Path(place)):
+                wrong.value += 1
                 print(problem, file=sys.stderr)
-    return {"mutants": options.mutants, "crashes": len(wrong)}
+            at.value += 1
 
 
 #: Each adds its figures.

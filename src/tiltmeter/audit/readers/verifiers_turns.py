@@ -80,12 +80,12 @@ def _describe(turns: list[Turn], at: int, call: Mapping[str, Any]) -> None:
     time = as_object(call.get("time"))
     start, end = as_number(time.get("start")), as_number(time.get("end"))
     error = as_object(call.get("error"))
-    known: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if start is not None and end is not None and end > start:
-        known["seconds"] = end - start
+        fields["seconds"] = end - start
     if error:
-        known["error"] = as_text(error.get("message", error))
-    turns[at] = msgspec.structs.replace(turns[at], **known)
+        fields["error"] = as_text(error.get("message", error))
+    turns[at] = msgspec.structs.replace(turns[at], **fields)
 
 
 def _roots(nodes: Sequence[TableRow]) -> list[int]:

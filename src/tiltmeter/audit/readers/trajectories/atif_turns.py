@@ -25,18 +25,18 @@ def turns_of(
     """The turns of a trajectory and what continues it, and its columns of tokens. `load`: a document beside it."""
     turns: list[Turn] = []
     numbers: dict[str, list[Any]] = {"tokens": [], "engine_logprob": []}
-    known = [0] * 2  # steps of the policy, and those of them whose tokens are stored
+    counts = [0] * 2  # steps of the policy, and those of them whose tokens are stored
     waiting: list[Waiting] = []
     for at, document in enumerate(documents):
         waiting += _add(turns, document, None, None, 0, load, copies=at == 0)
-        _add_tokens(document, numbers, known)
+        _add_tokens(document, numbers, counts)
     done = 0
     while waiting and done < SUBAGENTS:
         document, parent, depth = waiting.pop(0)
         done += 1
         name = as_object(document.get("agent")).get("name")
         waiting += _add(turns, document, parent, str(name or "subagent"), depth, load, copies=False)
-    whole = known[0] > 0 and known[0] == known[1] and not done
+    whole = counts[0] > 0 and counts[0] == counts[1] and not done
     return turns, {name: compact(values) if whole else None for name, values in numbers.items()}
 
 
@@ -92,14 +92,14 @@ def _words(content: object) -> str | None:
     return as_text(content) or None
 
 
-def _add_tokens(document: TableRow, numbers: dict[str, list[Any]], known: list[int]) -> None:
+def _add_tokens(document: TableRow, numbers: dict[str, list[Any]], counts: list[int]) -> None:
     for step in as_objects(document.get("steps")):
         if step.get("source") != "agent" or step.get("is_copied_context") or step.get("llm_call_count") == 0:
             continue
-        known[0] += 1
+        counts[0] += 1
         metrics = as_object(step.get("metrics"))
         tokens, logprobs = metrics.get("completion_token_ids"), metrics.get("logprobs")
         if isinstance(tokens, list) and isinstance(logprobs, list) and len(tokens) == len(logprobs):
-            known[1] += 1
+            counts[1] += 1
             numbers["tokens"] += tokens
             numbers["engine_logprob"] += logprobs

@@ -43,7 +43,7 @@ class _Attachments:
         return value
 
 
-class _Conversation:
+class _SampleMessages:
     """The messages of a sample in their order, and between them those that only its events hold, each once."""
 
     def __init__(self, messages: list[TableRow], attachments: _Attachments) -> None:
@@ -110,17 +110,17 @@ class _Conversation:
     def _name(self, first: int, agent: str | None, seconds: float | None) -> None:
         turns = self.builder.turns
         for at in range(first, len(turns)):
-            known: dict[str, Any] = {"agent": agent} if agent else {}
+            fields: dict[str, Any] = {"agent": agent} if agent else {}
             if at == first and seconds is not None:
-                known["seconds"] = seconds
-            if known:
-                turns[at] = msgspec.structs.replace(turns[at], **known)
+                fields["seconds"] = seconds
+            if fields:
+                turns[at] = msgspec.structs.replace(turns[at], **fields)
 
 
 def turns_of(sample: TableRow) -> list[Turn]:
     """A sample's turns. Tool events come last: their calls and answers are in messages as a rule."""
     messages = as_objects(sample.get("messages"))
-    talk = _Conversation(messages, _Attachments(sample.get("attachments")))
+    talk = _SampleMessages(messages, _Attachments(sample.get("attachments")))
     pool = as_object(sample.get("events_data")).get("messages")
     pooled = pool if isinstance(pool, list) else []
     looks = LOOKS

@@ -19,7 +19,7 @@ _CALLS = ("chat", "text_completion", "generate_content")
 
 def turns_of(spans: Sequence[Span]) -> list[Turn]:
     """The turns of one conversation's spans, which are in the order of time."""
-    talk = _Conversation()
+    talk = _SpanMessages()
     tools: list[Span] = []
     for span in spans:
         if span.operation in _CALLS:
@@ -31,10 +31,10 @@ def turns_of(spans: Sequence[Span]) -> list[Turn]:
     return talk.builder.turns
 
 
-class _Conversation:
+class _SpanMessages:
     def __init__(self) -> None:
         self.builder = TurnBuilder()
-        self._history: list[str] = []  # what the last call saw and said
+        self._history: list[str] = []  # what the last call saw and output
         self._seen: set[str] = set()
         self._calls: set[str] = set()
         self._answers: set[str] = set()
@@ -48,13 +48,13 @@ class _Conversation:
         while same < min(len(keys), len(self._history)) and keys[same] == self._history[same]:
             same += 1
         for key, message in zip(keys[same:], before[same:], strict=True):
-            # In another context, of a sub-agent or after a compaction, what is known is not said again.
+            # In another context, of a sub-agent or after a compaction, what is known is not output again.
             if same or key not in self._seen:
                 self._add(key, message, span, own=False)
-        said = _messages(span.attributes.get("gen_ai.output.messages"))
-        for message in said:
+        output = _messages(span.attributes.get("gen_ai.output.messages"))
+        for message in output:
             self._add(_key(message), message, span, own=True)
-        self._history = [*keys, *map(_key, said)]
+        self._history = [*keys, *map(_key, output)]
 
     def _add(self, key: str, message: TableRow, span: Span, *, own: bool) -> None:
         self._seen.add(key)
@@ -117,5 +117,5 @@ def _messages(value: object) -> list[TableRow]:
 
 
 def _key(message: TableRow) -> str:
-    said = {"role": message.get("role"), "parts": message.get("parts"), "content": message.get("content")}
-    return json.dumps(said, sort_keys=True, default=str)
+    output = {"role": message.get("role"), "parts": message.get("parts"), "content": message.get("content")}
+    return json.dumps(output, sort_keys=True, default=str)
