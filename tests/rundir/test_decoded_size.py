@@ -13,7 +13,7 @@ import pytest
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.columns import to_table
-from tiltmeter.rundir.decoded_size import ALWAYS_DECODED, decoded_size, page_headers, rows_at_once
+from tiltmeter.rundir.decoded_size import ALWAYS_DECODED, check_footer, decoded_size, page_headers, rows_at_once
 from tiltmeter.rundir.parquet import open_sealed
 from tiltmeter.rundir.seal import SealedFile, seal
 
@@ -135,3 +135,16 @@ def test_rows_of_another_tool_are_read_in_portions_that_fit(tmp_path: Path) -> N
 def test_a_seal_of_nothing_is_refused() -> None:
     with pytest.raises(StoreError):
         open_sealed(pa.py_buffer(b"PAR1" + struct.pack("<I", 1 << 30) + b"PAR1"), "x")
+
+
+def test_a_footer_that_would_end_the_process_is_refused(tmp_path: Path) -> None:
+    """pyarrow throws in C++, where nobody catches, for counts of levels that a column does not have."""
+    for name, value in {"lists": [[1]], "numbers": [1]}.items():
+        pq.write_table(pa.table({"x": value}), tmp_path / f"{name}.parquet")
+    with pq.ParquetFile(tmp_path / "lists.parquet") as lists, pq.ParquetFile(tmp_path / "numbers.parquet") as numbers:
+        view = memoryview((tmp_path / "lists.parquet").read_bytes())
+        check_footer(view, lists.metadata)
+        with pytest.raises(ValueError, match="counts of other levels"):
+            check_footer(view, numbers.metadata)
+        with pytest.raises(ValueError, match="footer"):
+            check_footer(view[:-9], lists.metadata)

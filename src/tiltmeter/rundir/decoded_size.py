@@ -74,9 +74,32 @@ def check_decoded(name: str, size: int, stored: int) -> None:
 def check_whole(path: Path, footer: pq.FileMetaData) -> None:
     """Raise if a file of another tool decodes to more than it may, read as a whole."""
     with pa.memory_map(str(path)) as source:
+        check_footer(memoryview(source.read_buffer()).cast("B"), footer)
+        source.seek(0)
         groups = map(footer.row_group, range(footer.num_row_groups))
         size = decoded_size(source.read_buffer(), groups, range(footer.num_columns))
         check_decoded(str(path), size, source.size())
+
+
+def check_footer(view: memoryview, footer: pq.FileMetaData) -> None:
+    """Raise `ValueError` for a footer of which pyarrow cannot describe a column: it would end the process instead."""
+    columns = [footer.schema.column(leaf) for leaf in range(footer.num_columns)]
+    levels = [(column.max_repetition_level, column.max_definition_level) for column in columns]
+    try:
+        stop = len(view) - 8
+        fields, _ = _read_struct(view, stop - struct.unpack_from("<I", view, stop)[0], stop)
+        for group in fields[4]:
+            if len(group[1]) != len(levels):
+                raise ValueError("a row group has other columns than its file")
+            for column, most in zip(group[1], levels, strict=True):
+                sizes = column[3].get(16) or {}  # how often each level occurs, if that was counted
+                counted = [sizes.get(2), sizes.get(3)]
+                if any(counts and len(counts) != level + 1 for counts, level in zip(counted, most, strict=True)):
+                    raise ValueError("a column has counts of other levels than its own")
+                if 8 in column or 9 in column:
+                    raise ValueError("an encrypted column")
+    except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise ValueError("a footer that does not describe its columns") from error
 
 
 def rows_at_once(path: Path, table: pq.ParquetFile, most: int = 1024) -> int:
@@ -87,6 +110,7 @@ def rows_at_once(path: Path, table: pq.ParquetFile, most: int = 1024) -> int:
     rows, whole = most, _ROW_BYTES * footer.num_rows
     with pa.memory_map(str(path)) as source:
         view = memoryview(source.read_buffer()).cast("B")
+        check_footer(view, footer)
         limit = max(ALWAYS_DECODED, RATIO * len(view))
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
@@ -209,9 +233,25 @@ def _read_value(view: memoryview, at: int, stop: int, kind: int, depth: int) -> 
             if length > stop - at:
                 raise ValueError("a text that ends outside of its column")
             return None, at + length
+        case 9 | 10:
+            return _read_list(view, at, stop, depth)
         case 12:
             return _read_struct(view, at, stop, depth + 1)
     raise ValueError("a page header with fields of another kind")
+
+
+def _read_list(view: memoryview, at: int, stop: int, depth: int) -> tuple[list[Any], int]:
+    mark, at = view[at], at + 1
+    count, kind = mark >> 4, mark & 15
+    if count == 15:
+        count, at = _read_varint(view, at)
+    if count > stop - at or depth > 8:
+        raise ValueError("a list that ends outside of its footer")
+    items: list[Any] = []
+    for _ in range(count):
+        item, at = (view[at] == 1, at + 1) if kind in (1, 2) else _read_value(view, at, stop, kind, depth + 1)
+        items.append(item)
+    return items, at
 
 
 def _read_integer(view: memoryview, at: int) -> tuple[int, int]:
