@@ -4,7 +4,9 @@
 
 Figures: `formats_read`, formats whose fixture is read by its own reader; `calls`, and of those `calls_lost`, with
 `reasons_lost` and `texts_lost` beside them; `mutants`, damaged files that were read, and `crashes`, those that ended in
-anything but a batch or a `StoreError` that names the file. Each part is a function of its own in `PARTS`.
+anything but a batch or a `StoreError` that names the file; `split_invariance_failures`, steps of which a reading
+changes when trajectories are divided into rows. At full size also real runs of TRL with tools, `engine_gap_max` (nats) and
+`length_error_max` (tokens against TRL's own log), and `cpu_ratio_trainer_64_turns`. Each part is a function in `PARTS`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import trajectory_files as files
+import trajectory_runs as runs
 from record import record, show
 
 FULL = 10_000  # mutants of a run whose figures are recorded
-FAILURES = ("calls_lost", "reasons_lost", "texts_lost", "crashes")
+FAILURES = ("calls_lost", "reasons_lost", "texts_lost", "crashes", "split_invariance_failures")
 
 Figures = dict[str, object]
 
@@ -71,8 +74,23 @@ def _read_mutants(at: Any, wrong: Any, options: argparse.Namespace) -> None:
             at.value += 1
 
 
+def rows(options: argparse.Namespace) -> Figures:
+    """Trajectories that a trainer divides into several rows."""
+    batches = max(20, options.mutants // 20)
+    return {"split_batches": batches, "split_invariance_failures": runs.split_failures(batches, options.seed)}
+
+
+def live(options: argparse.Namespace) -> Figures:
+    """Real runs of TRL, and what long conversations cost a trainer; only at full size."""
+    if options.mutants < FULL:
+        return {}
+    ratio, low, high = runs.trainer_cpu_ratio(steps=4, pairs=8)
+    cost = {"cpu_ratio_trainer_64_turns": ratio, "cpu_ratio_low": low, "cpu_ratio_high": high}
+    return {**runs.under_trl(), **{name: round(value, 4) for name, value in cost.items()}}
+
+
 #: Each adds its figures.
-PARTS: tuple[Callable[[argparse.Namespace], Figures], ...] = (formats, mutants)
+PARTS: tuple[Callable[[argparse.Namespace], Figures], ...] = (formats, mutants, rows, live)
 
 
 def main() -> int:

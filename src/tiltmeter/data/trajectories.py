@@ -116,7 +116,7 @@ def merge_trajectories(batch: RolloutBatch) -> RolloutBatch:
         changed["completion"] = tuple(None if turns is None else own_text(turns) for turns in lists)
     elif batch.completion is not None:
         texts = batch.completion
-        changed["completion"] = tuple("\n".join(dict.fromkeys(texts[row] or "" for row in rows)) for rows in parts)
+        changed["completion"] = tuple(_join_texts([texts[row] for row in rows]) for rows in parts)
     if "tokens" in batch.flags:
         codes = np.array([batch.flags["tokens"][rows].max() for rows in parts], np.uint8)
         flags |= {"tokens": codes} if codes.any() else {}
@@ -145,14 +145,19 @@ def _merge_numbers(name: str, values: Floats, codes: Flags | None, parts: Sequen
     return merged, merged_codes
 
 
+def _join_texts(texts: Sequence[str | None]) -> str | None:
+    words = [text for text in texts if text is not None]
+    return "\n".join(words) if words else None
+
+
 def _text_of(texts: Sequence[str | None], rows: Any) -> str | None:
     return next((texts[row] for row in rows if texts[row] is not None), None)
 
 
 def _merge_turns(parts: Sequence[str | None]) -> list[Turn] | None:
-    """The turns of several rows one after the other; rows that hold the same conversation hold it once."""
+    """The turns of several rows one after the other. Equal rows are kept: a policy may say the same thing again."""
     turns: list[Turn] = []
-    for text in dict.fromkeys(part for part in parts if part is not None):
+    for text in (part for part in parts if part is not None):
         offset = len(turns)
         for turn in decode_turns(text):
             moved = {} if turn.parent is None else {"parent": turn.parent + offset}
