@@ -5,8 +5,8 @@
 Figures: `formats_read`, formats whose fixture is read by its own reader; `calls`, and of those `calls_lost`, with
 `reasons_lost` and `texts_lost` beside them; `mutants`, damaged files that were read, and `crashes`, those that ended in
 anything but a batch or a `StoreError` that names the file; `split_invariance_failures`, steps of which a reading
-changes when trajectories are divided into rows. At full size also real runs of TRL with tools, `engine_gap_max` (nats) and
-`length_error_max` (tokens against TRL's own log), and `cpu_ratio_trainer_64_turns`. Each part is a function in `PARTS`.
+changes when trajectories are divided into rows. At full size also real runs of TRL with tools, `engine_gap_max` (nats)
+and `length_error_max` (tokens against TRL's log), and `cpu_ratio_trainer_64_turns`. Each part is a function in `PARTS`.
 """
 
 from __future__ import annotations
