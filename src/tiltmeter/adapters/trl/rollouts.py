@@ -15,7 +15,7 @@ import numpy as np
 
 from tiltmeter.adapters.trl.pinned_prompts import PinnedCollector
 from tiltmeter.adapters.trl.reward_parts import reward_columns
-from tiltmeter.adapters.trl.tool_rows import ToolRows
+from tiltmeter.adapters.trl.tool_rows import DecodedTurns, ToolRows
 from tiltmeter.data.batches import component_name, from_tensor
 from tiltmeter.data.reward_fingerprint import fingerprint
 
@@ -245,6 +245,8 @@ def concatenate_generations(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any
 def _concatenate(values: Sequence[Any]) -> Any:
     if all(isinstance(value, np.ndarray) for value in values):
         return np.concatenate(values)
+    if all(isinstance(value, DecodedTurns) for value in values):
+        return DecodedTurns.joined(values)
     return [item for value in values for item in value]
 
 

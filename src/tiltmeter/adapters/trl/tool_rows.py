@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +34,12 @@ class DecodedTurns:
                 if start < stop
             ]
 
+    @classmethod
+    def joined(cls, parts: Sequence[DecodedTurns]) -> DecodedTurns:
+        """Those of several batches, still to be decoded."""
+        rows = [(tokens, own) for part in parts for tokens, own in zip(part._tokens, part._own, strict=True)]
+        return cls(parts[0]._tokenizer, [tokens for tokens, _ in rows], [own for _, own in rows])
+
     def _decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
@@ -43,7 +49,9 @@ class ToolRows:
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._tokenizer: Any = None
+        # Copied before training: of a large vocabulary it takes a second.
+        own_loop = vars(trainer).get("rollout_func") is not None
+        self._tokenizer: Any = copy.deepcopy(trainer._tokenizer) if own_loop else None
 
     def columns(
         self, output: Mapping[str, Any], completions: Sequence[Any], ids: Sequence[Sequence[int]]
@@ -53,11 +61,15 @@ class ToolRows:
         if output.get("tool_mask") is not None:
             own = self._own(output, ids)
             columns["own"] = own
-            if not vars(self.trainer).get("tools"):  # TRL's completions hold all tokens as if they were the policy's
+            if vars(self.trainer).get("tools"):
+                columns["messages"] = completions  # also where nobody called a tool: there are turns, and no calls
+            else:  # TRL's completions hold all tokens as if they were the policy's
                 if self._tokenizer is None:
                     self._tokenizer = copy.deepcopy(self.trainer._tokenizer)
                 columns["turns"] = DecodedTurns(self._tokenizer, ids, own)
-            columns["stop"] = [self._stop(row, completion) for row, completion in zip(ids, completions, strict=True)]
+            ends = {*self.trainer.eos_token_ids, self.trainer._tokenizer.pad_token_id}
+            most = getattr(self.trainer, "max_tool_calling_iterations", 0)
+            columns["stop"] = [why_it_ended(*row, ends, most) for row in zip(ids, completions, strict=True)]
         environments = vars(self.trainer).get("environments")
         if environments is not None and len(environments) == len(ids):
             names = vars(self.trainer).get("_batch_environments") or [None] * len(ids)
@@ -78,9 +90,15 @@ class ToolRows:
                 rows[row] = whole if scores is None else (scores[row, : len(tokens)] != 0.0).astype(np.uint8)
         return rows
 
-    def _stop(self, tokens: Sequence[int], completion: Any) -> str:
-        last = completion[-1] if isinstance(completion, list) and completion else {}
-        if isinstance(last, Mapping) and last.get("tool_calls"):
-            return "tool_budget"  # a call that nobody answered
-        ends = {*self.trainer.eos_token_ids, self.trainer._tokenizer.pad_token_id}
-        return "done" if len(tokens) and tokens[-1] in ends else "length"
+
+def why_it_ended(tokens: Sequence[int], completion: Any, ends: Collection[int], most_calls: float) -> str:
+    """The word of `stops` for a row of TRL: its tokens after the prompt, its messages or text.
+
+    >>> call = {"role": "assistant", "tool_calls": [{"function": {"name": "bash"}}]}
+    >>> [why_it_ended([5, 2], completion, {2}, 0) for completion in ("text", [call])], why_it_ended([5], "text", {2}, 0)
+    (['done', 'tool_budget'], 'length')
+    """
+    calls = [] if isinstance(completion, str) else [bool(message.get("tool_calls")) for message in completion]
+    if calls and calls[-1]:  # a call that nobody answered: one too many, or its answer would not have fitted
+        return "tool_budget" if sum(calls) > most_calls else "length"
+    return "done" if len(tokens) and tokens[-1] in ends else "length"
