@@ -21,6 +21,7 @@ from transformers import TrainerCallback
 
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
@@ -33,6 +34,11 @@ TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its 
 
 #: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.
 MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
+#: Kept under TRL's own name.
+KEPT_METRICS = ("sample/", "rollout/", "tools/")
+#: What metrics of the asynchronous trainer are, where their name says something else: its `kl` is between the policy
+#: that is trained and the one that sampled.
+ASYNC_NAMES = {"kl_old_new": "kl"}
 
 Mode = Literal["observe", "advise", "act"]
 log = logging.getLogger("tiltmeter")
@@ -113,7 +119,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
         }  # fmt: skip
         self._trainer: Any = None
-        self._source: Rollouts | RewardWrapper | None = None
+        self._source: Rollouts | RewardWrapper | AsyncRollouts | None = None
         self._last = -1  # the newest step that was observed
         self._scalars: dict[str, float] = {}
         self._checkpoint: int | None = None
@@ -127,6 +133,12 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._trainer = trainer
         if "reward_funcs" in vars(trainer):
             self._connect_rollouts(trainer)
+        elif "rollout_queue" in vars(trainer):  # TRL's asynchronous trainer
+            if trainer.accelerator.num_processes > 1 and self.mode == "act":
+                raise AttachError("the asynchronous trainer shows its rollouts to rank 0 alone: use mode='advise'")
+            if trainer.rollout_queue is None:
+                return  # another rank, which sees no rollouts
+            self._source = AsyncRollouts(trainer, self._guard)
         elif self._settings["gold"] is not None:
             raise AttachError(
                 f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
@@ -166,15 +178,16 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         """Open the run, or its next attempt."""
         trainer = self._trainer
         args = args if trainer is None else trainer.args
-        rollouts = self._source is not None
+        rewards = () if trainer is None else vars(trainer).get("reward_funcs", ())
+        alone = isinstance(self._source, AsyncRollouts)
         directory = self._directory if self._directory is not None else Path(args.output_dir) / "tiltmeter"
         self.run = open_run(
             directory,
             resume_step=resume_step,
-            rank=args.process_index,
-            ranks=args.world_size,
+            rank=0 if alone else args.process_index,
+            ranks=1 if alone else args.world_size,
             groups="shared",
-            rewards=[part for part in trainer.reward_funcs if callable(part)] if rollouts else (),
+            rewards=[part for part in rewards if callable(part)],
             steps=_planned_steps(trainer),
             **self._settings,
         )
@@ -238,7 +251,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def _record_logs(self, step: int, logs: Mapping[str, Any]) -> None:
         """Keep the logged metrics, to be stored with their step."""
         logs = first_metrics(logs)
-        names = canonical_names(logs)
+        names = canonical_names(logs, ASYNC_NAMES if isinstance(self._source, AsyncRollouts) else None)
+        names |= {key: key for key in logs if key.startswith(KEPT_METRICS)}
         metrics = {names[key]: value for key, value in logs.items() if key in names and value is not None}
         metrics = {name: value for name, value in metrics.items() if name not in MEASURED}
         if not metrics:
