@@ -16,6 +16,7 @@ import pytest
 
 from tiltmeter.adapters.verl import plugin
 from tiltmeter.adapters.verl.driver import VerlObserver, scalars
+from tiltmeter.data.turns import decode_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests
 from tiltmeter.rundir.receipts import read_receipts
@@ -87,6 +88,9 @@ def content(keys: list[str]) -> Any:
     def jagged(rows: list[Any]) -> Any:
         return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
+    def mask(count: int) -> Any:  # the second of three or more is a tool's
+        return torch.tensor([int(count < 3 or position != 1) for position in range(count)])
+
     step = int(keys[0].split("-")[0])
     lengths = [2 + row % 3 for row in range(len(keys))]
     floats = [torch.full((n,), 0.1 * (row + 1)) for row, n in enumerate(lengths)]
@@ -100,7 +104,8 @@ def content(keys: list[str]) -> Any:
         {
             "prompts": jagged([torch.tensor([7, 1 + row // 4]) for row in range(len(keys))]),
             "responses": jagged([torch.full((n,), 10 * step + row) + 1 for row, n in enumerate(lengths)]),
-            "response_mask": jagged([torch.ones(n, dtype=torch.long) for n in lengths]),
+            "response_mask": jagged([mask(n) for n in lengths]),
+            "rollout_log_probs": jagged([torch.where(mask(n) == 1, -0.5, 0.0) for n in lengths]),
             "advantages": jagged(floats),
             "returns": jagged(floats),
             "rm_scores": jagged(last),
@@ -255,6 +260,13 @@ def test_the_real_sync_loop_gives_rollouts_groups_and_metrics(
     assert batch.reward is not None and batch.reward.tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0]
     assert batch.prompt is not None and batch.prompt[0] == "7 1"
     assert batch.facts is not None and '"ground_truth"' in str(batch.facts[0])
+    assert batch.length is not None and batch.length.tolist() == [2, 2, 3, 2, 2, 3, 2]  # without a tool's tokens
+    assert batch.engine_logprob is not None and (batch.engine_logprob.values == -0.5).all()
+    assert batch.version_low is not None and (batch.version_low == 1.0).all() and batch.trajectory is not None
+    assert batch.turns is not None and batch.completion is not None and batch.tokens is not None
+    roles = [[turn.role for turn in decode_turns(text)] for text in batch.turns]
+    assert roles[0] == ["assistant"] and roles[1] == ["assistant", "tool", "assistant"]
+    assert batch.completion[1] == "22\n22"  # and not the tool's
     assert batch.scalars["kl_ref"] == 0.02 and batch.scalars["kl_old_new"] == 0.5
     assert batch.scalars["entropy"] == 3.0 and batch.scalars["beta"] == 0.04
     assert {"reward", "length_mean", "truncated_share", "critic/rewards/mean", "step_seconds"} <= set(batch.scalars)

@@ -12,6 +12,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.verl.switch import SWITCH
+from tiltmeter.data.batches import from_tensor
+from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
@@ -38,6 +41,8 @@ KEPT_METRICS = (
     ),
     *("training/off_policy/", "val-core/", "rollout_corr/", "response/aborted_ratio"),
 )
+#: What is taken from veRL's queue beside what it dumps. `response_mask` is 1 where the policy wrote the token.
+QUEUE_FIELDS = ("responses", "response_mask", "rollout_log_probs")
 DUMP_MARKER = "tiltmeter: kept by the run, not written here"  # a path that veRL's dump is never allowed to reach
 WORKER_SETTING = "it lives in the workers' configuration, which the driver cannot change: restart with {}"
 
@@ -91,6 +96,7 @@ class VerlObserver:
         self._metrics: dict[str, float] = {}
         self._rows: dict[str, Any] | None = None
         self._padding: frozenset[str] = frozenset()
+        self._trajectories: dict[str, dict[str, Any]] = {}
         self._begin: float | None = None
         self._end: float | None = None
         self._undo: Callable[[], None] = lambda: None
@@ -204,10 +210,28 @@ class VerlObserver:
             self._begin = time.time()
             self._knob_control.poll(step)
             return
-        pairs = zip(batch.keys, batch.tags, strict=True)
-        self._padding = frozenset(key for key, tag in pairs if tag.get("is_padding", False))
+        tags = dict(zip(batch.keys, batch.tags, strict=True))
+        self._padding = frozenset(key for key, tag in tags.items() if tag.get("is_padding", False))
+        self._trajectories = {}
+        with Boundary(self._record_problem):  # the rows themselves are still to come
+            self._fetch_trajectories(batch, tags)
         if not self.trainer.config.trainer.get("rollout_data_dir", None):
             self.trainer._log_rollout_data(batch, {}, DUMP_MARKER)  # veRL decodes; our wrapped dump receives the rows
+
+    def _fetch_trajectories(self, batch: Any, tags: Mapping[str, Mapping[str, Any]]) -> None:
+        """What veRL does not dump: which tokens the policy wrote, what its engine thought of them, its versions."""
+        queue = importlib.import_module("transfer_queue")
+        data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(QUEUE_FIELDS))
+        present = [name for name in QUEUE_FIELDS if name in data.keys()]  # noqa: SIM118
+        fields = {name: [from_tensor(row) for row in data[name].unbind()] for name in present}
+        decode = self.trainer.tokenizer.decode
+        for row, key in enumerate(batch.keys):
+            columns: dict[str, Any] = {name: rows[row] for name, rows in fields.items()}
+            versions = (tags[key].get("min_global_steps"), tags[key].get("max_global_steps"))
+            columns["version"] = None if None in versions else versions
+            if "responses" in columns and "response_mask" in columns:
+                columns["turns"] = _turns(columns["responses"], columns["response_mask"], decode)
+            self._trajectories[key] = columns
 
     def _wrap_dump(self, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
@@ -222,7 +246,7 @@ class VerlObserver:
     def _record_dump(self, arguments: Mapping[str, Any]) -> None:
         if arguments["dump_path"] not in (DUMP_MARKER, self.trainer.config.trainer.get("rollout_data_dir", None)):
             return  # a validation dump
-        rows = _columns(arguments, self._padding)
+        rows = _columns(arguments, self._padding, self._trajectories)
         if self._legacy:
             self._rows = rows  # its metrics come later
         else:
@@ -257,15 +281,49 @@ class VerlObserver:
             work()
 
     def _count_failure(self, error: BaseException) -> None:
-        why = f"the veRL adapter failed and training goes on: {describe_error(error)}"
         if self.run is not None:
             self.run.refuse(error)
-            self.run.record_problem(why)
-        elif self.recorder is not None:
-            self.recorder.record_problem(why)
+        self._record_problem(error)
+
+    def _record_problem(self, error: BaseException) -> None:
+        why = f"the veRL adapter failed and training goes on: {describe_error(error)}"
+        part = self.recorder if self.run is None else self.run
+        if part is not None:
+            part.record_problem(why)
 
 
-def _columns(dump: Mapping[str, Any], padding: frozenset[str]) -> dict[str, Any]:
+def _turns(tokens: Any, own: Any, decode: Callable[..., str]) -> list[Turn]:
+    """Each stretch of the policy's tokens is a turn, and so is what stands between."""
+    bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(tokens)]
+    return [
+        Turn(
+            ASSISTANT if own[start] else TOOL,
+            decode(tokens[start:stop].tolist(), skip_special_tokens=True),
+            tokens=(start, stop),
+        )
+        for start, stop in pairwise(bounds)
+        if start < stop
+    ]
+
+
+def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns that the queue gave for these rows; each is there for all of them or not at all."""
+    found = [fetched[key] for key in keys if key in fetched]
+    if not keys or len(found) < len(keys):
+        return {}
+    columns: dict[str, Any] = {"trajectory": [key.rsplit("_", 1)[0] for key in keys]}
+    for name, theirs in (
+        *(("tokens", "responses"), ("own", "response_mask"), ("engine_logprob", "rollout_log_probs")),
+        *(("version", "version"), ("turns", "turns")),
+    ):
+        if all(row.get(theirs) is not None for row in found):
+            columns[name] = [row[theirs] for row in found]
+    return columns
+
+
+def _columns(
+    dump: Mapping[str, Any], padding: frozenset[str], fetched: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """The columns of `observe` from what veRL dumps. A group is a prompt: by its uid where there is one."""
     extra = {key: list(values) for key, values in dump["reward_extra_infos_dict"].items()}
     uids = extra.pop("uid", None)
@@ -283,6 +341,7 @@ def _columns(dump: Mapping[str, Any], padding: frozenset[str]) -> dict[str, Any]
         "reward": [dump["scores"][row] for row in rows],
         "rewards": {key: values for key, values in parts.items() if key != "score"},
         "facts": [{"ground_truth": dump["gts"][row]} for row in rows],
+        **({} if uids is None else _trajectory_columns([str(uids[row]) for row in rows], fetched)),
     }
 
 
