@@ -108,7 +108,7 @@ def execute(source: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["start.md", "add-an-instrument.md", "gold.md", "rewards.md", "verifier-audit.md", "plan.md"]
+    "page", ["start.md", "add-an-instrument.md", "gold.md", "rewards.md", "verifier-audit.md", "plan.md", "agents.md"]
 )
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     execute(script(DOCS / page), tmp_path)
