@@ -123,11 +123,17 @@ class AsyncRollouts:
         limit = self.trainer.args.max_tool_calling_iterations
         most = math.inf if limit is None else limit
         stops = [why_it_ended(row, sample.completion, ends, most) for row, sample in zip(tokens, samples, strict=True)]
+        numbers = self._trajectories(samples)
+        first = {number: row for row, number in reversed(list(enumerate(numbers)))}
         columns: dict[str, Any] = {
             "group": [int(sample.group_id) for sample in samples],
-            "trajectory": self._trajectories(samples),
+            "trajectory": numbers,
             "prompt": [sample.prompt for sample in samples],
-            "messages": [sample.completion for sample in samples],
+            # Each row has all of the messages of its conversation, of which one will do.
+            "messages": [
+                sample.completion if first[number] == row else None
+                for row, (sample, number) in enumerate(zip(samples, numbers, strict=True))
+            ],
             "rewards": {
                 name.removeprefix(REWARD_PREFIX): [_number(row.get(name)) for row in metrics] for name in names
             },
@@ -154,13 +160,13 @@ class AsyncRollouts:
         for sample in samples:
             key = (sample.group_id, repr(sample.prompt), repr(sample.completion))
             row = np.asarray(sample.input_ids).tobytes()
-            found = open_.get(key)
-            if found is None or row in found.rows or len(found.rows) == found.most:
+            conversation = open_.get(key)
+            if conversation is None or row in conversation.rows or len(conversation.rows) == conversation.most:
                 self._conversations += 1
                 turns = sum(message.get("role") == "assistant" for message in sample.completion)
-                found = open_[key] = Conversation(self._conversations, max(turns, 1))
-            found.rows.add(row)
-            numbers.append(found.number)
+                conversation = open_[key] = Conversation(self._conversations, max(turns, 1))
+            conversation.rows.add(row)
+            numbers.append(conversation.number)
         return numbers
 
 
