@@ -53,7 +53,8 @@ def test_the_hacked_run_alarms_after_gold_has_peaked(tmp_path: Path, seed: int, 
 def test_the_honest_twin_stays_healthy(tmp_path: Path, seed: int) -> None:
     verdict, readings = trained(tmp_path / "run", "--seed", str(seed), "--honest")
     assert verdict.exit_code == 0 and verdict.alarms == ()
-    assert verdict.state == "WATCH" and "mode collapse" in verdict.sentence, "it gives up all answers but the right one"
+    # It gives up all answers but the right one: its entropy falls to a quarter, and that is said.
+    assert verdict.state == "WATCH" and "entropy has fallen steadily" in verdict.sentence
     gold, reward = smooth(readings["gold.mean"]), smooth(readings["reward.mean"])
     assert gold[-1] > gold[0] + 0.2
     assert gold[-1] > gold.max() - 0.1
