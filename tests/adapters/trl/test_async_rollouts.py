@@ -160,8 +160,13 @@ def test_every_sample_is_seen_once_drops_are_counted_and_training_does_not_chang
     trainer = make("watched")
     checks = tmp_path / "checks.py"
     checks.write_text("def brief(prompt, completion):\n    return float('rm -r' not in completion)\n")
-    inner, columns, pulled = trainer.rollout_queue, AsyncRollouts._columns, []
-    monkeypatch.setattr(AsyncRollouts, "_columns", lambda self, rows: (pulled.extend(rows), columns(self, rows))[1])
+    inner, columns, pulled = trainer.rollout_queue, AsyncRollouts._columns, list[Any]()
+
+    def collect(self: AsyncRollouts, rows: Any) -> Any:
+        pulled.extend(rows)
+        return columns(self, rows)
+
+    monkeypatch.setattr(AsyncRollouts, "_columns", collect)
     run = watch(trainer, gold=f"{checks}:brief")
     trainer.train()
     assert parameters(plain) == parameters(trainer)

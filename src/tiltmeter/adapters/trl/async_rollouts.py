@@ -122,7 +122,10 @@ class AsyncRollouts:
         ends = {*self.trainer.eos_token_ids, self.trainer.processing_class.pad_token_id}
         limit = self.trainer.args.max_tool_calling_iterations
         most = math.inf if limit is None else limit
-        stops = [why_it_ended(row, sample.completion, ends, most) for row, sample in zip(tokens, samples, strict=True)]
+        stops = [
+            why_it_ended(row.tolist(), sample.completion, ends, most)
+            for row, sample in zip(tokens, samples, strict=True)
+        ]
         numbers = self._trajectories(samples)
         first = {number: row for row, number in reversed(list(enumerate(numbers)))}
         columns: dict[str, Any] = {
