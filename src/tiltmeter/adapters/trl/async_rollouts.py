@@ -56,7 +56,7 @@ class Conversation:
 
 
 @dataclass
-class SampledStep:
+class AsyncStep:
     """What is handed over as one step."""
 
     step: int
@@ -96,7 +96,7 @@ class AsyncRollouts:
         fits = budget <= 0 or len(sample.input_ids) <= budget  # a longer one is dropped when rows are packed
         self.pending.append(Pulled(trainer.state.global_step + 1, sample, bool(fresh and fits)))
 
-    def ready(self, *, all_of_them: bool = False) -> list[SampledStep]:
+    def ready(self, *, all_of_them: bool = False) -> list[AsyncStep]:
         """Remove and return the groups that are whole and whose step is over."""
         now = int(self.trainer.state.global_step)
         taken = [item for item in self.pending if all_of_them or item.step <= now]
@@ -109,7 +109,7 @@ class AsyncRollouts:
             return []
         self.pending = self.pending[len(taken) :]
         self._last = max(now, self._last + 1)
-        return [SampledStep(self._last, self._columns(taken))]
+        return [AsyncStep(self._last, self._columns(taken))]
 
     def _columns(self, taken: Sequence[Pulled]) -> dict[str, Any]:
         """The columns of `observe`; tokens from the policy's first one on."""

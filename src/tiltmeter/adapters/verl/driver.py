@@ -308,16 +308,16 @@ def _turns(tokens: Any, own: Any, decode: Callable[..., str]) -> list[Turn]:
 
 def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The columns that the queue gave for these rows; each is there for all of them or not at all."""
-    found = [fetched[key] for key in keys if key in fetched]
-    if not keys or len(found) < len(keys):
+    fields = [fetched[key] for key in keys if key in fetched]
+    if not keys or len(fields) < len(keys):
         return {}
     columns: dict[str, Any] = {"trajectory": [key.rsplit("_", 1)[0] for key in keys]}
     for name, theirs in (
         *(("tokens", "responses"), ("own", "response_mask"), ("engine_logprob", "rollout_log_probs")),
         *(("version", "version"), ("turns", "turns")),
     ):
-        if all(row.get(theirs) is not None for row in found):
-            columns[name] = [row[theirs] for row in found]
+        if all(row.get(theirs) is not None for row in fields):
+            columns[name] = [row[theirs] for row in fields]
     return columns
 
 
