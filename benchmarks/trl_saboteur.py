@@ -28,7 +28,8 @@ HANG_SECONDS = 1.0
 GOLD_EVERY = 3  # calls
 
 HERE = Path(os.environ.get("TILTMETER_SABOTAGE", "."))
-MONITOR = "--attached" in sys.argv  # attaching tries every part once in the trainer's process, where nothing may fail
+# Attaching tries every part once in the trainer's process, where nothing may fail. Gold has a process of its own.
+MONITOR = "--attached" in sys.argv or Path(sys.argv[0]).name == "function_process.py"
 ORDERS: dict[str, Any] = json.loads((HERE / "orders.json").read_text()) if MONITOR else {"steps": {}, "gold": []}
 
 if MONITOR:
