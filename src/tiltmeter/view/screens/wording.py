@@ -28,7 +28,15 @@ COLUMN_FIXES = {
     "rewards": "several reward functions, or pass rewards= to observe()",
     "scalars": "logging_steps=1 in the trainer's config",
     "advantage": "a trainer that has them; or pass advantage= to observe()",
+    "turns": "pass messages= to observe()",
+    "own": "pass own= to observe()",
+    "stop": "pass stop= to observe()",
+    "task": "pass task= to observe()",
+    "trained": "pass trained= to observe()",
+    "version_low": "pass version= to observe()",
 }
+#: Columns of agents alone. A run that has none of them is not told what it lacks.
+AGENT_COLUMNS = frozenset({"turns", "own", "stop", "task", "trained", "version_low", "version_high"})
 OVERUSED = "text.overused.share"
 
 #: Steps and values of a reading along the current lineage, by its name; both empty where there is none.
@@ -168,7 +176,11 @@ def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[
 def absent_by_column(run_state: RunState) -> list[tuple[str, list[str]]]:
     """Absent readings by the columns that they lack, the columns with most readings first."""
     by_column: dict[str, list[str]] = {}
+    lacking = {column for lack in run_state.absent.values() for column in lack.split(", ")}
+    no_agent = lacking >= AGENT_COLUMNS
     for name, lack in run_state.absent.items():
+        if no_agent and not AGENT_COLUMNS.isdisjoint(lack.split(", ")):
+            continue
         if lack.startswith("gold") and run_state.gold is not None:
             continue  # a gold source provides it
         # Nobody has to pass gold_chance: it is 1 where gold is given.
