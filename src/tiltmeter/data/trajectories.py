@@ -177,3 +177,11 @@ def version_bounds(versions: Any) -> dict[str, Any]:
         low.append(values if present is None else min(present) if present else None)
         high.append(values if present is None else max(present) if present else None)
     return {"version_low": low, "version_high": high}
+
+
+def staleness(batch: RolloutBatch) -> Floats:
+    """Versions between the oldest part of each trajectory and the newest policy of the batch."""
+    low, high = batch.version_low, batch.version_high if batch.version_high is not None else batch.version_low
+    assert low is not None and high is not None
+    numbers = high[np.isfinite(high)]
+    return (numbers.max() if len(numbers) else np.nan) - low

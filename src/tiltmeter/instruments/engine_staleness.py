@@ -6,7 +6,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
-from tiltmeter.instruments.staleness import staleness
+from tiltmeter.data.trajectories import staleness
 from tiltmeter.stats.kl import token_sweep
 
 

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
-
-
-def staleness(batch: RolloutBatch) -> Floats:
-    """Versions between the oldest part of each trajectory and the newest policy of the batch."""
-    low, high = batch.version_low, batch.version_high if batch.version_high is not None else batch.version_low
-    assert low is not None and high is not None
-    numbers = high[np.isfinite(high)]
-    return (numbers.max() if len(numbers) else np.nan) - low
+from tiltmeter.data.trajectories import staleness
 
 
 class Staleness:
