@@ -96,6 +96,10 @@ SUBJECTS = {
     "training": "Training health",
     "verifier": "The verifier itself",
     "diversity": "Diversity of completions",
+    "tools": "Calls of tools",
+    "stop": "Why trajectories end",
+    "drops": "What is dropped",
+    "tasks": "Tasks of agents",
     "group": "Groups",
 }
 
