@@ -29,6 +29,7 @@ import pytest
 import tiltmeter.monitor.process
 import tiltmeter.rundir.atomic_write
 import tiltmeter.rundir.journal
+import tiltmeter.rundir.store
 import tiltmeter.rundir.writer
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.data.batches import from_columns
@@ -334,9 +335,13 @@ def test_every_folder_on_the_way_to_an_acknowledged_file_is_synced(memory: Path)
     assert {str(home / part) for part in (".", "run", "run/rollouts", "run/rollouts/0")} <= noting.synced
 
 
-def test_a_start_that_failed_does_not_cut_the_next_one_off_from_its_past(memory: Path) -> None:
+def test_a_start_that_failed_does_not_cut_the_next_one_off_from_its_past(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_run(memory / "run", monitor=False) as run:
         run.observe(step=0, group=[0], reward=[1.0])
+    # A disk that is full only once storage has been tried: the attempt has a number, and nothing in it.
+    monkeypatch.setattr(tiltmeter.rundir.store, "storage_problem", lambda folder: "")
     with storage(FaultyOs("ENOSPC", range(1, 99)), tiltmeter.rundir.atomic_write), pytest.raises(AttachError):
         open_run(memory / "run", monitor=False)
     with open_run(memory / "run", monitor=False) as again:
@@ -597,6 +602,9 @@ def test_a_journal_write_that_fails_loses_and_doubles_no_event(
     run, config = eventful_run(memory / "run"), Config.standard(bad_parts)
     expected = watched_undisturbed(run, config, memory / "undisturbed")
     assert {kind for kind, *_ in expected} >= {"attempt", "reading", "fault", "step_done", "note"}
+    run_monitor(run, config)  # the first makes folders that the others find
+    shutil.rmtree(run.path / "events")
+    shutil.rmtree(run.path / "cache", ignore_errors=True)
     counting = FaultyOs()
     with storage(counting, tiltmeter.rundir.atomic_write, tiltmeter.rundir.journal):
         run_monitor(run, config)
@@ -606,6 +614,7 @@ def test_a_journal_write_that_fails_loses_and_doubles_no_event(
         if way in ("short", "torn") and name != "write":
             continue
         shutil.rmtree(run.path / "events")
+        shutil.rmtree(run.path / "cache", ignore_errors=True)
         faulty = FaultyOs(way, [nth])
         with storage(faulty, tiltmeter.rundir.atomic_write, tiltmeter.rundir.journal):
             run_monitor(run, config)
