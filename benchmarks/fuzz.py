@@ -177,6 +177,9 @@ TEXTS: tuple[tuple[Any, str | None], ...] = (
     (ValueError("x"), "x"),
 )
 
+#: Of a conversation as a completion, what the assistant wrote alone.
+WRITTEN = {id(_MESSAGES): "", id(_CHAT): "It is\n\ud800 4."}
+
 COMPONENTS: tuple[Any, ...] = (
     "format",
     "<lambda>",
@@ -284,7 +287,8 @@ def case_of(rng: random.Random, schema: frozenset[str], components: list[Any], s
         if name in schema:
             picked = rng.choices(TEXTS, k=rows)
             columns[name] = [given for given, _ in picked]
-            truth.texts[name] = [picked[row][1] for row in order]
+            said = WRITTEN if name == "completion" else {}
+            truth.texts[name] = [said.get(id(picked[row][0]), picked[row][1]) for row in order]
     _ragged_columns(rng, schema, rows, order, columns, truth)
     if "truncated" in schema:
         flags = [rng.random() < 0.3 for _ in range(rows)]
