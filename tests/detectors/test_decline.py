@@ -10,8 +10,9 @@ import pytest
 
 from tiltmeter import detectors
 from tiltmeter.data.records import Alarm, Reading
+from tiltmeter.detectors.calibration import CALIBRATION
 from tiltmeter.detectors.decline import Decline, calibrated_decline
-from tiltmeter.detectors.departure import CALIBRATION, Departure
+from tiltmeter.detectors.departure import Departure
 from tiltmeter.monitor.parts import Config
 from tiltmeter.testing import check_detector
 

@@ -11,7 +11,8 @@ import pytest
 
 from tiltmeter import detectors
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.detectors.departure import CALIBRATION, Departure, calibrated_departure
+from tiltmeter.detectors.calibration import CALIBRATION
+from tiltmeter.detectors.departure import Departure, calibrated_departure
 from tiltmeter.monitor.parts import Config
 from tiltmeter.testing import check_detector
 

@@ -39,3 +39,12 @@ def parse_stop(value: object) -> str | None:
         return None
     word = str(value)[:60].strip().lower().replace("-", "_").replace(" ", "_")
     return _BY_WORD.get(word, "unknown")
+
+
+def is_trusted(stop: str | None) -> bool:
+    """Whether the reward of a trajectory that ended so says something about its answer; of an unknown end it may.
+
+    >>> is_trusted("sandbox"), is_trusted("done"), is_trusted(None)
+    (False, True, True)
+    """
+    return stop not in STOPS or STOPS[stop].trusted

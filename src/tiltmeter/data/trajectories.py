@@ -18,13 +18,14 @@ from tiltmeter.data.records import (
     FLAGS,
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
+    RAGGED_COLUMNS,
     TOKEN_COLUMNS,
     Flags,
     Floats,
     Ragged,
     RolloutBatch,
 )
-from tiltmeter.data.stops import STOPS
+from tiltmeter.data.stops import is_trusted
 from tiltmeter.data.turns import Turn, decode_turns, encode_turns, own_text
 
 _OK = FLAGS.index("ok")
@@ -60,7 +61,7 @@ def void_untrusted(stops: Sequence[str | None] | None, values: Floats, codes: Fl
     """Rewards without those that say nothing about an answer, because a container, a verifier or a clock failed."""
     if stops is None or len(stops) != len(values):  # the lengths of columns are checked elsewhere
         return values, codes
-    odd = np.array([stop in STOPS and not STOPS[stop].trusted for stop in stops], bool) & (codes == _OK)
+    odd = np.array([not is_trusted(stop) for stop in stops], bool) & (codes == _OK)
     if not odd.any():
         return values, codes
     return np.where(odd, np.nan, values), np.where(odd, FLAGS.index("infra"), codes).astype(np.uint8)
@@ -102,7 +103,7 @@ def merge_trajectories(batch: RolloutBatch) -> RolloutBatch:
         changed["truncated"] = np.array([batch.truncated[rows[-1]] for rows in parts], bool)
     if batch.trained is not None:
         changed["trained"] = np.array([batch.trained[rows].any() for rows in parts], bool)
-    for name in ("tokens", "own", "step_reward", "logprob", "ref_logprob", "engine_logprob", "entropy"):
+    for name in RAGGED_COLUMNS:
         if (column := getattr(batch, name)) is not None:
             joined = [np.concatenate([column[int(row)] for row in rows]) for rows in parts]
             changed[name] = Ragged.of(joined, column.values.dtype.type)

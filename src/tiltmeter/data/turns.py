@@ -6,7 +6,8 @@ calls is two turns, and a tool's answer has the turn of its call as `parent`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -123,6 +124,21 @@ def own_text(turns: Iterable[Turn]) -> str:
             if turn.call:
                 lines.append(f"{turn.call}({turn.arguments or ''})")
     return "\n".join(lines)
+
+
+def turns_of_tokens(tokens: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[Turn]:
+    """Turns where a trainer has tokens alone: each stretch of the policy's is one, and so is what stands between.
+
+    >>> [(turn.role, turn.text) for turn in turns_of_tokens([1, 2, 3], [1, 0, 0], str)]
+    [('assistant', '[1]'), ('tool', '[2, 3]')]
+    """
+    turns: list[Turn] = []
+    start = 0
+    for is_own, stretch in groupby(own):
+        stop = start + len(list(stretch))
+        turns.append(Turn(ASSISTANT if is_own else TOOL, decode(tokens[start:stop]), tokens=(start, stop)))
+        start = stop
+    return turns
 
 
 def prompt_text(turns: Sequence[Turn]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from math import inf, isfinite, log
-from typing import Any
 
 from tiltmeter.data.records import Alarm, Reading, Tier
-from tiltmeter.detectors.departure import CALIBRATION
+from tiltmeter.detectors.calibration import CalibratedWarning, calibration_of
 
 WINDOWS = 10  # into which the run so far is cut
 SHORTEST = 5  # readings in a window
@@ -40,7 +39,7 @@ def steady_fall(sums: list[float]) -> tuple[float, float]:
 
 
 @dataclass
-class Decline:
+class Decline(CalibratedWarning):
     """A warning that a positive reading has fallen steadily, and to a smaller part of its start than in healthy runs.
 
     A slow fall has no change of pace, so `Departure` is silent on it. The run so far is cut, from its end backwards,
@@ -93,39 +92,8 @@ class Decline:
         first = self._first.setdefault(reading.name, reading.step)
         sums.append(sums[-1] + reading.value)
         statistic, left = steady_fall(sums)
-        self.highest = max(self.highest, statistic)
-        if self._open is not None:
-            return self._resolve(reading, statistic) if reading.name == self._open.name else None
-        if statistic <= self.level:
-            return None
-        self._quiet = 0
-        self._open = Alarm(
-            attempt=reading.attempt,
-            name=reading.name,
-            detector=self.name,
-            tier=self.tier,
-            direction="down",
-            step=reading.step,
-            data_step=reading.step,
-            onset=first,
-            onset_low=first,
-            onset_high=reading.step,
-            evidence=statistic,
-            threshold=self.level,
-            summary=f"{reading.name} has fallen steadily since step {first}, to {left:.0%} of what it was; usual "
-            f"innocent cause: {self.cause} "
-            f"({self.rate:.1%} of benign runs do this; at most {self.alpha:.1%})".replace("%", " %"),
-        )
-        return self._open
-
-    def _resolve(self, reading: Reading, statistic: float) -> Alarm | None:
-        assert self._open is not None
-        self._quiet = self._quiet + 1 if statistic <= self.level else 0
-        if self._quiet < self.block:
-            return None
-        resolved = replace(self._open, resolved=reading.step)
-        self._open = None
-        return resolved
+        what = f"has fallen steadily since step {first}, to {left:.0%} of what it was"
+        return self.compare(reading, statistic, first, "down", what)
 
 
 def calibrated_decline(*readings: str, cause: str) -> Callable[[], Decline]:
@@ -134,6 +102,5 @@ def calibrated_decline(*readings: str, cause: str) -> Callable[[], Decline]:
     >>> calibrated_decline("policy.unheard", cause="anything")().level
     inf
     """
-    entry: dict[str, Any] = CALIBRATION.get(f"{readings[0]} steadily down", {"level": inf})
-    facts = {name: entry[name] for name in ("level", "rate", "alpha", "runs") if name in entry}
+    facts = calibration_of(f"{readings[0]} steadily down")
     return partial(Decline, readings, cause=cause, **facts)

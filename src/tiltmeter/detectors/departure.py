@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from itertools import pairwise
 from math import hypot, inf, isfinite, sqrt
 from statistics import median
-from typing import Any
 
 from tiltmeter.data.records import Alarm, Direction, Reading, Tier
+from tiltmeter.detectors.calibration import CalibratedWarning, calibration_of
 
 NORMAL = 1.4826  # a normal sample's standard deviation over its median absolute deviation
 WINDOWS = 10  # into which the run so far is cut
 SHORTEST = 5  # readings in a window
 EARLIER = 3  # changes that the latest one is compared with, at least
 VERBS: dict[Direction, str] = {"up": "rises", "down": "falls"}
-CALIBRATION: dict[str, dict[str, Any]] = json.loads(
-    resources.files("tiltmeter.detectors").joinpath("calibration.json").read_text(encoding="utf-8")
-)
 
 
 def median_mad(values: list[float]) -> tuple[float, float]:
@@ -76,7 +71,7 @@ class Course:
 
 
 @dataclass
-class Departure:
+class Departure(CalibratedWarning):
     """A warning that a reading has changed faster, in one direction, than it did before in this run.
 
     Dynamics, not levels: a reading may drift as far as it likes at its own pace. With D the latest change between two
@@ -144,40 +139,9 @@ class Departure:
             course.since = None
         elif course.since is None:
             course.since = reading.step
-        self.highest = max(self.highest, statistic)
-        if self._open is not None:
-            return self._resolve(reading, statistic) if reading.name == self._open.name else None
-        if statistic <= self.level:
-            return None
-        self._quiet = 0
         onset = reading.step if course.since is None else course.since
-        self._open = Alarm(
-            attempt=reading.attempt,
-            name=reading.name,
-            detector=self.name,
-            tier=self.tier,
-            direction=self.direction,
-            step=reading.step,
-            data_step=reading.step,
-            onset=onset,
-            onset_low=onset,
-            onset_high=reading.step,
-            evidence=statistic,
-            threshold=self.level,
-            summary=f"{reading.name} {VERBS[self.direction]} faster than before, since about step "
-            f"{onset}; usual innocent cause: {self.cause} "
-            f"({self.rate:.1%} of benign runs do this; at most {self.alpha:.1%})".replace("%", " %"),
-        )
-        return self._open
-
-    def _resolve(self, reading: Reading, statistic: float) -> Alarm | None:
-        assert self._open is not None
-        self._quiet = self._quiet + 1 if statistic <= self.level else 0
-        if self._quiet < self.block:
-            return None
-        resolved = replace(self._open, resolved=reading.step)
-        self._open = None
-        return resolved
+        what = f"{VERBS[self.direction]} faster than before, since about step {onset}"
+        return self.compare(reading, statistic, onset, self.direction, what)
 
 
 def calibrated_departure(reading: str, direction: Direction, cause: str, fewest: int = 256) -> Callable[[], Departure]:
@@ -188,6 +152,5 @@ def calibrated_departure(reading: str, direction: Direction, cause: str, fewest:
     >>> calibrated_departure("policy.unheard", "up", "anything")().level
     inf
     """
-    entry = CALIBRATION.get(f"{reading} {direction}", {"level": inf})
-    facts = {name: entry[name] for name in ("level", "rate", "alpha", "runs") if name in entry}
+    facts = calibration_of(f"{reading} {direction}")
     return partial(Departure, reading, direction, cause=cause, fewest=fewest, **facts)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
-from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.records import LABEL_COLUMNS, RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
@@ -61,10 +61,10 @@ from tiltmeter.stats.groups import standardise
 MAX_BETS = 16_384  # bets a step: their values must fit one line of the journal
 MAX_CALLS = 2  # that the source is given at a time: their texts are in memory
 MAX_OPEN_STEPS = 8  # of a live run; while more wait for labels, none are requested: gold stays near the present
-_AGENT_COLUMNS = ("env", "task", "stop", "artifacts")
+_FACT_COLUMNS = (*LABEL_COLUMNS, "artifacts")  # of an agent's row, for a function that asks for them
 _COLUMNS = (
     *("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated", "turns"),
-    *_AGENT_COLUMNS,
+    *_FACT_COLUMNS,
 )
 
 
@@ -601,7 +601,7 @@ def _row_columns(batch: RolloutBatch, row: int) -> dict[str, object]:
         columns = {}
     if batch.turns is not None:
         columns["turns"] = plain_turns(batch.turns[row])
-    columns |= {name: getattr(batch, name)[row] for name in _AGENT_COLUMNS if batch.column(name) is not None}
+    columns |= {name: getattr(batch, name)[row] for name in _FACT_COLUMNS if batch.column(name) is not None}
     measured = (name for name in ("length", "truncated") if batch.column(name) is not None)
     return columns | {name: getattr(batch, name)[row].item() for name in measured}
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
-from tiltmeter.data.stops import STOPS
+from tiltmeter.data.stops import STOPS, is_trusted
 
 
 class StopCauses:
@@ -42,7 +42,7 @@ class StopCauses:
         def share(hits: np.ndarray) -> Floats:
             return np.where(unknown, np.nan, hits.astype(np.float64))
 
-        untrusted = np.isin(words, [name for name, stop in STOPS.items() if not stop.trusted])
+        untrusted = np.array([not is_trusted(word) for word in batch.stop], bool)
         shares = {name: share(words == name) for name in STOPS}
         shares["untrusted"] = share(untrusted)
         if batch.advantage is not None:

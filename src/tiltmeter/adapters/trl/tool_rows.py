@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tiltmeter.data.batches import from_tensor
-from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
+from tiltmeter.data.turns import Turn, turns_of_tokens
 
 
 class DecodedTurns:
-    """The turns of rows of which TRL has tokens alone, as from its `rollout_func`: each stretch of the policy's tokens
-    is a turn, and so is what stands between. They are decoded where the column is read, off the training thread, by a
-    tokenizer of our own: two threads that share one may raise in the trainer's."""
+    """The turns of rows of which TRL has tokens alone, as from its `rollout_func`. They are decoded where the column is
+    read, off the training thread, by a tokenizer of our own: two threads that share one may raise in the trainer's."""
 
     def __init__(self, tokenizer: Any, tokens: Sequence[Sequence[int]], own: Sequence[Any]) -> None:
         self._tokenizer, self._tokens, self._own = tokenizer, tokens, own
@@ -27,12 +25,7 @@ class DecodedTurns:
 
     def __iter__(self) -> Iterator[list[Turn]]:
         for tokens, own in zip(self._tokens, self._own, strict=True):
-            bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(tokens)]
-            yield [
-                Turn(ASSISTANT if own[start] else TOOL, self._decode(tokens[start:stop]), tokens=(start, stop))
-                for start, stop in pairwise(bounds)
-                if start < stop
-            ]
+            yield turns_of_tokens(tokens, own.tolist(), self._decode)
 
     @classmethod
     def joined(cls, parts: Sequence[DecodedTurns]) -> DecodedTurns:

@@ -12,7 +12,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_k
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.data.batches import from_tensor
-from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
+from tiltmeter.data.turns import turns_of_tokens
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
@@ -97,6 +97,7 @@ class VerlObserver:
         self._rows: dict[str, Any] | None = None
         self._padding: frozenset[str] = frozenset()
         self._trajectories: dict[str, dict[str, Any]] = {}
+        self._has_tools = False  # somebody else than the policy has written tokens of an answer
         self._begin: float | None = None
         self._end: float | None = None
         self._undo: Callable[[], None] = lambda: None
@@ -224,13 +225,16 @@ class VerlObserver:
         data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(QUEUE_FIELDS))
         present = [name for name in QUEUE_FIELDS if name in data.keys()]  # noqa: SIM118
         fields = {name: [from_tensor(row) for row in data[name].unbind()] for name in present}
-        decode = self.trainer.tokenizer.decode
+        decode = partial(self.trainer.tokenizer.decode, skip_special_tokens=True)
+        masks = fields.get("response_mask", [])
+        self._has_tools |= any(not mask.all() for mask in masks)
         for row, key in enumerate(batch.keys):
             columns: dict[str, Any] = {name: rows[row] for name, rows in fields.items()}
             versions = (tags[key].get("min_global_steps"), tags[key].get("max_global_steps"))
             columns["version"] = None if None in versions else versions
-            if "responses" in columns and "response_mask" in columns:
-                columns["turns"] = _turns(columns["responses"], columns["response_mask"], decode)
+            if self._has_tools and "responses" in columns:
+                tokens, own = columns["responses"].tolist(), columns["response_mask"].tolist()
+                columns["turns"] = turns_of_tokens(tokens, own, decode)
             self._trajectories[key] = columns
 
     def _wrap_dump(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,20 +294,6 @@ class VerlObserver:
         part = self.recorder if self.run is None else self.run
         if part is not None:
             part.record_problem(why)
-
-
-def _turns(tokens: Any, own: Any, decode: Callable[..., str]) -> list[Turn]:
-    """Each stretch of the policy's tokens is a turn, and so is what stands between."""
-    bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(tokens)]
-    return [
-        Turn(
-            ASSISTANT if own[start] else TOOL,
-            decode(tokens[start:stop].tolist(), skip_special_tokens=True),
-            tokens=(start, stop),
-        )
-        for start, stop in pairwise(bounds)
-        if start < stop
-    ]
 
 
 def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

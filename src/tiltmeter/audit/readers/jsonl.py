@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.adapters.metric_names import ALIASES, BOOKKEEPING, translation
 from tiltmeter.audit.readers.external_run import ReadOptions
+from tiltmeter.audit.readers.folders import list_folder
 from tiltmeter.audit.readers.table_files import TableFile, TableRow, number, parse_object
 from tiltmeter.data.batches import STEP_LIMIT
 from tiltmeter.errors import StoreError
@@ -193,6 +194,19 @@ def scalars_by_step(logged: Mapping[int, Mapping[str, Any]], options: ReadOption
         cells = ((names[key], row[key]) for key in first if key in row and not isinstance(row[key], str))
         by_step[step] = {name: value for name, cell in cells if (value := number(cell)) is not None}
     return {step: row for step, row in by_step.items() if row}
+
+
+def logged_metrics(file: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """The numbers by step of a log with one object a line, and a note on it; a log that is not there has none."""
+    if file.name not in list_folder(file.parent).files:
+        return {}, [f"no {file.name}: nothing that the trainer logged"]
+    logged: dict[int, dict[str, Any]] = {}
+    try:
+        for row in read_rows(file, growing=True):
+            logged.setdefault(step_of(row, file), {}).update(row)
+    except StoreError as error:
+        return {}, [f"not read: {error}"]
+    return scalars_by_step(logged, ReadOptions()), [f"metrics: {file.name}, {len(logged)} steps"]
 
 
 def requested_evaluations(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,12 @@ from tiltmeter.audit.readers.folders import (
     FolderListing,
     StepFiles,
     bundle_steps,
-    list_folder,
     list_folders,
     numbered_names,
     run_name,
     size_of,
 )
-from tiltmeter.audit.readers.jsonl import as_store_errors, read_rows, scalars_by_step, score_evaluation, step_of
+from tiltmeter.audit.readers.jsonl import as_store_errors, logged_metrics, score_evaluation
 from tiltmeter.audit.readers.table_files import TableRow
 from tiltmeter.audit.readers.trajectories.rows import (
     as_number,
@@ -82,15 +82,9 @@ def _run(home: Path, splits: Mapping[str, FolderListing], root: Path, options: R
 
     trained = files_of(_TRAIN) if _TRAIN in splits else []
     first = trained[0][1] if trained else files_of(next(iter(splits)))[0][1]
-    with as_store_errors(first):
-        try:
-            with pq.ParquetFile(first) as table:
-                if not set(table.schema_arrow.names) >= _COLUMNS:
-                    return None  # another tool's numbered files
-        except (pa.ArrowException, OSError) as error:
-            raise StoreError(
-                f"{first}: not a whole Parquet file ({log_line(str(error), 100)}); copy it again"
-            ) from error
+    with as_store_errors(first), _open(first) as table:
+        if not set(table.schema_arrow.names) >= _COLUMNS:
+            return None  # another tool's numbered files
     gold = options.columns.get("gold", "")
     notes = [
         f"ART: trajectories of {len(trained)} steps, groups by group_index",
@@ -109,7 +103,7 @@ def _run(home: Path, splits: Mapping[str, FolderListing], root: Path, options: R
                 one, why = None, str(error)
             evaluations += [one] if one else []
             notes += [] if one else [f"{split} at step {step} is no evaluation: {log_line(why, 120)}"]
-    numbers, metric_notes = _history(home)
+    numbers, metric_notes = logged_metrics(home / "history.jsonl")
     return ExternalRun(
         run_name(home, root),
         ArtReader.name,
@@ -121,25 +115,18 @@ def _run(home: Path, splits: Mapping[str, FolderListing], root: Path, options: R
     )
 
 
-def _history(home: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
-    if "history.jsonl" not in list_folder(home).files:
-        return {}, ["no history.jsonl: nothing that the trainer logged"]
-    logged: dict[int, dict[str, Any]] = {}
-    try:
-        for row in read_rows(home / "history.jsonl", growing=True):
-            logged.setdefault(step_of(row, home / "history.jsonl"), {}).update(row)
-    except StoreError as error:
-        return {}, [f"not read: {error}"]
-    return scalars_by_step(logged, ReadOptions()), [f"metrics: history.jsonl, {len(logged)} steps"]
-
-
-def _rows(file: Path) -> Iterator[TableRow]:
+@contextmanager
+def _open(file: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(file) as table:
-            for some in table.iter_batches(batch_size=rows_at_once(file, table)):
-                yield from some.to_pylist()
+            yield table
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(f"{file}: not a whole Parquet file ({log_line(str(error), 100)}); copy it again") from error
+
+
+def _rows(file: Path) -> list[TableRow]:
+    with _open(file) as table:
+        return [row for some in table.iter_batches(batch_size=rows_at_once(file, table)) for row in some.to_pylist()]
 
 
 def _row(row: TableRow, gold: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tiltmeter.audit.readers.jsonl import NAME_LENGTH
 from tiltmeter.audit.readers.table_files import LINE_LIMIT, TableRow, number, parse_object
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RAGGED_COLUMNS, RolloutBatch
-from tiltmeter.data.stops import STOPS
+from tiltmeter.data.stops import is_trusted
 from tiltmeter.data.turns import prompt_text
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
@@ -59,8 +59,7 @@ def _with_prompt(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _without_untrusted(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row; where a container, a verifier or a clock failed and nothing was scored, that is why."""
-    stop = STOPS.get(str(row.get("stop")))
-    if stop is None or stop.trusted:
+    if is_trusted(row.get("stop")):
         return row
     failed = UnscoredError()
     parts = {name: failed if part is None else part for name, part in (row.get("rewards") or {}).items()}

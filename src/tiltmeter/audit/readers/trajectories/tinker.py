@@ -23,11 +23,10 @@ from tiltmeter.audit.readers.folders import (
 from tiltmeter.audit.readers.jsonl import (
     as_store_errors,
     first_row,
+    logged_metrics,
     read_rows,
     require_rows,
-    scalars_by_step,
     score_evaluation,
-    step_of,
 )
 from tiltmeter.audit.readers.table_files import TableRow
 from tiltmeter.audit.readers.trajectories.rows import (
@@ -91,7 +90,7 @@ def _run(home: Path, root: Path, options: ReadOptions) -> ExternalRun | None:
         names = ", ".join(log_line(name, 60) for name in as_object(first.get("trajectory_metrics"))) or "none"
         raise StoreError(f"{home}: no metric {log_line(gold, 60)!r} for gold; there are {names}")
     evaluations, notes = _evaluations(held_out)
-    logged, metric_notes = _metrics(home, listing.files)
+    logged, metric_notes = logged_metrics(home / "metrics.jsonl")
     described = (
         f"Tinker: summaries of {len(trained)} iterations, groups by group_idx; the reward is total_reward",
         "no text in these files: what was said is not read; a step is a turn, with its tokens, reward and logs",
@@ -123,18 +122,6 @@ def _evaluations(files: list[tuple[int, Path]]) -> tuple[list[Evaluation], list[
         evaluations += [one] if one else []
         notes += [] if one else [f"{log_line(name, 60)} at iteration {step} is no evaluation: {log_line(why, 120)}"]
     return evaluations, notes
-
-
-def _metrics(home: Path, names: tuple[str, ...]) -> tuple[dict[int, dict[str, float]], list[str]]:
-    if "metrics.jsonl" not in names:
-        return {}, ["no metrics.jsonl: nothing that the trainer logged"]
-    logged: dict[int, dict[str, Any]] = {}
-    try:
-        for row in read_rows(home / "metrics.jsonl", growing=True):
-            logged.setdefault(step_of(row, home / "metrics.jsonl"), {}).update(row)
-    except StoreError as error:
-        return {}, [f"not read: {error}"]
-    return scalars_by_step(logged, ReadOptions()), [f"metrics: metrics.jsonl, {len(logged)} steps"]
 
 
 def _row(row: TableRow, gold: str) -> dict[str, Any]:
