@@ -16,6 +16,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
+import contextlib
+import importlib
 import logging
 import multiprocessing
 import shutil
@@ -89,7 +91,7 @@ def _serve(pipe: Connection, user: int, home: Path, make: Callable[[], Any]) -> 
             os._exit(0)
         try:
             target = make() if target is None else target
-            answer = True, getattr(target, name)(*arguments)
+            answer = True, list(sys.modules) if name == "modules" else getattr(target, name)(*arguments)
         except BaseException:  # noqa: BLE001 - whatever it is, the other side says it
             answer = False, traceback.format_exc()
         pipe.send(answer)
@@ -104,6 +106,24 @@ def make_place(place: Path) -> None:
         folder.chmod(mode)
         if os.geteuid() == 0:
             os.chown(folder, user, user)
+
+
+def load_modules() -> None:
+    """Import what a round imports on its way: the two users may be unable to read the interpreter's files."""
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-attack-") as name:
+        place = Path(name)
+        make_place(place)
+        owner = Process(os.geteuid(), place / "owner", lambda: control_attacks_page.Owner(place))
+        attacker = Process(os.geteuid(), place / "attacker", lambda: control_attacks_page.Attacker(place))
+        try:
+            known = owner.call("start")
+            attacker.call("attack", next(iter(control_attacks_page.LEGAL)), known | owner.call("secrets"))
+            for module in owner.call("modules") + attacker.call("modules"):
+                with contextlib.suppress(ImportError):  # some are made by other modules and have no file
+                    importlib.import_module(module)
+        finally:
+            attacker.close()
+            owner.close()
 
 
 def attack_files(attack: control_attacks_files.FileAttack) -> list[str]:
@@ -178,6 +198,7 @@ def main() -> int:
     root, applied = os.geteuid() == 0, dict[str, list[str]]()
     chosen = [one for one in control_attacks_files.ATTACKS if (root or not one.needs_user)]
     chosen = [one for one in chosen if options.only is None or options.only in one.name][:: options.every]
+    load_modules()
     for number, attack in enumerate(chosen):
         say(number, attack.name, attack_files(attack), applied)
     legal = [bool(attack_files(one)) for one in control_attacks_files.LEGAL] if root else []

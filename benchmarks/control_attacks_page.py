@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - a user who may not read the interpreter's files can load nothing later
 import json
 import re
 import secrets
@@ -15,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import uvicorn
-import uvicorn.lifespan.off
-import uvicorn.loops.auto
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Action
@@ -28,11 +25,12 @@ from tiltmeter.rundir.requests import Knob, publish_knobs
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.server.access import Person, RateLimiter
-from tiltmeter.view.server.app import App
+from tiltmeter.view.server.app import App, assets
 from tiltmeter.view.server.serve import ServerOptions, config, open_server
 
 Known = dict[str, Any]
 STEPS, ROWS = 3, 16
+PAGE = assets()  # read here: the owner may be unable to read the project's files
 WAITING = Action("0-2-beta", 0, 2, "length_hacking", "beta", 0.04, 0.08, "because")
 
 
@@ -65,7 +63,7 @@ class Owner:
         self.handle = open_server(ServerOptions([self.run.path], port=0, control=True, raters=["ada", "bob"]))
         state = self.handle.state
         state.rate, state.control_rate = RateLimiter(1e9), RateLimiter(1e9)  # refused for what they are, not how often
-        server = uvicorn.Server(config(App(state)))
+        server = uvicorn.Server(config(App(state, PAGE)))
         threading.Thread(target=server.run, kwargs={"sockets": [self.handle.sock]}, daemon=True).start()
         keys = state.tokens
         self.tokens = {

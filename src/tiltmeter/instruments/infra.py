@@ -39,5 +39,5 @@ class InfraFailures:
             if name in batch.flags:
                 failed |= batch.flags[name] == FLAGS.index("infra")
         if batch.stop is not None:
-            failed &= [is_trusted(stop) for stop in batch.stop]
+            failed &= np.array([is_trusted(stop) for stop in batch.stop], bool)  # typed: a step may have no rows
         return failed.astype(np.float64)
