@@ -175,6 +175,11 @@ class AccessTokens:
             self._codes[_digest(code)] = (time.monotonic() + CODE_SECONDS, person)
         return code
 
+    def forget_codes(self) -> None:
+        """No code that was issued works any more."""
+        with self._lock:
+            self._codes.clear()
+
     def redeem_code(self, code: str) -> tuple[str, Person]:
         now = time.monotonic()
         with self._lock:

@@ -226,7 +226,8 @@ def accepts_gzip(headers: Headers) -> bool:
 
 def _render_response(route: Route, api_request: ApiRequest, *, packs: bool) -> Response:
     """Run in a thread: call the handler and build the response, as JSON or as the report, compressed."""
-    payload = route.handler(api_request)
+    with api_request.state.run_list.marks.reading(str(api_request.params.get("run", ""))):
+        payload = route.handler(api_request)
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if isinstance(payload, str):
         body = payload.encode("utf-8", "surrogatepass")

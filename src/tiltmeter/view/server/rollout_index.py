@@ -22,6 +22,7 @@ from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.store import StepFile
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.server.read_marks import ReadMarks
 from tiltmeter.view.server.rollout_files import SCHEMA, StepFileReader
 from tiltmeter.view.server.rollout_labels import BoughtLabels
 
@@ -66,8 +67,9 @@ class RolloutIndex:
     (2, 1.0)
     """
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: RunReader, marks: ReadMarks | None = None) -> None:
         self.reader, self.run = reader, reader.run
+        self._marks = marks or ReadMarks()
         self.rollouts = 0
         self.damaged: dict[StepKey, str] = {}  # steps that cannot be read, and why
         self._failed_files: dict[StepKey, list[StepFile]] = {}  # the files of those
@@ -158,7 +160,8 @@ class RolloutIndex:
 
     def _update_in_thread(self) -> None:
         try:
-            self.update()
+            with self._marks.reading(self.reader.id, patient=True):
+                self.update()
         except Exception as error:  # noqa: BLE001  # a thread cannot raise to a caller; the page shows the progress
             self._next_update = time.monotonic() + KEEP_UP_SECONDS
             log.warning("the index of rollouts could not be updated: %s: %s", type(error).__name__, error)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tiltmeter.errors import TiltmeterError
+from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.gold.people import PEOPLE
 from tiltmeter.rundir.run_path import entries
 from tiltmeter.rundir.store import RunDirectory
@@ -22,6 +22,7 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.overview import FleetRow
 from tiltmeter.view.screens.fleet import fleet_row, problem_since
 from tiltmeter.view.screens.run_reader import RunReader, directory_id
+from tiltmeter.view.server.read_marks import ReadMarks
 
 DEPTH = 5  # folders below a given one: a project, an experiment, an output directory, and its tiltmeter/
 MOST_FOLDERS = 100_000  # looked at in one scan
@@ -92,6 +93,7 @@ class RunList:
         self._cached_rows: dict[str, _CachedRow] = {}
         self._scanned_at = float("-inf")
         self._read_lock = threading.Lock()
+        self.marks = ReadMarks()
 
     def ids(self) -> list[str]:
         """The ids of all runs, scanned again if the last scan was some seconds ago."""
@@ -105,7 +107,9 @@ class RunList:
             return self._paths
 
     def reader(self, id: str) -> RunReader:
-        """The reader of a run. Raises `KeyError` for an unknown id."""
+        """The reader of a run. Raises `KeyError` for an unknown id, and `StoreError` for a run that was set aside."""
+        if (why := self.marks.set_aside.get(id)) is not None:
+            raise StoreError(f"{why}; look with: tiltmeter verify --untrusted RUN")
         with self._lock:
             if id not in self._paths:
                 self.ids()
@@ -137,7 +141,8 @@ class RunList:
             stamps = {id: self._stamp(path, self._last_attempt(id)) for id, path in self._current_paths().items()}
             due = [id for id, stamp in stamps.items() if not self._is_current(id, stamp, now)]
             for id in sorted(due, key=lambda id: self._read_priority(id, stamps[id])):
-                self._cached_rows[id] = self._read_row(id, make_row)
+                with self.marks.reading(id):
+                    self._cached_rows[id] = self._read_row(id, make_row)
                 if time.monotonic() > deadline:
                     break
             cached = [self._cached_rows[id] for id in stamps if id in self._cached_rows]

@@ -15,13 +15,14 @@ from types import FrameType
 
 import uvicorn
 
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, TiltmeterError
 from tiltmeter.view.screens.phrases import preload_kernels
 from tiltmeter.view.server.access import AccessTokens, Person, TrustedHosts, bind_refusal
 from tiltmeter.view.server.app import App
 from tiltmeter.view.server.connection_limits import LimitedProtocol
 from tiltmeter.view.server.run_list import RunList
 from tiltmeter.view.server.state import ServerState
+from tiltmeter.view.server.supervisor import supervise
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,19 @@ class ServerHandle:
     state: ServerState
     sock: socket.socket
     port: int
-    url: str  # with a one-time code
-    raters: dict[str, str] = field(default_factory=dict)
+    address: str
+    url: str = field(init=False)  # with a one-time code
+    raters: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.issue_codes()
+
+    def issue_codes(self) -> None:
+        """New one-time codes in place of those that were issued before."""
+        keys = self.state.tokens
+        keys.forget_codes()
+        self.url = f"{self.address}#code={keys.issue_code(Person('view'))}"
+        self.raters = {name: f"{self.address}#code={keys.issue_code(Person('label', name))}" for name in keys.raters}
 
 
 class QuietServer(uvicorn.Server):
@@ -74,9 +86,7 @@ def open_server(options: ServerOptions) -> ServerHandle:
     shown_host = options.host if options.socket is None and ":" not in options.host else "127.0.0.1"
     if not _is_specific_address(shown_host):
         shown_host = options.trusted[0].partition(":")[0] if options.trusted else "127.0.0.1"
-    address = f"http://{shown_host}:{port}/"
-    raters = {name: f"{address}#code={keys.issue_code(Person('label', name))}" for name in keys.raters}
-    return ServerHandle(state, sock, port, f"{address}#code={keys.issue_code(Person('view'))}", raters)
+    return ServerHandle(state, sock, port, f"http://{shown_host}:{port}/")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -121,18 +131,30 @@ def _warm_up(state: ServerState) -> None:
 
 
 def serve(handle: ServerHandle, started: Callable[[], None] = lambda: None) -> None:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C, from a process that is replaced when it dies or hangs."""
     logging.getLogger("tiltmeter.view.server").addHandler(logging.StreamHandler(sys.stderr))
+
+    def restarted(why: str) -> None:
+        handle.issue_codes()  # those of before may have been used: only the process that is gone knew
+        sys.stderr.write(
+            f"tiltmeter view: the page's process {why}; another one serves now. Open pages go on; to open it anew, "
+            f"once: {handle.url}\n"
+        )
+
+    started()
+    try:
+        supervise(lambda: _serve_here(handle), handle.state.run_list.marks, restarted)
+    except RuntimeError as error:
+        raise TiltmeterError(str(error)) from None
+    finally:
+        handle.sock.close()
+
+
+def _serve_here(handle: ServerHandle) -> None:
     server = QuietServer(config(App(handle.state)))
     server.state = handle.state
     threading.Thread(target=_warm_up, args=(handle.state,), name="tiltmeter-ready", daemon=True).start()
-    started()
-    try:
-        server.run(sockets=[handle.sock])
-    except KeyboardInterrupt:
-        pass
-    finally:
-        handle.sock.close()
+    server.run(sockets=[handle.sock])
 
 
 def config(app: App) -> uvicorn.Config:

@@ -66,7 +66,7 @@ class ServerState:
                 index = None
             while len(self._indexes) >= BUSY_INDEXES:
                 self._indexes.popitem(last=False)[1][1].stop()
-            current = RolloutIndex(reader) if index is None else index
+            current = RolloutIndex(reader, self.run_list.marks) if index is None else index
             self._indexes[run] = (now, current)
         for old in closed:
             old.close()

@@ -202,7 +202,7 @@ class EventStream:
         reader = channel.reader
         if self.run_list.reader(reader.id).directory_id != reader.directory_id:
             raise StoreError("another run is there now")
-        with reader.lock:
+        with self.run_list.marks.reading(reader.id), reader.lock:
             reader.refresh(force=True)
             events, messages = len(reader.events), []
             for position in range(channel.events_sent, events):
