@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 
+from tiltmeter.data.rows import as_number
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import list_sidecars, read_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
@@ -43,6 +45,40 @@ class Evaluation:
     @property
     def file(self) -> str:
         return f"{self.attempt}-{self.step:06d}-{self.name}.json"
+
+
+def score_evaluation(step: int, name: str, scores: Iterable[tuple[object, object]]) -> tuple[Evaluation | None, str]:
+    """An evaluation from the scores of held-out items (item, score), or why there is none.
+
+    An item with several answers counts once, with their mean.
+
+    >>> score_evaluation(4, "val", [("a", 1), ("a", 0), ("b", 1.0), ("c", None)])[0]
+    Evaluation(attempt=0, step=4, name='val', value=0.75, n=2)
+    >>> score_evaluation(4, "val", [("a", -1)])[1]
+    'scores from -1 to -1 are not between 0 and 1'
+    """
+    items: dict[object, list[float]] = {}
+    for item, score in scores:
+        value = float(score) if isinstance(score, bool) else as_number(score)
+        if value is not None and math.isfinite(value):
+            items.setdefault(item, []).append(value)
+    if not items:
+        return None, "no row is scored"
+    every = [value for values in items.values() for value in values]
+    if min(every) < 0.0 or max(every) > 1.0:
+        return None, f"scores from {min(every):g} to {max(every):g} are not between 0 and 1"
+    mean = math.fsum(math.fsum(values) / len(values) for values in items.values()) / len(items)
+    return Evaluation(0, step, name, min(mean, 1.0), len(items)), ""
+
+
+def slug(name: str) -> str:
+    """A valid name of an evaluation.
+
+    >>> slug("eval_rewards/Correct/mean"), slug("2024 AIME")
+    ('eval_rewards_correct_mean', 'eval_2024_aime')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return (plain if plain[:1].isalpha() else f"eval_{plain}".rstrip("_"))[:64]
 
 
 def write_evaluation(run: RunDirectory, evaluation: Evaluation) -> None:

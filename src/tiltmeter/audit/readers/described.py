@@ -27,12 +27,10 @@ from tiltmeter.audit.readers.folders import (
 from tiltmeter.audit.readers.jsonl import (
     TAIL,
     as_store_errors,
-    compact,
     first_row,
     read_rows,
     renaming_notes,
     require_rows,
-    score_evaluation,
     step_of,
     unfinished,
     unique_name,
@@ -42,8 +40,9 @@ from tiltmeter.audit.readers.jsonl import (
 from tiltmeter.audit.readers.table_files import TableRow, parse_object, refuse_copies
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import compact
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, score_evaluation
 
 _DESCRIPTION = "read by the format's description: no file of a real run was at hand to check it against"
 _NO_METRICS = "no metrics in these files: --format tensorboard or wandb reads those"

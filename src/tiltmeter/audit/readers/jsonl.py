@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tiltmeter.adapters.metric_names import ALIASES, BOOKKEEPING, translation
 from tiltmeter.audit.readers.external_run import ReadOptions
@@ -19,7 +15,7 @@ from tiltmeter.audit.readers.folders import list_folder
 from tiltmeter.audit.readers.table_files import TableFile, TableRow, number, parse_object
 from tiltmeter.data.batches import STEP_LIMIT
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, slug
 from tiltmeter.safety.safe_text import log_line
 
 FILE_LIMIT = 16 << 30  # bytes of one file after unpacking: a few KB of gzip can hold more than any disk
@@ -131,15 +127,6 @@ def step_of(row: Mapping[str, Any], path: Path, name: str = "step") -> int:
     return int(value)
 
 
-def compact(values: Sequence[Any]) -> NDArray[Any]:
-    """A row's numbers in the dtype of a batch: as Python objects they take eight times the memory."""
-    array = np.asarray(values)
-    if array.dtype.kind == "i" and array.size and array.min() >= -(2**31) and array.max() < 2**31:
-        return array.astype(np.int32)
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32) if array.dtype.kind == "f" else array
-
-
 def unused_option_notes(options: ReadOptions, *, grouped: bool = False) -> list[str]:
     """Notes on options that this format does not use. `grouped`: its files store groups."""
     notes = ["--map gold= is not used: this format has no column to choose; --gold names who judges"]
@@ -242,40 +229,6 @@ def requested_evaluations(
                 raise StoreError(f"{where}: {items:g} items at step {step}; an evaluation has at least 1: --eval KEY=N")
             evaluations.append(Evaluation(0, step, unique_name(key, used_names), value, int(items)))
     return sorted(evaluations)
-
-
-def score_evaluation(step: int, name: str, scores: Iterable[tuple[object, object]]) -> tuple[Evaluation | None, str]:
-    """An evaluation from the scores of held-out items (item, score), or why there is none.
-
-    An item with several answers counts once, with their mean.
-
-    >>> score_evaluation(4, "val", [("a", 1), ("a", 0), ("b", 1.0), ("c", None)])[0]
-    Evaluation(attempt=0, step=4, name='val', value=0.75, n=2)
-    >>> score_evaluation(4, "val", [("a", -1)])[1]
-    'scores from -1 to -1 are not between 0 and 1'
-    """
-    items: dict[object, list[float]] = {}
-    for item, score in scores:
-        value = None if isinstance(score, str) else number(score)
-        if value is not None and math.isfinite(value):
-            items.setdefault(item, []).append(value)
-    if not items:
-        return None, "no row is scored"
-    every = [value for values in items.values() for value in values]
-    if min(every) < 0.0 or max(every) > 1.0:
-        return None, f"scores from {min(every):g} to {max(every):g} are not between 0 and 1"
-    mean = math.fsum(math.fsum(values) / len(values) for values in items.values()) / len(items)
-    return Evaluation(0, step, name, min(mean, 1.0), len(items)), ""
-
-
-def slug(name: str) -> str:
-    """A valid name of an evaluation.
-
-    >>> slug("eval_rewards/Correct/mean"), slug("2024 AIME")
-    ('eval_rewards_correct_mean', 'eval_2024_aime')
-    """
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return (plain if plain[:1].isalpha() else f"eval_{plain}".rstrip("_"))[:64]
 
 
 def renaming_notes(used_names: Mapping[str, str]) -> list[str]:

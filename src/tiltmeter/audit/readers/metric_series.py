@@ -10,10 +10,9 @@ from typing import Any
 
 from tiltmeter.adapters.metric_names import ALIASES, BOOKKEEPING, CLOCKS, translation
 from tiltmeter.audit.readers.external_run import ExternalRun, ReadOptions
-from tiltmeter.audit.readers.jsonl import slug
 from tiltmeter.data.batches import STEP_LIMIT
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, slug
 from tiltmeter.safety.safe_text import log_line
 
 Numbers = dict[str, float]  # of one step, under the file's own names

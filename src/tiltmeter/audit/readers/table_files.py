@@ -9,10 +9,10 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import IO, Any, cast
 
+from tiltmeter.data.rows import as_number
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
 
@@ -85,12 +85,7 @@ def number(cell: object) -> float | None:
             return float(cell)
         except ValueError:
             return None
-    if isinstance(cell, (bool, int, float)):
-        try:
-            return float(cell)
-        except OverflowError:
-            return inf if cell > 0 else -inf
-    return None
+    return float(cell) if isinstance(cell, bool) else as_number(cell)
 
 
 def flatten(row: TableRow) -> TableRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,25 +28,18 @@ from tiltmeter.audit.readers.jsonl import (
     renaming_notes,
     requested_evaluations,
     scalars_by_step,
-    score_evaluation,
     step_of,
     unfinished,
     unique_name,
     unused_option_notes,
 )
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import UnscoredError
-from tiltmeter.audit.readers.verifiers_episodes import (
-    batch_of,
-    episode_step,
-    is_episode,
-    reward_of,
-    traces,
-)
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import UnscoredError, as_object
+from tiltmeter.data.verifiers_rows import episode_columns, reward_of, trace_row, traces
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, score_evaluation
 
 HELD_OUT_LIMIT = 2 << 30  # bytes of evaluation traces that are read to score them
 
@@ -191,12 +184,26 @@ def _step(step: int, files: dict[str, Path], gold: str, *, growing: bool) -> Rol
     return batch
 
 
+def batch_of(step: int, episodes: Iterable[TableRow], effective: frozenset[str] | None, gold: str = "") -> RolloutBatch:
+    """One step's batch. `effective`: ids of the episodes that were trained on, where they are known."""
+    rows = []
+    for episode in episodes:
+        trained = None if effective is None else str(episode.get("id")) in effective
+        rows += [trace_row(episode, trace, trained, gold) for trace in traces(episode)]
+    return from_columns(step, **episode_columns(rows))
+
+
+def is_episode(row: TableRow) -> bool:
+    """Whether a row is an episode of verifiers 0.4."""
+    return isinstance(row.get("traces"), list) and "env" in row and "task" in row
+
+
 def _gold_notes(file: Path, name: str) -> list[str]:
     """A note on the requested gold. Raises `StoreError` where the first rollout has no metric of that name."""
     if not name:
         return []
     with as_store_errors(file):
-        first = next((trace for episode in _episodes(file, growing=True) for trace in traces(episode)), {})
+        first = next((one for episode in _episodes(file, growing=True) for one in traces(episode) if one), {})
         names = [*(first.get("metrics") or {}), *(first.get("rewards") or {})]
     if name not in names:
         raise StoreError(f"{file}: no metric {name!r} for gold; there are {', '.join(map(str, names)) or 'none'}")
@@ -332,7 +339,8 @@ def _lone_run(name: str, file: Path, options: ReadOptions, other_notes: tuple[st
 def _read_lone(file: Path, gold: str) -> Iterator[RolloutBatch]:
     by_step: dict[int, list[TableRow]] = {}
     for episode in _episodes(file, growing=True):
-        by_step.setdefault(episode_step(episode, file), []).append(episode)
+        work = as_object(as_object(episode.get("run")).get("work"))
+        by_step.setdefault(step_of(work, file) if "step" in work else 0, []).append(episode)
     for step, episodes in sorted(by_step.items()):
         with as_store_errors(file):
             batch = batch_of(step, episodes, None, gold)

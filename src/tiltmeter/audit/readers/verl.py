@@ -30,7 +30,6 @@ from tiltmeter.audit.readers.jsonl import (
     requested_evaluations,
     require_rows,
     scalars_by_step,
-    score_evaluation,
     step_of,
     why_incomplete,
 )
@@ -38,7 +37,7 @@ from tiltmeter.audit.readers.table_files import TableRow
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, score_evaluation
 
 _FILE = re.compile(r"(\d+)\.jsonl(?:\.gz)?")
 _HELD_OUT = re.compile(r"(?:.*[^a-z])?(?:val|valid|validations?|evals?|evaluations?)(?:[^a-z].*)?", re.IGNORECASE)

@@ -13,17 +13,15 @@ from tiltmeter.audit.readers.folders import list_folders, run_name, size_of
 from tiltmeter.audit.readers.jsonl import as_store_errors
 from tiltmeter.audit.readers.table_files import TableRow, number
 from tiltmeter.audit.readers.trajectories.atif_turns import turns_of
-from tiltmeter.audit.readers.trajectories.rows import (
+from tiltmeter.audit.readers.trajectories.scores import (
     ONE_STEP,
-    as_number,
-    as_object,
-    batch_of,
     choose_scores,
     option_notes,
     read_document,
     score_columns,
 )
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import as_number, as_object, batch_of
 from tiltmeter.errors import StoreError
 
 _NAME = re.compile(r"(?:.+[._-])?trajectory(?:[._-].+)?\.json", re.IGNORECASE)

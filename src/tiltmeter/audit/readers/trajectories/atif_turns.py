@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tiltmeter.audit.readers.jsonl import compact
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import as_object, as_objects
 from tiltmeter.data.messages import TurnBuilder, as_text
+from tiltmeter.data.rows import as_object, as_objects, compact
 from tiltmeter.data.turns import Turn
 
 SUBAGENTS = 1_000  # of one trajectory

@@ -13,12 +13,8 @@ from tiltmeter.audit.readers.folders import list_folders, size_of
 from tiltmeter.audit.readers.jsonl import as_store_errors
 from tiltmeter.audit.readers.table_files import TableRow, parse_object
 from tiltmeter.audit.readers.trajectories.inspect_turns import turns_of
-from tiltmeter.audit.readers.trajectories.rows import (
+from tiltmeter.audit.readers.trajectories.scores import (
     ONE_STEP,
-    as_number,
-    as_object,
-    as_objects,
-    batch_of,
     choose_scores,
     option_notes,
     plain_facts,
@@ -26,6 +22,7 @@ from tiltmeter.audit.readers.trajectories.rows import (
 )
 from tiltmeter.audit.readers.trajectories.zip_files import ZipMembers, open_zip
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import as_number, as_object, as_objects, batch_of
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import as_number, as_object, as_objects
 from tiltmeter.data.messages import TurnBuilder, as_text, parse_call
+from tiltmeter.data.rows import as_number, as_object, as_objects
 from tiltmeter.data.turns import ASSISTANT, Turn
 
 ATTACHED = 64 << 20  # characters that attachments may add to one sample

@@ -14,12 +14,8 @@ from tiltmeter.audit.readers.external_run import ExternalRun, Piece, ReadOptions
 from tiltmeter.audit.readers.folders import list_folders, run_name, size_of
 from tiltmeter.audit.readers.jsonl import as_store_errors, first_row, read_rows, require_rows
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import (
+from tiltmeter.audit.readers.trajectories.scores import (
     ONE_STEP,
-    as_number,
-    as_object,
-    as_objects,
-    batch_of,
     choose_scores,
     option_notes,
     plain_facts,
@@ -27,6 +23,7 @@ from tiltmeter.audit.readers.trajectories.rows import (
 )
 from tiltmeter.data.messages import TurnBuilder, as_text, parse_call
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import as_number, as_object, as_objects, batch_of
 from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
 
 _KEYS = frozenset({"episode_id", "messages", "tool_trace", "reward"})

@@ -15,15 +15,9 @@ from tiltmeter.audit.readers.jsonl import as_store_errors, first_row, read_rows
 from tiltmeter.audit.readers.metric_series import stem
 from tiltmeter.audit.readers.trajectories.otel_spans import Span, spans_of
 from tiltmeter.audit.readers.trajectories.otel_turns import turns_of
-from tiltmeter.audit.readers.trajectories.rows import (
-    ONE_STEP,
-    as_number,
-    batch_of,
-    choose_scores,
-    option_notes,
-    score_columns,
-)
+from tiltmeter.audit.readers.trajectories.scores import ONE_STEP, choose_scores, option_notes, score_columns
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import as_number, batch_of
 from tiltmeter.data.turns import prompt_text
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line

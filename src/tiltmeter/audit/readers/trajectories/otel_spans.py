@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiltmeter.audit.readers.table_files import TableRow, number
-from tiltmeter.audit.readers.trajectories.rows import as_object, as_objects
+from tiltmeter.data.rows import as_object, as_objects
 
 DEPTH = 32  # of lists and maps in a value
 EVALUATION = "gen_ai.evaluation.result"

@@ -10,8 +10,8 @@ import msgspec
 
 from tiltmeter.audit.readers.table_files import TableRow
 from tiltmeter.audit.readers.trajectories.otel_spans import Span
-from tiltmeter.audit.readers.trajectories.rows import as_objects
 from tiltmeter.data.messages import TurnBuilder, as_text, parse_call
+from tiltmeter.data.rows import as_objects
 from tiltmeter.data.turns import ASSISTANT, SYSTEM, Turn
 
 _CALLS = ("chat", "text_completion", "generate_content")

@@ -20,27 +20,14 @@ from tiltmeter.audit.readers.folders import (
     run_name,
     size_of,
 )
-from tiltmeter.audit.readers.jsonl import (
-    as_store_errors,
-    first_row,
-    logged_metrics,
-    read_rows,
-    require_rows,
-    score_evaluation,
-)
+from tiltmeter.audit.readers.jsonl import as_store_errors, first_row, logged_metrics, read_rows, require_rows
 from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import (
-    as_number,
-    as_object,
-    as_objects,
-    batch_of,
-    option_notes,
-    plain_facts,
-)
+from tiltmeter.audit.readers.trajectories.scores import option_notes, plain_facts
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import as_number, as_object, as_objects, batch_of
 from tiltmeter.data.turns import ASSISTANT, TOOL, Turn
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.evaluations import Evaluation
+from tiltmeter.rundir.evaluations import Evaluation, score_evaluation
 from tiltmeter.safety.safe_text import log_line
 
 _ITERATION = re.compile(r"iteration_(\d+)")

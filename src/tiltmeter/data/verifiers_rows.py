@@ -1,21 +1,16 @@
-"""Makes batches of verifiers 0.4 episodes, as prime-rl appends them to traces.jsonl."""
+"""Rows of verifiers 0.4 episodes: as prime-rl hands them to its monitors, and as it appends them to traces.jsonl."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tiltmeter.audit.readers.jsonl import compact, step_of
-from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import UnscoredError, as_number, as_object
-from tiltmeter.audit.readers.trajectories.rows import batch_of as rows_to_batch
-from tiltmeter.audit.readers.verifiers_turns import stop_of, turns_of
-from tiltmeter.data.records import RolloutBatch
+from tiltmeter.data.rows import UnscoredError, as_number, as_object, columns_of, compact
+from tiltmeter.data.verifiers_turns import Record, stop_of, turns_of
 
 #: Their per-token columns and ours. `logprobs` are the inference engine's.
 TOKENS = {
@@ -28,19 +23,10 @@ _NOT_FACTS = ("prompt", "artifact_max_bytes")  # a column of its own, and a sett
 _LIMIT = re.compile(r"max_|limit|length|too_long|truncat|budget")
 
 
-def is_episode(row: TableRow) -> bool:
-    """Whether a row is an episode of verifiers 0.4."""
-    return isinstance(row.get("traces"), list) and "env" in row and "task" in row
-
-
-def episode_step(episode: TableRow, path: Path) -> int:
-    """The training step that is stored in an episode."""
-    work = as_object(as_object(episode.get("run")).get("work"))
-    return step_of(work, path) if "step" in work else 0
-
-
-def traces(episode: TableRow) -> Iterator[TableRow]:
-    """An episode's traces whose agent is trained."""
+def traces(episode: Record) -> Iterator[Record]:
+    """An episode's traces whose agent is trained; an empty one where it failed before any agent began."""
+    if not episode["traces"] and episode.get("errors"):
+        yield {}
     for trace in episode["traces"]:
         if not isinstance(trace, dict):
             raise TypeError("a trace that is no JSON object")
@@ -48,7 +34,7 @@ def traces(episode: TableRow) -> Iterator[TableRow]:
             yield trace
 
 
-def reward_of(episode: TableRow, trace: TableRow) -> tuple[object, dict[str, object]]:
+def reward_of(episode: Record, trace: Record) -> tuple[object, dict[str, object]]:
     """The total and its parts: score times weight over the parts that were scored.
 
     A part that is null was not scored. With an error attached, the infrastructure failed: it is missing, not 0.
@@ -68,15 +54,14 @@ def reward_of(episode: TableRow, trace: TableRow) -> tuple[object, dict[str, obj
     return (sum(total) if total else unscored), parts
 
 
-def gold_of(trace: TableRow, name: str) -> object:
+def gold_of(trace: Record, name: str) -> object:
     """A metric, or a part of the reward, that the user chose as gold."""
     metric = as_object(trace.get("metrics")).get(name)
     return as_object(as_object(trace.get("rewards")).get(name)).get("score") if metric is None else metric
 
 
-def batch_of(step: int, episodes: Iterable[TableRow], effective: frozenset[str] | None, gold: str = "") -> RolloutBatch:
-    """One step's batch. `effective`: ids of the episodes that were trained on, where they are known."""
-    rows = [_row(episode, trace, effective, gold) for episode in episodes for trace in traces(episode)]
+def episode_columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of a step from the rows of its traces."""
     counted = any(len(row["tokens"]) for row in rows)
     for row in rows:
         if not counted:
@@ -87,10 +72,11 @@ def batch_of(step: int, episodes: Iterable[TableRow], effective: frozenset[str] 
             # A row without tokens has none of these either; a row with tokens and without them leaves the column out.
             if not counted or len(row[ours]) != len(row["tokens"]):
                 row[ours] = None
-    return rows_to_batch(step, rows)
+    return columns_of(rows)
 
 
-def _row(episode: TableRow, trace: TableRow, effective: frozenset[str] | None, gold: str) -> dict[str, Any]:
+def trace_row(episode: Record, trace: Record, trained: bool | None = None, gold: str = "") -> dict[str, Any]:
+    """One trace's row. `trained`: whether it was trained on, where that is known. `gold`: the metric that is gold."""
     nodes = trace.get("nodes") or []
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         raise TypeError("nodes that are no list of JSON objects")
@@ -102,7 +88,7 @@ def _row(episode: TableRow, trace: TableRow, effective: frozenset[str] | None, g
     env, task = as_object(episode.get("env")), as_object(episode.get("task"))
     own = [mask for node in nodes[written[0] :] for mask in _mask(node)] if written else []
     advantages = [_mean(_masked(node, "advantages")) for node in sampled]
-    facts = _facts(episode, effective)
+    facts = _facts(episode, trained)
     if links:
         facts["links"] = links
     if len(set(advantages)) > 1:
@@ -120,7 +106,7 @@ def _row(episode: TableRow, trace: TableRow, effective: frozenset[str] | None, g
         "task": task.get("key") or task.get("hash"),
         "stop": stop_of(trace, episode),
         "version": [policy["start"], policy.get("end", policy["start"])] if "start" in policy else None,
-        "trained": None if effective is None else str(episode.get("id")) in effective,
+        "trained": trained,
         "tokens": compact([token for node in sampled for token in _masked(node, "token_ids")]),
         "own": np.array(own, np.uint8),
         # One number for a rollout, at each of its tokens; where turns differ, the mean over the tokens.
@@ -139,14 +125,14 @@ def _mean(values: Sequence[Any]) -> float | None:
     return math.fsum(numbers) / len(numbers)
 
 
-def _mask(node: TableRow) -> list[bool]:
+def _mask(node: Record) -> list[bool]:
     mask = node.get("mask") or []
     if not isinstance(mask, list):
         raise TypeError("a node whose mask is no list")
     return [bool(own and node.get("sampled")) for own in mask]
 
 
-def _masked(node: TableRow, name: str) -> Sequence[Any]:
+def _masked(node: Record, name: str) -> Sequence[Any]:
     """The values at the tokens that the policy sampled: stored for every token, or for those alone."""
     values, mask = node.get(name) or [], node.get("mask") or []
     if not isinstance(values, list) or not isinstance(mask, list):
@@ -158,24 +144,24 @@ def _masked(node: TableRow, name: str) -> Sequence[Any]:
     return values if len(values) == sum(map(bool, mask)) else []
 
 
-def _truncated(trace: TableRow) -> bool:
+def _truncated(trace: Record) -> bool:
     calls = [call for call in trace.get("calls") or [] if isinstance(call, dict)]
     cut = bool(calls) and calls[-1].get("finish_reason") == "length"
     return cut or bool(_LIMIT.search(str(trace.get("stop_condition") or "")))
 
 
-def _group(episode: TableRow, trace: TableRow) -> str:
+def _group(episode: Record, trace: Record) -> str:
     """The group's id; where several agents are trained, each has groups of its own."""
     task = as_object(episode.get("task"))
     group = as_object(episode.get("group")).get("id") or task.get("key") or task.get("hash") or episode.get("id")
     return f"{as_object(trace.get('agent')).get('name', '')} {group}"
 
 
-def _policy(episode: TableRow) -> Mapping[str, Any]:
+def _policy(episode: Record) -> Mapping[str, Any]:
     return as_object(as_object(as_object(episode.get("run")).get("work")).get("policy"))
 
 
-def _facts(episode: TableRow, effective: frozenset[str] | None) -> dict[str, Any]:
+def _facts(episode: Record, trained: bool | None) -> dict[str, Any]:
     data = as_object(as_object(episode.get("task")).get("data"))
     plain = {
         key: value for key, value in data.items() if key not in _NOT_FACTS and isinstance(value, (str, int, float))
@@ -184,6 +170,6 @@ def _facts(episode: TableRow, effective: frozenset[str] | None) -> dict[str, Any
     facts = {**plain, "env": as_object(episode.get("env")).get("name")}
     if "start" in policy:
         facts["policy_start"] = policy["start"]
-    if effective is not None:
-        facts["effective"] = str(episode.get("id")) in effective
+    if trained is not None:
+        facts["effective"] = trained
     return facts

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from tiltmeter.audit.readers.table_files import TableRow
-from tiltmeter.audit.readers.trajectories.rows import as_number, as_object, as_objects
 from tiltmeter.data.messages import TurnBuilder, as_text
+from tiltmeter.data.rows import as_number, as_object, as_objects
 from tiltmeter.data.turns import TOOL, Turn
+
+Record = Mapping[str, Any]  # a JSON object
 
 #: Links that lead into a context; the others come back to one that is known already.
 _RETURNS = ("continuation", "subagent_return", "subagent_cancel", "agent_message")
@@ -39,7 +40,7 @@ _STOPS = {
 }
 
 
-def turns_of(trace: TableRow, nodes: Sequence[TableRow]) -> tuple[list[Turn], list[list[Any]]]:
+def turns_of(trace: Record, nodes: Sequence[Record]) -> tuple[list[Turn], list[list[Any]]]:
     """A trace's turns, and the links between them that `parent` cannot carry: from, to, kind."""
     calls = {call.get("node"): call for call in as_objects(trace.get("calls"))}
     builder = TurnBuilder()
@@ -88,7 +89,7 @@ def _describe(turns: list[Turn], at: int, call: Mapping[str, Any]) -> None:
     turns[at] = msgspec.structs.replace(turns[at], **fields)
 
 
-def _roots(nodes: Sequence[TableRow]) -> list[int]:
+def _roots(nodes: Sequence[Record]) -> list[int]:
     """The root of each node's branch. A parent comes before its child; anything else is a root."""
     roots: list[int] = []
     for at, node in enumerate(nodes):
@@ -101,7 +102,7 @@ def _is_position(value: object, count: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
 
 
-def stop_of(trace: TableRow, episode: TableRow) -> str | None:
+def stop_of(trace: Record, episode: Record) -> str | None:
     """Why a trace ended, in the words of `tiltmeter.data.stops`.
 
     >>> [stop_of(trace, {}) for trace in ({"is_timeout": True}, {"stop_condition": "max_turns"})]

@@ -1,4 +1,4 @@
-"""What the readers of trajectories share: making a batch of rows, choosing among scores, reading a bounded file."""
+"""What the readers of trajectories share: choosing among scores, notes on options, reading a bounded file."""
 
 from __future__ import annotations
 
@@ -9,61 +9,11 @@ from typing import Any
 from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.audit.readers.folders import size_of
 from tiltmeter.audit.readers.jsonl import NAME_LENGTH
-from tiltmeter.audit.readers.table_files import LINE_LIMIT, TableRow, number, parse_object
-from tiltmeter.data.batches import from_columns
-from tiltmeter.data.records import RAGGED_COLUMNS, RolloutBatch
-from tiltmeter.data.stops import is_trusted
-from tiltmeter.data.turns import prompt_text
+from tiltmeter.audit.readers.table_files import LINE_LIMIT, TableRow, parse_object
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
 
 ONE_STEP = "these files hold no training steps: all rows are step 0"
-
-
-class UnscoredError(Exception):
-    """Scoring failed for reasons that are not the policy's: the row has no reward and is flagged `infra`."""
-
-
-def batch_of(step: int, rows: Sequence[Mapping[str, Any]]) -> RolloutBatch:
-    """One step's batch from rows with a `group`, `turns`, `rewards` by name, and any other columns.
-
-    A column that no row has is left out; so is one of numbers a token that some row lacks.
-
-    >>> from tiltmeter.data.turns import Turn
-    >>> turns = [Turn("user", "Mend it."), Turn("assistant", call="rm", arguments='{"path": "tests"}')]
-    >>> batch = batch_of(0, [{"group": "a", "turns": turns, "reward": 1.0}])
-    >>> batch.prompt, batch.completion
-    (('Mend it.',), ('rm({"path": "tests"})',))
-    """
-    rows = [_without_untrusted(_with_prompt(row)) for row in rows]
-    names = dict.fromkeys(name for row in rows for name in row if name not in ("group", "rewards"))
-    columns: dict[str, Any] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        full = all(value is not None for value in values)
-        if full if name in RAGGED_COLUMNS else any(value is not None for value in values):
-            columns[name] = values
-    parts = dict.fromkeys(name for row in rows for name in row.get("rewards") or {})
-    columns["rewards"] = {name: [(row.get("rewards") or {}).get(name) for row in rows] for name in parts}
-    return from_columns(step, [str(row["group"]) for row in rows], **columns)
-
-
-def _with_prompt(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row with its prompt; without turns where the policy never spoke: that is no empty answer."""
-    turns = row.get("turns")
-    if turns is None:
-        return row
-    spoke = any(turn.written for turn in turns)
-    return {"prompt": prompt_text(turns), **row, "turns": turns if spoke else None}
-
-
-def _without_untrusted(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row; where a container, a verifier or a clock failed and nothing was scored, that is why."""
-    if is_trusted(row.get("stop")):
-        return row
-    failed = UnscoredError()
-    parts = {name: failed if part is None else part for name, part in (row.get("rewards") or {}).items()}
-    return {**row, "rewards": parts, "reward": failed if row.get("reward") is None else row["reward"]}
 
 
 def choose_scores(names: Sequence[str], options: ReadOptions, where: object) -> tuple[dict[str, str], list[str]]:
@@ -123,21 +73,6 @@ def read_document(path: Path) -> TableRow:
     if not isinstance(document, dict):
         raise StoreError(f"{path}: not a JSON object ({log_line(document, 120)}); copy it again or move it away")
     return document
-
-
-def as_object(value: object) -> Mapping[str, Any]:
-    """A JSON object; empty for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_objects(value: object) -> list[TableRow]:
-    """The JSON objects of a list; none for anything else."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def as_number(value: object) -> float | None:
-    """A finite or infinite number as JSON has it; None for anything else, truth values included."""
-    return None if isinstance(value, (bool, str)) else number(value)
 
 
 def plain_facts(values: Mapping[str, Any]) -> dict[str, Any]:
