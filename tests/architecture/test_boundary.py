@@ -21,6 +21,9 @@ ENTRIES = {
     "adapters/capture/capture.py": ("Capture.step", "CallListener.record"),
     "adapters/capture/recorder.py": ("Recorder.step", "Recorder.close", "Recorder.refuse", "Recorder.add_call"),
     "adapters/openrlhf.py": ("OpenRLHFObserver.step",),
+    "adapters/prime_rl.py": (
+        *("PrimeRLMonitor.log_metrics", "PrimeRLMonitor.log_episodes", "PrimeRLMonitor.close", "PrimeRLMonitor._loop"),
+    ),
     "adapters/verl/driver.py": ("VerlObserver._guard", "VerlObserver.close"),
     "adapters/trl/attach.py": (
         *("Callback._guard", "Callback.on_train_begin", "Callback.on_step_begin", "Callback.on_step_end"),
@@ -73,7 +76,7 @@ def functions(path: Path) -> dict[str, ast.AST]:
         for owner in ast.walk(ast.parse(path.read_text()))
         if isinstance(owner, ast.ClassDef)
         for node in owner.body
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
 
 

@@ -1,0 +1,267 @@
+"""Watches a prime-rl run from its orchestrator, as one of its monitors: every rollout once, with the step that trains
+on it, or by which it is known to be dropped.
+
+prime-rl is on no package index. Written against its source of autumn 2026 (`prime_rl/monitors/base.py` at 907ec9b);
+`docs/other-trainers.md` says what was run and what was only read. `install` raises `AttachError` for what cannot work;
+afterwards nothing here raises or waits: rollouts are made rows on a thread of our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import importlib
+import inspect
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Queue
+from typing import Any
+
+from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.data.rows import as_object
+from tiltmeter.data.verifiers_rows import episode_columns, reward_of, trace_row, traces
+from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.rundir.evaluations import score_evaluation, slug
+from tiltmeter.rundir.staging.staged_rows import finite_numbers
+from tiltmeter.rundir.writer import CLOSING_SECONDS, call_if_alive
+
+STEPS_HELD = 8  # that a rollout may wait to be trained on: prime-rl's own default for `max_off_policy_steps`
+EPISODES_HELD = 4_096  # that may wait; of more, the oldest count as dropped, and of twice as many they are lost
+PROBLEMS = 100  # that are reported, each once
+STEPS_QUEUED = 16  # that wait to be made rows; one more is counted as lost
+ORCHESTRATOR = "orch"  # what the orchestrator calls itself where monitors are set up
+
+
+def install(directory: str | os.PathLike[str], **settings: Any) -> None:
+    """In the orchestrator's start script, or in any module that it imports: make Tiltmeter one of its monitors.
+
+    `settings`: those of `open_run`. The run is opened when prime-rl sets up its monitors, and then raises for what
+    cannot work. In processes that are no orchestrator this changes nothing; `TILTMETER_DISABLED=1` does the same.
+    """
+    if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
+        return
+    monitors = _import_monitors()
+    if any(isinstance(monitor, PrimeRLMonitor) for monitor in monitors.MONITORS) or hasattr(
+        monitors.setup, "tiltmeter"
+    ):
+        raise AttachError("this prime-rl is watched already: install() once, with one directory")
+    if monitors.MONITORS:  # they have been set up
+        monitors.MONITORS.append(_make_monitor(monitors, directory, settings))
+        return
+    original = monitors.setup
+
+    @functools.wraps(original)
+    async def setup(*args: Any, **kwargs: Any) -> None:
+        await original(*args, **kwargs)
+        rank = os.environ.get("RANK", os.environ.get("DP_RANK", "0"))
+        if int(rank) == 0 and kwargs.get("producer") in (None, ORCHESTRATOR):
+            monitor = _make_monitor(monitors, directory, settings)
+            monitor.steps_held = getattr(kwargs.get("run_config"), "max_off_policy_steps", STEPS_HELD)
+            monitors.MONITORS.append(monitor)
+
+    setup.tiltmeter = True  # type: ignore[attr-defined]
+    monitors.setup = setup
+
+
+def _import_monitors() -> Any:
+    out = "; leave install() out to train without"
+    try:
+        monitors = importlib.import_module("prime_rl.monitors")
+        episode = importlib.import_module("verifiers.v1").Episode
+    except ImportError as error:
+        raise AttachError(f"prime-rl and verifiers cannot be imported ({error}): install them here{out}") from error
+    known = isinstance(getattr(monitors, "MONITORS", None), list) and inspect.isclass(
+        getattr(monitors, "Monitor", None)
+    )
+    if not known or not inspect.iscoroutinefunction(getattr(monitors, "setup", None)):
+        raise AttachError(f"this prime-rl has no list of monitors with an asynchronous setup: not one known here{out}")
+    if "float_decimals" not in inspect.signature(episode.to_record).parameters:
+        raise AttachError(f"this verifiers' Episode.to_record rounds numbers: install verifiers 0.4 or later{out}")
+    return monitors
+
+
+def _make_monitor(monitors: Any, directory: str | os.PathLike[str], settings: Mapping[str, Any]) -> PrimeRLMonitor:
+    # Their base class has an empty method for everything else that a monitor may be told, now or in a later version.
+    kind = type("TiltmeterMonitor", (PrimeRLMonitor, monitors.Monitor), {})
+    monitor: PrimeRLMonitor = kind(directory, **settings)
+    return monitor
+
+
+@dataclass
+class Held:
+    """An episode that has come back and of which some traces may still be trained on."""
+
+    step: int  # at which it came
+    episode: Any  # verifiers' `Episode`
+    left: frozenset[str]  # those traces; the empty name stands for an episode that failed before any began
+
+    def failed(self) -> frozenset[str]:
+        """Traces that prime-rl will never train on."""
+        if not self.episode.ok:
+            return self.left
+        return self.left & {trace.id for trace in self.episode.traces if not trace.ok}
+
+
+@dataclass
+class Shipped:
+    """A step that was sent to the trainer, with what is known to be dropped by then."""
+
+    step: int
+    trained: Sequence[Any]  # episodes, without traces that are not trained on
+    dropped: Sequence[tuple[Any, frozenset[str]]]  # an episode, and which of its traces
+    scalars: dict[str, float] = field(default_factory=dict)
+
+
+class PrimeRLMonitor:
+    """The four methods of prime-rl's `Monitor`. Each is called in the orchestrator's event loop, and takes notes there;
+    the work is done by a thread."""
+
+    def __init__(self, directory: str | os.PathLike[str], **settings: Any) -> None:
+        self.run = open_run(directory, rank=0, ranks=1, **settings)
+        self.steps_held = STEPS_HELD
+        self._held: dict[str, Held] = {}  # by the episode's id
+        self._shipped: Shipped | None = None  # until its metrics come
+        self._last = -1  # the newest step that was shipped
+        self._problems: set[str] = set()
+        self._work: Queue[Callable[[], None] | None] = Queue(STEPS_QUEUED)
+        self._thread = threading.Thread(target=self._loop, name="tiltmeter-prime-rl", daemon=True)
+        self._thread.start()
+        atexit.register(call_if_alive(self.close))  # if it crashes, prime-rl does not finalize
+
+    async def init(self, **kwargs: Any) -> None:
+        """Nothing is left to do: the run was opened with this object."""
+
+    async def log_metrics(self, metrics: dict[str, Any], step: int | None) -> None:
+        with Boundary(self._count_failure):
+            if self._shipped is not None and step == self._shipped.step:
+                self._shipped.scalars = scalars(metrics)
+                self._hand_over()
+
+    async def log_episodes(self, episodes: Sequence[Any], step: int, kind: str, subset: str) -> None:
+        """`all`: episodes as they come. `effective`: those that are trained on at this step, or were evaluated."""
+        with Boundary(self._count_failure):
+            if kind == "train" and subset == "all":
+                self._hold(step, episodes)
+            elif kind == "train":
+                self._hand_over()  # of a step whose metrics never came
+                self._ship(step, episodes)
+            elif kind == "eval" and subset == "effective":
+                self._work.put_nowait(partial(self._evaluate, step, list(episodes)))
+
+    async def finalize(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Record what is known, for at most some seconds, and close the run."""
+        with Boundary(self._count_failure):
+            if self.run.closed:
+                return
+            self._hand_over()
+            self._shipped = Shipped(self._last + 1, (), self._take_dropped(Held.failed))
+            self._hand_over()
+            self._work.put(None, timeout=CLOSING_SECONDS)
+            self._thread.join(CLOSING_SECONDS)
+        self.run.close()
+
+    # -- in the event loop -------------------------------------------------------------------------------------------
+
+    def _hold(self, step: int, episodes: Sequence[Any]) -> None:
+        for episode in episodes:
+            names = frozenset(trace.id for trace in episode.traces)
+            self._held[episode.id] = Held(step, episode, names or frozenset({""}))
+        if len(self._held) > 2 * EPISODES_HELD:  # nothing has been trained on for long
+            del self._held[next(iter(self._held))]
+            self._report(f"no step for {2 * EPISODES_HELD:,} episodes: the oldest are not stored")
+
+    def _ship(self, step: int, episodes: Sequence[Any]) -> None:
+        for episode in episodes:
+            if held := self._held.get(episode.id):
+                held.left -= {trace.id for trace in episode.traces}
+        newest = list(self._held)[-EPISODES_HELD:]
+        kept = {name for name in newest if step - self._held[name].step <= self.steps_held}
+        dropped = self._take_dropped(lambda held: held.failed() if held.episode.id in kept else held.left)
+        self._shipped, self._last = Shipped(step, list(episodes), dropped), step
+
+    def _take_dropped(self, choose: Callable[[Held], frozenset[str]]) -> list[tuple[Any, frozenset[str]]]:
+        dropped = []
+        for held in self._held.values():
+            if gone := choose(held):
+                dropped.append((held.episode, gone))
+                held.left -= gone
+        self._held = {name: held for name, held in self._held.items() if held.left}
+        return dropped
+
+    def _hand_over(self) -> None:
+        shipped, self._shipped = self._shipped, None
+        if shipped is not None:
+            self._work.put_nowait(partial(self._record, shipped))
+
+    def _count_failure(self, error: BaseException) -> None:
+        self.run.refuse(error)
+        self._report(f"the prime-rl adapter failed and training goes on: {describe_error(error)}")
+
+    def _report(self, why: str) -> None:
+        if why not in self._problems and len(self._problems) < PROBLEMS:
+            self._problems.add(why)
+            self.run.record_problem(why)
+
+    # -- on our thread -----------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        while (work := self._work.get()) is not None:
+            with Boundary(self._count_failure, own_thread=True):
+                work()
+
+    def _record(self, shipped: Shipped) -> None:
+        rows: list[dict[str, Any]] = []
+        errors: list[BaseException] = []  # of rollouts that cannot be read, and are left out
+        for episode in shipped.trained:
+            with Boundary(errors.append, own_thread=True):
+                record = _to_record(episode)
+                rows += [trace_row(record, trace, trained=True) for trace in traces(record)]
+        for episode, names in shipped.dropped:
+            with Boundary(errors.append, own_thread=True):
+                record = _to_record(episode)
+                rows += [trace_row(record, one, trained=False) for one in traces(record) if one.get("id", "") in names]
+        if errors:
+            self._report(f"{len(errors)} rollouts of step {shipped.step} were not read: {describe_error(errors[0])}")
+        if rows:
+            columns = episode_columns(rows)
+            self.run.observe(step=shipped.step, scalars=shipped.scalars, give=True, **columns)
+
+    def _evaluate(self, step: int, episodes: Sequence[Any]) -> None:
+        by_env: dict[str, list[tuple[object, object]]] = {}
+        for episode in episodes:
+            record = _to_record(episode)
+            task = as_object(record.get("task"))
+            name = as_object(record.get("env")).get("name") or "held out"
+            item = task.get("key") or task.get("hash") or record.get("id")
+            scores = [(item, reward_of(record, trace)[0]) for trace in traces(record)]
+            by_env.setdefault(slug(f"eval {name}"), []).extend(scores)
+        for name, scores in by_env.items():
+            evaluation, why = score_evaluation(step, name, scores)
+            if evaluation is None:
+                self._report(f"{name} is no evaluation: {why}")
+            else:
+                self.run.evaluate(step, evaluation.value, evaluation.n, name)
+
+
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The orchestrator's metrics of a step, under canonical names where they have one.
+
+    >>> scalars({"time/step": 2.0, "off_policy/max": 3.0, "train/agg/all/reward/mean": 0.5, "step": 7})
+    {'step_seconds': 2.0, 'off_policy/max': 3.0, 'reward': 0.5}
+    """
+    metrics = first_metrics(metrics)
+    names = {"time/step": "step_seconds", **canonical_names(metrics)}
+    return finite_numbers({names.get(key, key): value for key, value in metrics.items() if key != "step"})
+
+
+def _to_record(episode: Any) -> dict[str, Any]:
+    record: dict[str, Any] = episode.to_record(float_decimals=None)
+    return record
