@@ -99,6 +99,10 @@ def content(keys: list[str]) -> Any:
         "uid": [key.rsplit("_", 2)[0] for key in keys],
         "num_turns": [2] * len(keys),
         "reward_model": [{"ground_truth": "4"} for _ in keys],
+        "extra_fields": [
+            {"turn_scores": [0.25, 0.75][: n - 1], "tool_rewards": [0.5] * (n - 2), "min_global_steps": step}
+            for n in lengths
+        ],
     }
     return tensordict.TensorDict(
         {
@@ -267,6 +271,10 @@ def test_the_real_sync_loop_gives_rollouts_groups_and_metrics(
     roles = [[turn.role for turn in decode_turns(text)] for text in batch.turns]
     assert roles[0] == ["assistant"] and roles[1] == ["assistant", "tool", "assistant"]
     assert batch.completion[1] == "22\n22"  # and not the tool's
+    rewards = [[turn.reward for turn in decode_turns(text)] for text in batch.turns]
+    assert rewards[:2] == [[0.25], [0.25, 0.5, 0.75]]
+    assert batch.artifacts is not None and batch.artifacts[1] is None
+    assert batch.artifacts[2] == '{"tool_rewards":[0.5,0.5]}'  # two rewards for one stretch of a tool's words
     assert batch.scalars["kl_ref"] == 0.02 and batch.scalars["kl_old_new"] == 0.5
     assert batch.scalars["entropy"] == 3.0 and batch.scalars["beta"] == 0.04
     assert {"reward", "length_mean", "truncated_share", "critic/rewards/mean", "step_seconds"} <= set(batch.scalars)
@@ -293,6 +301,8 @@ def test_the_real_loop_with_the_real_transfer_queue(verl: Any, tmp_path: Path) -
     assert np.diff(batch.starts).tolist() == [4, 3]
     assert batch.reward is not None and batch.reward.tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0]
     assert batch.scalars["reward"] == pytest.approx(9 / 7)
+    assert batch.turns is not None
+    assert [turn.reward for turn in decode_turns(batch.turns[1])] == [0.25, 0.5, 0.75]
 
 
 def ask(run: RunDirectory, knob: str, value: float, kind: Any = "approve") -> None:

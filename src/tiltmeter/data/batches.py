@@ -83,7 +83,8 @@ def from_columns(step: int, group: object, *, attempt: int = 0, **columns: Any) 
         if columns.get(name) is not None:
             clean[name], flags[name] = numbers(_first_rows(columns[name], rows))
     if "reward" in clean:
-        clean["reward"], flags["reward"] = void_untrusted(clean.get("stop"), clean["reward"], flags["reward"])
+        paid = void_untrusted(clean.get("stop"), clean["reward"], flags["reward"], total=True)
+        clean["reward"], flags["reward"] = paid
     if "gold" in clean:
         odd = (flags["gold"] == OK) & ((clean["gold"] < 0.0) | (clean["gold"] > 1.0))
         flags["gold"][odd] = FLAGS.index("range")

@@ -28,7 +28,7 @@ from tiltmeter.data.records import (
 from tiltmeter.data.stops import is_trusted
 from tiltmeter.data.turns import Turn, decode_turns, encode_turns, own_text
 
-_OK = FLAGS.index("ok")
+_OK, _MISSING = FLAGS.index("ok"), FLAGS.index("missing")
 
 
 def keep_own_tokens(columns: dict[str, Any]) -> None:
@@ -57,11 +57,17 @@ def _where(column: Ragged, own: Ragged) -> Ragged:
     return Ragged(np.ascontiguousarray(column.values[own.values.astype(bool)]), offsets)
 
 
-def void_untrusted(stops: Sequence[str | None] | None, values: Floats, codes: Flags) -> tuple[Floats, Flags]:
-    """Rewards without those that say nothing about an answer, because a container, a verifier or a clock failed."""
+def void_untrusted(
+    stops: Sequence[str | None] | None, values: Floats, codes: Flags, *, total: bool = False
+) -> tuple[Floats, Flags]:
+    """Rewards without those that say nothing about an answer, because a container, a verifier or a clock failed.
+
+    That is also why a `total` is missing there; a part may be missing because it is paid elsewhere.
+    """
     if stops is None or len(stops) != len(values):  # the lengths of columns are checked elsewhere
         return values, codes
-    odd = np.array([not is_trusted(stop) for stop in stops], bool) & (codes == _OK)
+    odd = np.array([not is_trusted(stop) for stop in stops], bool)
+    odd &= (codes == _OK) | (total & (codes == _MISSING))
     if not odd.any():
         return values, codes
     return np.where(odd, np.nan, values), np.where(odd, FLAGS.index("infra"), codes).astype(np.uint8)

@@ -23,6 +23,7 @@ from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.verl.switch import SWITCH
+from tiltmeter.adapters.verl.turn_scores import place_scores, read_scores
 from tiltmeter.data.batches import from_tensor
 from tiltmeter.data.turns import turns_of_tokens
 from tiltmeter.errors import AttachError, Boundary, describe_error
@@ -43,6 +44,8 @@ KEPT_METRICS = (
 )
 #: What is taken from veRL's queue beside what it dumps. `response_mask` is 1 where the policy wrote the token.
 QUEUE_FIELDS = ("responses", "response_mask", "rollout_log_probs")
+#: Scores of single turns are here, beside whatever else an agent loop wants to keep.
+EXTRA_FIELDS = "extra_fields"
 DUMP_MARKER = "tiltmeter: kept by the run, not written here"  # a path that veRL's dump is never allowed to reach
 WORKER_SETTING = "it lives in the workers' configuration, which the driver cannot change: restart with {}"
 
@@ -222,12 +225,15 @@ class VerlObserver:
     def _fetch_trajectories(self, batch: Any, tags: Mapping[str, Mapping[str, Any]]) -> None:
         """What veRL does not dump: which tokens the policy wrote, what its engine thought of them, its versions."""
         queue = importlib.import_module("transfer_queue")
-        data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(QUEUE_FIELDS))
+        names = [*QUEUE_FIELDS, EXTRA_FIELDS]
+        data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         present = [name for name in QUEUE_FIELDS if name in data.keys()]  # noqa: SIM118
         fields = {name: [from_tensor(row) for row in data[name].unbind()] for name in present}
         decode = partial(self.trainer.tokenizer.decode, skip_special_tokens=True)
         masks = fields.get("response_mask", [])
-        self._has_tools |= any(not mask.all() for mask in masks)
+        extra = data[EXTRA_FIELDS].tolist() if EXTRA_FIELDS in data.keys() else [None] * len(batch.keys)  # noqa: SIM118
+        scores = list(map(read_scores, extra))
+        self._has_tools |= any(not mask.all() for mask in masks) or any(scores)
         for row, key in enumerate(batch.keys):
             columns: dict[str, Any] = {name: rows[row] for name, rows in fields.items()}
             versions = (tags[key].get("min_global_steps"), tags[key].get("max_global_steps"))
@@ -235,6 +241,7 @@ class VerlObserver:
             if self._has_tools and "responses" in columns:
                 tokens, own = columns["responses"].tolist(), columns["response_mask"].tolist()
                 columns["turns"] = turns_of_tokens(tokens, own, decode)
+                columns["turns"], columns["artifacts"] = place_scores(columns["turns"], scores[row])
             self._trajectories[key] = columns
 
     def _wrap_dump(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -297,7 +304,7 @@ class VerlObserver:
 
 
 def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns that the queue gave for these rows; each is there for all of them or not at all."""
+    """The columns that the queue gave for these rows; each but artifacts is there for all of them or not at all."""
     fields = [fetched[key] for key in keys if key in fetched]
     if not keys or len(fields) < len(keys):
         return {}
@@ -308,6 +315,8 @@ def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]
     ):
         if all(row.get(theirs) is not None for row in fields):
             columns[name] = [row[theirs] for row in fields]
+    if any(row.get("artifacts") for row in fields):
+        columns["artifacts"] = [row.get("artifacts") or None for row in fields]
     return columns
 
 
