@@ -231,8 +231,8 @@ class VerlObserver:
         fields = {name: [from_tensor(row) for row in data[name].unbind()] for name in present}
         decode = partial(self.trainer.tokenizer.decode, skip_special_tokens=True)
         masks = fields.get("response_mask", [])
-        extra = data[EXTRA_FIELDS].tolist() if EXTRA_FIELDS in data.keys() else [None] * len(batch.keys)  # noqa: SIM118
-        scores = list(map(read_scores, extra))
+        extra = list(data[EXTRA_FIELDS]) if EXTRA_FIELDS in data.keys() else [None] * len(batch.keys)  # noqa: SIM118
+        scores = [read_scores(getattr(value, "data", value)) for value in extra]  # wrapped, or as it is
         self._has_tools |= any(not mask.all() for mask in masks) or any(scores)
         for row, key in enumerate(batch.keys):
             columns: dict[str, Any] = {name: rows[row] for name, rows in fields.items()}
