@@ -30,8 +30,8 @@ from tiltmeter.rundir.evaluations import score_evaluation, slug
 from tiltmeter.rundir.staging.staged_rows import finite_numbers
 from tiltmeter.rundir.writer import CLOSING_SECONDS, call_if_alive
 
-STEPS_HELD = 8  # that a rollout may wait to be trained on: prime-rl's own default for `max_off_policy_steps`
-EPISODES_HELD = 4_096  # that may wait; of more, the oldest count as dropped, and of twice as many they are lost
+STEPS_WAITING = 8  # that a rollout may wait to be trained on: prime-rl's own default for `max_off_policy_steps`
+EPISODES_WAITING = 4_096  # that may wait; of more, the oldest count as dropped, and of twice as many they are lost
 PROBLEMS = 100  # that are reported, each once
 STEPS_QUEUED = 16  # that wait to be made rows; one more is counted as lost
 ORCHESTRATOR = "orch"  # what the orchestrator calls itself where monitors are set up
@@ -61,7 +61,7 @@ def install(directory: str | os.PathLike[str], **settings: Any) -> None:
         rank = os.environ.get("RANK", os.environ.get("DP_RANK", "0"))
         if int(rank) == 0 and kwargs.get("producer") in (None, ORCHESTRATOR):
             monitor = _make_monitor(monitors, directory, settings)
-            monitor.steps_held = getattr(kwargs.get("run_config"), "max_off_policy_steps", STEPS_HELD)
+            monitor.steps_waiting = getattr(kwargs.get("run_config"), "max_off_policy_steps", STEPS_WAITING)
             monitors.MONITORS.append(monitor)
 
     setup.tiltmeter = True  # type: ignore[attr-defined]
@@ -75,10 +75,9 @@ def _import_monitors() -> Any:
         episode = importlib.import_module("verifiers.v1").Episode
     except ImportError as error:
         raise AttachError(f"prime-rl and verifiers cannot be imported ({error}): install them here{out}") from error
-    known = isinstance(getattr(monitors, "MONITORS", None), list) and inspect.isclass(
-        getattr(monitors, "Monitor", None)
-    )
-    if not known or not inspect.iscoroutinefunction(getattr(monitors, "setup", None)):
+    there = vars(monitors)
+    has_list = isinstance(there.get("MONITORS"), list) and inspect.isclass(there.get("Monitor"))
+    if not has_list or not inspect.iscoroutinefunction(there.get("setup")):
         raise AttachError(f"this prime-rl has no list of monitors with an asynchronous setup: not one known here{out}")
     if "float_decimals" not in inspect.signature(episode.to_record).parameters:
         raise AttachError(f"this verifiers' Episode.to_record rounds numbers: install verifiers 0.4 or later{out}")
@@ -93,7 +92,7 @@ def _make_monitor(monitors: Any, directory: str | os.PathLike[str], settings: Ma
 
 
 @dataclass
-class Held:
+class WaitingEpisode:
     """An episode that has come back and of which some traces may still be trained on."""
 
     step: int  # at which it came
@@ -123,8 +122,8 @@ class PrimeRLMonitor:
 
     def __init__(self, directory: str | os.PathLike[str], **settings: Any) -> None:
         self.run = open_run(directory, rank=0, ranks=1, **settings)
-        self.steps_held = STEPS_HELD
-        self._held: dict[str, Held] = {}  # by the episode's id
+        self.steps_waiting = STEPS_WAITING
+        self._waiting: dict[str, WaitingEpisode] = {}  # by the episode's id
         self._shipped: Shipped | None = None  # until its metrics come
         self._last = -1  # the newest step that was shipped
         self._problems: set[str] = set()
@@ -162,7 +161,7 @@ class PrimeRLMonitor:
             if self.run.closed:
                 return
             self._hand_over()
-            self._shipped = Shipped(self._last + 1, (), self._take_dropped(Held.failed))
+            self._shipped = Shipped(self._last + 1, (), self._take_dropped(WaitingEpisode.failed))
             self._hand_over()
             self._work.put(None, timeout=CLOSING_SECONDS)
             self._thread.join(CLOSING_SECONDS)
@@ -173,27 +172,27 @@ class PrimeRLMonitor:
     def _hold(self, step: int, episodes: Sequence[Any]) -> None:
         for episode in episodes:
             names = frozenset(trace.id for trace in episode.traces)
-            self._held[episode.id] = Held(step, episode, names or frozenset({""}))
-        if len(self._held) > 2 * EPISODES_HELD:  # nothing has been trained on for long
-            del self._held[next(iter(self._held))]
-            self._report(f"no step for {2 * EPISODES_HELD:,} episodes: the oldest are not stored")
+            self._waiting[episode.id] = WaitingEpisode(step, episode, names or frozenset({""}))
+        if len(self._waiting) > 2 * EPISODES_WAITING:  # nothing has been trained on for long
+            del self._waiting[next(iter(self._waiting))]
+            self._report(f"no step for {2 * EPISODES_WAITING:,} episodes: the oldest are not stored")
 
     def _ship(self, step: int, episodes: Sequence[Any]) -> None:
         for episode in episodes:
-            if held := self._held.get(episode.id):
-                held.left -= {trace.id for trace in episode.traces}
-        newest = list(self._held)[-EPISODES_HELD:]
-        kept = {name for name in newest if step - self._held[name].step <= self.steps_held}
-        dropped = self._take_dropped(lambda held: held.failed() if held.episode.id in kept else held.left)
+            if waiting := self._waiting.get(episode.id):
+                waiting.left -= {trace.id for trace in episode.traces}
+        newest = list(self._waiting)[-EPISODES_WAITING:]
+        fresh = {name for name in newest if step - self._waiting[name].step <= self.steps_waiting}
+        dropped = self._take_dropped(lambda waiting: waiting.failed() if waiting.episode.id in fresh else waiting.left)
         self._shipped, self._last = Shipped(step, list(episodes), dropped), step
 
-    def _take_dropped(self, choose: Callable[[Held], frozenset[str]]) -> list[tuple[Any, frozenset[str]]]:
+    def _take_dropped(self, choose: Callable[[WaitingEpisode], frozenset[str]]) -> list[tuple[Any, frozenset[str]]]:
         dropped = []
-        for held in self._held.values():
-            if gone := choose(held):
-                dropped.append((held.episode, gone))
-                held.left -= gone
-        self._held = {name: held for name, held in self._held.items() if held.left}
+        for waiting in self._waiting.values():
+            if gone := choose(waiting):
+                dropped.append((waiting.episode, gone))
+                waiting.left -= gone
+        self._waiting = {name: waiting for name, waiting in self._waiting.items() if waiting.left}
         return dropped
 
     def _hand_over(self) -> None:
