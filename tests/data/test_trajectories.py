@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiltmeter.data.batches import from_columns, join
-from tiltmeter.data.records import Ragged, RolloutBatch
+from tiltmeter.data.records import FLAGS, Ragged, RolloutBatch
 from tiltmeter.data.turns import Turn, decode_turns
 
 
@@ -142,3 +142,11 @@ def test_what_is_said_twice_is_held_twice_and_rows_without_turns_add_none() -> N
     batch = from_columns(0, [0] * 3, trajectory=[1] * 3, turns=[turns, turns, None], reward=[1.0] * 3)
     assert batch.turns is not None and decode_turns(batch.turns[0]) == (*turns, *turns)
     assert batch.completion == ("one\ntwo\none\ntwo",)
+
+
+def test_a_total_that_is_missing_after_a_failure_is_infra_and_a_part_stays_missing() -> None:
+    batch = from_columns(
+        0, [0, 0, 0], reward=[None, None, 0.0], rewards={"a": [None, 1.0, None]}, stop=["sandbox", "done", "timeout"]
+    )
+    assert [FLAGS[code] for code in batch.flags["reward"]] == ["infra", "missing", "infra"]
+    assert [FLAGS[code] for code in batch.flags["rewards.a"]] == ["missing", "ok", "missing"]

@@ -74,6 +74,15 @@ def test_a_rollout_whose_scoring_never_ran_has_no_reward_and_says_infra() -> Non
     assert batch.completion is not None and batch.completion[7] is None
 
 
+def test_an_episode_that_failed_before_any_agent_began_is_a_row_without_words(tmp_path: Path) -> None:
+    failed = json.loads(episode("a1", 0.0))
+    failed |= {"traces": [], "ok": False, "errors": [{"type": "SandboxError", "message": "no such image"}]}
+    stored(tmp_path, 0, [episode("a0", 1.0), json.dumps(failed)])
+    (batch,) = batches(one(tmp_path))
+    assert batch.completion == ("a0", None) and batch.stop is not None and batch.stop[1] == "sandbox"
+    assert batch.reward is not None and np.isnan(batch.reward[1]) and FLAGS[batch.flags["reward"][1]] == "infra"
+
+
 @recorded
 def test_tokens_and_their_numbers_are_those_that_were_sampled() -> None:
     (batch,) = batches(one(SHARED))
