@@ -23,7 +23,7 @@ def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = 
         "command": shlex.join(["python", *_relative(sys.argv)]),
         "seed": seed,
         "version": tiltmeter.__version__,
-        "revision": _revision(),
+        "revision": revision(),
         "python": platform.python_version(),
         "cpu": _cpu(),
         "cores": os.cpu_count() or 0,
@@ -52,7 +52,8 @@ def _relative(argv: list[str]) -> list[str]:
     return [str(script.relative_to(root)) if script.is_relative_to(root) else script.name, *options]
 
 
-def _revision() -> str:
+def revision() -> str:
+    """The commit that is checked out."""
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
     return asked.stdout.strip() or "unknown"
 

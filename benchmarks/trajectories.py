@@ -1,17 +1,19 @@
 """Runs with turns and tools: what is read of the files that agents' tools write, and what damaged files do.
 
-    python benchmarks/trajectories.py [--mutants 10000] [--json] [--write]
+    python benchmarks/trajectories.py [--mutants 10000] [--part NAME ...] [--json] [--write]
 
 Figures: `formats_read`, formats whose fixture is read by its own reader; `calls`, and of those `calls_lost`, with
 `reasons_lost` and `texts_lost` beside them; `mutants`, damaged files that were read, and `crashes`, those that ended in
 anything but a batch or a `StoreError` that names the file; `split_invariance_failures`, steps of which a reading
 changes when trajectories are divided into rows. At full size also real runs of TRL with tools, `engine_gap_max` (nats)
 and `length_error_max` (tokens against TRL's log), and `cpu_ratio_trainer_64_turns`. Each part is a function in `PARTS`.
+With `--part` only some are run, and the figures of the others stay as they are recorded, each with its revision.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import tempfile
@@ -21,7 +23,7 @@ from typing import Any
 
 import trajectory_files as files
 import trajectory_runs as runs
-from record import record, show
+from record import RESULTS, record, revision, show
 
 FULL = 10_000  # mutants of a run whose figures are recorded
 FAILURES = ("calls_lost", "reasons_lost", "texts_lost", "crashes", "split_invariance_failures")
@@ -81,16 +83,23 @@ def rows(options: argparse.Namespace) -> Figures:
 
 
 def live(options: argparse.Namespace) -> Figures:
-    """Real runs of TRL, and what long conversations cost a trainer; only at full size."""
+    """Real runs of TRL; only at full size."""
+    return {} if options.mutants < FULL else {**runs.under_trl()}
+
+
+def cost(options: argparse.Namespace) -> Figures:
+    """What long conversations cost a trainer; only at full size."""
     if options.mutants < FULL:
         return {}
     ratio, low, high = runs.trainer_cpu_ratio(steps=4, pairs=8)
-    cost = {"cpu_ratio_trainer_64_turns": ratio, "cpu_ratio_low": low, "cpu_ratio_high": high}
-    return {**runs.under_trl(), **{name: round(value, 4) for name, value in cost.items()}}
+    figures = {"cpu_ratio_trainer_64_turns": ratio, "cpu_ratio_low": low, "cpu_ratio_high": high}
+    return {name: round(value, 4) for name, value in figures.items()}
 
 
 #: Each adds its figures.
-PARTS: tuple[Callable[[argparse.Namespace], Figures], ...] = (formats, mutants, rows, live)
+PARTS: dict[str, Callable[[argparse.Namespace], Figures]] = {
+    part.__name__: part for part in (formats, mutants, rows, live, cost)
+}
 
 
 def main() -> int:
@@ -99,12 +108,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be repeated")
     options = parser.parse_args()
-    figures: Figures = {}
-    for part in PARTS:
-        figures |= part(options)
+    recorded = RESULTS / "trajectories.json"
+    figures: Figures = json.loads(recorded.read_text()) if options.part and recorded.exists() else {}
+    for name in options.part or PARTS:
+        figures |= {**PARTS[name](options), f"revision_{name}": revision()}
     show(record("trajectories", figures, seed=options.seed, keep=options.write), as_json=options.json)
-    return 1 if any(figures[name] for name in FAILURES) else 0
+    return 1 if any(figures.get(name) for name in FAILURES) else 0
 
 
 if __name__ == "__main__":
