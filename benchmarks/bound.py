@@ -27,9 +27,9 @@ from tiltmeter.data.records import Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.gold import sampler as rule
 from tiltmeter.gold.sampler import Sampler
-from tiltmeter.lab.score import upper_bound
 from tiltmeter.stats import local_level, wealth
 from tiltmeter.stats.betting import alpha_share
+from tiltmeter.stats.intervals import upper_bound
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
-from tiltmeter.lab.score import upper_bound
 from tiltmeter.stats.betting import GRID, add_instalment, initial_wealth
+from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.stats.wealth import Wealth
 
 Floats = NDArray[np.float64]

@@ -32,11 +32,11 @@ from tiltmeter.detectors.departure import Departure
 from tiltmeter.gold.sampler import Bet, Sampler
 from tiltmeter.lab import watch_run as playing
 from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.score import upper_bound
 from tiltmeter.lab.simulate import Trace, simulate
 from tiltmeter.lab.worlds.controls import matched_pair
 from tiltmeter.lab.worlds.families import WorldFamily, split
 from tiltmeter.lab.worlds.world import Floats, World
+from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.run_state import is_watched as listens
 
 SPLITS = ("dev", "calibration")

@@ -11,7 +11,8 @@ from scipy import stats
 from tiltmeter.errors import StoreError
 from tiltmeter.lab import plots, report
 from tiltmeter.lab.campaign_records import apply_thresholds, compact, expand, fit_thresholds
-from tiltmeter.lab.score import auroc, score, upper_bound
+from tiltmeter.lab.score import auroc, score
+from tiltmeter.stats.intervals import upper_bound
 
 Line = dict[str, Any]
 

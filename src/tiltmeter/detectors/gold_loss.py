@@ -16,19 +16,23 @@ from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
 from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
 from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
 from tiltmeter.stats.sampled_level import SampledLevelTest
+from tiltmeter.stats.trap_payments import CHANCE, TrapPaymentTest
 from tiltmeter.stats.wealth import BLOCKS, COMPARED, Wealth
 
 LEVEL = "gold.prompts"
 SAMPLED, WINDOW, CHANGE = "gold.answers", "gold.reference", "gold.change"
+TRAPS = "gold.traps"
 WORDS = {
     "gold.slope": "the reward pushes gold down",
     "gold.duel": "answers are worse than they were",
     LEVEL: "gold has fallen",
     CHANGE: "gold has fallen",
+    TRAPS: "judged by traps, the policy is paid for what honest work cannot earn",
 }
 EVALUATION_SHARE = 0.5  # of the cash, staked on an evaluation series when its first reading comes
 REPEATED = 10.0  # nats of surprise, above which slopes that are equal to those of an earlier attempt are no chance
 LEVEL_SHARE = 0.4  # of the cash, staked on the level of gold when its first reading comes
+TRAP_SHARE = 0.4  # of the cash, staked on traps when the first of them comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,14 @@ class GoldLossTest:
     Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
     against one of the best stretch so far; `gold.prompts`, the gold of prompts of which every answer is labelled,
     against their gold in earlier windows; `gold.change`, where a part is labelled, the same against a window that was
-    labelled afterwards (`gold.reference`; `gold.answers` are the answers of each step); and each declared
-    evaluation `eval.*`, its level now against earlier ones.
+    labelled afterwards (`gold.reference`; `gold.answers` are the answers of each step); each declared evaluation
+    `eval.*`, its level now against earlier ones; and `gold.traps`, whether tasks are paid whose pay honest work earns
+    with a chance of at most 0.01.
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
     -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
-    assumptions of `stats.level_drop`), the chance of any alarm
-    in the run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
+    assumptions of `stats.level_drop`; and no trap paid with a larger chance than that), the chance of any alarm in the
+    run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
     itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
     about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
     chance, and rows that a resume repeats are counted once. An alarm resolves when the run is rolled back to its onset
@@ -73,7 +78,7 @@ class GoldLossTest:
     name: str = field(default="ledger", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
     watches: tuple[str, ...] = field(
-        default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, "eval.*"), init=False, repr=False
+        default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, "eval.*"), init=False, repr=False
     )
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
@@ -81,6 +86,7 @@ class GoldLossTest:
     _levels: dict[str, tuple[float, EvaluationDropTest]] = field(default_factory=dict, init=False, repr=False)
     _level: tuple[float, LevelDropTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
     _sampled: tuple[float, SampledLevelTest] | None = field(default=None, init=False, repr=False)
+    _traps: tuple[float, TrapPaymentTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
     _laid: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # attempt and step of its first answers
     _answers: list[tuple[int, float, int]] = field(default_factory=list, init=False, repr=False)  # step, gold, labels
     _newest: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)  # of each evaluation
@@ -117,12 +123,14 @@ class GoldLossTest:
         )
 
     def _evaluation_evidence(self) -> dict[str, float]:
-        """Log wealth of each evaluation series, and of the level of gold."""
+        """Log wealth of each evaluation series, of the level of gold and of traps."""
         series = {name: log_stake + level.evidence for name, (log_stake, level) in self._levels.items()}
         if self._level is not None:
             series[LEVEL] = self._level[0] + self._level[1].evidence
         if self._sampled is not None:
             series[CHANGE] = self._sampled[0] + self._sampled[1].evidence
+        if self._traps is not None:
+            series[TRAPS] = self._traps[0] + self._traps[1].evidence
         return series
 
     def rewind(self, attempt: int, step: int) -> Alarm | None:
@@ -154,7 +162,7 @@ class GoldLossTest:
         self._open = None
         self._arming += 1
         self._wealth, self._levels, self._ended_evidence = Wealth(), {}, []
-        self._level, self._sampled = None, None
+        self._level, self._sampled, self._traps = None, None, None
         return resolved
 
     def update(self, reading: Reading) -> Alarm | None:
@@ -166,6 +174,10 @@ class GoldLossTest:
             self._add_level(reading)
         elif reading.name in (SAMPLED, WINDOW, CHANGE):
             self._add_sampled_level(reading)
+        elif reading.name == TRAPS:
+            if self._traps is None:  # staked before a payment counts
+                self._traps = self._wealth.allocate(TRAP_SHARE), TrapPaymentTest()
+            self._traps[1].place(reading.step, reading.values)
         else:
             slack = self.tolerance if reading.name == "gold.duel" else 0.0
             us = [(u + slack) / (1.0 + slack) for u in reading.values]
@@ -236,6 +248,9 @@ class GoldLossTest:
         if self._sampled is not None:
             text = "a part of the answers, and windows that are labelled later: void if code labels them otherwise then"
             lines.append(Assumption("level", None, text))
+        if self._traps is not None:
+            text = f"{self._traps[1].count} asked: void if honest work is paid for more than {CHANCE:.0%} of them"
+            lines.append(Assumption("traps", None, text))
         duels = self._bets["gold.duel", True] + self._bets["gold.duel", False]
         if duels:
             lines.append(Assumption("duels", True, f"{duels}, each on the same prompt"))
@@ -321,6 +336,8 @@ class GoldLossTest:
             fitted = rise_then_fall(levels, counts)
             peak, fell, half = (int(steps[at]) for at in peak_steps(levels, fitted, PEAK_TOLERANCE))
             return fell, peak, half
+        if name == TRAPS and self._traps is not None:
+            return self._traps[1].start()
         table = self._wealth.tables.get("gold.slope") or self._wealth.tables.get(name)
         if table is None:
             good, fell = self._levels[name][1].drop_steps()

@@ -39,6 +39,7 @@ from tiltmeter.instruments.gold_gap import GoldGap
 from tiltmeter.instruments.gold_mean import GoldMean
 from tiltmeter.instruments.gold_prompts import GoldPrompts
 from tiltmeter.instruments.gold_slope import GoldSlope
+from tiltmeter.instruments.gold_traps import TrapPayments
 from tiltmeter.instruments.group_size import GroupSize
 from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.infra import InfraFailures
@@ -120,6 +121,7 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     GoldMean,
     GoldSlope,
     GoldPrompts,
+    TrapPayments,
     GoldGap,
     GoldCovariance,
     GoldAgreement,

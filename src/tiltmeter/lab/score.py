@@ -6,7 +6,6 @@ benign runs alarm. A miss is never left out of a regret: it costs what the run l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from tiltmeter.lab.campaign_records import (
     is_boundary,
     round_numbers,
 )
+from tiltmeter.stats.intervals import upper_bound
 
 OutcomeFunction = Callable[[Line], Mapping[str, Any]]
 
@@ -259,29 +259,6 @@ def compare_with_baseline(lines: Sequence[Line], figures: Mapping[str, Any], nam
         "lost_less_share": _share(value > 0 for value in saved),
         "ahead": bool(fewer and figures["regret_median"] < theirs["regret_median"]) if comparable else None,
     }
-
-
-def upper_bound(events: int, runs: int, level: float = 0.95) -> float:
-    """The one-sided Clopper-Pearson bound: the rate at which so few events would have chance 1 - level.
-
-    Exact for any number of runs; no normal approximation, which would call 0 of 40 a rate of zero.
-
-    Formula: p with P(Binomial(runs, p) <= events) = 1 - level, by bisection. Source: Clopper and Pearson 1934.
-
-    >>> [round(upper_bound(*counts), 4) for counts in ((0, 40), (0, 299), (2, 628), (3, 3))]
-    [0.0722, 0.01, 0.01, 1.0]
-    """
-    if runs < 1 or not 0 <= events <= runs:
-        raise ValueError(f"{events} of {runs} is no count")
-    if events == runs:
-        return 1.0
-    ways = [math.lgamma(runs + 1) - math.lgamma(k + 1) - math.lgamma(runs - k + 1) for k in range(events + 1)]
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        logs = [way + k * math.log(middle) + (runs - k) * math.log1p(-middle) for k, way in enumerate(ways)]
-        low, high = (middle, high) if sum(map(math.exp, logs)) > 1 - level else (low, middle)
-    return high
 
 
 def auroc(scores: Iterable[tuple[str, float | None]]) -> float | None:

@@ -1,4 +1,4 @@
-"""Confidence intervals from few values: Student's t quantile for a mean, Wilson's interval for a share."""
+"""Confidence intervals from few values: of a mean (Student's t) and of a share (Wilson's, and an exact bound)."""
 
 from __future__ import annotations
 
@@ -39,3 +39,26 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, f
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return centre - reach, centre + reach
+
+
+def upper_bound(events: int, runs: int, level: float = 0.95) -> float:
+    """The one-sided Clopper-Pearson bound: the rate at which so few events would have chance 1 - level.
+
+    Exact for any number of runs; no normal approximation, which would call 0 of 40 a rate of zero.
+
+    Formula: p with P(Binomial(runs, p) <= events) = 1 - level, by bisection. Source: Clopper and Pearson 1934.
+
+    >>> [round(upper_bound(*counts), 4) for counts in ((0, 40), (0, 299), (2, 628), (3, 3))]
+    [0.0722, 0.01, 0.01, 1.0]
+    """
+    if runs < 1 or not 0 <= events <= runs:
+        raise ValueError(f"{events} of {runs} is no count")
+    if events == runs:
+        return 1.0
+    ways = [math.lgamma(runs + 1) - math.lgamma(k + 1) - math.lgamma(runs - k + 1) for k in range(events + 1)]
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        logs = [way + k * math.log(middle) + (runs - k) * math.log1p(-middle) for k, way in enumerate(ways)]
+        low, high = (middle, high) if sum(map(math.exp, logs)) > 1 - level else (low, middle)
+    return high

@@ -36,6 +36,7 @@ from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
 
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.duel", "eval.*")
+TRAPS = "gold.traps"
 PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
@@ -166,6 +167,7 @@ class RunState:
     unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
     passed_over: int = 0  # steps about which nothing was asked, because the gold source was busy with earlier ones
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
+    traps: list[tuple[int, int, int, int]] = field(default_factory=list)  # (attempt, step), asked, paid
     bad_gold: int = 0  # labels outside [0, 1]
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
     losses: dict[tuple[int, int], int] = field(default_factory=dict)  # batches thinned or dropped by (attempt, rank)
@@ -336,7 +338,10 @@ class RunState:
         bought = isinstance(readings, LabelsClosed) and not readings.whole
         count = 0
         for name, packed in readings.measured.items():
-            if len(packed) > 5 and packed[5]:
+            if name == TRAPS:
+                paid = sum(x > 0 for x in packed[3]) if len(packed) > 3 else 0  # many are recorded by their means
+                self.traps.append((attempt, step, packed[1], max(paid, round(packed[0] * packed[1]))))
+            elif len(packed) > 5 and packed[5]:
                 self.last_bet = (attempt, step)  # the level of gold, which says something without any spread too
             elif len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
                 count += sum(bought or u != 0 for u in packed[3])

@@ -168,9 +168,9 @@ def _decide_by_pairs(
 
 
 def advise_on_run(run_state: RunState, before: float = inf) -> Advice | None:
-    """Advice on a recorded run; None if there are neither labels nor evaluations. `before`: only checkpoints of earlier
+    """Advice on a recorded run; None without labels, evaluations and traps. `before`: only checkpoints of earlier
     steps may be named."""
-    if not run_state.steps or not (run_state.labels or run_state.evaluations):
+    if not run_state.steps or not (run_state.labels or run_state.evaluations or run_state.traps):
         return None
     spans = run_state.spans()
     readings = [

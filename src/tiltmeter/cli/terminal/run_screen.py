@@ -253,6 +253,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "unanswered": run_state.unanswered,
             "rejected": run_state.rejected,
             "evaluations": len(run_state.evaluations),
+            "traps": {"asked": sum(at[2] for at in run_state.traps), "paid": sum(at[3] for at in run_state.traps)},
             "checks": {name: asdict(check) for name, check in verdict.checks.items()},
             "alarms": [asdict(alarm) for alarm in verdict.alarms],
             "warnings": [asdict(alarm) for alarm in verdict.warnings],

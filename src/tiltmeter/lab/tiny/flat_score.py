@@ -15,9 +15,10 @@ import numpy as np
 from tiltmeter.lab.baselines import BASELINES, RuleInput
 from tiltmeter.lab.campaign_records import NULL, Line, apply_thresholds, fit_thresholds
 from tiltmeter.lab.evaluate_run import running_maximum
-from tiltmeter.lab.score import ORACLE_PREFIX, upper_bound
+from tiltmeter.lab.score import ORACLE_PREFIX
 from tiltmeter.lab.simulate import Trace
 from tiltmeter.lab.watch_run import play
+from tiltmeter.stats.intervals import upper_bound
 
 BEST = 5  # rules shown of each setting
 
