@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.detectors import GoldLossTest
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay

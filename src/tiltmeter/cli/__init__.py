@@ -30,6 +30,7 @@ VERBS = {
     "doctor": Verb(BEFORE, "doctor"),
     "sandbox": Verb(BEFORE, "sandbox", "app"),
     "probe": Verb(BEFORE, "probe"),
+    "traps": Verb(BEFORE, "traps"),
     "preferences": Verb(BEFORE, "preferences"),
     "constitution": Verb(BEFORE, "constitution"),
     "plan": Verb(BEFORE, "plan"),
