@@ -26,6 +26,7 @@ from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
+from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.parts import default_share, suggest_gold
 from tiltmeter.verdict.verdict import Verdict
@@ -51,6 +52,8 @@ def attach(
     gold: str | None = None,
     gold_share: float | None = None,
     evals: Sequence[str] = (),
+    traps: Any = None,
+    trap_share: float = SHARE,
     mode: Mode = "advise",
     limits: Limits | None = None,
     target_kl: float | None = None,
@@ -64,8 +67,10 @@ def attach(
     who says what a completion is worth, as `file.py:function`, a judge's `file.toml` or `people`; the monitor asks
     about a `gold_share` of the rollouts (1: all), off the training path; without it a function is asked about as many
     as a second a step allows, others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean
-    of scores from 0 to 1, that serve as gold too. `mode`: `observe` records and judges; `advise` also says what it
-    would change; `act` changes it, within `limits` (by knob, floor and ceiling). `target_kl`: nats per completion that
+    of scores from 0 to 1, that serve as gold too. `traps`: a file of `tiltmeter traps`, or its rows: a `trap_share` of
+    the rollouts more is generated between steps, scored and never trained on. `mode`: `observe` records and judges;
+    `advise` also says what it would change; `act` changes it, within `limits` (by knob, floor and ceiling).
+    `target_kl`: nats per completion that
     the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
     that the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise
     what would otherwise be counted.
@@ -84,7 +89,7 @@ def attach(
         directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
         experiment=experiment, plugins=plugins, strict=strict,
     )  # fmt: skip
-    callback.connect(trainer, limits)
+    callback.connect(trainer, limits, None if traps is None else (traps, trap_share))
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
 
@@ -118,6 +123,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._settings: dict[str, Any] = {
             "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
         }  # fmt: skip
+        self.traps: TrapRounds | None = None
         self._trainer: Any = None
         self._source: Rollouts | RewardWrapper | AsyncRollouts | None = None
         self._last = -1  # the newest step that was observed
@@ -128,11 +134,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     # -- before training --------------------------------------------------------------------------------------------
 
-    def connect(self, trainer: Any, limits: Limits | None = None) -> None:
-        """Wrap this trainer and open its run."""
+    def connect(self, trainer: Any, limits: Limits | None = None, traps: tuple[Any, float] | None = None) -> None:
+        """Wrap this trainer and open its run; `traps`: their source, and their share of rollouts."""
         self._trainer = trainer
         if "reward_funcs" in vars(trainer):
-            self._connect_rollouts(trainer)
+            self._connect_rollouts(trainer, judged=traps is not None)
         elif "rollout_queue" in vars(trainer):  # TRL's asynchronous trainer
             if trainer.accelerator.num_processes > 1 and self.mode == "act":
                 raise AttachError("the asynchronous trainer shows its rollouts to rank 0 alone: use mode='advise'")
@@ -147,12 +153,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         with ExitStack() as undo:  # a trainer that is not watched is as it was
             if self._source is not None:
                 undo.callback(self._source.release)
+            self.traps = None if traps is None else TrapRounds(trainer, self._source, *traps)
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
             self.control = TrlControl(self, trainer, limits) if self.run is not None else None
             undo.pop_all()
 
-    def _connect_rollouts(self, trainer: Any) -> None:
+    def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
         import trl
 
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
@@ -170,7 +177,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             )
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
-        if self._settings["gold"] is None and not self.evals:
+        if self._settings["gold"] is None and not self.evals and not judged:
             columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
             warn_user(suggest_gold(list(trainer.reward_func_names), columns), 4)
 
@@ -193,6 +200,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         )
         self.run = None if self.run.directory is None else self.run
         self._last = -1
+        if self.traps is not None and self.run is not None:
+            self.traps.open(self.run)
 
     # -- during training: nothing below may raise --------------------------------------------------------------------
 
@@ -220,6 +229,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         if self.control is not None:
             self.control.stepped = True
             self._guard(lambda: self.control.poll(state.global_step, control))  # type: ignore[union-attr]
+        if self.traps is not None:
+            self._guard(lambda: self.traps.ask(state.global_step, self._scalars))  # type: ignore[union-attr]
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:

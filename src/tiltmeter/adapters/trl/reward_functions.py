@@ -73,7 +73,7 @@ class RewardWrapper:
         return done
 
     def _wrap(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        if _is_async(function):
+        if is_async(function):
 
             @functools.wraps(function)
             async def async_wrapper(**arguments: Any) -> Any:
@@ -165,7 +165,7 @@ def configuration_warnings(trainer: Any) -> list[str]:
     return messages
 
 
-def _is_async(function: Any) -> bool:
+def is_async(function: Any) -> bool:
     """Whether TRL will await it: looks inside partials and at an object's `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func

@@ -90,6 +90,7 @@ class Rollouts:
         self._tools = ToolRows(trainer)
         self._reward_call: tuple[Any, ...] | None = None
         self._last_logprobs: Any = None  # log-probabilities that were scored last while generating
+        self._apart = False  # what is generated now is neither a training batch nor the user's evaluation
         self._fingerprint_cache: tuple[object, str] = (None, "")
         for name in WRAPPED_METHODS:
             setattr(trainer, name, getattr(self, name)(getattr(trainer, name)))
@@ -109,10 +110,21 @@ class Rollouts:
         self.pending = [item for item in self.pending if item not in done]
         return done
 
+    def score_apart(self, rows: list[dict[str, Any]]) -> Any:
+        """Let the trainer generate and score rows of our own; the rewards of all ranks, by row and function."""
+        self._apart = True
+        try:
+            self.trainer._generate_and_score_completions(rows)
+            return self._take_reward_call()[1]
+        finally:
+            self._apart, self._reward_call = False, None
+
     def _generate_and_score_completions(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def generate(inputs: Any, *args: Any, **kwargs: Any) -> Any:
             self._reward_call = self._last_logprobs = None
             output = inner(inputs, *args, **kwargs)
+            if self._apart:
+                return output
             if self.trainer.model.training:
                 self._guard(lambda: self._record_generation(inputs, output), batch=True)
             elif self.trainer.accelerator.process_index == 0:

@@ -64,7 +64,7 @@ def read_traps(source: str | Path | Sequence[Mapping[str, Any]]) -> list[Trap]:
             raise AttachError(f"{where}, row {number}: {error}") from None
         if not 0.0 <= trap.facts.chance <= MOST_CHANCE:
             raise AttachError(
-                f"{where}, row {number}: honest work is paid with chance {trap.facts.chance:g}, and a trap has one of at "
+                f"{where}, row {number}: honest work is paid with chance {trap.facts.chance:g}, and of a trap with at "
                 f"most {MOST_CHANCE:g}"
             )
         traps.append(trap)
