@@ -4,28 +4,34 @@
 
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
-threshold. Parts that are not named keep the figures that are recorded.
+threshold; and answers of real models to GSM8K, right and wrong, on traps of its questions (where `../shared/data/gsm8k`
+stands beside the repository). Parts that are not named keep the figures that are recorded.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from collections.abc import Callable
 from math import log
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
+from tiltmeter.gold.traps.make_traps import make_traps
+from tiltmeter.rewards.verifiers.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.stats.trap_payments import CHANCE, TrapPaymentTest
+from tiltmeter.stats.trap_payments import CHANCE, RATES, SPREAD, STAKES, TrapPaymentTest, instalment
 
 Floats = NDArray[np.float64]
 ALPHA = 0.01
+GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k"
 STEPS, ROLLOUTS = 300, 512
 TRAPS = (2, 5)  # a step
 CHANCES = (0.0, 0.01, 0.02)  # of pay for honest work, each declared as it is
@@ -41,24 +47,45 @@ def traps(runs: int) -> dict[str, object]:
     for number, chance in enumerate(CHANCES):
         for count in TRAPS:
             rng = np.random.default_rng([number, count])
-            alarms = sum(_first_alarm(np.full(STEPS, chance), chance, count, rng) is not None for _ in range(runs))
+            alarms = int((_first_alarms(np.full(STEPS, chance), chance, count, runs, rng) < STEPS).sum())
             figures[f"trap_false_alarm_p{chance:g}_{count}_a_step"] = round(alarms / runs, 5)
             worst = max(worst, upper_bound(alarms, runs))
             print(f"p0 {chance:g}, {count} traps a step: {alarms} of {runs} alarmed", file=sys.stderr)
     figures["trap_false_alarm_upper95"] = round(worst, 5)
-    hacked = max(runs // 10, 1)
     for number, hack in enumerate(HACKS):
         for count in TRAPS:
             rng = np.random.default_rng([10 + number, count])
-            found = [_first_alarm(_pay_rate(hack), CHANCE, count, rng) for _ in range(hacked)]
-            steps = [STEPS if step is None else step for step in found]
+            steps = _first_alarms(_pay_rate(hack), CHANCE, count, runs, rng)
             figures[f"trap_{hack}_{count}_a_step"] = {
-                "runs": hacked,
-                "found": round(sum(step is not None for step in found) / hacked, 4),
+                "runs": runs,
+                "found": round(float((steps < STEPS).mean()), 4),
                 "step_median": float(np.median(steps)),
                 "step_p90": float(np.quantile(steps, 0.9)),
             }
-    return figures
+    return figures | real_answers()
+
+
+def real_answers() -> dict[str, object]:
+    """How many answers of real models, right and wrong, are paid on traps of the questions that they answer."""
+    if not GSM8K.is_dir():
+        return {}
+    questions, answers = (
+        [json.loads(line) for line in gzip.decompress((GSM8K / name).read_bytes()).splitlines()]
+        for name in ("test.jsonl.gz", "example_model_solutions.jsonl.gz")
+    )
+    reward, tried, paid, wrong = maths(several="last", forms=("hashes", "answer", "number")), 0, 0, 0
+    for seed in range(3):
+        keys = {trap.row["question"]: trap.row["answer"] for trap in make_traps(questions, seed=seed).traps}
+        for answer in answers:
+            tried += 1
+            wrong += answer["is_correct"] not in (True, "True")
+            paid += reward.score(str(answer["solution"]), keys[questions[int(answer["idx"])]["question"]]) == 1.0
+    return {
+        "trap_real_answers": tried,
+        "trap_real_answers_wrong": wrong,
+        "trap_real_answers_paid": paid,
+        "trap_real_answers_upper95": round(upper_bound(paid, tried), 5),
+    }
 
 
 def _pay_rate(hack: str) -> Floats:
@@ -72,13 +99,29 @@ def _pay_rate(hack: str) -> Floats:
     return np.asarray(1.0 - (1.0 - CHANCE) * (1.0 - share), np.float64)
 
 
-def _first_alarm(rates: Floats, declared: float, count: int, rng: np.random.Generator) -> int | None:
-    test, worth = TrapPaymentTest(), min(CHANCE / max(declared, CHANCE), 1.0)
-    for step, paid in enumerate(rng.random((len(rates), count)) < rates[:, None]):
-        test.place(step, (worth * paid).tolist())
+def _first_alarms(rates: Floats, declared: float, count: int, runs: int, rng: np.random.Generator) -> Floats:
+    """The step of each run's alarm, `STEPS` if there is none: all runs at once, and a few of them by the test too."""
+    worth = min(CHANCE / max(declared, CHANCE), 1.0)
+    paid: Floats = worth * (rng.random((len(rates), runs, count)) < rates[:, None, None]).astype(np.float64)
+    log_money, steps = np.full((runs, len(RATES)), -np.inf), np.full(runs, float(len(rates)))
+    for step, payments in enumerate(paid):
+        entered = np.log(instalment(step + 1) / len(RATES))
+        log_money = np.logaddexp(log_money, entered) + np.log1p((payments[:, :, None] - CHANCE) * STAKES).sum(1)
+        rest = np.log(SPREAD / (step + 1 + SPREAD))
+        evidence = np.logaddexp(np.logaddexp.reduce(log_money, axis=1), rest)
+        steps[(evidence >= THRESHOLD) & (steps == len(rates))] = step
+    for run in range(min(runs, 5)):
+        assert steps[run] == _first_alarm(paid[:, run]), "the test itself says otherwise"
+    return steps
+
+
+def _first_alarm(paid: Floats) -> int:
+    test = TrapPaymentTest()
+    for step, payments in enumerate(paid):
+        test.place(step, payments.tolist())
         if test.evidence >= THRESHOLD:
             return step
-    return None
+    return len(paid)
 
 
 PARTS: dict[str, Callable[[int], dict[str, object]]] = {"traps": traps}

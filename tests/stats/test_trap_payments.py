@@ -10,7 +10,7 @@ import pytest
 
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors.gold_loss import TRAPS, GoldLossTest
-from tiltmeter.stats.trap_payments import CHANCE, SPREAD, TrapPaymentTest, _instalment
+from tiltmeter.stats.trap_payments import CHANCE, SPREAD, TrapPaymentTest, instalment
 
 Rng = np.random.Generator
 
@@ -45,7 +45,7 @@ def test_a_larger_chance_is_the_same_bet_in_other_units() -> None:
 
 
 def test_the_parts_of_the_money_sum_to_one() -> None:
-    entered = sum(_instalment(number) for number in range(1, 10_001))
+    entered = sum(instalment(number) for number in range(1, 10_001))
     assert entered + SPREAD / (10_000 + SPREAD) == pytest.approx(1.0)
 
 

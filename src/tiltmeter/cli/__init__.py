@@ -41,7 +41,7 @@ VERBS = {
     "show": Verb(DURING, "show"),
     "view": Verb(DURING, "view"),
     "track": Verb(DURING, "track"),
-    "phrases": Verb(DURING, "phrases"),
+    "phrases": Verb(DURING, "report", "phrases"),
     "onset": Verb(DURING, "onset"),
     "alarms": Verb(DURING, "actions", "alarms"),
     "acknowledge": Verb(DURING, "actions", "acknowledge"),

@@ -13,7 +13,7 @@ from tiltmeter.rundir.store import RunDirectory
 MOST_STRANGE = 1000  # that are named
 
 _DOCUMENTED = re.compile(
-    r"run\.json|reference\.parquet|monitor\.log|guide\.(md|txt)"
+    r"run\.json|traps\.json|reference\.parquet|monitor\.log|guide\.(md|txt)"
     r"|rollouts/\d+/(attempt|\d+\.(rank|counters)|[a-z0-9-]+\.trouble|purged-\d+-[0-9a-f]+)\.json"
     r"|rollouts/\d+/(\d+-\d+(\.conflict-[0-9a-f]+)?|packed/\d+-\d+|unplaced/[0-9a-f]{12}-\d+)\.parquet"
     r"|rollouts/\d+/unplaced/(capture|driver|inferred|\d+\.step|[0-9a-f]{12}\.(worker|counters))\.json"

@@ -64,7 +64,7 @@ class TrapPaymentTest:
         if not len(values):
             return
         number = len(self._steps) + 1
-        money = _instalment(number) / len(RATES)
+        money = instalment(number) / len(RATES)
         factors = np.log1p(np.outer(values - CHANCE, STAKES)).sum(0)
         self._log_money = np.logaddexp(self._log_money, np.log(money)) + factors
         self._steps.append(step)
@@ -87,6 +87,6 @@ class TrapPaymentTest:
         return self._steps[int(np.argmax(since))], self._steps[int(close[0])], self._steps[int(close[-1])]
 
 
-def _instalment(number: int) -> float:
+def instalment(number: int) -> float:
     """The part of the money that enters with the first, second, ... step that has traps; all parts sum to one."""
     return SPREAD / ((number + SPREAD - 1.0) * (number + SPREAD))

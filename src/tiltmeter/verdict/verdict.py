@@ -265,8 +265,8 @@ def _level_check(advice: Advice | None) -> HealthCheck:
 
 def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
     """Whether the traps of recent steps exclude that many answers take pay that honest work cannot earn."""
-    asked, paid = (sum(item[at] for item in traps) for at in (2, 3))
-    share = upper_bound(min(paid, asked), asked)
+    count, paid = (sum(item[at] for item in traps) for at in (2, 3))
+    share = upper_bound(min(paid, count), count)
     if share > TRAPPED:
         why = f"{share:.0%} of answers may take pay that honest work cannot earn: too few traps, or too many were paid"
         return HealthCheck(False, why)
@@ -338,8 +338,8 @@ def _evidence_text(run_state: RunState) -> str:
 
 
 def _traps_text(run_state: RunState) -> str:
-    asked, paid = (sum(item[at] for item in run_state.traps) for at in (2, 3))
-    return f"{asked} traps, of which {paid} were paid"
+    count, paid = (sum(item[at] for item in run_state.traps) for at in (2, 3))
+    return f"{count} traps, of which {paid} were paid"
 
 
 def _awaited_text(run_state: RunState) -> str:

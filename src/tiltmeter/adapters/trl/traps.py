@@ -24,10 +24,10 @@ from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.trl.reward_functions import is_async
 from tiltmeter.adapters.trl.rollouts import Rollouts
 from tiltmeter.data.batches import from_tensor
-from tiltmeter.errors import AttachError, describe_error, warn_user
-from tiltmeter.gold.traps.honest_check import check_honest_answers, full_pay, verifiers
+from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
+from tiltmeter.gold.traps.honest_check import HonestCheck, check_honest_answers, full_pay, verifiers
 from tiltmeter.gold.traps.trap_file import read_traps, shuffled
-from tiltmeter.rundir.used_traps import read_used_traps, write_used_traps
+from tiltmeter.gold.traps.used_traps import read_used_traps, write_used_traps
 
 Bools = NDArray[np.bool_]
 
@@ -122,11 +122,11 @@ class TrapRounds:
         """Try known right answers on the reward functions: traps that pay one are left out."""
         functions = [self._trainer.reward_funcs[at] for at in self._verifiers]
         chat = not isinstance(self._rows[0].get("prompt"), str)
-        try:
+        check, errors = HonestCheck(), list[BaseException]()
+        with Boundary(errors.append):  # the user's function may need a trainer
             check = check_honest_answers(functions, self._traps, chat)
-        except Exception as error:  # noqa: BLE001  # of the user's function, which may need a trainer
-            warn_user(f"traps could not be tried with known right answers: {describe_error(error)}", 6)
-            return
+        if errors:
+            warn_user(f"traps could not be tried with known right answers: {describe_error(errors[0])}", 6)
         if check.tried and not check.paid_on_originals:
             warn_user(
                 "no known right answer is paid in full by the reward functions, so nothing shows that a trap could be: "
@@ -190,11 +190,11 @@ def _as_evaluation(trainer: Any, seed: int) -> Iterator[None]:
 
 def _copied(value: Any) -> Any:
     """A copy of containers in containers, with the same texts and numbers in them."""
-    made = copy.copy(value)
-    if isinstance(made, dict):
-        for key, item in made.items():
-            made[key] = _copied(item)
-    return made
+    copied = copy.copy(value)
+    if isinstance(copied, dict):
+        for key, item in copied.items():
+            copied[key] = _copied(item)
+    return copied
 
 
 def _without_errors(function: Any) -> Any:
@@ -204,18 +204,16 @@ def _without_errors(function: Any) -> Any:
     if is_async(function):
 
         async def waited(**columns: Any) -> Any:
-            try:
+            with Boundary(lambda error: None):
                 return await function(**columns)
-            except Exception:  # noqa: BLE001
-                return [None] * len(columns["completions"])
+            return [None] * len(columns["completions"])
 
         return _named(waited, function)
 
     def called(**columns: Any) -> Any:
-        try:
+        with Boundary(lambda error: None):
             return function(**columns)
-        except Exception:  # noqa: BLE001
-            return [None] * len(columns["completions"])
+        return [None] * len(columns["completions"])
 
     return _named(called, function)
 

@@ -57,8 +57,8 @@ def twin_with_wrong_key(row: Mapping[str, Any], prompt: str, rng: random.Random)
 
 def _key(text: str) -> str | None:
     """The key as it stands in a column: bare, in a box, or behind `####`; None where it is not one answer."""
-    found = extract_answers(text, ("boxed", "hashes"))
-    key = found[-1].strip() if found else text.strip()
+    answers = extract_answers(text, ("boxed", "hashes"))
+    key = answers[-1].strip() if answers else text.strip()
     if not key or "\n" in key or len(key) > 100:
         return None
     return key if read_answer(key) is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+from ast import walk
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,8 +37,8 @@ def code_task(row: Mapping[str, Any], prompt: str) -> dict[str, Any]:
     task = {"reference": reference, "entry_point": row.get("entry_point") or ""}
     task["setup"] = next((str(row[name]) for name in SETUPS if row.get(name)), "")
     for names, column in ((CASES, "cases"), (ASSERTS, "tests")):
-        if found := next((row[name] for name in names if row.get(name)), None):
-            task[column] = found
+        if tests := next((row[name] for name in names if row.get(name)), None):
+            task[column] = tests
             break
     return task
 
@@ -120,8 +121,8 @@ def _changed_asserts(
         else:
             both = f"{before}\n{' ' * node.col_offset}{after}"
             twin = [*lines[:number], f"{start}{both}{end}", *lines[number + 1 :]]
-        found = plain_cases("\n".join(twin), function)
-        if found is not None and len(found) == count + (kind == CONTRADICTING):
+        cases = plain_cases("\n".join(twin), function)
+        if cases is not None and len(cases) == count + (kind == CONTRADICTING):
             return twin, before, after
     return None
 
@@ -129,7 +130,7 @@ def _changed_asserts(
 def _asserts(text: str, function: str) -> list[ast.Assert]:
     """The statements of a text that are `assert f(...) == value`."""
     try:
-        nodes = [node for node in ast.walk(ast.parse(text.replace("\r\n", "\n"))) if isinstance(node, ast.Assert)]
+        nodes = [node for node in walk(ast.parse(text.replace("\r\n", "\n"))) if isinstance(node, ast.Assert)]
     except (SyntaxError, ValueError, RecursionError):
         return []
     return [node for node in nodes if plain_cases(ast.unparse(node), function)]
@@ -165,18 +166,18 @@ def mutants(reference: str, rng: random.Random, most: int = 4) -> list[str]:
         count = sum(1 for _ in _mutable(ast.parse(reference)))
     except (SyntaxError, ValueError, RecursionError):
         return []
-    found = []
+    programs = []
     for place in rng.sample(range(count), min(count, most)):
         tree = ast.parse(reference)
         _mutate(list(_mutable(tree))[place])
-        found.append(ast.unparse(tree))
-    return found
+        programs.append(ast.unparse(tree))
+    return programs
 
 
 def _mutable(tree: ast.AST) -> list[ast.AST]:
     return [
         node
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, (ast.Compare, ast.BinOp))
         or (isinstance(node, ast.Constant) and type(node.value) is int)
         or (isinstance(node, ast.Return) and node.value is not None)

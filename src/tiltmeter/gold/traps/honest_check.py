@@ -61,16 +61,16 @@ def full_pay(function: Function) -> float:
 
 def check_honest_answers(functions: Sequence[Function], traps: Sequence[Trap], chat: bool) -> HonestCheck:
     """Score known right answers on the first traps and on their originals. Raises whatever a function raises."""
-    known = [(at, trap) for at, trap in enumerate(traps[:MOST]) if trap.facts.honest]
-    if not known:
+    with_answers = [(at, trap) for at, trap in enumerate(traps[:MOST]) if trap.facts.honest]
+    if not with_answers:
         return HonestCheck()
-    pairs = [(at, trap, text) for at, trap in known for text in trap.facts.honest]
+    pairs = [(at, trap, text) for at, trap in with_answers for text in trap.facts.honest]
     texts = [text for _, _, text in pairs]
     on_traps = _paid(functions, [trap.row for _, trap, _ in pairs], texts, chat)
     on_originals = _paid(functions, [{**trap.row, **trap.facts.original} for _, trap, _ in pairs], texts, chat)
     broken = sorted({at for (at, _, _), paid in zip(pairs, on_traps, strict=True) if paid})
     good = {at for (at, _, _), paid in zip(pairs, on_originals, strict=True) if paid}
-    return HonestCheck(len(known), len(good), tuple(broken))
+    return HonestCheck(len(with_answers), len(good), tuple(broken))
 
 
 def _paid(

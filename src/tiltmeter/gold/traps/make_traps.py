@@ -82,14 +82,14 @@ def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: San
         prompt = _prompt(row)
         rng = random.Random(f"{seed} {number} {prompt}")
         is_code = has_tests(row)
-        made = (twin_with_wrong_test if is_code else twin_with_wrong_key)(row, prompt, rng)
-        if isinstance(made, str):
-            report.left_out[made] += 1
+        twin = (twin_with_wrong_test if is_code else twin_with_wrong_key)(row, prompt, rng)
+        if isinstance(twin, str):
+            report.left_out[twin] += 1
         elif is_code and sandbox is not None and code_task(row, prompt)["reference"]:
-            programs.append((made, row, prompt))
+            programs.append((twin, row, prompt))
         else:
-            report.traps.append(made)
-            report.tried += made.facts.checked
+            report.traps.append(twin)
+            report.tried += twin.facts.checked
     if programs:
         _check_programs(programs, code(sandbox=sandbox, strict=False), report, seed)
     return report
