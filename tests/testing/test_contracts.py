@@ -30,7 +30,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.testing import check_derived, check_detector, check_instrument, sample_batch
 
 #: Readings that no part of the panel takes: bets on audited labels, and whatever somebody declares as an evaluation.
-MADE_BY_THE_LOOP = ("gold.duel", "gold.answers", "gold.reference", "gold.change", "eval")
+MADE_BY_THE_LOOP = ("gold.duel", "gold.answers", "gold.reference", "gold.change", "eval", "slices")
 
 
 def _title(part: Any) -> str:

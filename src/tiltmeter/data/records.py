@@ -163,6 +163,7 @@ class Reading:
     values: tuple[float, ...] = ()  # the audited u of a bet, in logged order; else empty
     against: str = ""  # compared with "reference", or "start", the run's own first steps; of bets see `SHARED_STEP`
     keys: tuple[int, ...] = ()  # the prompt that each of `values` is about, as a number; else empty
+    slices: tuple[tuple[str, int], ...] = ()  # whose the values are, in order: slice and how many; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
@@ -36,6 +36,21 @@ class Fact(Protocol):
     """A detector of what is known and not inferred: its `alpha` is 0, because chance has no part in it."""
 
     fact: Literal[True]
+
+
+@runtime_checkable
+class SliceDetector(Protocol):
+    """A detector that also decides about each slice: of a reading with `slices` it may raise several alarms, one a
+    slice, which stand and are resolved each for itself."""
+
+    @property
+    def standing_slices(self) -> Sequence[Alarm]: ...
+
+    def update_slices(self, reading: Reading) -> Sequence[Alarm]: ...
+
+    def rewind_slices(self, attempt: int, step: int) -> Sequence[Alarm]: ...
+
+    def dismiss_slice(self, name: str, step: int) -> Alarm: ...
 
 
 #: Made anew per run (alarms) or per lineage (warnings).

@@ -10,7 +10,9 @@ from math import exp, log, sqrt
 import numpy as np
 
 from tiltmeter.data.records import SHARED_STEP, Alarm, Reading, Tier
-from tiltmeter.stats.betting import alpha_share
+from tiltmeter.data.slices import PREFIX as SLICES
+from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
+from tiltmeter.stats.betting import alpha_left, alpha_share
 from tiltmeter.stats.changepoint import change_point
 from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
 from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
@@ -53,7 +55,8 @@ class GoldLossTest:
     against their gold in earlier windows; `gold.change`, where a part is labelled, the same against a window that was
     labelled afterwards (`gold.reference`; `gold.answers` are the answers of each step); each declared evaluation
     `eval.*`, its level now against earlier ones; and `gold.traps`, whether tasks are paid whose pay honest work earns
-    with a chance of at most 0.01.
+    with a chance of at most 0.01. The same bets by slice (`slices.*`) go to a test of each slice, which has a part of
+    the bound: an alarm of its own, with an onset of its own, names the slice.
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
     -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
@@ -64,7 +67,8 @@ class GoldLossTest:
     chance, and rows that a resume repeats are counted once. An alarm resolves when the run is rolled back to its onset
     or before, or when an operator calls it false; re-arming then spends the next part of `alpha` and bets only on what
     comes afterwards, so the promise holds whatever the operator knew of the past. Void if that decision rests on labels
-    that are still to come.
+    that are still to come. The chance that a slice is ever named whose own bets are fair is at most a part
+    (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in which no second slice is seen pays nothing for it.
 
     >>> ledger = GoldLossTest()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
@@ -78,7 +82,9 @@ class GoldLossTest:
     name: str = field(default="ledger", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
     watches: tuple[str, ...] = field(
-        default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, "eval.*"), init=False, repr=False
+        default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, "eval.*", "slices.*"),
+        init=False,
+        repr=False,
     )
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
@@ -100,6 +106,9 @@ class GoldLossTest:
     _slopes: dict[int, dict[int, int]] = field(default_factory=dict, init=False, repr=False)  # by step: hash, attempt
     _bets: Counter[tuple[str, bool]] = field(default_factory=Counter, init=False, repr=False)  # by table, and if shared
     _repeated: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False)  # attempt and step
+    _slices: SliceTests = field(default_factory=SliceTests, init=False, repr=False)
+    _slice: str = field(default="", init=False, repr=False)  # the slice that this test is about; empty: the whole run
+    _named_alpha: float = field(default=0.0, init=False, repr=False)  # of all slices together, if it is about one
 
     def __repr__(self) -> str:
         # The settings as they stand in every event's id, under the name that the class had when the first was written.
@@ -184,7 +193,8 @@ class GoldLossTest:
             shared = reading.against == SHARED_STEP
             self._bets[reading.name, shared] += len(us)
             self._wealth.place(reading.name, reading.step, us, shared=shared)
-        threshold = log(1.0 / alpha_share(self.alpha, self._arming))
+        own_alpha = self.alpha * (1.0 - SLICE_SHARE) if self._slices.alpha else self.alpha
+        threshold = log(1.0 / alpha_share(own_alpha, self._arming))
         if not self.evidence >= threshold:
             return None
         name = self._wealth.richest
@@ -194,7 +204,7 @@ class GoldLossTest:
         onset, low, high = (min(step, reading.step) for step in self._onset_interval(name))
         self._open = Alarm(
             attempt=reading.attempt,
-            name=name,
+            name=f"env.{self._slice}.{name}" if self._slice else name,
             detector=self.name,
             tier=self.tier,
             direction="down",
@@ -205,11 +215,53 @@ class GoldLossTest:
             onset_high=max(high, onset),
             evidence=self.evidence,
             threshold=threshold,
-            summary=f"{WORDS.get(name, f'{name} has fallen')} since about step {onset} "
-            f"(odds {exp(min(self.evidence, 50.0)):.0f} to 1; "
-            f"a healthy run alarms with chance at most {self.alpha:g})",
+            summary=self._summary(name, onset),
         )
         return self._open
+
+    def _summary(self, name: str, onset: int) -> str:
+        words, odds = WORDS.get(name, f"{name} has fallen"), f"odds {exp(min(self.evidence, 50.0)):.0f} to 1"
+        if self._slice:
+            bound = f"a healthy slice is ever named with chance at most {self._named_alpha:.2g}"
+            return f"in {self._slice} {words} since about step {onset} ({odds}; {bound})"
+        return f"{words} since about step {onset} ({odds}; a healthy run alarms with chance at most {self.alpha:g})"
+
+    def update_slices(self, reading: Reading) -> list[Alarm]:
+        """Bet on each slice of a step; the alarms of those that are losing gold. An alarm on the run stops none."""
+        table = reading.name.removeprefix(SLICES)
+        is_again = (reading.attempt, reading.step) in self._repeated and table in ("gold.slope", LEVEL)
+        if is_again or not (table in self.watches or table.startswith("eval.")):
+            return []
+        return self._slices.update(reading, self._alpha_left, self._test_of_slice)
+
+    def _alpha_left(self) -> float:
+        """What may still be spent: of this arming as far as its money has not been lost, and of all later ones."""
+        if self._open is not None:
+            return alpha_left(self.alpha, self._arming + 1)
+        return alpha_left(self.alpha, self._arming) * exp(min(self.evidence, 0.0))
+
+    def _test_of_slice(self, name: str, alpha: float) -> GoldLossTest:
+        test = GoldLossTest(alpha, self.tolerance)
+        test._slice, test._named_alpha = name, self._slices.alpha
+        test._attempt_starts = dict(self._attempt_starts)
+        return test
+
+    @property
+    def standing_slices(self) -> list[Alarm]:
+        """The alarms on slices that are open."""
+        return self._slices.standing
+
+    def rewind_slices(self, attempt: int, step: int) -> list[Alarm]:
+        """A new attempt begins at this step: the alarms on slices that this resolves."""
+        return self._slices.rewind(attempt, step)
+
+    def dismiss_slice(self, name: str, step: int) -> Alarm:
+        """An operator calls the open alarm of this name false: it is resolved at this step."""
+        return self._slices.dismiss(name, step)
+
+    def slice_evidence(self) -> dict[str, float]:
+        """Logarithm of the odds against each slice by itself."""
+        return self._slices.evidence()
 
     def _is_repeated(self, reading: Reading) -> bool:
         """Whether an earlier attempt had these very rows: a resume that restores the random state makes them again.
@@ -217,6 +269,8 @@ class GoldLossTest:
         What is not chance is no bet. Slopes stand for rows: they are equal where all rewards and labels are. Where few
         values are possible they are equal by chance too, and then they count.
         """
+        if self._slice:
+            return False  # decided for the run: few rows are equal by chance
         at = (reading.attempt, reading.step)
         if reading.name == "gold.slope":
             first = self._slopes.setdefault(reading.step, {}).setdefault(hash(reading.values), reading.attempt)
@@ -256,6 +310,10 @@ class GoldLossTest:
             lines.append(Assumption("duels", True, f"{duels}, each on the same prompt"))
         if self._repeated:
             lines.append(Assumption("new rows", False, f"{len(self._repeated)} steps were made again: counted once"))
+        if self._slices.alpha:
+            text = f"{len(self._slices.tests)}, with {self._slices.alpha:.2g} of the bound: each by bets of its own"
+            text += ", but not those that came after them" if self._slices.untested else ""
+            lines.append(Assumption("slices", not self._slices.untested, text))
         for name, wander in self._wander.items():
             text = f"{name}: checkpoints that differ by {sqrt(wander.variance) / 2:.1%} at a level of 50 % are no fall"
             lines.append(Assumption("evaluations", None, text))

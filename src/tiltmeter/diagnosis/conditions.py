@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from tiltmeter.data.records import Alarm, Reading
+from tiltmeter.data.slices import reading_of
 from tiltmeter.diagnosis.reading_track import Movement, Track
 from tiltmeter.diagnosis.rules import MOVES, Condition, RuleSet
 
@@ -126,7 +127,7 @@ class ConditionTracker:
 
     def _match_alarm(self, condition: Condition, alarms: Sequence[Alarm]) -> None:
         for alarm in alarms:
-            if alarm.tier == condition.tier and fnmatchcase(alarm.name, condition.alarm):
+            if alarm.tier == condition.tier and fnmatchcase(reading_of(alarm.name), condition.alarm):
                 self.holds[condition] = ConditionMatch(condition, alarm.name, alarm.onset)
                 return
 

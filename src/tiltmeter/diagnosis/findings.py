@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from math import inf
 
 from tiltmeter.data.records import Alarm, Finding, Reading, RolloutBatch
+from tiltmeter.data.slices import reading_of
 from tiltmeter.diagnosis.conditions import ConditionMatch, ConditionTracker
 from tiltmeter.diagnosis.exemplars import exemplars
 from tiltmeter.diagnosis.rules import MOVES, Condition, DiagnosisRule, RuleSet, builtin_rules
@@ -140,7 +141,7 @@ class Diagnosis:
 
         A finding that stands explains its alarms until it is over, so that two do not take turns.
         """
-        lost = any(alarm.name.startswith(("gold.", "eval.")) for alarm in alarms)
+        lost = any(reading_of(alarm.name).startswith(("gold.", "eval.")) for alarm in alarms)
         healthy = [] if lost else [one for one in self.rules.healthy if one in self.evidence.holds]
         rises = any(condition.form in MOVES for condition in healthy)
         last_gold_step = self.evidence.last_gold_step
@@ -201,7 +202,9 @@ class Diagnosis:
         self, rule: DiagnosisRule, alarms: tuple[Alarm, ...], *, healthy: bool, rises: bool, has_gold: bool
     ) -> RuleMatch | None:
         holds = self.evidence.holds
-        explained = tuple(alarm for alarm in alarms if any(fnmatchcase(alarm.name, name) for name in rule.explains))
+        explained = tuple(
+            alarm for alarm in alarms if any(fnmatchcase(reading_of(alarm.name), name) for name in rule.explains)
+        )
         if any(condition not in holds for condition in rule.must) or any(one in holds for one in rule.unless):
             return None
         some = [condition for condition in rule.any if condition in holds]

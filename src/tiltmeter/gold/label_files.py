@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.sampler import Bet, Row
@@ -72,6 +72,7 @@ class BetLine(Struct, frozen=True):
     chance: int | float
     up: BetSide
     down: BetSide
+    slice: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,120}$")] = ""
 
 
 class StoredColumn(Struct, frozen=True):
@@ -125,8 +126,12 @@ class LabelRequest:
         return hashlib.sha256("\n".join(self._json_lines()).encode()).hexdigest()
 
     def is_nearly(self, other: LabelRequest) -> bool:
-        """Whether both ask for the same labels for the same reasons, up to the last digits of numbers."""
-        ours, theirs = (json.loads(f"[{','.join(one._json_lines())}]") for one in (self, other))
+        """Whether both ask for the same labels for the same reasons, up to the last digits of numbers.
+
+        A version that knew no slices asked for the same.
+        """
+        plain = (replace(one, bets=tuple(replace(bet, slice="") for bet in one.bets)) for one in (self, other))
+        ours, theirs = (json.loads(f"[{','.join(one._json_lines())}]") for one in plain)
         return _nearly_equal(ours, theirs)
 
     def label_id(self, number: int) -> str:
@@ -146,6 +151,7 @@ class LabelRequest:
         lines = [json.dumps(head, allow_nan=False)]
         for bet in self.bets:
             line: dict[str, Any] = {"purpose": bet.purpose, "weight": bet.weight, "chance": bet.chance}
+            line |= {"slice": bet.slice} if bet.slice else {}
             for side, row in (("up", bet.up), ("down", bet.down)):
                 number = numbers[row]
                 line[side] = {"id": self.label_id(number), "row": row, "reward": self.paid[number]}
@@ -159,7 +165,9 @@ class LabelRequest:
         head, lines = parse_sidecar(first, RequestHead), [parse_sidecar(line, BetLine) for line in rest]
         if len(lines) != head.bets:
             raise ValueError(f"{len(lines)} bets, not {head.bets}")
-        bets = tuple(Bet(line.purpose, line.up.row, line.down.row, line.weight, line.chance) for line in lines)
+        bets = tuple(
+            Bet(line.purpose, line.up.row, line.down.row, line.weight, line.chance, line.slice) for line in lines
+        )
         rewards = {side.row: side.reward for line in lines for side in (line.up, line.down)}
         request = cls(
             head.attempt, head.step, head.ranks, head.seed, head.source, head.share, head.state, bets, head.paid,

@@ -24,6 +24,7 @@ import numpy as np
 from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import LABEL_COLUMNS, RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.slices import row_slices
 from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
@@ -170,7 +171,8 @@ class LabelQueue:
                     chosen_bets = [
                         chosen_bets[k] for k in np.sort(rng.choice(len(chosen_bets), MAX_BETS, replace=False))
                     ]
-                bets = [_plain_bet(bet) for bet in chosen_bets]
+                slices = row_slices(batch)
+                bets = [_plain_bet(bet, "" if slices is None else slices[bet.up[2]]) for bet in chosen_bets]
             if boost:
                 self._sampler.boost()
             state = self._sampler.state()
@@ -571,11 +573,12 @@ def _advantage(batch: RolloutBatch) -> Floats | None:
     return None if batch.reward is None else standardise(batch.reward, batch.starts)[0]
 
 
-def _plain_bet(bet: Bet) -> Bet:
-    """A bet as JSON holds it."""
+def _plain_bet(bet: Bet, of_slice: str) -> Bet:
+    """A bet as JSON holds it, with the slice of its prompt."""
     if bet.purpose not in ("slope", "duel") or not 0.0 <= bet.weight <= 1.0:
         raise ContractError(f"{bet} is no bet: its purpose is slope or duel, its weight lies in [0, 1]")
-    return Bet(bet.purpose, _plain_row(bet.up), _plain_row(bet.down), float(bet.weight), float(bet.chance))
+    rows = _plain_row(bet.up), _plain_row(bet.down)
+    return Bet(bet.purpose, *rows, float(bet.weight), float(bet.chance), of_slice)
 
 
 def _plain_row(row: Row) -> Row:

@@ -50,6 +50,7 @@ class Bet:
     down: Row
     weight: float
     chance: float  # that this group was chosen, for the record
+    slice: str = ""  # the environment of its prompt, as readings name it
 
 
 class Sampler:

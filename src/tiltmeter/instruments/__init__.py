@@ -88,8 +88,9 @@ class Instrument(Protocol):
     Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
     what it counts; `audited = True`, its values are the bets of an alarm; `by_prompt = True`, and each is about its
     prompt, which the alarm is told; `by_env = True` (or some suffixes), each environment has a reading of its own, with
-    `env.NAME.` before its name; `local = True`, a value depends on nothing but its own prompt group, so that a large
-    step may be measured some groups at a time, in little memory."""
+    `env.NAME.` before its name; `by_slice = True`, the mean of every slice is kept too; `local = True`, a value depends
+    on nothing but its own prompt group, so that a large step may be measured some groups at a time, in little memory.
+    """
 
     # Read-only here, so that plain class attributes of narrower types satisfy the protocol.
     @property

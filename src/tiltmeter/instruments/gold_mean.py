@@ -25,6 +25,7 @@ class GoldMean:
     needs = ("gold", "gold_chance")
     bounds = (0.0, 1.0)
     by_env = True
+    by_slice = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.gold is not None

@@ -25,6 +25,7 @@ class RewardMean:
     needs = ("reward",)
     bounds = (None, None)
     by_env = True
+    by_slice = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None

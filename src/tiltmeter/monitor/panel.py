@@ -19,9 +19,18 @@ from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import component_name, from_columns, take
 from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import Alarm, Fault, Floats, Reading, RolloutBatch
+from tiltmeter.data.slices import (
+    MOST_ENVIRONMENTS,
+    bets_by_slice,
+    group_slices,
+    means_by_slice,
+    prompts_by_slice,
+    row_slices,
+    with_single_readings,
+)
 from tiltmeter.data.turns import Turn
 from tiltmeter.derived import Derived
-from tiltmeter.detectors import Detector
+from tiltmeter.detectors import Detector, SliceDetector
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.parts import Config
@@ -34,8 +43,6 @@ CHUNK = 2_048  # rows that a local instrument measures at once
 MAX_BETS_PER_STEP = (
     64  # audited values kept with a reading; more are averaged in equal chunks, and a mean of bets is a bet
 )
-
-MOST_ENVIRONMENTS = 20  # with readings of their own
 
 log = logging.getLogger("tiltmeter")
 T = TypeVar("T")
@@ -143,6 +150,10 @@ class InstrumentPanel:
                 one for kind, parts in kinds.items() if parts for one in self._watchers_of(kind, item.name, parts)
             ]:
                 name = f"{part.name}:{item.name}"
+                if item.slices and isinstance(part, SliceDetector):
+                    raised = self._guard(name, item, lambda p=part, r=item: _check_records(p.update_slices(r)))  # type: ignore[misc]
+                    alarms += [self._record_alarm(alarm, now) for alarm in raised or ()]
+                    continue
                 alarm = self._guard(name, item, lambda p=part, r=item: _check_record(p.update(r), Alarm))  # type: ignore[misc]
                 if alarm is not None:
                     alarms.append(self._record_alarm(alarm, now))
@@ -172,6 +183,8 @@ class InstrumentPanel:
     def rewind(self, attempt: int, step: int) -> list[Alarm]:
         """Tell the alarm detectors that a new attempt begins at this step; returns the alarms this resolves."""
         alarms = [part.rewind(attempt, step) for part in self._alarm_detectors if hasattr(part, "rewind")]
+        sliced = [part for part in self._alarm_detectors if isinstance(part, SliceDetector)]
+        alarms += [alarm for part in sliced for alarm in part.rewind_slices(attempt, step)]
         return [self._record_alarm(alarm, None) for alarm in alarms if alarm is not None]
 
     def dismiss(self, about: str, step: int) -> list[Alarm]:
@@ -181,6 +194,9 @@ class InstrumentPanel:
             open_alarm: Alarm | None = getattr(part, "standing", None)
             if open_alarm is not None and alarm_id(self._with_raised_step(open_alarm)) == about:
                 alarms.append(self._record_alarm(part.dismiss(step), None))  # type: ignore[attr-defined]
+            if isinstance(part, SliceDetector):
+                of_slices = [one for one in part.standing_slices if alarm_id(self._with_raised_step(one)) == about]
+                alarms += [self._record_alarm(part.dismiss_slice(one.name, step), None) for one in of_slices]
         return alarms
 
     def close_step(
@@ -357,6 +373,10 @@ def _check_record(answer: Record | None, kind: type[Record]) -> Record | None:
     return answer
 
 
+def _check_records(answer: Sequence[Alarm]) -> list[Alarm]:
+    return [alarm for one in answer if (alarm := _check_record(one, Alarm)) is not None]
+
+
 def missing_columns(part: Instrument, batch: RolloutBatch) -> list[str]:
     return [column for column in part.needs if batch.column(column) is None]
 
@@ -400,6 +420,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
+            results += _by_slice(part, batch, results[-1], values, weights)
         for env, rows in environments.items() if by_env is True or name.rpartition(".")[2] in by_env else ():
             own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
             mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])
@@ -407,6 +428,26 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
                 stderr = stderr if stderr is not None and np.isfinite(stderr) else None
                 results.append(Reading(batch.attempt, batch.step, f"env.{env}.{name}", mean, n, stderr, (), against))
     return results
+
+
+def _by_slice(
+    part: Instrument, batch: RolloutBatch, of_all: Reading, values: Floats, weights: Floats | None
+) -> list[Reading]:
+    """The same reading by slice: what is bet on, and of `by_slice` parts the means."""
+    is_bet = getattr(part, "audited", False) and part.grain == "group"
+    if not is_bet and not getattr(part, "by_slice", False):
+        return []
+    slices = group_slices(batch) if is_bet else row_slices(batch)
+    if slices is None:
+        return []
+    if not is_bet:
+        return [one for one in (means_by_slice(of_all, values, slices, weights),) if one is not None]
+    if not getattr(part, "by_prompt", False):
+        return with_single_readings(bets_by_slice(of_all, values.tolist(), slices))
+    groups = np.flatnonzero(np.isfinite(values)).tolist()
+    size = int(np.diff(batch.starts)[groups[0]])
+    numbers = {group: prompt_number(batch, group) for group in groups}
+    return with_single_readings(prompts_by_slice(of_all, values.tolist(), numbers, slices, size))
 
 
 def environment_rows(batch: RolloutBatch) -> dict[str, Any]:

@@ -134,6 +134,7 @@ def readings_of(event: Event, part: str = "measured") -> list[Reading]:
             tuple(packed[3]) if len(packed) > 3 else (),
             packed[4] if len(packed) > 4 else "",
             tuple(packed[5]) if len(packed) > 5 else (),
+            tuple((name, count) for name, count in packed[6]) if len(packed) > 6 else (),
         )
         for name, packed in event.data.get(part, {}).items()
     ]
@@ -351,6 +352,8 @@ def jsonable(value: Any) -> Any:
 
 def _compact(reading: Reading) -> list[Any]:
     packed: list[Any] = [reading.value, reading.n, reading.stderr]
+    if reading.slices:
+        return [*packed, list(reading.values), reading.against, list(reading.keys), list(map(list, reading.slices))]
     if reading.keys:
         return [*packed, list(reading.values), reading.against, list(reading.keys)]
     if reading.against:

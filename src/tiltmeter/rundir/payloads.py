@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, convert, field, to_builtins
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding
 
-#: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, and the
-#: prompts that the bets are about.
+#: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, the
+#: prompts that the bets are about, and whose they are.
 PackedReading: TypeAlias = list[Any]
 MOST_RANKS = 65_536  # of an attempt: a number from an untrusted file must not fill the memory
 FALL = 0.03  # of gold below its peak, beyond chance, that counts as a fall
@@ -29,6 +29,7 @@ class PackedRow(Struct, frozen=True, array_like=True):
     values: tuple[float, ...] = ()
     against: str = ""
     keys: tuple[int, ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 class AttemptFacts(Struct, frozen=True):

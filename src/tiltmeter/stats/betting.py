@@ -55,3 +55,12 @@ def alpha_share(alpha: float, arming: int) -> float:
     [0.008, 0.001, 0.0005]
     """
     return 0.8 * alpha if arming == 1 else 0.2 * alpha * 2.0 ** -(arming - 1)
+
+
+def alpha_left(alpha: float, arming: int) -> float:
+    """The part of a run's α that this arming and all later ones may spend.
+
+    >>> [round(alpha_left(0.01, k), 6) for k in (1, 2, 3)]
+    [0.01, 0.002, 0.001]
+    """
+    return alpha if arming == 1 else 0.4 * alpha * 2.0 ** -(arming - 1)

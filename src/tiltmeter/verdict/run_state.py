@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from msgspec import UNSET
 
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading, Tier
+from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.payloads import (
@@ -338,6 +339,8 @@ class RunState:
         bought = isinstance(readings, LabelsClosed) and not readings.whole
         count = 0
         for name, packed in readings.measured.items():
+            if name.startswith(SLICES):
+                continue  # the same bets again, by slice
             if name == TRAPS:
                 paid = sum(x > 0 for x in packed[3]) if len(packed) > 3 else 0  # many are recorded by their means
                 self.traps.append((attempt, step, packed[1], max(paid, round(packed[0] * packed[1]))))

@@ -48,7 +48,10 @@ def pack_readings(measured: StepMeasurement) -> Packed:
     plain = [
         (
             answer.part,
-            [(r.attempt, r.step, r.name, r.value, r.n, r.stderr, r.values, r.against, r.keys) for r in answer.readings],
+            [
+                (r.attempt, r.step, r.name, r.value, r.n, r.stderr, r.values, r.against, r.keys, r.slices)
+                for r in answer.readings
+            ],
             answer.error,
         )
         for answer in measured.answers

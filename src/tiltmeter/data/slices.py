@@ -1,0 +1,158 @@
+"""Slices of a run: the environments, task sources or values of a column that bets and readings are divided by.
+
+A slice is what the column `env` says. Everything here uses a name that a reading may carry, so no text of a dataset
+or of an environment reaches a screen as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tiltmeter.data.batches import component_name
+from tiltmeter.data.records import Floats, Reading, RolloutBatch
+
+PREFIX = "slices."  # of readings that hold the values of all slices of a step
+MOST_ENVIRONMENTS = 20  # with readings of their own
+MOST_SLICES = 1_000  # of a step that have values: the largest
+SLICE_BETS = 8  # of one slice in a step; more are averaged, and a mean of bets is a bet
+STEP_BETS = 1_024  # of all slices in a step, as far as each has one
+
+
+def slice_name(raw: str) -> str:
+    """An environment's name as a reading may carry it; no dot in it but that of a digest.
+
+    >>> slice_name("AEEnv"), slice_name("swe.fix"), slice_name("a b")
+    ('AEEnv', 'swe_fix', 'a_b.c868')
+    """
+    return component_name(raw.replace(".", "_"), {})
+
+
+def row_slices(batch: RolloutBatch) -> list[str] | None:
+    """The slice of each row, empty where a row has none; None if no row has any."""
+    if batch.env is None:
+        return None
+    names = {raw: slice_name(raw) for raw in set(batch.env) if raw is not None}
+    return [names[raw] if raw is not None else "" for raw in batch.env] if names else None
+
+
+def group_slices(batch: RolloutBatch) -> list[str] | None:
+    """The slice of each prompt group, which is that of its first row."""
+    slices = row_slices(batch)
+    return None if slices is None else [slices[int(row)] for row in batch.starts[:-1]]
+
+
+def reading_of(name: str) -> str:
+    """A reading's name without the slice that it is about.
+
+    >>> reading_of("env.AEEnv.gold.slope"), reading_of("gold.slope"), reading_of("env.a_b.c868.eval.honest")
+    ('gold.slope', 'gold.slope', 'eval.honest')
+    """
+    starts = [name.find(kind) for kind in (".gold.", ".eval.")] if name.startswith("env.") else []
+    return name[min((at for at in starts if at > 0), default=-1) + 1 :]
+
+
+def by_slice(slices: Sequence[str], keep: Sequence[bool]) -> dict[str, list[int]]:
+    """Where the values of each slice stand that are to be kept, in the order of names; of many slices the largest."""
+    places: dict[str, list[int]] = {}
+    for at, (name, is_kept) in enumerate(zip(slices, keep, strict=True)):
+        if name and is_kept:
+            places.setdefault(name, []).append(at)
+    largest = sorted(places, key=lambda name: (-len(places[name]), name))[:MOST_SLICES]
+    return {name: places[name] for name in sorted(largest)}
+
+
+def bets_by_slice(reading: Reading, us: Sequence[float], slices: Sequence[str]) -> Reading | None:
+    """The bets of a step by their slices, as a reading beside the one of all of them; None where there is no slice.
+
+    How many bets a slice has depends on how many there are and never on their values.
+    """
+    values = np.asarray(us, np.float64)
+    if not len(slices):
+        return None
+    places = by_slice(slices, np.isfinite(values).tolist())
+    most = _most_bets(len(places))
+    parts = {
+        name: [float(part.mean()) for part in np.array_split(values[at], min(len(at), most))]
+        for name, at in places.items()
+    }
+    return _with_slices(reading, parts, {})
+
+
+def prompts_by_slice(
+    reading: Reading, means: Sequence[float], numbers: Mapping[int, int], slices: Sequence[str], size: int
+) -> Reading | None:
+    """Gold of prompts by their slices. `numbers`: of the prompt of each group that has gold; evenly chosen."""
+    places = by_slice(slices, [at in numbers for at in range(len(means))])
+    most = _most_bets(len(places))
+    chosen = {
+        name: [at[k] for k in np.linspace(0, len(at) - 1, min(len(at), most)).round().astype(int)]
+        for name, at in places.items()
+    }
+    parts = {name: [float(means[k]) for k in at] for name, at in chosen.items()}
+    keys = {name: [numbers[k] for k in at] for name, at in chosen.items()}
+    made = _with_slices(reading, parts, keys)
+    return None if made is None else replace(made, n=size * len(made.values))
+
+
+def means_by_slice(reading: Reading, values: Floats, slices: Sequence[str], weights: Floats | None) -> Reading | None:
+    """The mean of each slice, with the number of values behind it as its key."""
+    weights = np.ones(len(values)) if weights is None else weights
+    places = by_slice(slices, (np.isfinite(values) & (weights > 0.0)).tolist())
+    parts = {name: [float(np.average(values[at], weights=weights[at]))] for name, at in places.items()}
+    return _with_slices(reading, parts, {name: [len(at)] for name, at in places.items()})
+
+
+def divided(reading: Reading) -> Iterator[tuple[str, Reading]]:
+    """The inverse: each slice, and its part of the reading under the name that the reading of all has."""
+    start = 0
+    for name, count in reading.slices:
+        values = reading.values[start : start + count]
+        keys = reading.keys[start : start + count]
+        start += count
+        if not values:
+            continue
+        at, table, mean = (reading.attempt, reading.step), reading.name.removeprefix(PREFIX), float(np.mean(values))
+        if table.startswith("eval."):
+            yield name, Reading(*at, table, mean, keys[0])
+        else:
+            n = reading.n * len(values) // len(reading.values) if keys else len(values)
+            yield name, Reading(*at, table, mean, n, None, values, reading.against, keys)
+
+
+def with_single_readings(sliced: Reading | None) -> list[Reading]:
+    """The reading, and `env.NAME.` readings of its largest slices: what a plot of one slice shows."""
+    if sliced is None:
+        return []
+    largest = sorted(sliced.slices, key=lambda item: (-item[1], item[0]))[:MOST_ENVIRONMENTS]
+    names, readings = {name for name, _ in largest}, [sliced]
+    for name, part in divided(sliced):
+        if name in names:
+            stderr = float(np.std(part.values, ddof=1) / len(part.values) ** 0.5) if len(part.values) > 1 else None
+            full = f"env.{name}.{part.name}"
+            readings.append(Reading(part.attempt, part.step, full, part.value, len(part.values), stderr))
+    return readings
+
+
+def _most_bets(slices: int) -> int:
+    return min(max(STEP_BETS // max(slices, 1), 1), SLICE_BETS)
+
+
+def _with_slices(
+    reading: Reading, parts: Mapping[str, Sequence[float]], keys: Mapping[str, Sequence[int]]
+) -> Reading | None:
+    if not parts:
+        return None
+    values = tuple(value for part in parts.values() for value in part)
+    return replace(
+        reading,
+        name=f"{PREFIX}{reading.name}",
+        value=float(np.mean(values)),
+        n=len(values),
+        stderr=None,
+        values=values,
+        keys=tuple(key for part in keys.values() for key in part),
+        slices=tuple((name, len(part)) for name, part in parts.items()),
+    )
