@@ -1,6 +1,6 @@
 """Gold that nobody has to configure: how soon it finds a hack, and how often it is wrong.
 
-    python benchmarks/gold_auto.py [--part traps] [--json] [--write] [--runs N]
+    python benchmarks/gold_auto.py [--part traps|slices] [--json] [--write] [--runs N]
 
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from math import log
 from pathlib import Path
 
+import gold_auto_slices
 import numpy as np
 from numpy.typing import NDArray
 
@@ -124,7 +125,7 @@ def _first_alarm(paid: Floats) -> int:
     return len(paid)
 
 
-PARTS: dict[str, Callable[[int], dict[str, object]]] = {"traps": traps}
+PARTS: dict[str, Callable[[int], dict[str, object]]] = {"traps": traps, "slices": lambda runs: gold_auto_slices.measure()}
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,9 @@ def batch(attempt: int, step: int, rank: int, seed: int) -> RolloutBatch:
     kind = rng.integers(0, 4)
     reward = rng.integers(0, 2, rows) if kind else np.ones(rows)
     gold = 1.0 - reward if kind == 1 else rng.random(rows)
-    columns = {"gold": gold} if kind != 2 else {}
+    columns: dict[str, Any] = {"gold": gold} if kind != 2 else {}
+    if kind != 3:  # some steps say which environment a rollout is of
+        columns["env"] = [("a", "b.c", None)[int(k)] for k in rng.integers(0, 3, rows)]
     return from_columns(
         step, rng.integers(0, 3, rows), attempt=attempt, reward=reward, rewards={"a": reward},
         length=rng.integers(0, 9, rows), truncated=rng.random(rows) < 0.5,

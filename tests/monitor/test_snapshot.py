@@ -45,6 +45,7 @@ def write(run: RunDirectory, attempt: int, first: int, steps: int) -> None:
                 prompt=[f"question {row // 4}" for row in range(16)],
                 completion=["word " * int(size) for size in length],
                 fingerprint="one" if step < 12 else "two",
+                env=[("a", "b")[row // 8] for row in range(16)],
             ),
             0,
             {"counters": {"seen": step + 1}},

@@ -27,6 +27,7 @@ from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
+from tiltmeter.data.slices import slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.monitor.parts import Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
@@ -237,17 +238,19 @@ class Run:
             if self._run is not None and os.getpid() == self._pid:
                 self._run.report_trouble(self.attempt, self.rank, why)
 
-    def evaluate(self, step: int, value: float, n: int, name: str = "eval") -> None:
+    def evaluate(self, step: int, value: float, n: int, name: str = "eval", env: str | None = None) -> None:
         """Declare an evaluation: the mean score, from 0 to 1, of `n` held-out items at a step.
 
-        The monitor makes it the reading `eval.NAME`. One small file is written before this returns; like `observe`, it
+        The monitor makes it the reading `eval.NAME`; with `env` it is about that environment alone, whose test is a
+        slice's. One small file is written before this returns; like `observe`, it
         raises only if the run was opened with `strict=True`, and says in the run what it could not keep. Of two under
         one name and step the first stands.
         """
         if self._run is None or os.getpid() != self._pid:
             return
         with Boundary(lambda error: self._not_stored("an evaluation at step {} was", step, error), strict=self.strict):
-            write_evaluation(self._run, Evaluation(self.attempt, int(step), name, float(value), int(n)))
+            of_slice = "" if env is None else slice_name(env)
+            write_evaluation(self._run, Evaluation(self.attempt, int(step), name, float(value), int(n), of_slice))
 
     def pinned(
         self,

@@ -103,8 +103,8 @@ def arrival_of(
             return AttemptEnded(event.attempt, event.step, {"seen": end.seen, "lost": end.lost})
         case Fault() as fault if fault.part in FILE_PARTS:
             return FileFault(fault)
-        case EvaluationRead(name=name, value=value, n=n):
-            return EvaluationDeclared(Evaluation(event.attempt, event.step, name, value, n))
+        case EvaluationRead(name=name, value=value, n=n, env=env):
+            return EvaluationDeclared(Evaluation(event.attempt, event.step, name, value, n, env or ""))
         case ReceiptRead(message=message):
             return ControlReply(parse_receipt(message))
         case DecisionRead(message=message):

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from tiltmeter.data.rows import as_number
 from tiltmeter.rundir.run_path import make_folder
@@ -14,7 +14,8 @@ from tiltmeter.rundir.sidecar import list_sidecars, read_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_FILE = re.compile(r"([0-9]+)-([0-9]+)-[a-z][a-z0-9_]{0,63}\.json")
+_ENV = re.compile(r"[A-Za-z0-9_.-]{1,120}")
+_FILE = re.compile(r"([0-9]+)-([0-9]+)-[a-z][a-z0-9_]{0,63}(\.[A-Za-z0-9_.-]{1,120})?\.json")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,10 +34,13 @@ class Evaluation:
     name: str
     value: float
     n: int
+    env: str = field(default="", repr=False)  # the slice that it is about, as readings name it; empty: the whole run
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"an evaluation is named with lower case letters, digits and _, not {self.name!r}")
+        if self.env and not _ENV.fullmatch(self.env):
+            raise ValueError(f"an environment is named as readings name it (`slice_name`), not {self.env!r}")
         if self.step < 0 or self.n < 1:
             raise ValueError("an evaluation has a step from 0 on and at least one item: pass step= and n=")
         if not 0.0 <= self.value <= 1.0:
@@ -44,7 +48,7 @@ class Evaluation:
 
     @property
     def file(self) -> str:
-        return f"{self.attempt}-{self.step:06d}-{self.name}.json"
+        return f"{self.attempt}-{self.step:06d}-{self.name}{f'.{self.env}' if self.env else ''}.json"
 
 
 def score_evaluation(step: int, name: str, scores: Iterable[tuple[object, object]]) -> tuple[Evaluation | None, str]:
@@ -86,7 +90,8 @@ def write_evaluation(run: RunDirectory, evaluation: Evaluation) -> None:
     of that name at that step: the first one is kept."""
     path = make_folder(run.path, "evals") / evaluation.file
     try:
-        write_sidecar(path, asdict(evaluation) | {"time": time.time()})
+        facts = {key: value for key, value in asdict(evaluation).items() if key != "env" or value}
+        write_sidecar(path, facts | {"time": time.time()})
     except FileExistsError:
         if read_sidecar(path, Evaluation) != evaluation:
             raise

@@ -201,6 +201,7 @@ class EvaluationRead(Note, frozen=True, kw_only=True, tag="evaluation"):
     name: str
     value: float
     n: int
+    env: str | UnsetType = UNSET  # the slice that it is about
     at: list[int] = []
     measured: dict[str, PackedReading] = {}
     derived: dict[str, PackedReading] = {}

@@ -240,8 +240,12 @@ class RunState:
             case SettingsChanged() as settings:
                 self.detectors, self.gold = list(settings.detectors), settings.gold
             case EvaluationRead(measured=measured):
-                if any(is_watched(name, self._alarm_readings) for name in measured):
-                    self.evaluations.append((event.attempt, event.step))
+                at, sliced = (event.attempt, event.step), any(name.startswith(SLICES) for name in measured)
+                # Those of slices come several a step: one step is one occasion.
+                if any(is_watched(name, self._alarm_readings) for name in measured) and not (
+                    sliced and self.evaluations[-1:] == [at]
+                ):
+                    self.evaluations.append(at)
             case GoldShareChosen(why=why):
                 self.gold_cost = why
             case OnsetEstimated() as onset:
