@@ -73,7 +73,7 @@ def test_the_alarm_names_the_slice_and_a_replay_says_the_same(tmp_path: Path) ->
     events = watch(run, config)
     (raised,) = alarms(events)
     assert raised.data["name"] == "env.bad_one.gold.slope"
-    assert raised.data["summary"].startswith("in bad_one the reward pushes gold down since about step ")
+    assert raised.data["summary"].startswith("in environment bad_one the reward pushes gold down since about step ")
     assert TURN - 4 <= raised.data["onset_low"] <= raised.data["onset"] <= TURN + 6
     measured = next(event.data["measured"] for event in events if event.kind == "reading" and event.step == 40)
     assert [name for name, _ in measured["slices.gold.slope"][6]] == SAFE

@@ -200,6 +200,34 @@ export interface HealthLine {
   ok: boolean;
 }
 
+/** One environment, task source or value of a column beside the others. */
+export interface SliceRow {
+  name: string;
+  rollouts: number;
+  last: number; // step at which it was seen last
+  reward: Number; // of its last steps
+  gold: Number;
+  evidence: Number; // log odds; null: nothing was bet on it
+  since: Number; // step since which gold is lost in it, if an alarm on it is open
+}
+
+/** A task that became solvable overnight. */
+export interface SolvedRow {
+  task: string;
+  step: number; // since then it is paid for
+  before: number; // share of its rollouts that was paid
+  share: number; // since
+  rollouts: number; // since
+}
+
+/** Slices side by side, the most suspicious first, and tasks that became solvable overnight, the newest first. */
+export interface SliceTables {
+  slices: SliceRow[]; // at most 12; empty: there are no two
+  slices_left_out: number;
+  solved: SolvedRow[]; // at most 12
+  solved_left_out: number;
+}
+
 /** GET /api/summary?run&since (since: seconds since 1970, entries from then on): all of S1 above the plots. */
 export interface Summary extends Headline {
   behind: number; // steps stored and not measured
@@ -226,6 +254,7 @@ export interface Summary extends Headline {
   lanes: Lane[];
   marks: Mark[];
   proves: Exemplar[]; // ten completions that show it
+  slices: SliceTables;
   health: HealthLine;
 }
 export type PlotAxis = "left" | "right";

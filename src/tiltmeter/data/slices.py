@@ -38,6 +38,12 @@ def row_slices(batch: RolloutBatch) -> list[str] | None:
     return [names[raw] if raw is not None else "" for raw in batch.env] if names else None
 
 
+def row_tasks(batch: RolloutBatch) -> list[str] | None:
+    """The task of each row as a reading may name it, empty where a row has none; None if no row has any."""
+    names = {raw: slice_name(raw) for raw in set(batch.task or ()) if raw is not None}
+    return [names.get(raw, "") for raw in batch.task or ()] if names else None  # type: ignore[arg-type]
+
+
 def group_slices(batch: RolloutBatch) -> list[str] | None:
     """The slice of each prompt group, which is that of its first row."""
     slices = row_slices(batch)
@@ -52,6 +58,15 @@ def reading_of(name: str) -> str:
     """
     starts = [name.find(kind) for kind in (".gold.", ".eval.")] if name.startswith("env.") else []
     return name[min((at for at in starts if at > 0), default=-1) + 1 :]
+
+
+def slice_of(name: str) -> str:
+    """The slice that an alarm or reading is about; empty: it is about the whole run.
+
+    >>> slice_of("env.AEEnv.gold.slope"), slice_of("gold.slope")
+    ('AEEnv', '')
+    """
+    return name.removeprefix("env.").removesuffix(f".{reading_of(name)}") if name.startswith("env.") else ""
 
 
 def by_slice(slices: Sequence[str], keep: Sequence[bool]) -> dict[str, list[int]]:

@@ -223,7 +223,7 @@ class GoldLossTest:
         words, odds = WORDS.get(name, f"{name} has fallen"), f"odds {exp(min(self.evidence, 50.0)):.0f} to 1"
         if self._slice:
             bound = f"a healthy slice is ever named with chance at most {self._named_alpha:.2g}"
-            return f"in {self._slice} {words} since about step {onset} ({odds}; {bound})"
+            return f"in environment {self._slice} {words} since about step {onset} ({odds}; {bound})"
         return f"{words} since about step {onset} ({odds}; a healthy run alarms with chance at most {self.alpha:g})"
 
     def update_slices(self, reading: Reading) -> list[Alarm]:

@@ -26,6 +26,7 @@ from tiltmeter.data.slices import (
     means_by_slice,
     prompts_by_slice,
     row_slices,
+    row_tasks,
     with_single_readings,
 )
 from tiltmeter.data.turns import Turn
@@ -437,17 +438,29 @@ def _by_slice(
     is_bet = getattr(part, "audited", False) and part.grain == "group"
     if not is_bet and not getattr(part, "by_slice", False):
         return []
-    slices = group_slices(batch) if is_bet else row_slices(batch)
+    if not is_bet:
+        slices, tasks = row_slices(batch), row_tasks(batch) if part.name == "reward.mean" else None
+        means = None if slices is None else means_by_slice(of_all, values, slices, weights)
+        paid = None if tasks is None else _paid_by_task(of_all, values, tasks)
+        return [one for one in (means, paid) if one is not None]
+    slices = group_slices(batch)
     if slices is None:
         return []
-    if not is_bet:
-        return [one for one in (means_by_slice(of_all, values, slices, weights),) if one is not None]
     if not getattr(part, "by_prompt", False):
         return with_single_readings(bets_by_slice(of_all, values.tolist(), slices))
     groups = np.flatnonzero(np.isfinite(values)).tolist()
     size = int(np.diff(batch.starts)[groups[0]])
     numbers = {group: prompt_number(batch, group) for group in groups}
     return with_single_readings(prompts_by_slice(of_all, values.tolist(), numbers, slices, size))
+
+
+def _paid_by_task(of_all: Reading, reward: Floats, tasks: Sequence[str]) -> Reading | None:
+    """The share of each task's rollouts that are paid, where rewards lie in [0, 1]: half of the most, or more."""
+    finite = np.isfinite(reward)
+    if not ((reward[finite] >= 0.0) & (reward[finite] <= 1.0)).all():
+        return None
+    paid = np.where(finite, reward >= 0.5, np.nan)
+    return means_by_slice(replace(of_all, name="task.paid"), paid, tasks, None)
 
 
 def environment_rows(batch: RolloutBatch) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from tiltmeter.rundir.payloads import (
     StepReadings,
 )
 from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
+from tiltmeter.verdict.slices import SliceTable
 
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.duel", "eval.*")
@@ -179,6 +180,7 @@ class RunState:
 
     history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
     agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
+    slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
     advice: tuple[int, Any] | None = None  # as computed at that number of changes
     agreement_and_level_read: tuple[int, Any] | None = None  # likewise
@@ -204,6 +206,7 @@ class RunState:
             self._add_history(event, payload.measured)
             pairs = isinstance(payload, LabelsClosed) and not payload.whole
             self.agreement_and_level.add(event.attempt, event.step, payload.measured, pairs=pairs)
+            self.slices.add(event.attempt, event.step, payload.measured)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
@@ -409,5 +412,6 @@ def series(events: Iterable[Event], spans: Mapping[int, float]) -> dict[str, lis
         if "measured" in event.data and event.step < spans.get(event.attempt, -1):
             for part in ("measured", "derived"):
                 for name, packed in event.data.get(part, {}).items():
-                    by_name.setdefault(name, []).append((event.step, float(packed[0])))
+                    if not name.startswith(SLICES):  # values of many slices: their mean is another reading's
+                        by_name.setdefault(name, []).append((event.step, float(packed[0])))
     return {name: sorted(points) for name, points in by_name.items()}

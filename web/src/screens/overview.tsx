@@ -9,7 +9,7 @@ import { Card } from "../parts";
 import { link, type Screen } from "../route";
 import { useSource } from "../shared";
 import { Shown, visible } from "../text";
-import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, Summary } from "../types";
+import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, SliceTables, Summary } from "../types";
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));
@@ -23,6 +23,7 @@ export function Overview({ run, summary }: ScreenProps) {
         <Diagnosis run={run} summary={summary} />
         <Since run={run} summary={summary} />
       </div>
+      <Slices tables={summary.slices} />
       <Proofs run={run} summary={summary} />
       {summary.steps > 0 && <Checks summary={summary} />}
       {summary.steps > 0 && <Board run={run} summary={summary} />}
@@ -256,6 +257,40 @@ function Sign({ kind }: { kind: string }) {
     : kind === "resolved" ? <path d="M1.5 6.5 4.5 9.5 10.5 2.5" fill="none" stroke="currentColor" stroke-width="1.8" />
     : <circle cx="6" cy="6" r="1.6" fill="currentColor" />;
   return <svg class={`sign ${kind}`} viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{drawn}</svg>;
+}
+
+/** Slices side by side, the most suspicious first, and tasks that became solvable overnight. */
+function Slices({ tables }: { tables: SliceTables }) {
+  const { slices, slices_left_out, solved, solved_left_out } = tables;
+  if (!slices.length && !solved.length) return null;
+  const others = (many: number) => (many > 0 ? <p class="faint">and {count(many)} others</p> : null);
+  return (
+    <Card title={slices.length ? "Slices" : "Tasks that became solvable overnight"} id="slices">
+      {slices.length > 0 && (
+        <table role="table" aria-label="Slices, the most suspicious first">
+          <thead><tr><th scope="col">slice</th><th scope="col">rollouts</th><th scope="col">reward</th><th scope="col">gold</th><th scope="col">odds</th><th scope="col">alarm</th></tr></thead>
+          <tbody>
+            {slices.map((row) => (
+              <tr key={row.name}>
+                <th scope="row"><Shown text={row.name} limit={60} /></th>
+                <td>{count(row.rollouts)}</td><td>{number(row.reward)}</td><td>{number(row.gold, "?")}</td>
+                <td>{row.evidence === null ? "–" : number(Math.exp(Math.min(row.evidence, 300)))}</td>
+                <td>{row.since === null ? "" : <><Sign kind="alarm" /> since step {row.since}</>}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {others(slices_left_out)}
+      {solved.length > 0 && (
+        <>
+          {slices.length > 0 && <h3>Tasks that became solvable overnight</h3>}
+          <ul>{solved.map((row) => <li key={row.task}><Shown text={row.task} limit={60} />: paid {percent(row.before)} of the time, and {percent(row.share)} of {count(row.rollouts)} rollouts since step {row.step}</li>)}</ul>
+          {others(solved_left_out)}
+        </>
+      )}
+    </Card>
+  );
 }
 
 /** Question 5. */

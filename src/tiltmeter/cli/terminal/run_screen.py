@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
+from msgspec import to_builtins
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -25,6 +26,7 @@ from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, Verdict
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.readings import change_in_noise
+from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
 from tiltmeter.view.screens.wording import format_number
 
 COLOURS = {
@@ -40,6 +42,7 @@ FIRST = (
     *("reward.mean", "reward.dead_share", "gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.gap"),
     *("policy.kl.k3", "length.mean", "policy.entropy"),
 )
+SLICE_COLUMNS = ("slice", "rollouts", "reward", "gold", "odds", "")
 PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
@@ -64,6 +67,7 @@ def screen(
     body += [Text(line) for line in wording.describe_agreement_and_level(verdict)]
     body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
+    body += slice_lines(run_state, events)
     body += [Text(), readings_table(events, run_state, rows)]
     evidence = exemplars(run, run_state)
     if evidence is not None:
@@ -100,6 +104,25 @@ def asides(verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> li
         return np.array([step for step, _ in points], np.int64), np.array([value for _, value in points])
 
     return wording.other_remarks(verdict, run_state, line)
+
+
+def slice_lines(run_state: RunState, events: Sequence[Event]) -> list[RenderableType]:
+    """Slices side by side, and the tasks that became solvable overnight; nothing where there are none."""
+    tables = slices_of_events(run_state, events)
+    lines: list[RenderableType] = []
+    if tables.slices:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("slice", no_wrap=True, max_width=28)
+        for title in SLICE_COLUMNS[1:-1]:
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("")
+        for name, *cells in slice_cells(tables):
+            table.add_row(short(name), *map(visible, cells))
+        lines += [Text(), table]
+    if tables.solved:
+        lines += [Text(), Text("Tasks that became solvable overnight:", style="dim")]
+        lines += [terminal(line) for line in describe_tasks(tables)]
+    return lines
 
 
 def readings_table(events: Sequence[Event], run_state: RunState, rows: int) -> Table:
@@ -224,6 +247,10 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
     yield from map(visible, wording.describe_agreement_and_level(verdict))
     yield from map(log_line, advice_lines(run, verdict, run_state))
     yield from map(visible, asides(verdict, run_state, events))
+    tables = slices_of_events(run_state, events)
+    for cells in [SLICE_COLUMNS, *slice_cells(tables)] if tables.slices else ():
+        yield visible(f"{cells[0]:<40} {cells[1]:>12} {cells[2]:>9} {cells[3]:>9} {cells[4]:>9}  {cells[5]}").rstrip()
+    yield from (log_line(f"became solvable overnight: {line}") for line in describe_tasks(tables))
     readings = series(events, run_state.spans())
     subjects = list(dict.fromkeys(name.split(".")[0] for name in readings))
     for name in sorted(
@@ -265,6 +292,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
             "actions": [asdict(action) for action in run_state.actions.values()],
             "outcomes": [dict(record) for record in run_state.outcomes],
+            "slices": to_builtins(slices_of_events(run_state, events)),
             "experiments": {failure: dict(record) for failure, record in run_state.experiments.items()},
             "off": run_state.off,
             "faults": [asdict(fault) for fault in run_state.faults[-20:]],

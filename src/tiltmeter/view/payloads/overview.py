@@ -189,6 +189,37 @@ class HealthLine(Struct, frozen=True, kw_only=True):
     ok: bool
 
 
+class SliceRow(Struct, frozen=True, kw_only=True):
+    """One environment, task source or value of a column beside the others."""
+
+    name: str
+    rollouts: int
+    last: int  # step at which it was seen last
+    reward: Number  # of its last steps
+    gold: Number
+    evidence: Number  # log odds; null: nothing was bet on it
+    since: int | None  # step since which gold is lost in it, if an alarm on it is open
+
+
+class SolvedRow(Struct, frozen=True, kw_only=True):
+    """A task that became solvable overnight."""
+
+    task: str
+    step: int  # since then it is paid for
+    before: float  # share of its rollouts that was paid
+    share: float  # since
+    rollouts: int  # since
+
+
+class SliceTables(Struct, frozen=True, kw_only=True):
+    """Slices side by side, the most suspicious first, and tasks that became solvable overnight, the newest first."""
+
+    slices: list[SliceRow]  # at most 12; empty: there are no two
+    slices_left_out: int
+    solved: list[SolvedRow]  # at most 12
+    solved_left_out: int
+
+
 class Summary(Headline, frozen=True, kw_only=True):
     """GET /api/summary?run&since (since: seconds since 1970, entries from then on): all of S1 above the plots."""
 
@@ -216,4 +247,5 @@ class Summary(Headline, frozen=True, kw_only=True):
     lanes: list[Lane]
     marks: list[Mark]
     proves: list[Exemplar]  # ten completions that show it
+    slices: SliceTables
     health: HealthLine

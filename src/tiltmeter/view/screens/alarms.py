@@ -18,6 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tiltmeter.data.records import Alarm
+from tiltmeter.data.slices import reading_of, slice_of
 from tiltmeter.detectors.canary import Canary
 from tiltmeter.detectors.gold_loss import Assumption, GoldLossTest
 from tiltmeter.errors import AttachError, StoreError
@@ -131,6 +132,7 @@ class EvidenceCurves:
     labels: int = 0
     sampled: tuple[int, int] | None = None  # attempt and step of the last labels that a sampler drew
     _points: list[tuple[int, int, float]] = field(default_factory=list)
+    _slice_points: dict[str, list[tuple[int, int, float]]] = field(default_factory=dict)  # where the odds are above 1
 
     def add(self, event: Event) -> None:
         payload = event.payload
@@ -140,6 +142,7 @@ class EvidenceCurves:
             return
         if event.kind in ("reading", "step_done"):
             self.gold_test.rewind(event.attempt, event.step)  # does nothing after an attempt's first step
+            self.gold_test.rewind_slices(event.attempt, event.step)
         if isinstance(payload, LabelsClosed) and payload.measured and not payload.whole:
             self.sampled = event.attempt, event.step
         if "measured" in event.data:
@@ -155,22 +158,36 @@ class EvidenceCurves:
 
     def _update_test(self, event: Event, gold_test: GoldLossTest) -> None:
         readings = [*readings_of(event), *readings_of(event, "derived")]
-        bet = [reading for reading in readings if is_watched(reading.name, gold_test.watches)]
+        watched = [reading for reading in readings if is_watched(reading.name, gold_test.watches)]
+        bet = [reading for reading in watched if not reading.slices]
         gold_labels = next((reading.n for reading in readings if reading.name == "gold.mean"), None)
         spent = event.data.get("answered", sum(reading.n for reading in bet) if gold_labels is None else gold_labels)
         self.labels += int(spent)
         stands = gold_test.standing is not None  # nothing is bet then, but rows that come again are recognised later
-        for reading in bet:
+        for reading in watched:
             try:
                 with np.errstate(all="ignore"):
-                    gold_test.update(reading)
+                    if reading.slices:
+                        gold_test.update_slices(reading)
+                    else:
+                        gold_test.update(reading)
             except ValueError:
                 continue  # recorded as a fault of that step
+        changed = {name for reading in watched for name, _ in reading.slices}
+        for name, odds in gold_test.slice_evidence().items() if changed else ():
+            if name in changed and odds > 0.0:
+                self._slice_points.setdefault(name, []).append((self.labels, event.step, odds))
         if bet and not stands:
             self._points.append((self.labels, event.step, gold_test.evidence))
 
     def _close_curve(self, attempt: int, alarm: Alarm, gold_test: GoldLossTest) -> None:
-        if alarm.resolved is None:
+        if name := slice_of(alarm.name):
+            points = self._slice_points.pop(name, [])
+            if alarm.resolved is None:
+                self.curves[alarm_id(alarm)] = points
+            elif any(one.name == alarm.name for one in gold_test.standing_slices):
+                gold_test.dismiss_slice(alarm.name, alarm.resolved)
+        elif alarm.resolved is None:
             self.curves[alarm_id(alarm)] = self._points
         else:
             if gold_test.rewind(attempt, alarm.resolved) is None:
@@ -199,7 +216,7 @@ def evidence_curve(points: Sequence[tuple[int, int, float]], threshold: float) -
 
 def _watched_panel(reader: RunReader, alarm: Alarm) -> Panel:
     """The reading that the alarm watches, over the whole run."""
-    role: LineRole = "gold" if alarm.name.startswith(("gold.", "eval.")) else "plain"
+    role: LineRole = "gold" if reading_of(alarm.name).startswith(("gold.", "eval.")) else "plain"
     lines = build_lines(reader, [LineSpec(alarm.name, role=role, interval=True)], StepRange())
     sentence = f"{alarm.name}; raised at step {alarm.step}, since about step {alarm.onset}."
     return make_panel("What it watches", sentence, lines, left=alarm.name)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.records import Floats, Ints
+from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
@@ -119,7 +120,7 @@ class ReadingColumns:
         return group
 
     def names(self) -> list[str]:
-        return list(self._groups_by_name)
+        return [name for name in self._groups_by_name if not name.startswith(SLICES)]
 
     def gather(self, names: Iterable[str]) -> None:
         """Read several readings in one pass; one by one, each would go through the whole run."""

@@ -33,6 +33,7 @@ from tiltmeter.view.screens.gold import NAMES, checkpoints, gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory, newest_entries
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 from tiltmeter.view.screens.samples import rollout_id
+from tiltmeter.view.screens.slices import slices_of
 from tiltmeter.view.screens.wording import describe_agreement_and_level, ranked_findings, remarks, truncate
 
 FINDINGS = 4
@@ -88,6 +89,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             lanes=attempt_lanes(run_state),
             marks=plot_marks(reader, best_checkpoint),
             proves=example_completions(reader),
+            slices=slices_of(reader),
             health=health_line(verdict, run_state),
         )
 

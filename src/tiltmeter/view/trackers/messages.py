@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tiltmeter.data.records import Alarm, Finding
+from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
@@ -193,6 +194,6 @@ def _metric_point(event: Event) -> MetricPoint | None:
     values: dict[str, float] = {}
     for part in ("measured", "derived"):
         for name, packed in event.data.get(part, {}).items():
-            if isinstance(packed[0], (int, float)) and math.isfinite(packed[0]):
+            if isinstance(packed[0], (int, float)) and math.isfinite(packed[0]) and not name.startswith(SLICES):
                 values[name] = float(packed[0])
     return MetricPoint(event.seq, event.attempt, event.step, event.time, values) if values else None
