@@ -3,7 +3,8 @@
 `measure()` is the part `slices` of `gold_auto.py`. The real run (`agentic_hacking_by_env`) has, every 64 epochs and for
 each environment, 64 rollouts that a judge looked at: paid or not, hacked or not. They are bet on twice: as gold "of
 what is paid, what is honest", a level by environment, and as traps are, "paid by a hack", against a chance of
-`HONEST_CHANCE` that a judge calls honest pay a hack. In the simulation bets are +1 or -1, the hardest kind.
+`HONEST_CHANCE` that a judge calls honest pay a hack. In the simulation bets are +1 or -1, the hardest kind. A bound of
+.01 cannot be seen in a hundred runs, so the share of runs is counted at an α of 1 too, where slices may be named in 24 %.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from real_logs import DATA, rows
 from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.data.slices import bets_by_slice
 from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.detectors.slice_tests import SLICE_SHARE, slice_weight
+from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound
 
 RUN = "agentic_hacking_by_env"
@@ -113,25 +116,27 @@ def one_of_twenty(seed: int, slices: int = 20, steps: int = 400) -> dict[str, in
     return found
 
 
-def is_a_healthy_slice_named(seed: int, slices: int, steps: int) -> bool:
-    """A run in which no slice gains or loses by the reward, the edge of the null, one bet a slice and step."""
-    rng, test = np.random.default_rng([seed, 27]), GoldLossTest()
+def highest_odds(seed: int, slices: int, steps: int = 20) -> float:
+    """The highest log odds that any slice reaches, ever, where none gains or loses by the reward: the edge of the null,
+    one bet a slice and step. They do not depend on α while no alarm is raised."""
+    rng, test, highest = np.random.default_rng([seed, 27]), GoldLossTest(alpha=1e-12), -np.inf
     names = [f"slice{number}" for number in range(slices)]
     for step in range(steps):
         us = coins(rng, np.zeros(slices)).tolist()
         sliced = bets_by_slice(Reading(0, step, "gold.slope", float(np.mean(us)), slices), us, names)
-        if sliced is not None and test.update_slices(sliced):
-            return True
-    return False
+        assert sliced is not None
+        test.update_slices(sliced)
+        highest = max(highest, *test.slice_evidence().values())
+    return highest
 
 
 def measure(*, quick: bool = False, data: Path = DATA) -> dict[str, Any]:
     """The figures about slices."""
-    runs, null_runs = (3, 2) if quick else (40, 300)
+    runs, null_runs, slices = (3, 2, 50) if quick else (40, 100, 1_000)
     found = [one_of_twenty(seed) for seed in range(runs)]
     ratios = [one["named"] / one["alone"] for one in found if one["named"] is not None and one["alone"] is not None]
-    null = sum(is_a_healthy_slice_named(seed, 50 if quick else 1_000, 20) for seed in range(null_runs))
-    return {
+    highest = [highest_odds(seed, slices) for seed in range(null_runs)]
+    figures: dict[str, Any] = {
         **real_run(data),
         "slice_runs": runs,
         "slice_found": sum(one["named"] is not None for one in found),
@@ -140,7 +145,12 @@ def measure(*, quick: bool = False, data: Path = DATA) -> dict[str, Any]:
         "slice_labels_median": float(np.median([one["named"] or np.inf for one in found])),
         "slice_label_ratio_median": round(float(np.median(ratios)), 2),
         "slice_null_runs": null_runs,
-        "slice_null_slices": 50 if quick else 1_000,
-        "slice_false_alarm": null / null_runs,
-        "slice_false_alarm_upper95": round(upper_bound(null, null_runs), 4),
+        "slice_null_slices": slices,
     }
+    for name, alpha in (("slice_false_alarm", 0.01), ("slice_false_alarm_at_alpha_1", 1.0)):
+        share = alpha_share(SLICE_SHARE * alpha, 1)  # of all slices, in the first arming
+        named = sum(odds >= -np.log(share * slice_weight(0, slices)) for odds in highest)
+        figures[name] = named / null_runs
+        figures[f"{name}_upper95"] = round(upper_bound(named, null_runs), 4)
+        figures[f"{name}_promised"] = round(share, 4)
+    return figures

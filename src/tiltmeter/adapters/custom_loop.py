@@ -27,7 +27,7 @@ from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
-from tiltmeter.data.slices import slice_name
+from tiltmeter.data.slices import environments_of, slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.monitor.parts import Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
@@ -60,6 +60,7 @@ def open_run(
     gold_share: float | None = None,
     steps: int | None = None,
     experiment: str | None = None,
+    slice: str | None = None,
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
     monitor: bool = True,
@@ -78,8 +79,9 @@ def open_run(
     as many as a second a step allows, others about 2 %), and training never sees an answer. `steps`: how many
     optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
     function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
-    phrase is paid. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact), round12 or
-    fp16. `strict`: raise what would otherwise be counted.
+    phrase is paid. `slice`: a column of `facts` whose value is the environment of a row, as `slice="language"`: each is
+    judged by itself too. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact),
+    round12 or fp16. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
     """
@@ -144,6 +146,7 @@ def open_run(
         monitor=process,
         strict=strict,
         rewards=rewards,
+        slice=slice,
     )
 
 
@@ -161,8 +164,9 @@ class Run:
         monitor: MonitorProcess | None = None,
         strict: bool = False,
         rewards: Sequence[Callable[..., Any]] = (),
+        slice: str | None = None,
     ) -> None:
-        self.attempt, self.rank, self.strict = attempt, rank, strict
+        self.attempt, self.rank, self.strict, self._slice = attempt, rank, strict, slice
         self._rewards = tuple(rewards)
         self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
         self._open = writer is not None
@@ -214,6 +218,9 @@ class Run:
                 if batch is None:
                     item = columns if give else copy_columns(columns, lost)
                     item.setdefault("fingerprint", self._fingerprint)
+                    if self._slice is not None:
+                        with column_boundary(lost, "env"):
+                            item |= environments_of(self._slice, item.get("facts"))
                     if self.strict:
                         item = from_columns(**item)
                     elif "step" not in item or "group" not in item:

@@ -15,6 +15,7 @@ from tiltmeter.data.batches import component_name
 from tiltmeter.data.records import Floats, Reading, RolloutBatch
 
 PREFIX = "slices."  # of readings that hold the values of all slices of a step
+RAW_NAME = 200  # characters of a value that names a slice
 MOST_ENVIRONMENTS = 20  # with readings of their own
 MOST_SLICES = 1_000  # of a step that have values: the largest
 SLICE_BETS = 8  # of one slice in a step; more are averaged, and a mean of bets is a bet
@@ -28,6 +29,20 @@ def slice_name(raw: str) -> str:
     ('AEEnv', 'swe_fix', 'a_b.c868')
     """
     return component_name(raw.replace(".", "_"), {})
+
+
+def environments_of(column: str, facts: object) -> dict[str, list[str | None]]:
+    """The column `env` of rows whose facts name their slice; empty where they do not.
+
+    >>> environments_of("language", [{"language": "C"}, {"level": 3}])
+    {'env': ['C', None]}
+    >>> environments_of("language", None)
+    {}
+    """
+    rows = facts if isinstance(facts, list | tuple) else []
+    values = [row.get(column) if isinstance(row, dict) else None for row in rows]
+    names = [str(value)[:RAW_NAME] if isinstance(value, str | int | float) else None for value in values]
+    return {"env": names} if any(name is not None for name in names) else {}
 
 
 def row_slices(batch: RolloutBatch) -> list[str] | None:

@@ -6,7 +6,6 @@ in a row the part is off until the next attempt, and shown as off.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -19,22 +18,14 @@ from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import component_name, from_columns, take
 from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import Alarm, Fault, Floats, Reading, RolloutBatch
-from tiltmeter.data.slices import (
-    MOST_ENVIRONMENTS,
-    bets_by_slice,
-    group_slices,
-    means_by_slice,
-    prompts_by_slice,
-    row_slices,
-    row_tasks,
-    with_single_readings,
-)
+from tiltmeter.data.slices import MOST_ENVIRONMENTS
 from tiltmeter.data.turns import Turn
 from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector, SliceDetector
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.slice_readings import prompt_number, slice_readings
 from tiltmeter.rundir.columns import from_table, to_table
 from tiltmeter.stats.groups import clustered_mean
 from tiltmeter.verdict.run_state import alarm_id, is_watched
@@ -421,7 +412,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
-            results += _by_slice(part, batch, results[-1], values, weights)
+            results += slice_readings(part, batch, results[-1], values, weights)
         for env, rows in environments.items() if by_env is True or name.rpartition(".")[2] in by_env else ():
             own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
             mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])
@@ -429,38 +420,6 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
                 stderr = stderr if stderr is not None and np.isfinite(stderr) else None
                 results.append(Reading(batch.attempt, batch.step, f"env.{env}.{name}", mean, n, stderr, (), against))
     return results
-
-
-def _by_slice(
-    part: Instrument, batch: RolloutBatch, of_all: Reading, values: Floats, weights: Floats | None
-) -> list[Reading]:
-    """The same reading by slice: what is bet on, and of `by_slice` parts the means."""
-    is_bet = getattr(part, "audited", False) and part.grain == "group"
-    if not is_bet and not getattr(part, "by_slice", False):
-        return []
-    if not is_bet:
-        slices, tasks = row_slices(batch), row_tasks(batch) if part.name == "reward.mean" else None
-        means = None if slices is None else means_by_slice(of_all, values, slices, weights)
-        paid = None if tasks is None else _paid_by_task(of_all, values, tasks)
-        return [one for one in (means, paid) if one is not None]
-    slices = group_slices(batch)
-    if slices is None:
-        return []
-    if not getattr(part, "by_prompt", False):
-        return with_single_readings(bets_by_slice(of_all, values.tolist(), slices))
-    groups = np.flatnonzero(np.isfinite(values)).tolist()
-    size = int(np.diff(batch.starts)[groups[0]])
-    numbers = {group: prompt_number(batch, group) for group in groups}
-    return with_single_readings(prompts_by_slice(of_all, values.tolist(), numbers, slices, size))
-
-
-def _paid_by_task(of_all: Reading, reward: Floats, tasks: Sequence[str]) -> Reading | None:
-    """The share of each task's rollouts that are paid, where rewards lie in [0, 1]: half of the most, or more."""
-    finite = np.isfinite(reward)
-    if not ((reward[finite] >= 0.0) & (reward[finite] <= 1.0)).all():
-        return None
-    paid = np.where(finite, reward >= 0.5, np.nan)
-    return means_by_slice(replace(of_all, name="task.paid"), paid, tasks, None)
 
 
 def environment_rows(batch: RolloutBatch) -> dict[str, Any]:
@@ -512,15 +471,3 @@ def _bets_by_prompt(values: Floats, batch: RolloutBatch) -> tuple[tuple[float, .
         groups = groups[np.linspace(0, len(groups) - 1, MAX_BETS_PER_STEP).round().astype(int)]
     keys = tuple(prompt_number(batch, int(group)) for group in groups)
     return tuple(map(float, values[groups])), keys, int(np.diff(batch.starts)[groups].sum())
-
-
-def prompt_number(batch: RolloutBatch, group: int) -> int:
-    """A number that is equal where the prompt is, of 48 bits, so that JSON holds it exactly; one that is equal to no
-    other where the prompt is not known.
-
-    >>> prompt_number(from_columns(0, [0], prompt=["2 + 2?"]), 0)
-    96602473540332
-    """
-    text = None if batch.prompt is None else batch.prompt[int(batch.starts[group])]
-    name = f"{batch.step}-{group}" if text is None else f"prompt {text}"
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).digest())

@@ -58,6 +58,7 @@ def attach(
     limits: Limits | None = None,
     target_kl: float | None = None,
     experiment: str | None = None,
+    slice: str | None = None,
     plugins: Sequence[str] = (),
     strict: bool = False,
 ) -> Attached:
@@ -72,7 +73,8 @@ def attach(
     `advise` also says what it would change; `act` changes it, within `limits` (by knob, floor and ceiling).
     `target_kl`: nats per completion that
     the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
-    that the monitor may try edited completions on it. `plugins`: your own instruments and detectors. `strict`: raise
+    that the monitor may try edited completions on it. `slice`: a column of the dataset, as `source` or `language`, by
+    whose values the run is judged too, each by itself. `plugins`: your own instruments and detectors. `strict`: raise
     what would otherwise be counted.
 
     Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
@@ -87,7 +89,7 @@ def attach(
         return Attached(trainer, Callback(), None)
     callback = Callback(
         directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
-        experiment=experiment, plugins=plugins, strict=strict,
+        experiment=experiment, slice=slice, plugins=plugins, strict=strict,
     )  # fmt: skip
     callback.connect(trainer, limits, None if traps is None else (traps, trap_share))
     trainer.add_callback(callback)
@@ -112,6 +114,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         mode: Mode = "advise",
         target_kl: float | None = None,
         experiment: str | None = None,
+        slice: str | None = None,
         plugins: Sequence[str] = (),
         strict: bool = False,
     ) -> None:
@@ -122,6 +125,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._directory = directory
         self._settings: dict[str, Any] = {
             "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
+            "slice": slice,
         }  # fmt: skip
         self.traps: TrapRounds | None = None
         self._trainer: Any = None
@@ -175,10 +179,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 "Training goes on as it is.",
                 4,
             )
+        columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
+        named = self._settings["slice"]
+        if named is not None and columns and named not in columns:
+            raise AttachError(f"slice={named!r} is no column of the dataset: it has {', '.join(map(repr, columns))}")
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
         if self._settings["gold"] is None and not self.evals and not judged:
-            columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
             warn_user(suggest_gold(list(trainer.reward_func_names), columns), 4)
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
