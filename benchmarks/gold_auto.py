@@ -18,10 +18,10 @@ from collections.abc import Callable
 from math import log
 from pathlib import Path
 
-import gold_auto_slices
 import numpy as np
 from numpy.typing import NDArray
 
+import gold_auto_slices
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
 from tiltmeter.gold.traps.make_traps import make_traps
@@ -125,7 +125,10 @@ def _first_alarm(paid: Floats) -> int:
     return len(paid)
 
 
-PARTS: dict[str, Callable[[int], dict[str, object]]] = {"traps": traps, "slices": lambda runs: gold_auto_slices.measure()}
+PARTS: dict[str, Callable[[int], dict[str, object]]] = {
+    "traps": traps,
+    "slices": lambda runs: gold_auto_slices.measure(),
+}
 
 
 def main() -> int:
