@@ -46,9 +46,8 @@ def install(directory: str | os.PathLike[str], **settings: Any) -> None:
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return
     monitors = _import_monitors()
-    if any(isinstance(monitor, PrimeRLMonitor) for monitor in monitors.MONITORS) or hasattr(
-        monitors.setup, "tiltmeter"
-    ):
+    watched = any(isinstance(monitor, PrimeRLMonitor) for monitor in monitors.MONITORS)
+    if watched or hasattr(monitors.setup, "tiltmeter"):
         raise AttachError("this prime-rl is watched already: install() once, with one directory")
     if monitors.MONITORS:  # they have been set up
         monitors.MONITORS.append(_make_monitor(monitors, directory, settings))
@@ -61,7 +60,8 @@ def install(directory: str | os.PathLike[str], **settings: Any) -> None:
         rank = os.environ.get("RANK", os.environ.get("DP_RANK", "0"))
         if int(rank) == 0 and kwargs.get("producer") in (None, ORCHESTRATOR):
             monitor = _make_monitor(monitors, directory, settings)
-            monitor.steps_waiting = getattr(kwargs.get("run_config"), "max_off_policy_steps", STEPS_WAITING)
+            most = getattr(kwargs.get("run_config"), "max_off_policy_steps", None)
+            monitor.steps_waiting = most if isinstance(most, int) else STEPS_WAITING
             monitors.MONITORS.append(monitor)
 
     setup.tiltmeter = True  # type: ignore[attr-defined]
