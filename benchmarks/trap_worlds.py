@@ -103,7 +103,12 @@ def train_with_traps(forgery: Forgery, *, hacked: bool, seed: int, base: Path, r
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        settings = {"learning_rate": 5e-5, "lr_scheduler_type": "linear", "steps": STEPS, "rollouts": rollouts}
+        settings: dict[str, Any] = {
+            "learning_rate": 5e-5,
+            "lr_scheduler_type": "linear",
+            "steps": STEPS,
+            "rollouts": rollouts,
+        }
         trainer = make_trainer(scenario, seed, folder, base=base, **settings)
         prompts = trainer.train_dataset["prompt"]
         trainer.train_dataset = trainer.train_dataset.add_column("answer", [true_key(prompt) for prompt in prompts])
