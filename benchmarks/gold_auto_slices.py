@@ -3,8 +3,9 @@
 `measure()` is the part `slices` of `gold_auto.py`. The real run (`agentic_hacking_by_env`) has, every 64 epochs and for
 each environment, 64 rollouts that a judge looked at: paid or not, hacked or not. They are bet on twice: as gold "of
 what is paid, what is honest", a level by environment, and as traps are, "paid by a hack", against a chance of
-`HONEST_CHANCE` that a judge calls honest pay a hack. In the simulation bets are +1 or -1, the hardest kind. A bound of
-.01 cannot be seen in a hundred runs, so the share of runs is counted at an α of 1 too, where slices may be named in 24 %.
+`HONEST_CHANCE` that a judge calls honest pay a hack. In the simulation bets are +1 or -1, the hardest kind. A
+bound of .01 cannot be seen in a hundred runs, so the share of runs is counted at an α of 1 too, where slices may be
+named in 24 % of them.
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ def prompt_number(batch: RolloutBatch, group: int) -> int:
     """A number that is equal where the prompt is, of 48 bits, so that JSON holds it exactly; one that is equal to no
     other where the prompt is not known.
 
+    >>> from tiltmeter.data.batches import from_columns
     >>> prompt_number(from_columns(0, [0], prompt=["2 + 2?"]), 0)
     96602473540332
     """
