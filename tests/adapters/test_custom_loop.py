@@ -230,6 +230,20 @@ def test_a_wrong_batch_never_raises_and_is_counted(
     strict.close()
 
 
+def test_a_column_of_the_facts_names_the_slice_of_a_row(tmp_path: Path) -> None:
+    facts = [{"language": ("C", "Go")[row // 8], "level": row} if row else {} for row in range(16)]
+    with tiltmeter.open_run(tmp_path / "run", monitor=False, slice="language") as run:
+        run.observe(**columns(0), facts=facts)
+        run.observe(**columns(1), facts=[{"level": 3}] * 16, env=["shell"] * 16)
+        run.observe(**columns(2))
+        run.evaluate(2, 0.5, 100, "honest", env="C.11")
+    store = RunDirectory(tmp_path / "run")
+    named, passed, without = (store.read(store.find(0, step)[0])[0] for step in range(3))
+    assert named.env == (None, *["C"] * 7, *["Go"] * 8)
+    assert passed.env == ("shell",) * 16 and without.env is None
+    assert (tmp_path / "run/evals/0-000002-honest.C_11.json").exists()
+
+
 def test_nothing_is_printed_in_the_trainers_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with tiltmeter.open_run(tmp_path / "run") as run:
         run.observe(**columns(0))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.data.slices import bets_by_slice, divided
+from tiltmeter.data.slices import bets_by_slice, slice_parts
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.slice_tests import LEVEL_TESTED, MOST_TESTED, SLICE_SHARE, SliceTests, slice_weight
 
@@ -182,7 +182,7 @@ def test_rows_that_a_resume_makes_again_count_once() -> None:
 def test_a_reading_is_divided_as_it_was_put_together() -> None:
     made = bets_by_slice(of_all(3, {"": (0.0,)}), [0.1, 0.2, float("nan"), 0.4], ["a", "b", "a", ""])
     assert made is not None and made.slices == (("a", 1), ("b", 1))
-    assert [(name, part.name, part.values) for name, part in divided(made)] == [
+    assert [(name, part.name, part.values) for name, part in slice_parts(made)] == [
         ("a", "gold.slope", (0.1,)),
         ("b", "gold.slope", (0.2,)),
     ]

@@ -123,8 +123,8 @@ def prompts_by_slice(
     }
     parts = {name: [float(means[k]) for k in at] for name, at in chosen.items()}
     keys = {name: [numbers[k] for k in at] for name, at in chosen.items()}
-    made = _with_slices(reading, parts, keys)
-    return None if made is None else replace(made, n=size * len(made.values))
+    sliced = _with_slices(reading, parts, keys)
+    return None if sliced is None else replace(sliced, n=size * len(sliced.values))
 
 
 def means_by_slice(reading: Reading, values: Floats, slices: Sequence[str], weights: Floats | None) -> Reading | None:
@@ -135,7 +135,7 @@ def means_by_slice(reading: Reading, values: Floats, slices: Sequence[str], weig
     return _with_slices(reading, parts, {name: [len(at)] for name, at in places.items()})
 
 
-def divided(reading: Reading) -> Iterator[tuple[str, Reading]]:
+def slice_parts(reading: Reading) -> Iterator[tuple[str, Reading]]:
     """The inverse: each slice, and its part of the reading under the name that the reading of all has."""
     start = 0
     for name, count in reading.slices:
@@ -158,7 +158,7 @@ def with_single_readings(sliced: Reading | None) -> list[Reading]:
         return []
     largest = sorted(sliced.slices, key=lambda item: (-item[1], item[0]))[:MOST_ENVIRONMENTS]
     names, readings = {name for name, _ in largest}, [sliced]
-    for name, part in divided(sliced):
+    for name, part in slice_parts(sliced):
         if name in names:
             stderr = float(np.std(part.values, ddof=1) / len(part.values) ** 0.5) if len(part.values) > 1 else None
             full = f"env.{name}.{part.name}"

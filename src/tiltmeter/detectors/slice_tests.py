@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.data.slices import divided
+from tiltmeter.data.slices import slice_parts
 
 SLICE_SHARE = 0.3  # of what is left of the run's α
 FEW = 8  # slices that cost little: the first eight have half of the slices' share if they come one by one
@@ -71,7 +71,7 @@ class SliceTests:
         self.tests |= {name: make(name, share) for name in new}
         numbers = {name: number for number, name in enumerate(self.tests)} if reading.keys else {}
         raised = []
-        for name, part in divided(reading):
+        for name, part in slice_parts(reading):
             test = self.tests.get(name)
             if test is None or (part.keys and numbers[name] >= LEVEL_TESTED):
                 continue

@@ -234,6 +234,8 @@ def test_what_attach_says(make_trainer: Make) -> None:
     attached(trainer)
     with pytest.raises(AttachError, match="watched already"):
         tiltmeter.attach(trainer)
+    with pytest.raises(AttachError, match="slice='langauge' is no column of the dataset: it has"):
+        attached(make_trainer(name="sliced"), slice="langauge")
     with pytest.raises(AttachError, match="top level of a file"):
         tiltmeter.attach(make_trainer(name="third"), gold=lambda prompt, completion: 1.0)  # type: ignore[arg-type]
     with pytest.raises(AttachError, match="generates no completions"):

@@ -166,6 +166,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
         import trl
 
+        columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
+        named = self._settings["slice"]
+        if named is not None and columns and named not in columns:
+            raise AttachError(f"slice={named!r} is no column of the dataset: it has {', '.join(map(repr, columns))}")
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
         if has_methods and trl.__version__.rpartition(".")[0] in TESTED:
             self._source = Rollouts(trainer, self._guard)
@@ -179,10 +183,6 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 "Training goes on as it is.",
                 4,
             )
-        columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
-        named = self._settings["slice"]
-        if named is not None and columns and named not in columns:
-            raise AttachError(f"slice={named!r} is no column of the dataset: it has {', '.join(map(repr, columns))}")
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
         if self._settings["gold"] is None and not self.evals and not judged:
