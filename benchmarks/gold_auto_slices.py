@@ -4,7 +4,7 @@
 each environment, 64 rollouts that a judge looked at: paid or not, hacked or not. They are bet on twice: as gold "of
 what is paid, what is honest", a level by environment, and as traps are, "paid by a hack", against a chance of
 `HONEST_CHANCE` that a judge calls honest pay a hack. In the simulation bets are +1 or -1, the hardest kind. A
-bound of .01 cannot be seen in a hundred runs, so the share of runs is counted at an α of 1 too, where slices may be
+bound of .01 cannot be seen in so few runs, so the share of runs is counted at an α of 1 too, where slices may be
 named in 24 % of them.
 """
 
@@ -29,6 +29,7 @@ HACKED, HONEST = {"AEEnv", "OmitDescriptionEnv"}, {"BashCodeforcesEnv", "SWEFixe
 HONEST_CHANCE = 0.05
 HEALTHY, HARMFUL, TURN = 0.2, -0.3, 30  # mean of u before and after the step at which one slice turns
 BETS = 4  # of a slice in a step
+RUNS, NULL_RUNS = 20, 40  # a run of a thousand healthy slices takes three seconds
 
 
 def judged(data: Path = DATA) -> Iterator[tuple[int, list[dict[str, int | str]]]]:
@@ -92,7 +93,7 @@ def coins(rng: np.random.Generator, means: np.ndarray[Any, Any]) -> np.ndarray[A
     return np.where(rng.random(len(means)) < (1.0 - means) / 2.0, -1.0, 1.0)
 
 
-def one_of_twenty(seed: int, slices: int = 20, steps: int = 400) -> dict[str, int | None]:
+def one_of_twenty(seed: int, slices: int = 20, steps: int = 300) -> dict[str, int | None]:
     """Labels of the slice that turns until an alarm: it alone, named among all, and by the test of the run."""
     rng = np.random.default_rng([seed, 26])
     names = [f"slice{number}" for number in range(slices) for _ in range(BETS)]
@@ -112,12 +113,12 @@ def one_of_twenty(seed: int, slices: int = 20, steps: int = 400) -> dict[str, in
         assert sliced is not None
         if any(alarm.name == "env.slice0.gold.slope" for alarm in together.update_slices(sliced)):
             found["named"] = labels
-        if found["alone"] is not None and found["named"] is not None and step > TURN + 200:
+        if found["alone"] is not None and found["named"] is not None and step >= TURN + 200:
             break
     return found
 
 
-def highest_odds(seed: int, slices: int, steps: int = 20) -> float:
+def highest_odds(seed: int, slices: int, steps: int = 15) -> float:
     """The highest log odds that any slice reaches, ever, where none gains or loses by the reward: the edge of the null,
     one bet a slice and step. They do not depend on α while no alarm is raised."""
     rng, test, highest = np.random.default_rng([seed, 27]), GoldLossTest(alpha=1e-12), -np.inf
@@ -133,7 +134,7 @@ def highest_odds(seed: int, slices: int, steps: int = 20) -> float:
 
 def measure(*, quick: bool = False, data: Path = DATA) -> dict[str, Any]:
     """The figures about slices."""
-    runs, null_runs, slices = (3, 2, 50) if quick else (40, 100, 1_000)
+    runs, null_runs, slices = (3, 2, 50) if quick else (RUNS, NULL_RUNS, 1_000)
     found = [one_of_twenty(seed) for seed in range(runs)]
     ratios = [one["named"] / one["alone"] for one in found if one["named"] is not None and one["alone"] is not None]
     highest = [highest_odds(seed, slices) for seed in range(null_runs)]
