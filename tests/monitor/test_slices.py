@@ -14,6 +14,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.panel import run_instruments
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
+from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
@@ -109,6 +110,25 @@ def test_a_rollback_closes_the_alarm_of_a_slice(tmp_path: Path) -> None:
     first, resolved = alarms(watch(run, config))
     assert (first.data["resolved"], resolved.data["resolved"]) == (None, raised.data["onset"])
     assert resolved.data["name"] == raised.data["name"]
+    assert replay(run, config, strict=True).difference is None
+
+
+def test_an_evaluation_of_one_environment_goes_to_its_slice(tmp_path: Path) -> None:
+    run, config = RunDirectory.create(tmp_path / "run"), settings(labelled=False)
+    attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(10):
+        run.write(batch(step, env=False), 0, {})
+        for env, value in (("a", 0.7), ("b", 0.7 if step < 5 else 0.3)):
+            write_evaluation(run, Evaluation(attempt, step, "held_out", value, 400, env))
+    run.close_rank(attempt, 0, {"seen": 10, "dropped": 0})
+    events = watch(run, config)
+    (raised,) = alarms(events)
+    assert (raised.data["name"], raised.data["onset"]) == ("env.b.eval.held_out", 5)
+    notes = [event.data for event in events if event.data.get("note") == "evaluation"]
+    assert {tuple(note["measured"]) for note in notes} == {
+        ("slices.eval.held_out", f"env.{env}.eval.held_out") for env in "ab"
+    }
+    assert len(RunState.from_events(events).evaluations) == 10  # occasions, not environments
     assert replay(run, config, strict=True).difference is None
 
 

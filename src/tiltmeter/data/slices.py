@@ -162,7 +162,8 @@ def with_single_readings(sliced: Reading | None) -> list[Reading]:
         if name in names:
             stderr = float(np.std(part.values, ddof=1) / len(part.values) ** 0.5) if len(part.values) > 1 else None
             full = f"env.{name}.{part.name}"
-            readings.append(Reading(part.attempt, part.step, full, part.value, len(part.values), stderr))
+            n = len(part.values) or part.n
+            readings.append(Reading(part.attempt, part.step, full, part.value, n, stderr))
     return readings
 
 

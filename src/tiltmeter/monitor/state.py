@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tiltmeter.data.baseline import Baseline, Comparison
 from tiltmeter.data.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.data.slices import PREFIX as SLICES
+from tiltmeter.data.slices import with_single_readings
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_queue import LabelQueue
 from tiltmeter.gold.onset_labels import StoredStep, steps_of
@@ -332,12 +333,12 @@ class MonitorState:
 
     def _on_evaluation(self, item: EvaluationDeclared) -> list[Event]:
         one = item.evaluation
-        reading = Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n)
+        readings = [Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n)]
         if one.env:
-            sliced = f"{SLICES}{reading.name}"
-            whose = ((one.env, 1),)
-            reading = Reading(one.attempt, one.step, sliced, one.value, one.n, None, (one.value,), "", (one.n,), whose)
-        late, events = self._fold_late(one.attempt, one.step, [reading])
+            whose, name = ((one.env, 1),), f"{SLICES}eval.{one.name}"
+            bet = Reading(one.attempt, one.step, name, one.value, one.n, None, (one.value,), "", (one.n,), whose)
+            readings = with_single_readings(bet)
+        late, events = self._fold_late(one.attempt, one.step, readings)
         note = EvaluationRead(file=one.file, name=one.name, value=one.value, n=one.n, env=one.env or UNSET, **late)
         key = (one.attempt, one.step, "evaluation", one.name, *([one.env] if one.env else []))
         return [self._note(note, one.attempt, one.step, *key), *events]
