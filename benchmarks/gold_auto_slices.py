@@ -29,7 +29,7 @@ HACKED, HONEST = {"AEEnv", "OmitDescriptionEnv"}, {"BashCodeforcesEnv", "SWEFixe
 HONEST_CHANCE = 0.05
 HEALTHY, HARMFUL, TURN = 0.2, -0.3, 30  # mean of u before and after the step at which one slice turns
 BETS = 4  # of a slice in a step
-RUNS, NULL_RUNS = 20, 40  # a run of a thousand healthy slices takes three seconds
+RUNS, NULL_RUNS = 12, 25  # a run of a thousand healthy slices takes three seconds
 
 
 def judged(data: Path = DATA) -> Iterator[tuple[int, list[dict[str, int | str]]]]:
@@ -118,7 +118,7 @@ def one_of_twenty(seed: int, slices: int = 20, steps: int = 300) -> dict[str, in
     return found
 
 
-def highest_odds(seed: int, slices: int, steps: int = 15) -> float:
+def highest_odds(seed: int, slices: int, steps: int = 12) -> float:
     """The highest log odds that any slice reaches, ever, where none gains or loses by the reward: the edge of the null,
     one bet a slice and step. They do not depend on α while no alarm is raised."""
     rng, test, highest = np.random.default_rng([seed, 27]), GoldLossTest(alpha=1e-12), -np.inf

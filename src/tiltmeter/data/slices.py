@@ -144,7 +144,7 @@ def slice_parts(reading: Reading) -> Iterator[tuple[str, Reading]]:
         start += count
         if not values:
             continue
-        at, table, mean = (reading.attempt, reading.step), reading.name.removeprefix(PREFIX), float(np.mean(values))
+        at, table, mean = (reading.attempt, reading.step), reading.name.removeprefix(PREFIX), sum(values) / len(values)
         if table.startswith("eval."):
             yield name, Reading(*at, table, mean, keys[0])
         else:
