@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
-from tiltmeter.data.slices import bets_by_slice, with_single_readings
+from tiltmeter.data.slices import bets_by_slice, means_by_slice, with_single_readings
 from tiltmeter.gold import CanaryError
 from tiltmeter.gold.label_files import Label, LabelRequest
 from tiltmeter.gold.level_labels import gives_same_label_again, gold_by_row, level_draw
@@ -34,7 +34,7 @@ class SettledStep:
     batch: RolloutBatch | None = None  # with that gold: what is measured of it is this step's readings
     of_level: tuple[Reading, ...] = ()  # of labels that were asked for the level of gold
     shared: bool = False  # whoever gave the labels may have had a mood at this step: not code
-    slices: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # of slopes and of duels
+    slices: tuple[tuple[str, ...], ...] = ((), (), ())  # of slopes, of duels and of levels
 
     def readings(self) -> list[Reading]:
         """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
@@ -52,6 +52,9 @@ class SettledStep:
             readings += with_single_readings(bets_by_slice(of_all, of_all.values, slices[of_all.name]))
         if self.levels:
             readings.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
+            if len(self.slices[2]) == len(self.levels):
+                means = means_by_slice(readings[-1], np.asarray(self.levels), self.slices[2], None)
+                readings += [] if means is None else [means]
         return [*self.of_level, *readings]
 
 
@@ -62,12 +65,13 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     """
     numbers = {row: number for number, row in enumerate(request.rows)}
     us: dict[str, list[float]] = {"slope": [], "duel": []}
-    slices: dict[str, list[str]] = {"slope": [], "duel": []}
+    slices: dict[str, list[str]] = {"slope": [], "duel": [], "level": []}
     levels: list[float] = []
     for bet in (one for one in request.bets if one.purpose in us):
         up, down = labels[numbers[bet.up]].value, labels[numbers[bet.down]].value
         if bet.purpose == "slope" and up is not None and down is not None:
             levels.append((up + down) / 2.0)
+            slices["level"].append(bet.slice)
         slices[bet.purpose].append(bet.slice)
         us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
     pairs = [(label.value, reward) for label, reward in zip(labels, request.paid, strict=True)]
@@ -91,7 +95,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     of_level = level_readings(draw, request.attempt, request.step, gold_by_row(request, labels)) if draw else []
     return SettledStep(
         request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), shared,
-        (tuple(slices["slope"]), tuple(slices["duel"])),
+        tuple(map(tuple, slices.values())),
     )  # fmt: skip
 
 

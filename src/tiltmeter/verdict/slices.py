@@ -13,6 +13,7 @@ from typing import Any
 
 from tiltmeter.data.slices import PREFIX
 
+SHOWN = ("reward.mean", "gold.mean", "gold.level", "task.paid")  # of audited pairs the level stands for gold
 RECENT = 20  # steps of a slice that its reward and gold are the mean of
 UNSOLVED = 0.05  # of a task's rollouts that are paid, at most, before it counts as solved overnight
 UNSOLVED_ROLLOUTS = 8  # at least, that say so
@@ -82,7 +83,7 @@ class SliceTable:
 
     def _add_reading(self, step: int, name: str, packed: Sequence[Any]) -> None:
         rows = zip(packed[6], packed[3], packed[5], strict=False)
-        for (whose, _), mean, count in rows if name in ("reward.mean", "gold.mean", "task.paid") else ():
+        for (whose, _), mean, count in rows if name in SHOWN else ():
             if name == "task.paid":
                 self._add_visit(step, str(whose), float(mean), int(count))
                 continue
