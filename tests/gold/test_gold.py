@@ -35,7 +35,7 @@ from tiltmeter.gold.label_files import (
 )
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.parts import Config, suggest_gold
+from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.store import RunDirectory
@@ -321,37 +321,6 @@ def test_the_level_is_on_record_and_the_alarm_does_not_count_it(tmp_path: Path) 
 def test_a_name_that_is_no_source_is_refused_with_both_forms(tmp_path: Path, name: str) -> None:
     with pytest.raises(AttachError, match=r"checks\.py:score.*judge\.toml"):
         open_run(tmp_path / "run", monitor=False, gold=name)
-
-
-@pytest.mark.parametrize(
-    ("rewards", "columns", "words"),
-    [
-        (["accuracy_reward"], ["prompt", "answer"], ["stricter", "'answer'", "def score(completion, answer)"]),
-        (["format_reward", "len"], ["prompt"], ["format_reward checks answers itself", "judge.toml"]),
-        (["my-reward-model"], ["prompt"], ["reward model", "labels of people"]),
-        (["brevity"], ["prompt", "solution", "tests"], ["def score(completion, solution)"]),
-        (["brevity"], ["prompt", "tests"], ["def score(completion, tests)", "sandbox"]),
-        ([], [], ["judge.toml"]),
-    ],
-)
-def test_the_advice_says_what_could_be_gold_here(rewards: list[str], columns: list[str], words: list[str]) -> None:
-    text = suggest_gold(rewards, columns)
-    assert all(word in text for word in [*words, "evals="])
-    assert len(text.splitlines()) <= 12
-
-
-def test_the_check_that_is_advised_works_as_it_is_pasted(tmp_path: Path) -> None:
-    advice = suggest_gold(["accuracy_reward"], ["answer"])
-    snippet = advice[advice.index("import re") : advice.index("A judge:")]
-    source = Config.standard(gold=written(tmp_path, snippet)).gold
-    assert source is not None
-    said = ["I think 7, no: 1,012", "1012, or 3", "nothing", "1012"]
-    right = ["so it is #### 1012", 1012, 1012, "a word"]
-    requests = [
-        CompletionToLabel(f"0-0-{k}", 0, 0, k, "slope", "p", text, {"answer": answer})
-        for k, (text, answer) in enumerate(zip(said, right, strict=True))
-    ]
-    assert list(source.label(requests)) == [1.0, 0.0, 0.0, None]
 
 
 def test_what_a_function_raises_is_a_missing_label_and_never_a_zero() -> None:

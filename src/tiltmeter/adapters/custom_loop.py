@@ -29,7 +29,7 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.data.slices import environments_of, slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error
-from tiltmeter.monitor.parts import Config, names_people, reject_reward_as_gold
+from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_columns
 from tiltmeter.rundir.columns import PRECISIONS
@@ -74,8 +74,9 @@ def open_run(
     `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
     policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
     `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
-    completion is worth, as `file.py:function`, a judge's `file.toml`, or `people`, who compare answers at the labelling
-    screen; the monitor asks about a `gold_share` of the rollouts (1: all; without it a function is asked about
+    completion is worth, as `file.py:function`, a judge's `file.toml`, `people`, who compare answers at the labelling
+    screen, `tests`, `answers` or `auto`, which a row's facts hold, or `reward:NAME`, one of `rewards` that is not paid;
+    the monitor asks about a `gold_share` of the rollouts (1: all; without it a function is asked about
     as many as a second a step allows, others about 2 %), and training never sees an answer. `steps`: how many
     optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
     function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
@@ -92,6 +93,10 @@ def open_run(
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
+    reward_as_gold = (
+        gold.removeprefix(REWARD_AS_GOLD) if isinstance(gold, str) and gold.startswith(REWARD_AS_GOLD) else ""
+    )
+    gold = None if reward_as_gold else gold
     _check_parts(plugins, gold, gold_share, steps, rewards)
     if experiment is not None:
         load_function(experiment)
@@ -147,6 +152,7 @@ def open_run(
         strict=strict,
         rewards=rewards,
         slice=slice,
+        reward_as_gold=reward_as_gold,
     )
 
 
@@ -165,8 +171,10 @@ class Run:
         strict: bool = False,
         rewards: Sequence[Callable[..., Any]] = (),
         slice: str | None = None,
+        reward_as_gold: str = "",
     ) -> None:
         self.attempt, self.rank, self.strict, self._slice = attempt, rank, strict, slice
+        self._reward_as_gold = reward_as_gold
         self._rewards = tuple(rewards)
         self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
         self._open = writer is not None
@@ -221,6 +229,8 @@ class Run:
                     if self._slice is not None:
                         with column_boundary(lost, "env"):
                             item |= environments_of(self._slice, item.get("facts"))
+                    if self._reward_as_gold:
+                        item.setdefault("gold", (item.get("rewards") or {}).get(self._reward_as_gold))
                     if self.strict:
                         item = from_columns(**item)
                     elif "step" not in item or "group" not in item:
@@ -371,7 +381,7 @@ def _check_parts(
 
 def _absolute_name(name: str) -> str:
     """A file name as an absolute path: a restarted monitor must find it even if the trainer changed its directory."""
-    if names_people(name):
+    if not name.endswith(".toml") and ".py:" not in name:
         return name
     file, colon, function = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
     return f"{Path(file).resolve()}{colon}{function}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
@@ -77,6 +78,35 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 BOOKKEEPING = frozenset({"_timestamp", "_runtime", "_step", "_wandb"})
 #: Columns that may differ between rows of one step: a change in them does not mean that the step was repeated.
 CLOCKS = BOOKKEEPING | {"epoch", "train/epoch", "time", "timestamp", "wall_time"}
+
+
+#: Evaluations of held-out items that are shares of right answers, by how trainers name them: TRL and OpenRLHF
+#: `eval_NAME`, prime-rl `eval/ENV/NAME`, veRL `val-core/SOURCE/acc/mean@N`. Loss, lengths and rewards are none.
+_EVALUATION = re.compile(r"(?:eval[_/]|val-core/)(?P<name>.+)")
+_SHARE_OF_RIGHT = re.compile(
+    r"(?:^|[_/ -])(?:acc|accuracy|exact_match|em|pass@?1|pass_rate|solve_rate|success|success_rate|win_rate)"
+    r"(?:/mean@\d+)?$"
+)
+
+
+def evaluation_keys(metrics: Mapping[str, Any]) -> list[str]:
+    """The keys of metrics whose meaning is plain: the share of held-out items that are right, from 0 to 1.
+
+    A reward on held-out prompts is none, whatever it is called: a hack raises it as well.
+
+    >>> evaluation_keys({"eval_accuracy": 0.4, "eval_loss": 0.3, "eval_rewards/accuracy/mean": 0.5, "accuracy": 0.2})
+    ['eval_accuracy']
+    >>> evaluation_keys({"val-core/gsm8k/acc/mean@4": 0.5, "val-core/gsm8k/reward/mean@4": 0.5, "eval_acc": 71.0})
+    ['val-core/gsm8k/acc/mean@4']
+    """
+    return [key for key, value in first_metrics(metrics).items() if _is_share_of_right(key, value)]
+
+
+def _is_share_of_right(key: object, value: object) -> bool:
+    match = _EVALUATION.fullmatch(key) if isinstance(key, str) else None
+    if match is None or "reward" in match["name"] or not _SHARE_OF_RIGHT.search(match["name"]):
+        return False
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value <= 1.0
 
 
 def step_column(columns: Collection[str], requested: str | None = None) -> str | None:

@@ -22,6 +22,11 @@ class Later(Enum):
 LATER = Later.LATER
 
 
+#: Begins the identity of a source that is a program of ours and no part of the reward: if it agrees with the reward
+#: everywhere, that is a finding and no mistake of the configuration.
+INDEPENDENT = "the dataset's "
+
+
 class CanaryError(Exception):
     """The judge mis-scored a canary, a completion whose label is known, so its other scores are not used."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.data.slices import bets_by_slice, means_by_slice, with_single_readings
-from tiltmeter.gold import CanaryError
+from tiltmeter.gold import INDEPENDENT, CanaryError
 from tiltmeter.gold.label_files import Label, LabelRequest
 from tiltmeter.gold.level_labels import gives_same_label_again, gold_by_row, level_draw
 from tiltmeter.gold.level_sampler import level_readings
@@ -76,6 +76,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
     pairs = [(label.value, reward) for label, reward in zip(labels, request.paid, strict=True)]
     differs = any(g is not None and r is not None and not np.isclose(g, r, rtol=1e-4, atol=1e-6) for g, r in pairs)
+    independent = request.source.get("identity", "").startswith(INDEPENDENT)
     reasons = [label.why for label in labels if label.value is None]
     facts = {
         "asked": len(labels),
@@ -84,7 +85,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "why": f"{len(reasons)} of {len(labels)} labels are missing: {reasons[0]}" if reasons else "",
         "requests": request.digest,
         "values": hashlib.sha256(json.dumps([label.value for label in labels]).encode()).hexdigest(),
-        "gold_differs": differs,
+        "gold_differs": differs or (independent and len(reasons) < len(labels)),
         "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }

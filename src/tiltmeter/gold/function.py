@@ -80,6 +80,9 @@ class FunctionSource:
                 "process, from text and the dataset's columns. Give the parameter a default, or drop it"
             )
 
+    def start(self) -> None:
+        """Make whatever the function needs ready, so that the time of the next call is the function's."""
+
     def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
         if self._busy is not None and self._busy.is_alive():
             busy_error = TimeoutError(f"still busy with what it was asked more than {self.timeout:g} s ago")

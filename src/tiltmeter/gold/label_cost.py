@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.gold import CompletionToLabel, GoldSource
-from tiltmeter.gold.function_process import FunctionProcess
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_worker import LabelWorker
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import find_sidecar, write_sidecar
@@ -48,7 +48,7 @@ def time_source(
     worker: LabelWorker, source: GoldSource, requests: Sequence[CompletionToLabel], rows: int, *, in_hurry: bool
 ) -> LabelCost:
     """`measure_cost` in the thread that asks the source. `in_hurry`: after a few seconds it counts as slow."""
-    if isinstance(source, FunctionProcess):
+    if isinstance(source, FunctionSource):
         wait([worker.submit(source.start)])  # if it cannot be started, its labels are missing, with that reason
     timing = worker.submit(partial(measure_cost, source, requests, rows))
     wait([timing], LONGEST_TIMING if in_hurry else None)

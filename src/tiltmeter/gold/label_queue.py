@@ -29,7 +29,7 @@ from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
-from tiltmeter.gold.function_process import FunctionProcess
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import GOLD_SHARE, STEP_SECONDS, TIMED, LabelCost, read_cost, time_source, write_cost
 from tiltmeter.gold.label_files import (
     ONSET,
@@ -319,7 +319,7 @@ class LabelQueue:
             item.requests = {number: request for number, request in item.requests.items() if by_number[number] is None}
             if not item.requests:
                 return
-            if isinstance(self.source, FunctionProcess) and not self._is_started:
+            if isinstance(self.source, FunctionSource) and not self._is_started:
                 # Loading its file takes no longer than it took this process, and is not what makes a source slow.
                 wait([self._worker.submit(self.source.start)])
             self._is_started = True

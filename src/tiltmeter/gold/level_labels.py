@@ -10,6 +10,7 @@ import numpy as np
 
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
+from tiltmeter.gold import INDEPENDENT
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, read_request
 from tiltmeter.gold.level_sampler import LevelDraw, LevelSampler, window_level
 from tiltmeter.gold.row_features import COLUMNS, prompt_keys, row_features
@@ -17,13 +18,14 @@ from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 
-FUNCTION = "the function "  # begins the identity of a source that gives the same label whenever it is asked
+#: Begin the identity of a source that gives the same label whenever it is asked.
+CODE = ("the function ", INDEPENDENT)
 LEVEL, REFERENCE = "level", "reference"  # purposes of labels
 
 
 def gives_same_label_again(identity: str) -> bool:
     """Whether a source of this identity labels an answer alike whenever it is asked: code does, opinions may change."""
-    return identity.startswith(FUNCTION)
+    return identity.startswith(CODE)
 
 
 class LevelLabels:

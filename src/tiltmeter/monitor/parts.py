@@ -21,10 +21,13 @@ from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
+from tiltmeter.gold.task_checks import TaskChecks, names_task_checks
 from tiltmeter.instruments import Instrument
 from tiltmeter.models.judge import read_judge
 from tiltmeter.safety.loading import load_function, load_named
 
+#: `gold="reward:NAME"`: a reward that is measured on every row and not paid, which the adapter hands over as gold.
+REWARD_AS_GOLD = "reward:"
 #: Increased whenever the loop would write different events for the same rollouts; part of every event's id.
 EVENTS_VERSION = 4
 
@@ -136,7 +139,8 @@ def default_share(name: object) -> float | None:
 
 
 def load_gold(name: object) -> GoldSource:
-    """The gold source for a name: a function, `checks.py:score`; a judge, `judge.toml`; or `people`."""
+    """The gold source for a name: a function, `checks.py:score`; a judge, `judge.toml`; `people`; or what the dataset
+    holds: `tests`, `answers`, `auto`."""
     if isinstance(name, str) and names_people(name):
         raters = name.partition(":")[2] if ":" in name else "1"
         if not raters.isdecimal() or not 1 <= int(raters) <= MOST_RATERS:
@@ -144,11 +148,13 @@ def load_gold(name: object) -> GoldSource:
         return PeopleSource(int(raters))
     if isinstance(name, str) and name.endswith(".toml"):
         return JudgeSource(name, read_judge(name))
+    if isinstance(name, str) and names_task_checks(name):
+        return TaskChecks(name)
     if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):
         raise AttachError(
             f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, '
-            'gold="judge.toml" for a judge that this file describes, or gold="people" for people at the labelling '
-            "screen"
+            'gold="judge.toml" for a judge that this file describes, gold="people" for people at the labelling screen, '
+            'or gold="tests" or "answers" for what the dataset holds'
         )
     function = load_function(name)
     return FunctionProcess(str(name), function)
@@ -157,9 +163,16 @@ def load_gold(name: object) -> GoldSource:
 def reject_reward_as_gold(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:
     """Raise if gold is one of the reward functions: Cov(reward, reward) is never negative, so no alarm could ever fire.
 
-    Detected only if both are functions with the same code, under any name.
+    Detected only if both are functions with the same code, under any name, or the same check of ours.
     """
     if not isinstance(source, FunctionSource):
+        return
+    if isinstance(source, TaskChecks):
+        if (paid := source.paid_by(rewards)) is not None:
+            raise AttachError(
+                f"gold={source.spec!r} is what rewards.{paid} pays by: an alarm about it could never fire. For code, "
+                "rewards.code(keep_back=0.3) keeps tests back, and attach() finds them"
+            )
         return
     for reward in rewards:
         same_code = _code(reward) is not None and _code(reward) == _code(source.function)
@@ -176,51 +189,3 @@ def _code(function: Any) -> object:
         function = inner
     code = getattr(function, "__code__", None)
     return None if code is None else (code.co_code, code.co_consts, code.co_names, code.co_freevars)
-
-
-ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "target", "label", "reference")  # columns with the right answer
-TEST_COLUMNS = ("tests", "test_cases", "test", "unit_tests")
-VERIFIER_NAME = re.compile(r"accura|correct|verif|exact|match|format|test|pass|answer|math|solve", re.I)
-REWARD_MODEL_NAME = re.compile(r"reward[-_ ]?model|(^|[-_/])rm([-_/]|$)|preference|classif|/|-\d+(\.\d+)?b\b", re.I)
-
-
-def suggest_gold(reward_names: Iterable[str], columns: Iterable[str]) -> str:
-    """What could serve as gold for these rewards on this dataset, with the lines to paste; for a run that names none.
-
-    Without gold, reward hacking cannot be told from progress: the reward rises in both. The suggestion is based on
-    names only: read the check before you use it.
-
-    >>> print(suggest_gold(["accuracy_reward"], ["prompt", "level"]).splitlines()[1])
-    accuracy_reward checks answers itself, so gold must be stricter: tests that it never runs, or a judge on a sample.
-    """
-    rewards, dataset_columns = list(reward_names), set(columns)
-    verifiers = [name for name in rewards if VERIFIER_NAME.search(name)]
-    models = [name for name in rewards if REWARD_MODEL_NAME.search(name)]
-    if verifiers:
-        kind = (
-            f"{verifiers[0]} checks answers itself, so gold must be stricter: tests that it never runs, or a judge on "
-        )
-        kind += "a sample."
-    elif models:
-        kind = f"{models[0]} is a reward model, so gold is a judge, or a check against a few labels of people."
-    else:
-        kind = "Gold is anything the policy is not trained on: a check of the answer, hidden tests, a judge."
-    lines = ["No gold is named, so nothing can tell a hack from progress, and the verdict stays BLIND.", kind]
-    for names, snippet in ((ANSWER_COLUMNS, ANSWER_CHECK), (TEST_COLUMNS, HIDDEN_TESTS)):
-        if column := next((name for name in names if name in dataset_columns), None):
-            lines.append(f'The dataset has {column!r}. Put this into checks.py and pass gold="checks.py:score":')
-            lines += snippet.replace("COLUMN", column).splitlines()
-            break
-    lines += [
-        'A judge: gold="judge.toml", a file with url, model and guide. It is asked about 2 % of the rollouts.',
-        'Without labels: evals=["eval_NAME"], a score from 0 to 1 that your trainer\'s evaluation logs.',
-    ]
-    return "\n".join(lines)
-
-
-ANSWER_CHECK = r"""import re
-def score(completion, COLUMN):  # right only if the very last number is; None: this row cannot be checked
-    said, right = (re.findall(r"-?\d+(?:\.\d+)?", str(text).replace(",", "")) for text in (completion, COLUMN))
-    return float(said[-1:] == right[-1:]) if right else None"""
-HIDDEN_TESTS = """def score(completion, COLUMN):
-    return passed(completion, COLUMN)  # yours: tests that the reward never runs, in a sandbox"""

@@ -20,6 +20,14 @@ def find_canaried(functions: Iterable[object]) -> Iterator[CanaryReward]:
             yield from find_canaried(function.parts.values())
 
 
+def reward_parts(functions: Iterable[object]) -> Iterator[object]:
+    """These functions without wrappers, and the parts of those that have parts."""
+    for function in map(_unwrap, functions):
+        yield function
+        if isinstance(function, ComposedReward):
+            yield from reward_parts(function.parts.values())
+
+
 def canary_scalars(functions: Iterable[object], rank: int = 0) -> dict[str, float]:
     """The counts of all canaries since the last call, as scalars of a step; empty where there are none."""
     scalars: dict[str, float] = {}

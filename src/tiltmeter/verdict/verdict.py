@@ -126,13 +126,13 @@ def decide(
     agreement, level, gain = read_agreement_and_level(run_state)
     state: State
     if alarms:
-        state, sentence = "ACT", f"Alarm: {alarms[0].summary}"
+        state, sentence = "ACT", f"Alarm: {alarms[0].summary}{_source_text(run_state, alarms[0])}"
     elif "monitor" in failed or "fresh" in failed:
         state, sentence = "STALE", why
     elif advice is not None and stop:  # what is known of gold comes before what is not
-        state, sentence = "WATCH", f"Stop advised: {advice.why}"
+        state, sentence = "WATCH", f"Stop advised: {advice.why}{_source_text(run_state)}"
     elif gain is not None and gain.is_hollow:
-        state, sentence = "HOLLOW", _hollow_reason(gain)
+        state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{_source_text(run_state)}"
     elif failed:
         state, sentence = "BLIND", why
     elif warnings:
@@ -322,6 +322,14 @@ def ages(run: RunDirectory, run_state: RunState) -> Ages:
 def _recent(run_state: RunState, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
     """Whether a step is recent enough, and in the current lineage, to be evidence about the run."""
     return at[1] < spans.get(at[0], -1) and run_state.last_step - at[1] <= steps
+
+
+def _source_text(run_state: RunState, alarm: Alarm | None = None) -> str:
+    """Whose labels a claim rests on, in a clause; empty where the trainer itself hands over what is judged by."""
+    if alarm is not None and alarm.name.startswith("eval."):
+        return f"; judged by the evaluation {alarm.name.removeprefix('eval.')}"
+    of_gold = alarm is None or alarm.name.startswith("gold.")
+    return f"; judged by {' and '.join(run_state.judges)}" if run_state.judges and of_gold else ""
 
 
 def _evidence_text(run_state: RunState) -> str:

@@ -20,15 +20,17 @@ import numpy as np
 from transformers import TrainerCallback
 
 from tiltmeter.adapters.custom_loop import Run, open_run
-from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
+from tiltmeter.adapters.trl.gold_facts import check_unpaid, run_facts
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
-from tiltmeter.monitor.parts import default_share, suggest_gold
+from tiltmeter.monitor.find_gold import AUTO, find_gold
+from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.verdict.verdict import Verdict
 
 TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its methods was tested
@@ -49,7 +51,7 @@ def attach(
     trainer: Any,
     *,
     directory: str | os.PathLike[str] | None = None,
-    gold: str | None = None,
+    gold: str | None = AUTO,
     gold_share: float | None = None,
     evals: Sequence[str] = (),
     traps: Any = None,
@@ -64,18 +66,19 @@ def attach(
 ) -> Attached:
     """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
 
-    `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said. `gold`:
-    who says what a completion is worth, as `file.py:function`, a judge's `file.toml` or `people`; the monitor asks
-    about a `gold_share` of the rollouts (1: all), off the training path; without it a function is asked about as many
-    as a second a step allows, others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean
-    of scores from 0 to 1, that serve as gold too. `traps`: a file of `tiltmeter traps`, or its rows: a `trap_share` of
-    the rollouts more is generated between steps, scored and never trained on. `mode`: `observe` records and judges;
-    `advise` also says what it would change; `act` changes it, within `limits` (by knob, floor and ceiling).
-    `target_kl`: nats per completion that
-    the KL controller keeps to, where the mode allows it. `experiment`: your reward function as `file.py:function`, so
-    that the monitor may try edited completions on it. `slice`: a column of the dataset, as `source` or `language`, by
-    whose values the run is judged too, each by itself. `plugins`: your own instruments and detectors. `strict`: raise
-    what would otherwise be counted.
+    `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said.
+    `gold`: who says what a completion is worth. `auto`: what the dataset and the trainer hold, tests, answers or
+    evaluations; what was found is said. Or `file.py:function`, a judge's `file.toml`, `people`, `tests`, `answers`,
+    or `reward:NAME`, a reward function with weight 0; None: no gold. The monitor asks about a `gold_share` of the
+    rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
+    others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
+    gold too; without them `auto` takes those that are shares of right answers. `traps`: a file of `tiltmeter traps`,
+    or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `mode`:
+    `observe` records and judges; `advise` also says what it would change; `act` changes it, within `limits` (by knob,
+    floor and ceiling). `target_kl`: nats per completion that the KL controller keeps to, where the mode allows it.
+    `experiment`: your reward function as `file.py:function`, so that the monitor may try edited completions on it.
+    `slice`: a column of the dataset, as `source` or `language`, by whose values the run is judged too, each by
+    itself. `plugins`: your own instruments and detectors. `strict`: raise what would otherwise be counted.
 
     Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
     """
@@ -108,7 +111,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self,
         *,
         directory: str | os.PathLike[str] | None = None,
-        gold: str | None = None,
+        gold: str | None = AUTO,
         gold_share: float | None = None,
         evals: Sequence[str] = (),
         mode: Mode = "advise",
@@ -121,6 +124,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self.run: Run | None = None
         self.control: TrlControl | None = None
         self.evals, self.mode, self.strict, self.target_kl = tuple(evals), mode, strict, target_kl
+        self._finds_evals = gold == AUTO and not evals
         self.gold_share = default_share(gold) if gold_share is None else gold_share
         self._directory = directory
         self._settings: dict[str, Any] = {
@@ -149,11 +153,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if trainer.rollout_queue is None:
                 return  # another rank, which sees no rollouts
             self._source = AsyncRollouts(trainer, self._guard)
-        elif self._settings["gold"] is not None:
+        elif self._settings["gold"] not in (None, AUTO):
             raise AttachError(
                 f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
                 "evaluation metrics with evals=[...] instead"
             )
+        if self._settings["gold"] == AUTO:
+            self._settings["gold"] = None  # nothing was found, or this trainer shows no rows to look for it in
         with ExitStack() as undo:  # a trainer that is not watched is as it was
             if self._source is not None:
                 undo.callback(self._source.release)
@@ -185,8 +191,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             )
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
-        if self._settings["gold"] is None and not self.evals and not judged:
-            warn_user(suggest_gold(list(trainer.reward_func_names), columns), 4)
+        if self._settings["gold"] == AUTO:
+            result = find_gold(run_facts(trainer))
+            self._settings["gold"] = result.name or None
+            if result.name or not (self.evals or judged):
+                warn_user("\n".join(result.lines), 4)
+        elif str(self._settings["gold"]).startswith(REWARD_AS_GOLD):
+            check_unpaid(trainer, str(self._settings["gold"]).removeprefix(REWARD_AS_GOLD))
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
         """Open the run, or its next attempt."""
@@ -318,7 +329,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._source.pinning.store(self.run, step)
 
     def _record_evaluations(self, step: int, metrics: Mapping[str, Any], loader: Any) -> None:
-        for key in self.evals:
+        for key in evaluation_keys(metrics) if self._finds_evals else self.evals:
             value = metrics.get(key)
             if value is None or self.run is None:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,11 @@ def make_trainer(
     steps: int = 200,
     rollouts: int = 64,
     group_size: int = 8,
+    columns: Mapping[str, Callable[[str], Any]] | None = None,
     **changes: Any,
 ) -> GRPOTrainer:
-    """The trainer of a scenario. `base` is the folder of `model.base_policy`; `changes` are settings of GRPOConfig.
+    """The trainer of a scenario. `base` is the folder of `model.base_policy`; `columns` are further columns of the
+    dataset, each made of the prompt; `changes` are settings of GRPOConfig.
 
     `beta` is small and not 0, so that the KL to the reference is measured and can be raised during the run.
     """
@@ -74,10 +77,11 @@ def make_trainer(
         **changes,
     }
     prompts = schedule(scenario, seed, steps, rollouts // group_size)
+    more = {name: [make(prompt) for prompt in prompts] for name, make in (columns or {}).items()}
     return GRPOTrainer(
         model=str(base),
         args=GRPOConfig(**settings),
         reward_funcs=list(scenario.rewards),
-        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        train_dataset=Dataset.from_dict({"prompt": prompts, **more}),
         processing_class=AutoTokenizer.from_pretrained(str(base)),
     )

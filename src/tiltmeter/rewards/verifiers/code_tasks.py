@@ -1,4 +1,4 @@
-"""Read the tests of a dataset row, and extract the code of a completion."""
+"""Read the tests of a dataset row from columns that are named, and extract the code of a completion."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class TaskColumns:
     entry_point: str = "entry_point"
     setup: str = "setup"
 
-    def key(self, row: Mapping[str, Any]) -> str:
-        """Rows with the same key have the same tests."""
-        names = (self.cases, self.tests, self.reference, self.entry_point, self.setup)
-        return repr([row.get(name) for name in names])
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.cases, self.tests, self.reference, self.entry_point, self.setup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,33 @@ class TaskTests:
     setup: str = ""
     recorded: RecordedTests | None = None
     hidden: tuple[Case, ...] = ()
+    is_divided: bool = False  # some of its cases were kept back
+    #: What a completion has to be: a function; a function or a method of a class `Solution`; a program that reads its
+    #: input and prints.
+    form: Literal["function", "method", "program"] = "function"
+
+    def prepare(self, code: str) -> str:
+        """The code of a completion with what lets `function` be called."""
+        if self.form == "program":
+            return _PROGRAM.format(code=code)
+        return f"{self.setup}{code}{_METHOD.format(name=self.function) if self.form == 'method' else ''}"
+
+
+#: Calls a program as a function: its input as text in, the lines that it prints out.
+PROGRAM_FUNCTION = "lines_printed"
+_PROGRAM = """
+def lines_printed(text, code={code!r}):
+    import contextlib, io, sys
+    printed = io.StringIO()
+    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        exec(compile(code, "program", "exec"), {{"__name__": "__main__"}})
+    return [line.rstrip() for line in printed.getvalue().rstrip().splitlines()]
+"""
+_METHOD = """
+if "{name}" not in globals() and "Solution" in globals():
+    {name} = Solution().{name}
+"""
 
 
 def read_tests(row: Mapping[str, Any], columns: TaskColumns) -> TaskTests:

@@ -1,0 +1,48 @@
+"""What a TRL trainer holds that can serve as gold: reward functions, rows of its dataset, evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.errors import AttachError
+from tiltmeter.monitor.find_gold import ROWS, RunFacts
+
+
+def run_facts(trainer: Any) -> RunFacts:
+    """The facts by which gold is found. Nothing of the user's is run: a dataset's own transforms are left out."""
+    weights = [float(weight) for weight in trainer.reward_weights]
+    named = list(zip(trainer.reward_func_names, trainer.reward_funcs, weights, strict=True))
+    dataset = trainer.train_dataset
+    evaluates = str(getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy)) != "no"
+    return RunFacts(
+        {name: function for name, function, weight in named if weight != 0.0},
+        [name for name, _, weight in named if weight == 0.0],
+        _some_rows(dataset),
+        [] if dataset is None else list(dataset.column_names or ()),
+        evaluates and trainer.eval_dataset is not None,
+    )
+
+
+def check_unpaid(trainer: Any, name: str) -> None:
+    """Raise `AttachError` unless this is a reward function that training does not use."""
+    weights = dict(zip(trainer.reward_func_names, map(float, trainer.reward_weights), strict=True))
+    if name not in weights:
+        raise AttachError(f'gold="reward:{name}": there is no such reward function; there are {", ".join(weights)}')
+    if weights[name] != 0.0:
+        raise AttachError(
+            f'gold="reward:{name}": the policy is trained on it, so it cannot be gold; its reward_weights must be 0'
+        )
+
+
+def _some_rows(dataset: Any) -> list[Mapping[str, Any]]:
+    """Rows spread over a dataset; none of one that is streamed: to look at it is to download it."""
+    from datasets import Dataset
+
+    if not isinstance(dataset, Dataset) or not len(dataset):
+        return []
+    plain = dataset.with_format(None)
+    chosen = np.unique(np.linspace(0, len(plain) - 1, ROWS).astype(int))
+    return [plain[int(at)] for at in chosen]

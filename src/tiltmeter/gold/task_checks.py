@@ -1,0 +1,246 @@
+"""Gold from what the dataset holds: tests that are run in a sandbox, and answers to mathematics.
+
+No function of the user is needed. A row's tests or answer are recognised by what its columns hold, and the completion
+is checked by Tiltmeter's own verifiers, so this is a second opinion on a reward function that is paid by the same tests
+or answers. With `keep_back`, the share that `rewards.code(keep_back=...)` does not pay on, it is more than that: tests
+that training never sees.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tiltmeter.errors import AttachError
+from tiltmeter.gold import INDEPENDENT, CompletionToLabel, GoldAnswer
+from tiltmeter.gold.function import FunctionSource
+from tiltmeter.rewards.guard_inventory import reward_parts
+from tiltmeter.rewards.verifiers.code_reward import CodeReward, kept_tests
+from tiltmeter.rewards.verifiers.code_tasks import TaskColumns, extract_code
+from tiltmeter.rewards.verifiers.math_answers import extract_answers, read_answer
+from tiltmeter.rewards.verifiers.maths_reward import MathsReward, maths
+from tiltmeter.rewards.verifiers.task_shapes import row_tests, task_key
+from tiltmeter.sandbox import Limits
+from tiltmeter.sandbox.recorded_tests import BrokenTask
+
+TESTS, ANSWERS, AUTO = "tests", "answers", "auto"
+#: Columns with the right answer, best first; `reward_model` is veRL's, an object.
+ANSWER_COLUMNS = ("answer", "final_answer", "expected_answer", "ground_truth", "target", "solution", "reward_model")
+LONGEST_ANSWER = 100  # characters of a reference that is compared
+MOST_WORDS = 3  # of one that has words, such as units
+CHUNK = 32  # completions that are checked before the time is looked at
+MOST_REMEMBERED = 20_000  # labels of completions that were checked before
+
+_TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.S | re.I)
+
+
+def names_task_checks(name: object) -> bool:
+    """Whether a gold source's name means what the dataset holds: `tests`, `answers` or `auto`, with options.
+
+    >>> names_task_checks("tests:keep_back=0.3"), names_task_checks("tests.py:score")
+    (True, False)
+    """
+    return isinstance(name, str) and name.partition(":")[0] in (TESTS, ANSWERS, AUTO)
+
+
+@dataclass
+class TaskChecks(FunctionSource):
+    """Checks completions by the tests or the answer of their row.
+
+    `spec`: `tests`, `answers`, or `auto` for whichever the row has; `tests:keep_back=0.3` for the tests that
+    `rewards.code(keep_back=0.3)` never pays on, and `tests:cases=NAME` where the columns have other names.
+
+    >>> source = TaskChecks("answers")
+    >>> right, wrong = (
+    ...     CompletionToLabel("0-0-0", 0, 0, 7, "slope", "17 + 25?", text, {"answer": "42"})
+    ...     for text in ("17 + 25 = 42", "42 or 43")
+    ... )
+    >>> source.label([right, wrong]), source.name
+    ([1.0, 0.0], "the dataset's answers")
+    """
+
+    function: Callable[..., Any] = field(default=lambda completion: None, repr=False)
+    spec: str = ""
+    _kind: str = field(default="", init=False, repr=False)
+    _code: CodeReward | None = field(default=None, init=False, repr=False)
+    _columns: TaskColumns = field(default=TaskColumns(), init=False, repr=False)
+    _options: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # how code is graded
+    _maths: MathsReward = field(default_factory=lambda: answer_checker(), init=False, repr=False)
+    _known: dict[tuple[str, str], GoldAnswer] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.spec = self.spec or self.name
+        self._kind, _, options = self.spec.partition(":")
+        settings = _read_options(self.spec, options)
+        self._columns = TaskColumns(**{name: settings.pop(name) for name in COLUMN_OPTIONS if name in settings})
+        self._options = settings
+        share = settings.get("keep_back", 0.0)
+        part = f"the {100 * share:.0f} % of them that are never paid on" if share else "all of them"
+        wordings = {
+            TESTS: (f"tests, {part}, run in a sandbox", "held-out tests" if share else "the dataset's tests"),
+            ANSWERS: ("answers, compared with the final answer of a completion", "the dataset's answers"),
+            AUTO: ("tests and answers, whichever a row has", "the dataset's tests and answers"),
+        }
+        what, self.name = wordings[self._kind]
+        self.identity = f"{INDEPENDENT}{what}"
+
+    def start(self) -> None:
+        """Open the sandbox. Raises `SandboxUnavailable`."""
+        if self._kind != ANSWERS:
+            self._grader()
+
+    def _grader(self) -> CodeReward:
+        if self._code is None:  # opened where it is used: at attach only its name is read
+            self._code = kept_tests(self._columns, **self._options)
+        return self._code
+
+    def paid_by(self, rewards: Iterable[object]) -> str | None:
+        """The verifier of ours among these rewards and their parts that pays by this very check; None if none does."""
+        for part in reward_parts(rewards):
+            if self._kind != ANSWERS and isinstance(part, CodeReward):
+                if not part.settings.keep_back or part.settings.keep_back != self._options.get("keep_back"):
+                    return "code"
+            elif self._kind != TESTS and isinstance(part, MathsReward):
+                return "maths"
+        return None
+
+    def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
+        until = time.monotonic() + self.timeout
+        answers: list[GoldAnswer] = []
+        for start in range(0, len(requests), CHUNK):
+            if time.monotonic() > until:
+                late = TimeoutError(f"no answer within {self.timeout:g} s")
+                return [*answers, *[late] * (len(requests) - len(answers))]
+            answers += self._check(requests[start : start + CHUNK])
+        return answers
+
+    def _check(self, requests: Sequence[CompletionToLabel]) -> list[GoldAnswer]:
+        answers: dict[int, GoldAnswer] = {}
+        waiting: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}  # programs that were not run before
+        keys: dict[int, tuple[str, str]] = {}
+        for position, request in enumerate(requests):
+            row = {"prompt": request.prompt, **request.columns}
+            if self._kind == ANSWERS or (self._kind == AUTO and not self._has_tests(row)):
+                answers[position] = self._check_answer(request.completion, row)
+                continue
+            code = extract_code(request.completion, self._options.get("blocks", "last"))
+            keys[position] = key = (task_key(row, self._columns), code)
+            if key not in self._known:
+                waiting[key] = (code, row)
+        if waiting:
+            if len(self._known) + len(waiting) > MOST_REMEMBERED:
+                self._known.clear()
+            self._known |= dict(zip(waiting, self._run(list(waiting.values())), strict=True))
+        answers |= {position: self._known[key] for position, key in keys.items()}
+        return [answers[position] for position in range(len(requests))]
+
+    def _has_tests(self, row: Mapping[str, Any]) -> bool:
+        try:
+            return bool(row_tests(row, self._columns))
+        except BrokenTask:
+            return False
+
+    def _run(self, programs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[GoldAnswer]:
+        """1.0 for a program that passes all tests, else 0.0; an error where there is no grade."""
+        grades = self._grader().grade([code for code, _ in programs], [row for _, row in programs])
+        return [
+            LookupError(grade.reason) if grade.kind == "infra" else float(grade.kind == "passed") for grade in grades
+        ]
+
+    def _check_answer(self, completion: str, row: Mapping[str, Any]) -> GoldAnswer:
+        answer = row_answer(row)
+        if answer is None:
+            columns = [name for name in row if name != "prompt"]
+            return LookupError(f"the row has no answer that can be compared; it has {sorted(columns) or None}")
+        return self._maths.score(_final_part(completion), answer[1])
+
+    def close(self) -> None:
+        if self._code is not None:
+            self._code.sandbox.close()
+            self._code = None
+
+
+def answer_checker() -> MathsReward:
+    """The verifier of answers: the last one that is given, wherever answers are usually given."""
+    return maths(forms=("boxed", "hashes", "answer", "number"), several="last")
+
+
+def row_answer(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The column with a row's right answer, and the answer, if it is short and has a number; else None.
+
+    >>> row_answer({"answer": "Six times seven. #### 42"}), row_answer({"answer": "Paris"})
+    (('answer', '42'), None)
+    """
+    for name in ANSWER_COLUMNS:
+        value = row.get(name)
+        if isinstance(value, Mapping):
+            value = value.get("ground_truth")
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            continue
+        answers = extract_answers(str(value), ("boxed", "hashes"))
+        text = answers[-1] if answers else str(value).strip()
+        if len(text) > LONGEST_ANSWER or not re.search(r"\d", text):
+            continue
+        words = re.findall(r"(?<!\\)\b[A-Za-z]{2,}\b", text)
+        answer = read_answer(text) if len(words) <= MOST_WORDS else None
+        if answer is not None and answer.parses:
+            return name, text
+    return None
+
+
+def _final_part(completion: str) -> str:
+    """What stands between the last `<answer>` tags, as a boxed answer; the whole text if there are none."""
+    tagged = _TAGGED.findall(completion)
+    if not tagged:
+        return completion
+    return tagged[-1] if "\\boxed" in tagged[-1] else f"\\boxed{{{tagged[-1].strip()}}}"
+
+
+def name_kept_tests(reward: CodeReward) -> str:
+    """The name of the source that grades by what this reward keeps back, with the reward's own settings.
+
+    >>> from types import SimpleNamespace
+    >>> from tiltmeter.rewards.verifiers.code_reward import CodeSettings
+    >>> settings = CodeSettings(TaskColumns("mine"), "last", False, None, 0.0, 0, None, "none", 2, 0.3)
+    >>> name_kept_tests(SimpleNamespace(settings=settings, limits=Limits()))
+    'tests:keep_back=0.3,cases=mine'
+    """
+    values = {name: getattr(reward.settings, name) for name in ("keep_back", "tolerance", "blocks", "strict")}
+    values |= {name: getattr(reward.limits, name) for name in ("wall_seconds", "cpu_seconds", "memory_mb")}
+    values |= {name: getattr(reward.settings.columns, name) for name in COLUMN_OPTIONS}
+    chosen = [f"{name}={value}" for name, value in values.items() if value != _DEFAULTS[name]]
+    return ":".join(filter(None, (TESTS, ",".join(chosen))))
+
+
+def _read_options(spec: str, options: str) -> dict[str, Any]:
+    """The options of `tests:keep_back=0.3,cases=NAME`. Raises `AttachError`."""
+    settings: dict[str, Any] = {}
+    try:
+        for option in filter(None, options.split(",")):
+            name, _, value = option.partition("=")
+            settings[name] = _OPTIONS[name](value)
+        if 0.0 <= settings.get("keep_back", 0.0) < 1.0:
+            return settings
+    except (KeyError, ValueError):
+        pass
+    raise AttachError(
+        f'gold={spec!r}: write gold="tests", or with options, as gold="tests:keep_back=0.3,cases=NAME"; the options '
+        f"are those of tiltmeter.rewards.code: {', '.join(_OPTIONS)}"
+    )
+
+
+def _truth(text: str) -> bool:
+    return {"True": True, "False": False}[text]
+
+
+COLUMN_OPTIONS = ("cases", "tests", "reference", "entry_point", "setup")
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "keep_back": float, "tolerance": float, "blocks": str, "strict": _truth, "wall_seconds": float,
+    "cpu_seconds": float, "memory_mb": int, **dict.fromkeys(COLUMN_OPTIONS, str),
+}  # fmt: skip
+_DEFAULTS: dict[str, Any] = {
+    "keep_back": 0.0, "tolerance": 0.0, "blocks": "last", "strict": None, **asdict(Limits()), **asdict(TaskColumns()),
+}  # fmt: skip
