@@ -148,7 +148,7 @@ def test_a_run_paid_by_its_tests_is_judged_by_those_kept_back(tmp_path: Path, ha
                 prompt=["add"] * 32, facts=[TASK] * 32,
             )  # fmt: skip
     directory = RunDirectory(tmp_path / "run")
-    loop = MonitorLoop(directory, Config.standard(gold="tests:keep_back=0.3"))
+    loop = MonitorLoop(directory, Config.standard(gold="tests:keep_back=0.3", gold_share=1.0))
     loop.poll()
     loop.close()
     verdict, run_state, _ = judge_run(directory)
