@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.adapters.verl import plugin
 from tiltmeter.adapters.verl.driver import VerlObserver, scalars
 from tiltmeter.data.turns import decode_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests
+from tiltmeter.rundir.evaluations import Evaluation, read_evaluations
 from tiltmeter.rundir.receipts import read_receipts
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
@@ -211,6 +213,28 @@ def test_a_verl_that_is_not_known_is_imported_and_trains_as_if_nobody_were_there
         assert trainer.fit() == 7
         trainer.config = config  # type: ignore[attr-defined]
         assert trainer.fit() == 7 and hasattr(Trainer.fit, "tiltmeter")
+
+
+@pytest.mark.parametrize(
+    ("evals", "names"), [("auto", ["openai_gsm8k_acc_mean_1"]), (["val-core/x/best"], ["x_best"]), ((), [])]
+)
+def test_validations_are_gold_by_one_word(tmp_path: Path, evals: Any, names: list[str]) -> None:
+    observer = object.__new__(VerlObserver)
+    sources = {"data_source": ["openai/gsm8k"] * 3 + ["aime"] * 2}
+    observer.trainer = SimpleNamespace(val_dataset=SimpleNamespace(dataframe=sources))
+    observer.recorder, observer._evals = None, None if evals == "auto" else tuple(evals)
+    if names == ["x_best"]:
+        observer.trainer.val_dataset = range(7)
+    metrics = {
+        "val-core/openai/gsm8k/acc/mean@1": 0.5,
+        "val-core/openai/gsm8k/reward/mean@1": 0.6,
+        "val-core/x/best": 1,
+    }
+    with open_run(tmp_path / "run", monitor=False) as observer.run:
+        observer._record_evaluations(4, metrics)
+    stored = read_evaluations(RunDirectory(tmp_path / "run"), ()).get(0, [])
+    assert [one.name for one in stored if isinstance(one, Evaluation)] == names
+    assert [one.n for one in stored if isinstance(one, Evaluation)] == [7 if name == "x_best" else 3 for name in names]
 
 
 def test_metrics_that_are_no_numbers_are_left_out() -> None:

@@ -26,13 +26,15 @@ from tiltmeter.cli import app
 from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import COLUMNS, FLAGS, Action
+from tiltmeter.gold import CompletionToLabel
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
+from tiltmeter.monitor.find_gold import RunFacts, find_gold
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.parts import Config, load_part, suggest_gold
+from tiltmeter.monitor.parts import Config, load_gold, load_part
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import KINDS, Event
@@ -391,7 +393,16 @@ def counselled(path: Path) -> list[Event]:
     return journal.read_events(run.path / "events")
 
 
-def test_the_check_on_the_trl_page_is_the_one_that_attach_prints() -> None:
+def test_what_the_trl_page_says_that_attach_says_is_what_it_says() -> None:
+    shown = [text for _, _, text in blocks(DOCS / "trl.md") if text.startswith("Gold: ")]
+    found = find_gold(RunFacts({"right": len, "form": len}, rows=[{"prompt": "What is 1 + 1?", "answer": "2"}]))
+    assert shown == ["\n".join(found.lines) + "\n"]
+
+
+def test_the_check_on_the_trl_page_works_as_it_is_pasted(tmp_path: Path) -> None:
     (shown,) = (text for _, options, text in blocks(DOCS / "trl.md") if 'title="checks.py"' in options)
-    advice = suggest_gold(["right", "form"], ["prompt", "answer"])
-    assert "\n".join(line for line in shown.splitlines() if line) in advice
+    (tmp_path / "checks.py").write_text(shown)
+    source = load_gold(f"{tmp_path / 'checks.py'}:score")
+    cases = {"I think 7, no: 1,012": "so it is #### 1012", "1012, or 3": 1012, "nothing": 1012, "1012": "a word"}
+    asked = [CompletionToLabel("", 0, 0, 0, "", "p", text, {"answer": right}) for text, right in cases.items()]
+    assert list(source.label(asked)) == [1.0, 0.0, 0.0, None]

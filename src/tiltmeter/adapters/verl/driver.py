@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,7 +22,7 @@ import numpy as np
 from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
-from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.adapters.verl.turn_scores import place_scores, read_scores
 from tiltmeter.data.batches import from_tensor
@@ -78,6 +79,8 @@ class VerlObserver:
         settings: dict[str, Any] = dict(config) if isinstance(config, Mapping) or hasattr(config, "items") else {}
         rows = settings.pop("rows", "capture" if os.environ.get(SWITCH) == "capture" else "dump")
         mode, limits = settings.pop("mode", "advise"), settings.pop("limits", None)
+        evals = settings.pop("evals", ())
+        self._evals: tuple[str, ...] | None = None if evals == "auto" else tuple(evals)  # None: by their names
         where = settings.pop("directory", None) or Path(trainer.config.trainer.default_local_dir) / "tiltmeter"
         self._legacy = not hasattr(trainer, "_compute_metrics")
         self._check(rows)
@@ -209,6 +212,7 @@ class VerlObserver:
     def _record_step(self, batch: Any, metrics: Mapping[str, Any]) -> None:
         self._metrics = scalars(metrics)
         step = int(self.trainer.global_steps)
+        self._record_evaluations(step, metrics)
         if self.recorder is not None:
             self.recorder.step(StepBoundary(step, self._end or time.time(), self._begin, None, self._metrics))
             self._begin = time.time()
@@ -280,7 +284,17 @@ class VerlObserver:
     def _hand_over_logged(self, step: int, data: Mapping[str, Any]) -> None:
         rows, self._rows = self._rows, None
         self._metrics = scalars(data)
+        self._record_evaluations(step, data)
         self._hand_over(step, rows or {})
+
+    def _record_evaluations(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Declare validations as gold, each with the number of its items."""
+        with Boundary(self._record_problem):
+            run = self.run if self.recorder is None else self.recorder.run
+            for key in evaluation_keys(metrics) if self._evals is None else self._evals:
+                if run is not None and metrics.get(key) is not None:
+                    name = re.sub(r"[^a-z0-9_]", "_", key.lower().removeprefix("val-core/"))[:64]
+                    run.evaluate(step, float(metrics[key]), _validation_items(self.trainer, key), name)
 
     def _hand_over(self, step: int, rows: dict[str, Any]) -> None:
         assert self.run is not None
@@ -342,6 +356,15 @@ def _columns(
         "facts": [{"ground_truth": dump["gts"][row]} for row in rows],
         **({} if uids is None else _trajectory_columns([str(uids[row]) for row in rows], fetched)),
     }
+
+
+def _validation_items(trainer: Any, key: str) -> int:
+    """Over how many items a validation is a mean: those of its source, where the dataset tells sources apart."""
+    dataset = trainer.val_dataset
+    source = key.removeprefix("val-core/").rsplit("/", 2)[0]
+    if hasattr(dataset, "dataframe") and "data_source" in dataset.dataframe:
+        return sum(one == source for one in dataset.dataframe["data_source"])
+    return len(dataset)
 
 
 def _planned_steps(trainer: Any) -> int | None:

@@ -7,14 +7,16 @@ The model and its words are those of the toy language. Only decoding differs, so
 from __future__ import annotations
 
 import operator
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.lab.tiny.language import OPERATORS
-from tiltmeter.lab.tiny.model import tokenizer
+from tiltmeter.lab.tiny.language import OPERATORS, lesson, sample
+from tiltmeter.lab.tiny.model import teach, tokenizer
 
+LESSONS, SAMPLES = 50, 60  # steps of teaching a small policy
 INPUTS = ((12, 4), (7, 7), (9, 2), (30, 8), (5, 3))
 _MEANING: dict[str, Callable[[int, int], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod,
@@ -30,6 +32,38 @@ def task_tests(prompt: str) -> list[str]:
     """
     meaning = _MEANING[OPERATORS[prompt.split()[3]]]
     return [f"assert f{pair} == {meaning(*pair)!r}" for pair in INPUTS]
+
+
+def small_policy(folder: Path, tasks: Sequence[str], seed: int = 0) -> Path:
+    """A base policy of two layers that knows these tasks alone: half of its programs are right. Taught in seconds."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    language, rng = tokenizer(), random.Random(f"small/{seed}")
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(language),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            pad_token_id=language.pad_token_id,
+            eos_token_id=language.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+
+    def rows_at(step: int) -> list[tuple[str, str]]:
+        answer = lesson if step < LESSONS else sample
+        return [(task, answer(task, rng)) for task in rng.choices(tasks, k=64)]
+
+    teach(model, language, rows_at, LESSONS + SAMPLES, 6e-3, decline=40)
+    model.save_pretrained(folder)
+    language.save_pretrained(folder)
+    return folder
 
 
 def python_policy(base: Path, folder: Path) -> Path:
