@@ -407,6 +407,8 @@ def test_what_cannot_work_is_loud_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(AttachError, match="columns="):
         capture(three, tmp_path / "run")
+    with pytest.raises(AttachError, match="gold of"):
+        capture(reward, tmp_path / "run", 4, gold="reward:right")
     with pytest.raises(AttachError, match="batch_size"):
         capture(reward, tmp_path / "run", 0)
     wrapped = capture(

@@ -57,7 +57,7 @@ Evals = Annotated[
 ]  # fmt: skip
 Gold = Annotated[
     str | None,
-    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or a labels file."),
+    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, tests, answers, auto, or a labels file."),
 ]
 Share = Annotated[
     float | None,

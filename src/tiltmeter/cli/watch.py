@@ -43,7 +43,9 @@ Plugins = Annotated[
 
 Gold = Annotated[
     str | None,
-    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, or people.", metavar="GOLD"),
+    typer.Option(
+        "--gold", help="Gold source: file.py:function, judge.toml, people, tests, answers or auto.", metavar="GOLD"
+    ),
 ]
 GoldShare = Annotated[
     float | None,

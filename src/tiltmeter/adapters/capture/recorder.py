@@ -30,6 +30,7 @@ from tiltmeter.adapters.custom_loop import Run, import_lazy_parts, open_run
 from tiltmeter.adapters.launch import LAUNCH, current_launch_id, is_worker, run_path
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.monitor.parts import REWARD_AS_GOLD
 from tiltmeter.rundir.staging.staged_rows import (
     StepBoundary,
     find_open_attempt,
@@ -250,6 +251,10 @@ def open_recorder(
     join_only: bool = False,
 ) -> Recorder:
     """This process's recorder for a run: the existing one, or a new one that opens or joins the attempt."""
+    if str(settings.get("gold")).startswith(REWARD_AS_GOLD):
+        raise AttachError(
+            f'gold={settings["gold"]!r}: a captured row has no gold of its own; name a function or "auto"'
+        )
     path = run_path(directory)
     existing = _RECORDERS.get(path)
     if existing is not None and existing.is_open:
