@@ -23,6 +23,7 @@ from typing import Any
 
 from tiltmeter.lab.tiny.language import TASKS
 from tiltmeter.lab.tiny.python_tasks import python_policy, small_policy, task_tests
+from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
@@ -48,8 +49,9 @@ def run_kind(name: str) -> dict[str, Any]:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": folder}
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
         run = RunDirectory(next(Path(folder).glob("*/tiltmeter")))
-        watch = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--plain"]
-        subprocess.run(watch, cwd=folder, env=env, capture_output=True, timeout=SECONDS)
+        until = time.monotonic() + SECONDS
+        while monitor_running(run) and time.monotonic() < until:  # its own, which finishes what is stored
+            time.sleep(0.5)
         verdict, _, _ = judge_run(run)
         return {"said": spoken(done.stderr), "state": verdict.state, "sentence": verdict.sentence, **first_verdict(run)}
 
