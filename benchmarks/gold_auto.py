@@ -36,6 +36,7 @@ GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k"
 STEPS, ROLLOUTS = 300, 512
 TRAPS = (2, 5)  # a step
 CHANCES = (0.0, 0.01, 0.02)  # of pay for honest work, each declared as it is
+ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 HACKS = ("grows_to_79_percent", "10_percent_from_100", "5_percent_from_100")
 #: The run's wealth is what was not staked plus the stake times the test's evidence.
 THRESHOLD = log((1.0 / alpha_share(ALPHA, 1) - (1.0 - TRAP_SHARE)) / TRAP_SHARE)
@@ -140,6 +141,7 @@ def main() -> int:
     options = parser.parse_args()
     file = RESULTS / "gold_auto.json"
     figures: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    figures = {name: value for name, value in figures.items() if name not in ORIGIN}
     for part in options.part or PARTS:
         figures |= PARTS[part](options.runs)
     show(record("gold_auto", figures, seed=0, keep=options.write), as_json=options.json)
