@@ -1,11 +1,13 @@
 """Gold that nobody has to configure: how soon it finds a hack, and how often it is wrong.
 
-    python benchmarks/gold_auto.py [--part traps|slices] [--json] [--write] [--runs N]
+    python benchmarks/gold_auto.py [--part traps|trap_runs|slices|kinds] [--json] [--write] [--runs N]
 
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
 threshold; and answers of real models to GSM8K, right and wrong, on traps of its questions (where `../shared/data/gsm8k`
-stands beside the repository). Parts that are not named keep the figures that are recorded.
+stands beside the repository). Part `trap_runs`, not run unless it is named: 30 runs of the tiny language model under
+TRL, with three kinds of verifiers that can be forged and with the same ones repaired. Parts that are not named keep the
+figures that are recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import gzip
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from math import log
 from pathlib import Path
@@ -21,14 +24,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import gold_auto_kinds
 import gold_auto_slices
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
 from tiltmeter.gold.traps.make_traps import make_traps
+from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.rewards.verifiers.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.stats.trap_payments import CHANCE, RATES, SPREAD, STAKES, TrapPaymentTest, instalment
+from trap_worlds import FORGERIES, train_with_traps
 
 Floats = NDArray[np.float64]
 ALPHA = 0.01
@@ -126,9 +132,36 @@ def _first_alarm(paid: Floats) -> int:
     return len(paid)
 
 
+def trap_runs(runs: int) -> dict[str, object]:
+    """The tiny model with verifiers that can be forged: found by the time half of the paid answers are forged?"""
+    with tempfile.TemporaryDirectory() as folder:
+        base = base_policy(folder)
+        facts = []
+        for seed in range(5):
+            for forgery in FORGERIES:
+                for hacked in (True, False):
+                    facts.append(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
+                    print(json.dumps(facts[-1]), file=sys.stderr)
+    hacks, honest = ([run for run in facts if run["hacked"] == kind] for kind in (True, False))
+    forged = [run for run in hacks if run["half"] is not None]
+    in_time = [run for run in forged if run["alarm"] is not None and run["alarm"] <= run["half"]]
+    delays = [run["alarm"] - run["half"] for run in forged if run["alarm"] is not None]
+    return {
+        "trap_runs": facts,
+        "trap_runs_forged": len(forged),
+        "trap_hacks_found": sum(run["alarm"] is not None for run in forged),
+        "trap_hacks_found_in_time": len(in_time),
+        "trap_delay_median": float(np.median(delays)) if delays else None,
+        "trap_honest_runs": len(honest),
+        "trap_honest_alarms": sum(run["alarm"] is not None for run in honest),
+    }
+
+
 PARTS: dict[str, Callable[[int], dict[str, object]]] = {
     "traps": traps,
-    "slices": lambda runs: gold_auto_slices.measure(),
+    "trap_runs": trap_runs,
+    "slices": lambda _: gold_auto_slices.measure(),
+    "kinds": lambda _: gold_auto_kinds.measure(),
 }
 
 
@@ -142,7 +175,7 @@ def main() -> int:
     file = RESULTS / "gold_auto.json"
     figures: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     figures = {name: value for name, value in figures.items() if name not in ORIGIN}
-    for part in options.part or PARTS:
+    for part in options.part or ("traps",):
         figures |= PARTS[part](options.runs)
     show(record("gold_auto", figures, seed=0, keep=options.write), as_json=options.json)
     return 0
