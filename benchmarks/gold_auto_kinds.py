@@ -62,7 +62,7 @@ def spoken(text: str) -> list[str]:
     starts = [at for at, line in enumerate(lines) if "tiltmeter: Gold:" in line or "tiltmeter: No gold" in line]
     if not starts:
         return []
-    ends = [at for at, line in enumerate(lines) if at > starts[0] and line.strip() == "tiltmeter.attach(trainer)"]
+    ends = [at for at, line in enumerate(lines) if at > starts[0] and line.startswith("  ")]  # the line of the script
     return [line.partition("tiltmeter: ")[2] or line for line in lines[starts[0] : min(ends, default=starts[0] + 6)]]
 
 
@@ -104,8 +104,8 @@ def train_on_tests() -> None:
     trainer = GRPOTrainer(
         model=str(model),
         reward_funcs=passes,
-        train_dataset=Dataset.from_list([{"prompt": task, "test_list": task_tests(task)} for task in tasks] * 30),
-        args=GRPOConfig(**settings(learning_rate=1e-4, per_device_train_batch_size=64, max_steps=30)),
+        train_dataset=Dataset.from_list([{"prompt": task, "test_list": task_tests(task)} for task in tasks] * 60),
+        args=GRPOConfig(**settings(learning_rate=3e-5, per_device_train_batch_size=64, max_steps=60)),
     )
     tiltmeter.attach(trainer)
     trainer.train()
