@@ -90,6 +90,17 @@ def test_a_trainer_that_shows_no_rows_is_watched_as_before(make_trainer: Make) -
     assert said == "" and run.directory is not None
 
 
+def test_a_dataset_that_cannot_be_looked_at_is_said_and_the_run_is_watched(make_trainer: Make) -> None:
+    trainer = make_trainer()
+
+    class Odd:
+        column_names = property(lambda self: 1 / 0)
+
+    trainer.train_dataset = Odd()
+    run, said = attach(trainer)
+    assert "no gold was looked for: ZeroDivisionError" in said and run.directory is not None
+
+
 def test_accuracies_of_an_evaluation_are_declared_and_rewards_are_not(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[right], eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=4)
     whole = trainer.evaluate

@@ -159,7 +159,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 "evaluation metrics with evals=[...] instead"
             )
         if self._settings["gold"] == AUTO:
-            self._settings["gold"] = None  # nothing was found, or this trainer shows no rows to look for it in
+            self._settings["gold"] = None  # this trainer shows no rows to look for it in
         with ExitStack() as undo:  # a trainer that is not watched is as it was
             if self._source is not None:
                 undo.callback(self._source.release)
@@ -172,10 +172,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
         import trl
 
-        columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
-        named = self._settings["slice"]
-        if named is not None and columns and named not in columns:
-            raise AttachError(f"slice={named!r} is no column of the dataset: it has {', '.join(map(repr, columns))}")
+        if (named := self._settings["slice"]) is not None:
+            columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
+            if columns and named not in columns:
+                shown = ", ".join(map(repr, columns))
+                raise AttachError(f"slice={named!r} is no column of the dataset: it has {shown}")
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
         if has_methods and trl.__version__.rpartition(".")[0] in TESTED:
             self._source = Rollouts(trainer, self._guard)
@@ -192,10 +193,12 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
         if self._settings["gold"] == AUTO:
-            result = find_gold(run_facts(trainer))
-            self._settings["gold"] = result.name or None
-            if result.name or not (self.evals or judged):
-                warn_user("\n".join(result.lines), 4)
+            self._settings["gold"] = None
+            with Boundary(lambda error: warn_user(f"no gold was looked for: {describe_error(error)}", 6)):
+                result = find_gold(run_facts(trainer))
+                self._settings["gold"] = result.name or None
+                if result.name or not (self.evals or judged):
+                    warn_user("\n".join(result.lines), 4)
         elif str(self._settings["gold"]).startswith(REWARD_AS_GOLD):
             check_unpaid(trainer, str(self._settings["gold"]).removeprefix(REWARD_AS_GOLD))
 
