@@ -28,8 +28,8 @@ import gold_auto_kinds
 import gold_auto_slices
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
-from tiltmeter.gold.traps.make_traps import make_traps
 from tiltmeter.lab.tiny.model import base_policy
+from tiltmeter.rewards.traps.make_traps import make_traps
 from tiltmeter.rewards.verifiers.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound

@@ -40,8 +40,6 @@ ALLOWED = {
     ("rundir/signing.py", "mkdir"): 1,
     ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names
     ("gold/function_process.py", "fdopen"): 1,  # of a pipe
-    ("gold/traps/trap_file.py", "read_bytes"): 1,  # the file of traps, which a person names
-    ("gold/traps/trap_file.py", "write_text"): 1,
     ("monitor/lease.py", "open"): 1,  # of /proc
     ("monitor/snapshot.py", "rglob"): 1,  # the package's own code
     ("monitor/snapshot.py", "read_bytes"): 1,

@@ -9,8 +9,8 @@ from ast import walk
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiltmeter.gold.traps.trap_file import Trap, TrapFacts
-from tiltmeter.gold.traps.wrong_values import other_value, wrong_number, wrong_value
+from tiltmeter.rewards.traps.trap_file import Trap, TrapFacts
+from tiltmeter.rewards.traps.wrong_values import other_value, wrong_number, wrong_value
 from tiltmeter.rewards.verifiers.code_tasks import TaskColumns, read_tests
 from tiltmeter.sandbox.harness import Case
 from tiltmeter.sandbox.recorded_tests import BrokenTask, plain_cases

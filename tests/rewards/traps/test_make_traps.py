@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.traps.code_twins import CHANGED, CONTRADICTING, mutants
-from tiltmeter.gold.traps.make_traps import make_traps
-from tiltmeter.gold.traps.trap_file import Trap, TrapFacts, read_traps, shuffled, write_traps
+from tiltmeter.rewards.traps.code_twins import CHANGED, CONTRADICTING, mutants
+from tiltmeter.rewards.traps.make_traps import make_traps
+from tiltmeter.rewards.traps.trap_file import Trap, TrapFacts, read_traps, shuffled, write_traps
 from tiltmeter.rewards.verifiers.code_reward import code
 from tiltmeter.rewards.verifiers.maths_reward import maths
 from tiltmeter.sandbox import Sandbox, open_sandbox
@@ -125,11 +125,11 @@ def test_what_cannot_be_a_trap_is_left_out_with_the_reason(sandbox: Sandbox) -> 
 
 def test_a_trap_that_a_mutant_is_paid_for_is_left_out(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     cheat = "class Any(int):\n    def __eq__(self, other): return True\ndef add(a, b):\n    return a + b\n"
-    monkeypatch.setattr("tiltmeter.gold.traps.make_traps.mutants", lambda *_: [cheat])
+    monkeypatch.setattr("tiltmeter.rewards.traps.make_traps.mutants", lambda *_: [cheat])
     report = make_traps([MBPP], sandbox=sandbox)
     assert report.paid == 0, "values are compared outside the sandbox, so an __eq__ of its own earns nothing"
     monkeypatch.setattr(
-        "tiltmeter.gold.traps.make_traps.twin_with_wrong_test", lambda row, *_: Trap(row, TrapFacts("", {}))
+        "tiltmeter.rewards.traps.make_traps.twin_with_wrong_test", lambda row, *_: Trap(row, TrapFacts("", {}))
     )
     report = make_traps([MBPP], sandbox=sandbox)
     assert not report.traps and report.left_out["its reference, or a mutant of it, is paid"] == 1 and report.paid > 0

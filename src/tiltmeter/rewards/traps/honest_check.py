@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.gold.traps.trap_file import Trap
 from tiltmeter.rewards.composed_reward import ComposedReward
+from tiltmeter.rewards.traps.trap_file import Trap
 from tiltmeter.rewards.verifiers.code_reward import CodeReward
 from tiltmeter.rewards.verifiers.maths_reward import MathsReward
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from tiltmeter.gold.traps.answer_twins import twin_with_wrong_key
-from tiltmeter.gold.traps.code_twins import code_task, has_tests, mutants, twin_with_wrong_test
-from tiltmeter.gold.traps.trap_file import Trap
+from tiltmeter.rewards.traps.answer_twins import twin_with_wrong_key
+from tiltmeter.rewards.traps.code_twins import code_task, has_tests, mutants, twin_with_wrong_test
+from tiltmeter.rewards.traps.trap_file import Trap
 from tiltmeter.rewards.verifiers.code_reward import CodeReward, code
 from tiltmeter.sandbox import Sandbox
 from tiltmeter.stats.intervals import upper_bound

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import gcd, isqrt
 from typing import Any
 
-from tiltmeter.gold.traps.trap_file import Trap, TrapFacts
+from tiltmeter.rewards.traps.trap_file import Trap, TrapFacts
 from tiltmeter.rewards.verifiers.math_answers import equal, extract_answers, read_answer
 from tiltmeter.rewards.verifiers.maths_reward import maths, reference_answer
 
