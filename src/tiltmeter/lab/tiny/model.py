@@ -50,18 +50,17 @@ def base_policy(folder: str | Path, seed: int = 0) -> Path:
     return target
 
 
-def _train_base(language: Any, seed: int) -> Any:
+def untrained_policy(language: Any, seed: int, *, layers: int, hidden: int, inner: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    rng = random.Random(f"corpus/{seed}")
-    model = LlamaForCausalLM(
+    return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(language),
-            hidden_size=128,
-            intermediate_size=352,
-            num_hidden_layers=4,
+            hidden_size=hidden,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             max_position_embeddings=64,
             tie_word_embeddings=True,
@@ -70,6 +69,11 @@ def _train_base(language: Any, seed: int) -> Any:
             bos_token_id=None,
         )
     )
+
+
+def _train_base(language: Any, seed: int) -> Any:
+    rng = random.Random(f"corpus/{seed}")
+    model = untrained_policy(language, seed, layers=4, hidden=128, inner=352)
     total = LESSONS + STEPS
 
     def rows_at(step: int) -> list[tuple[str, str]]:

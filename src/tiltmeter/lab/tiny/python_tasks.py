@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.lab.tiny.language import OPERATORS, lesson, sample
-from tiltmeter.lab.tiny.model import teach, tokenizer
+from tiltmeter.lab.tiny.model import teach, tokenizer, untrained_policy
 
 LESSONS, SAMPLES = 50, 60  # steps of teaching a small policy
 INPUTS = ((12, 4), (7, 7), (9, 2), (30, 8), (5, 3))
@@ -36,25 +36,8 @@ def task_tests(prompt: str) -> list[str]:
 
 def small_policy(folder: Path, tasks: Sequence[str], seed: int = 0) -> Path:
     """A base policy of two layers that knows these tasks alone: half of its programs are right. Taught in seconds."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     language, rng = tokenizer(), random.Random(f"small/{seed}")
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(language),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=64,
-            tie_word_embeddings=True,
-            pad_token_id=language.pad_token_id,
-            eos_token_id=language.eos_token_id,
-            bos_token_id=None,
-        )
-    )
+    model = untrained_policy(language, seed, layers=2, hidden=64, inner=128)
 
     def rows_at(step: int) -> list[tuple[str, str]]:
         answer = lesson if step < LESSONS else sample
