@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tiltmeter.cli.show import Json
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards.traps.code_twins import has_tests
 from tiltmeter.rewards.traps.make_traps import TrapReport, make_traps
 from tiltmeter.rewards.traps.trap_file import write_traps
+from tiltmeter.rewards.verifiers.task_shapes import has_tests
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.sandbox import open_sandbox
 from tiltmeter.workbench.common.table_files import read_rows

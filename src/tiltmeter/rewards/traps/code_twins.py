@@ -11,56 +11,32 @@ from typing import Any
 
 from tiltmeter.rewards.traps.trap_file import Trap, TrapFacts
 from tiltmeter.rewards.traps.wrong_values import other_value, wrong_number, wrong_value
-from tiltmeter.rewards.verifiers.code_tasks import TaskColumns, read_tests
+from tiltmeter.rewards.verifiers.task_shapes import recognise
 from tiltmeter.sandbox.harness import Case
-from tiltmeter.sandbox.recorded_tests import BrokenTask, plain_cases
+from tiltmeter.sandbox.recorded_tests import plain_cases
 
 CHANGED, CONTRADICTING = "changed test", "contradicting tests"
-#: Columns with assert statements (MBPP, HumanEval), with cases, and with what a program reads and prints (APPS,
-#: LiveCodeBench).
-ASSERTS = ("tests", "test_list", "test", "unit_tests")
-CASES = ("cases",)
-PRINTED = ("input_output", "public_test_cases", "private_test_cases")
-REFERENCES = ("reference", "canonical_solution", "code", "solution")
-SETUPS = ("setup", "test_setup_code")
-
-
-def has_tests(row: Mapping[str, Any]) -> bool:
-    return any(row.get(name) for name in (*ASSERTS, *CASES, *PRINTED))
-
-
-def code_task(row: Mapping[str, Any], prompt: str) -> dict[str, Any]:
-    """The row as `rewards.code` reads it: `tests` or `cases`, `reference`, `entry_point`, `setup`."""
-    reference = next((str(row[name]) for name in REFERENCES if row.get(name)), "")
-    if row.get("canonical_solution"):  # HumanEval: the body of the function that the prompt begins
-        reference = prompt + reference
-    task = {"reference": reference, "entry_point": row.get("entry_point") or ""}
-    task["setup"] = next((str(row[name]) for name in SETUPS if row.get(name)), "")
-    for names, column in ((CASES, "cases"), (ASSERTS, "tests")):
-        if tests := next((row[name] for name in names if row.get(name)), None):
-            task[column] = tests
-            break
-    return task
 
 
 def twin_with_wrong_test(row: Mapping[str, Any], prompt: str, rng: random.Random) -> Trap | str:
     """The row with a test that no honest program passes beside the others, or why there is none."""
-    column = next((name for name in (*CASES, *ASSERTS, *PRINTED) if row.get(name)), "")
-    if column in PRINTED:
-        return _twin_of_printed(row, column, rng)
-    try:
-        tests = read_tests(code_task(row, prompt), TaskColumns())
-    except BrokenTask as error:
-        return f"its tests cannot be used: {error}"
+    if (match := recognise({**row, "prompt": prompt})) is None:
+        return "its tests cannot be read"
+    shape, tests = match
+    column, value = shape.tests, row[shape.tests]
+    if shape.inside:
+        return f"its tests stand inside of {column}"
+    if tests.form != "function":
+        return _twin_of_outputs(row, column, rng)
     if not tests.cases:
         return "its tests are more than assert f(...) == value"
-    value = row[column]
     lines = [str(line) for line in value] if isinstance(value, (list, tuple)) else [str(value)]
-    is_visible = column in ASSERTS and any(line.strip() in prompt for line in lines if "assert" in line)
+    has_asserts = any("assert" in line for line in lines)
+    is_visible = any(line.strip() in prompt for line in lines if "assert" in line)
     # A policy that is shown its tests can write their values into its code: only a changed one finds that.
     kinds = [CHANGED] if is_visible else rng.sample([CHANGED, CONTRADICTING], 2)
     for kind in kinds:
-        if column in CASES:
+        if not has_asserts:
             changed = _changed_cases(value, tests.cases, kind, rng)
             if changed is not None:
                 return Trap({**row, column: changed}, TrapFacts(kind, {column: value}))
@@ -136,8 +112,8 @@ def _asserts(text: str, function: str) -> list[ast.Assert]:
     return [node for node in nodes if plain_cases(ast.unparse(node), function)]
 
 
-def _twin_of_printed(row: Mapping[str, Any], column: str, rng: random.Random) -> Trap | str:
-    """One of the texts that a program must print, changed."""
+def _twin_of_outputs(row: Mapping[str, Any], column: str, rng: random.Random) -> Trap | str:
+    """One of the values that a program must print, or a method return, changed."""
     value = row[column]
     try:
         tests = json.loads(value) if isinstance(value, str) else json.loads(json.dumps(value))

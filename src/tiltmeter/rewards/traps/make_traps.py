@@ -10,14 +10,15 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tiltmeter.rewards.traps.answer_twins import twin_with_wrong_key
-from tiltmeter.rewards.traps.code_twins import code_task, has_tests, mutants, twin_with_wrong_test
+from tiltmeter.rewards.traps.code_twins import mutants, twin_with_wrong_test
 from tiltmeter.rewards.traps.trap_file import Trap
 from tiltmeter.rewards.verifiers.code_reward import CodeReward, code
+from tiltmeter.rewards.verifiers.task_shapes import has_tests, recognise
 from tiltmeter.sandbox import Sandbox
 from tiltmeter.stats.intervals import upper_bound
 
@@ -71,13 +72,21 @@ class TrapReport:
         }
 
 
+class TrapProgram(NamedTuple):
+    """A trap of a task with a reference solution, which is graded by both."""
+
+    trap: Trap
+    row: Mapping[str, Any]
+    reference: str
+
+
 def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: Sandbox | None = None) -> TrapReport:
     """One trap of each task that allows it; the same ones for the same rows and seed.
 
     `sandbox`: where reference solutions and mutants are run; without one, no trap of code is checked by running it.
     """
     report = TrapReport(len(rows))
-    programs: list[tuple[Trap, Mapping[str, Any], str]] = []
+    programs: list[TrapProgram] = []
     for number, row in enumerate(rows):
         prompt = _prompt(row)
         rng = random.Random(f"{seed} {number} {prompt}")
@@ -85,8 +94,8 @@ def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: San
         twin = (twin_with_wrong_test if is_code else twin_with_wrong_key)(row, prompt, rng)
         if isinstance(twin, str):
             report.left_out[twin] += 1
-        elif is_code and sandbox is not None and code_task(row, prompt)["reference"]:
-            programs.append((twin, row, prompt))
+        elif is_code and sandbox is not None and (reference := _reference({**row, "prompt": prompt})):
+            programs.append(TrapProgram(twin, {**row, "prompt": prompt}, reference))
         else:
             report.traps.append(twin)
             report.tried += twin.facts.checked
@@ -95,21 +104,18 @@ def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: San
     return report
 
 
-def _check_programs(
-    programs: Sequence[tuple[Trap, Mapping[str, Any], str]], reward: CodeReward, report: TrapReport, seed: int
-) -> None:
+def _check_programs(programs: Sequence[TrapProgram], reward: CodeReward, report: TrapReport, seed: int) -> None:
     """Run each reference on its own tests and on the trap, and mutants of it on the trap."""
     codes: list[str] = []
-    tasks: list[dict[str, Any]] = []
+    tasks: list[Mapping[str, Any]] = []
     counts = []
-    for trap, row, prompt in programs:
-        original, twin = code_task(row, prompt), code_task({**row, **trap.row}, prompt)
-        wrong = mutants(original["reference"], random.Random(f"{seed} {prompt}"))
-        codes += [original["reference"], original["reference"], *wrong]
-        tasks += [original, twin, *([twin] * len(wrong))]
+    for trap, row, reference in programs:
+        wrong = mutants(reference, random.Random(f"{seed} {row['prompt']}"))
+        codes += [reference, reference, *wrong]
+        tasks += [row, *[{**row, **trap.row}] * (1 + len(wrong))]
         counts.append(2 + len(wrong))
     grades = iter(reward.grade(codes, tasks))
-    for (trap, row, prompt), count in zip(programs, counts, strict=True):
+    for (trap, _, reference), count in zip(programs, counts, strict=True):
         first, *others = [next(grades).kind for _ in range(count)]
         graded = [kind for kind in others if kind != "infra"]
         report.tried += len(graded)
@@ -121,9 +127,14 @@ def _check_programs(
         elif not graded or others[0] == "infra":
             report.left_out["it could not be graded"] += 1
         else:
-            honest = [f"```python\n{code_task(row, prompt)['reference'].rstrip()}\n```"]
+            honest = [f"```python\n{reference.rstrip()}\n```"]
             facts = msgspec.structs.replace(trap.facts, honest=honest, checked=len(graded))
             report.traps.append(Trap(trap.row, facts))
+
+
+def _reference(row: Mapping[str, Any]) -> str:
+    match = recognise(row)
+    return "" if match is None else match[1].reference
 
 
 def _prompt(row: Mapping[str, Any]) -> str:

@@ -60,6 +60,16 @@ _COLUMNS = [name for shape in SHAPES for name in (shape.tests, shape.entry_point
 SHAPE_COLUMNS = tuple(dict.fromkeys((*_COLUMNS, "prompt", "metadata")))
 
 
+#: Columns that hold an answer as often as tests.
+_OR_ANSWERS = ("answer", "ground_truth", "reward_model", "info")
+
+
+def has_tests(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a task of code: it has a column for tests, whatever that holds, or tests in another one."""
+    named = any(row.get(shape.tests) for shape in SHAPES if shape.tests not in _OR_ANSWERS)
+    return named or recognise(row) is not None
+
+
 def recognise(row: Mapping[str, Any]) -> tuple[TaskShape, TaskTests] | None:
     """The first shape whose tests this row has, and the tests; None if there is none.
 
