@@ -201,7 +201,7 @@ def test_timing_a_function_that_hangs_takes_seconds_of_the_first_step_only(
     for step in range(2):
         live.step(step)
     (chosen,) = (event for event in live.events("note") if event.data["note"] == "gold_share")
-    assert chosen.data["why"] == "checks.py:score takes at least 3e+02 ms a completion: 0.052 of rollouts are labelled"
+    assert chosen.data["why"] == "a label of checks.py:score takes at least 3e+02 ms: 0.052 of rollouts are labelled"
     gate.set()
     live.finish()
 

@@ -37,11 +37,11 @@ class LabelCost(Struct, frozen=True, omit_defaults=True):
         """In a sentence.
 
         >>> LabelCost(1.0, 4e-5, "checks.py:score").why
-        'checks.py:score takes 0.04 ms a completion: every rollout is labelled'
+        'a label of checks.py:score takes 0.04 ms: every rollout is labelled'
         """
         part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
         takes = "takes at least" if self.at_least else "takes"
-        return f"{self.source} {takes} {1e3 * self.seconds:.2g} ms a completion: {part} labelled"
+        return f"a label of {self.source} {takes} {1e3 * self.seconds:.2g} ms: {part} labelled"
 
 
 def time_source(
