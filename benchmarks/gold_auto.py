@@ -1,6 +1,6 @@
 """Gold that nobody has to configure: how soon it finds a hack, and how often it is wrong.
 
-    python benchmarks/gold_auto.py [--part traps|trap_runs|slices|kinds] [--json] [--write] [--runs N]
+    python benchmarks/gold_auto.py [--part traps|trap_runs|slices|kinds|people] [--json] [--write] [--runs N]
 
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gold_auto_kinds
+import gold_auto_people
 import gold_auto_slices
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
@@ -162,6 +163,7 @@ PARTS: dict[str, Callable[[int], dict[str, object]]] = {
     "trap_runs": trap_runs,
     "slices": lambda _: gold_auto_slices.measure(),
     "kinds": lambda _: gold_auto_kinds.measure(),
+    "people": gold_auto_people.people,
 }
 
 

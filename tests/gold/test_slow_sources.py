@@ -33,15 +33,15 @@ KNOWN = {canary.completion for canary in CANARIES}  # all of them are worth noth
 
 
 @contextmanager
-def serving(gate: threading.Event, *, busy: bool = False) -> Iterator[Judge]:
+def serving(gate: threading.Event, *, busy: bool = False, lies: bool = False) -> Iterator[Judge]:
     """A judge on this machine that scores by the answer's last word. Until the gate is open it answers nothing, or, if
-    `busy`, that it has too many requests."""
+    `busy`, that it has too many requests. If it `lies`, good answers get what bad ones deserve."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = json.loads(body["messages"][1]["content"].split("\n")[1])["answer"]
-            score = 0 if answer in KNOWN else round(10 * worth(answer))
+            score = 0 if answer in KNOWN else round(10 * abs(lies - worth(answer)))
             code = 429 if busy and not gate.is_set() else 200
             if not busy:
                 gate.wait(60.0)

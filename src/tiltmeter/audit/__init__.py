@@ -18,6 +18,7 @@ from tiltmeter.audit.readers import find_runs
 from tiltmeter.audit.readers.external_run import ExternalRun, ReadOptions
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.live_arrivals import LiveArrivals
@@ -63,7 +64,7 @@ def audit(
     """
     if not path.exists():
         raise StoreError(f"{path} does not exist")
-    if isinstance(config.gold, PeopleSource):
+    if isinstance(config.gold, (PeopleSource, CorrectedJudge)):
         raise AttachError(
             "people label at the page of a run: audit with --keep DIR first, then `tiltmeter watch DIR/RUN "
             "--gold people` and `tiltmeter view DIR`"

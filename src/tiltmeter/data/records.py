@@ -148,6 +148,7 @@ class RolloutBatch:
 
 
 SHARED_STEP = "step"  # in `Reading.against` of bets: something may move all bets of the step together
+CORRECTED = "people"  # in `Reading.against` of bets: a judge's guess that people correct, one bet a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class Reading:
     n: int  # values behind the mean
     stderr: float | None = None  # None: too few groups to tell
     values: tuple[float, ...] = ()  # the audited u of a bet, in logged order; else empty
-    against: str = ""  # compared with "reference", or "start", the run's own first steps; of bets see `SHARED_STEP`
+    against: str = ""  # compared with "reference", or "start", its own first steps; or `SHARED_STEP`, `CORRECTED`
     keys: tuple[int, ...] = ()  # the prompt that each of `values` is about, as a number; else empty
     slices: tuple[tuple[str, int], ...] = ()  # whose the values are, in order: slice and how many; else empty
 

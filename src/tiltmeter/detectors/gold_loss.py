@@ -9,13 +9,14 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from tiltmeter.data.records import SHARED_STEP, Alarm, Reading, Tier
+from tiltmeter.data.records import CORRECTED, SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
 from tiltmeter.stats.betting import alpha_left, alpha_share
 from tiltmeter.stats.changepoint import change_point
 from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
 from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
+from tiltmeter.stats.prediction_powered import TOP
 from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
 from tiltmeter.stats.sampled_level import SampledLevelTest
 from tiltmeter.stats.trap_payments import CHANCE, TrapPaymentTest
@@ -190,9 +191,9 @@ class GoldLossTest:
         else:
             slack = self.tolerance if reading.name == "gold.duel" else 0.0
             us = [(u + slack) / (1.0 + slack) for u in reading.values]
-            shared = reading.against == SHARED_STEP
-            self._bets[reading.name, shared] += len(us)
-            self._wealth.place(reading.name, reading.step, us, shared=shared)
+            shared, corrected = reading.against == SHARED_STEP, reading.against == CORRECTED
+            self._bets[reading.name, shared or corrected] += len(us)
+            self._wealth.place(reading.name, reading.step, us, shared=shared, top=TOP if corrected else 1.0)
         own_alpha = self.alpha * (1.0 - SLICE_SHARE) if self._slices.alpha else self.alpha
         threshold = log(1.0 / alpha_share(own_alpha, self._arming))
         if not self.evidence >= threshold:

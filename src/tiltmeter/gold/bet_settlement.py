@@ -33,7 +33,7 @@ class SettledStep:
     gold: tuple[float | None, ...] = ()  # of every row, where all were asked about
     batch: RolloutBatch | None = None  # with that gold: what is measured of it is this step's readings
     of_level: tuple[Reading, ...] = ()  # of labels that were asked for the level of gold
-    shared: bool = False  # whoever gave the labels may have had a mood at this step: not code
+    against: str = ""  # of its bets: `SHARED_STEP` if whoever gave the labels may have had a mood at this step
     slices: tuple[tuple[str, ...], ...] = ((), (), ())  # of slopes, of duels and of levels
 
     def readings(self) -> list[Reading]:
@@ -45,8 +45,7 @@ class SettledStep:
         missing label are left out, and those may be the bad ones. Compare it with itself, over steps.
         """
         purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
-        against = SHARED_STEP if self.shared else ""
-        readings = [_reading(self.attempt, self.step, name, us, against) for name, us in purposes if us]
+        readings = [_reading(self.attempt, self.step, name, us, self.against) for name, us in purposes if us]
         slices = {"gold.slope": self.slices[0], "gold.duel": self.slices[1]}
         for of_all in list(readings):
             readings += with_single_readings(bets_by_slice(of_all, of_all.values, slices[of_all.name]))
@@ -89,13 +88,13 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
-    shared = not gives_same_label_again(request.source.get("identity", ""))
+    against = "" if gives_same_label_again(request.source.get("identity", "")) else SHARED_STEP
     gold = tuple(label.value for label in labels) if request.whole else ()
     us_by_kind = tuple(us["slope"]), tuple(us["duel"])
     draw = level_draw(request)
     of_level = level_readings(draw, request.attempt, request.step, gold_by_row(request, labels)) if draw else []
     return SettledStep(
-        request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), shared,
+        request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), against,
         tuple(map(tuple, slices.values())),
     )  # fmt: skip
 

@@ -218,13 +218,16 @@ def read_request(run: RunDirectory, attempt: int, step: int, *, onset: bool = Fa
     return request
 
 
-def write_label(run: RunDirectory, request: LabelRequest, number: int, label: Label, source: str) -> bool:
-    """Store a label; False if there is one already, in which case this one is stored beside it and never used."""
+def write_label(run: RunDirectory, request: LabelRequest, number: int, label: Label, source: str, by: str = "") -> bool:
+    """Store a label; False if there is one already, in which case this one is stored beside it and never used.
+
+    `by`: who labels the same row beside the source that the request names.
+    """
     folder = make_folder(run.path, "gold", "labels", request.name)
     facts = {"id": request.label_id(number), "request": request.digest, "value": label.value, "why": label.why}
     facts |= {"source": source, "time": time.time()}
     try:
-        write_sidecar(folder / f"{number}.json", facts)
+        write_sidecar(folder / _label_file(number, by), facts)
     except FileExistsError:
         write_sidecar(folder / f"{number}.late-{secrets.token_hex(4)}.json", facts)
         return False
@@ -239,13 +242,13 @@ def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Labe
     write_sidecar(folder / COLUMN_FILE, {**facts, "source": source, "time": time.time()})
 
 
-def read_labels(run: RunDirectory, request: LabelRequest) -> list[Label | None]:
-    """The labels so far by number; None where there is none yet."""
+def read_labels(run: RunDirectory, request: LabelRequest, by: str = "") -> list[Label | None]:
+    """The labels so far by number; None where there is none yet. `by` as in `write_label`."""
     digest, folder = request.digest, _label_folder(run, request)
     if request.whole and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
         return column
     numbers = range(len(request.rows))
-    return [_read_label(folder / f"{number}.json", digest, request.label_id(number)) for number in numbers]
+    return [_read_label(folder / _label_file(number, by), digest, request.label_id(number)) for number in numbers]
 
 
 def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
@@ -346,6 +349,10 @@ def _request_name(attempt: int, step: int, *, onset: bool = False) -> str:
 
 def _request_path(run: RunDirectory, name: str) -> Path:
     return run.path / "gold" / "requests" / f"{name}.jsonl"
+
+
+def _label_file(number: int, by: str) -> str:
+    return f"{number}.{by}.json" if by else f"{number}.json"
 
 
 def _label_folder(run: RunDirectory, request: LabelRequest) -> Path:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
@@ -29,6 +30,7 @@ from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
+from tiltmeter.gold.corrected_judge import CorrectedJudge, PairChoice, correct_step
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import GOLD_SHARE, STEP_SECONDS, TIMED, LabelCost, read_cost, time_source, write_cost
 from tiltmeter.gold.label_files import (
@@ -49,7 +51,14 @@ from tiltmeter.gold.label_worker import LabelWorker, SourceReply, ask_source
 from tiltmeter.gold.level_labels import LevelLabels, gives_same_label_again, level_bets
 from tiltmeter.gold.level_sampler import LevelDraw, split_share
 from tiltmeter.gold.onset_labels import StoredStep, draw_rows, estimate_onset, request_texts
-from tiltmeter.gold.people import PEOPLE, PeopleSource, adjust_for_pairs, collect_labels
+from tiltmeter.gold.people import (
+    PeopleSource,
+    adjust_for_pairs,
+    asks_people,
+    collect_labels,
+    labelled_by,
+    people_numbers,
+)
 from tiltmeter.gold.row_features import prompt_keys
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
@@ -110,6 +119,7 @@ class LabelQueue:
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
     _level: LevelLabels = field(init=False, repr=False)
+    _pairs: PairChoice | None = field(init=False, repr=False)  # that people compare beside a judge
     _past: _OpenStep | None = field(default=None, init=False, repr=False)  # labels of the past that are open
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
     _newest: RolloutBatch | None = field(default=None, init=False, repr=False)
@@ -127,6 +137,7 @@ class LabelQueue:
         self.configured_share = self.share
         self._sampler = Sampler(self.share or GOLD_SHARE, self.steps, recall=self._groups)
         self._level = LevelLabels(self.run, self.steps)
+        self._pairs = PairChoice.of_source(self.source.identity)
         self._id, self._began = str(self.run.identity().get("id", "")), time.time()
         if self.live:
             sweep(self.run.path / "gold" / "requests")
@@ -134,8 +145,12 @@ class LabelQueue:
     @property
     def facts(self) -> dict[str, Any]:
         """The source and the share of rollouts to label. `judged`: the labels are a model's opinions."""
-        source = {"name": self.source.name, "identity": self.source.identity, "judged": self.source.judged}
+        source = {**self._source_facts, "judged": self.source.judged}
         return {**source, "share": self.configured_share, "steps": self.steps}
+
+    @property
+    def _source_facts(self) -> dict[str, str]:
+        return {"name": self.source.name, "identity": self.source.identity}
 
     @property
     def open_steps(self) -> list[tuple[int, int]]:
@@ -182,6 +197,8 @@ class LabelQueue:
                     draw = self._level.draw(level_share, batch, prompt_keys(batch), rng)
                 bets += level_bets(draw, attempt, step)
                 state["level"] = {"sampler": self._level.state(), "draw": asdict(draw)}
+            if self._pairs is not None:
+                state["people"] = to_builtins(self._pairs.draw(bets, rng))
             if behind:
                 state["behind"] = True
             state = json.loads(json.dumps(state, allow_nan=False))
@@ -189,7 +206,7 @@ class LabelQueue:
             self._sampler.restore(before)
             self._level.restore(level_before)
             raise
-        source = {"name": self.source.name, "identity": self.source.identity}
+        source = self._source_facts
         rows = [(attempt, step, row) for row in range(whole)] or [row for bet in bets for row in (bet.up, bet.down)]
         rewards = {row: _reward_of(batch, row) for row in rows}
         request = LabelRequest(
@@ -213,7 +230,9 @@ class LabelQueue:
         stored = read_request(self.run, attempt, step)
         if stored is not None or not self.in_hurry or isinstance(self.source, PeopleSource):
             return stored is not None and bool(stored.state.get("behind"))
-        return sum(bool(item.request.rows) for item in self._pending) >= MAX_OPEN_STEPS
+        # Beside a judge people may take a day: only what the judge has not answered counts.
+        waiting = (item for item in self._pending if self._pairs is None or item.requests != {})
+        return sum(bool(item.request.rows) for item in waiting) >= MAX_OPEN_STEPS
 
     def _as_stored(self, request: LabelRequest) -> LabelRequest:
         """The request on disk, if it makes the same choice: another processor may compute other last digits."""
@@ -237,13 +256,15 @@ class LabelQueue:
 
     def _restore_samplers(self, state: Mapping[str, Any]) -> None:
         self._sampler.restore(state)
+        if self._pairs is not None:
+            self._pairs.restore(state)
         if "level" in state:
             self._level.restore(state["level"]["sampler"])
 
     @property
     def labels_whole_steps(self) -> bool:
         """Whether every rollout is labelled. People compare pairs, so they are never asked about all."""
-        return self.share is not None and self.share >= 1.0 and self.source.name != PEOPLE
+        return self.share is not None and self.share >= 1.0 and not asks_people(self._source_facts)
 
     def _choose_share(self, batch: RolloutBatch) -> None:
         """At the first step: what a label costs, as it was recorded, or else measured now and recorded."""
@@ -348,17 +369,22 @@ class LabelQueue:
 
     def _is_complete(self, item: _OpenStep) -> bool:
         """Whether a step has all its labels. Raters' answers are read for the oldest step only: hundreds may wait."""
-        if not isinstance(self.source, PeopleSource):
-            return item.requests == {}
+        people = self.source.people if isinstance(self.source, CorrectedJudge) else self.source
+        if not isinstance(self.source, PeopleSource) and item.requests != {}:
+            return False
+        if not isinstance(people, PeopleSource):
+            return True
+        by = labelled_by(item.request)
         if item.unlabelled is None:
-            missing = [number for number, label in enumerate(read_labels(self.run, item.request)) if label is None]
+            labels = read_labels(self.run, item.request, by)
             item.unlabelled = []
+            missing = [number for number in people_numbers(item.request) if labels[number] is None]
             for number, one in self._requests(item.request, missing).items():
                 if isinstance(one, Label):
-                    write_label(self.run, item.request, number, one, self.source.name)
+                    write_label(self.run, item.request, number, one, people.name, by)
                 else:
                     item.unlabelled.append(number)
-        item.unlabelled = collect_labels(self.run, item.request, item.unlabelled, self.source, self._began)
+        item.unlabelled = collect_labels(self.run, item.request, item.unlabelled, people, self._began)
         return not item.unlabelled
 
     def _settled_labels(
@@ -468,14 +494,28 @@ class LabelQueue:
             raise StoreError(f"step {step} of attempt {attempt}: labels were closed that were not asked for")
         if not self.live:  # the choice on disk is what was asked, even if this version would have chosen otherwise
             request = read_request(self.run, attempt, step) or request
-        step_labels = read_labels(self.run, request)
-        if None in step_labels:
-            raise StoreError(f"step {step} of attempt {attempt}: label {step_labels.index(None)} is gone")
-        settled = settle_bets(request, [label for label in step_labels if label is not None])
+        labels = self._require_labels(request, range(len(request.rows)), "")
+        settled = settle_bets(request, list(labels.values()))
         if not request.whole:
-            return adjust_for_pairs(request, settled)
+            people = self._people_labels(request)
+            return correct_step(request, adjust_for_pairs(request, settled), list(labels.values()), people)
         batch = self._batch(attempt, step)
         return settled if isinstance(batch, str) else replace(settled, batch=with_gold(batch, settled.gold))
+
+    def _people_labels(self, request: LabelRequest) -> dict[int, Label]:
+        """By number, the labels that people gave beside a judge."""
+        by = labelled_by(request)
+        beside = by and asks_people(request.source)
+        return self._require_labels(request, people_numbers(request), by) if beside else {}
+
+    def _require_labels(self, request: LabelRequest, numbers: Iterable[int], by: str) -> dict[int, Label]:
+        labels, found = read_labels(self.run, request, by), {}
+        for number in numbers:
+            label = labels[number]
+            if label is None:
+                raise StoreError(f"step {request.step} of attempt {request.attempt}: label {number} is gone")
+            found[number] = label
+        return found
 
     def close(self, attempt: int, step: int, readings: Iterable[Reading], facts: Mapping[str, Any]) -> dict[str, Any]:
         """A step's labels are complete: it is no longer open. Returns the facts, with the labels bought so far."""
@@ -550,6 +590,9 @@ class LabelQueue:
         try:
             self._sampler.close(slopes, duels)
             self._level.close(attempt, step)
+            if self._pairs is not None and (request := read_request(self.run, attempt, step)):
+                labels = self._require_labels(request, range(len(request.rows)), "")
+                self._pairs.learn(request, list(labels.values()), self._people_labels(request))
         except Exception as error:  # noqa: BLE001  # the bets stand, whatever the sampler learns from them
             self._sampler.restore(before)
             self._level.restore(level_before)

@@ -23,13 +23,13 @@ from tiltmeter.rundir.store import RunDirectory
 
 PEOPLE = "people"
 DAY = 86_400.0
-MOST_RATERS = 25
 LONGEST_NAME = 64
 MAX_ANSWER_BYTES = 4096  # bytes of an answer
 #: What may be answered. Of a pair the first text shown is A.
 PAIR = ("a", "b", "tie", "both_bad", "skip")
 SINGLE = ("0", "0.25", "0.5", "0.75", "1", "skip")
 _LABEL_VALUES = {"a": (1.0, 0.0), "b": (0.0, 1.0), "tie": (0.5, 0.5), "both_bad": (0.5, 0.5)}
+BESIDE_JUDGE = "corrected by people"  # in the identity of a judge of which people compare some pairs too
 _RATERS = re.compile(r"\b(\d+) raters? a pair\b")
 
 
@@ -193,18 +193,48 @@ class RaterAnswers:
 def label_pairs(request: LabelRequest) -> dict[int, int]:
     """The other side of each label whose rollout is in one bet of the step and no other."""
     numbers = {row: number for number, row in enumerate(request.rows)}
-    uses = Counter(row for bet in request.bets for row in (bet.up, bet.down))
+    bets = [request.bets[at] for at in people_bets(request)]
+    uses = Counter(row for bet in bets for row in (bet.up, bet.down))
     other_side: dict[int, int] = {}
-    for bet in request.bets:
+    for bet in bets:
         if uses[bet.up] == uses[bet.down] == 1:
             up, down = numbers[bet.up], numbers[bet.down]
             other_side |= {up: down, down: up}
     return other_side
 
 
+def asks_people(source: Mapping[str, Any]) -> bool:
+    """Whether people label, alone or beside a judge, by the name and identity of a source.
+
+    >>> asks_people({"name": "people", "identity": ""}), asks_people({"name": "checks.py:score", "identity": ""})
+    (True, False)
+    """
+    return source.get("name") == PEOPLE or BESIDE_JUDGE in str(source.get("identity", ""))
+
+
+def people_bets(request: LabelRequest) -> Sequence[int]:
+    """The bets that people are asked about: all, or beside a judge those that were drawn for them."""
+    if request.source.get("name") == PEOPLE or not asks_people(request.source):
+        return range(len(request.bets))
+    drawn = request.state.get("people", {}).get("bets", ())
+    return [at for at in drawn if isinstance(at, int) and 0 <= at < len(request.bets)]
+
+
+def people_numbers(request: LabelRequest) -> list[int]:
+    """The numbers of the labels that people are asked for."""
+    numbers = {row: number for number, row in enumerate(request.rows)}
+    bets = [request.bets[at] for at in people_bets(request)]
+    return sorted({numbers[row] for bet in bets for row in (bet.up, bet.down)})
+
+
+def labelled_by(request: LabelRequest) -> str:
+    """What marks the files of people's labels beside those of a judge; empty where people are the source."""
+    return "" if request.source.get("name") == PEOPLE else PEOPLE
+
+
 def raters_of(request: LabelRequest, otherwise: int = 1) -> int:
     """How many were to answer each pair when it was asked: a monitor that is started again does not change that."""
-    match = _RATERS.search(request.source.get("identity", "")) if request.source.get("name") == PEOPLE else None
+    match = _RATERS.search(request.source.get("identity", "")) if asks_people(request.source) else None
     return int(match[1]) if match else otherwise
 
 
@@ -256,13 +286,18 @@ def collect_labels(
         timeout_label = Label(
             None, f"fewer raters than were to answer it did so within {source.timeout / 3600.0:.3g} h"
         )
-        write_label(run, request, number, timeout_label if value is LATER else to_label(value), source.name)
+        label = timeout_label if value is LATER else to_label(value)
+        write_label(run, request, number, label, source.name, labelled_by(request))
     return []
 
 
 def _label_answers(run: RunDirectory, request: LabelRequest, numbers: Sequence[int], raters: int) -> list[GoldAnswer]:
     """By label, the mean of its first `raters` answers; LATER if there are fewer."""
-    answers, others, existing = RaterAnswers(run, request).read_new(), label_pairs(request), read_labels(run, request)
+    answers, others, existing = (
+        RaterAnswers(run, request).read_new(),
+        label_pairs(request),
+        read_labels(run, request, labelled_by(request)),
+    )
     compared = {
         number for rater_answers in answers.history if len(rater_answers.shown) == 2 for number in rater_answers.shown
     }

@@ -23,6 +23,7 @@ from tiltmeter.models.chat.endpoint_file import check_endpoint, read_description
 BATCH_SECONDS = 600.0  # for all scores that are asked for at once
 MAX_SCORE = 10
 LOW, HIGH = 0.4, 0.6
+MOST_RATERS = 25  # people who compare one pair
 
 SYSTEM = """You grade one answer. What a good answer is:
 
@@ -93,6 +94,8 @@ class Judge:
     timeout: float = 60.0  # seconds for one try
     retries: int = 3
     canaries: tuple[JudgeCanary, ...] = ()  # the operator's own
+    people_share: float = 0.0  # of its pairs, that people compare too; 0: none, and every claim is about the judge
+    raters: int = 1  # people who compare each of them
 
     @property
     def server(self) -> Endpoint:
@@ -198,6 +201,8 @@ guide = "What a good answer is, in your own words."
 key_env = "JUDGE_KEY"  # the environment variable that holds the key; leave it out if none is needed
 timeout = 60           # seconds for one try
 retries = 3
+people_share = 0.1     # of its pairs, that people compare too: claims are then about people; leave it out for none
+raters = 1             # people who compare each of them
 
 [[canaries]]
 prompt = "What is 2 + 2?"
@@ -212,6 +217,10 @@ def read_judge(path: str | Path) -> Judge:
     facts["canaries"] = tuple(_parse_canary(path, canary) for canary in facts.get("canaries", []))
     judge = Judge(**facts)
     check_endpoint(path, judge.server)
+    if type(judge.people_share) not in (int, float) or not 0.0 <= judge.people_share <= 1.0:
+        raise AttachError(f"{path}: people_share is the share of pairs that people compare too, from 0 to 1")
+    if type(judge.raters) is not int or not 1 <= judge.raters <= MOST_RATERS:
+        raise AttachError(f"{path}: raters is how many people compare each pair, from 1 to {MOST_RATERS}")
     return judge
 
 

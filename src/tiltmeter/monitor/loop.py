@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from tiltmeter.data.records import Fault
+from tiltmeter.data.records import SHARED_STEP, Fault
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_queue import LabelQueue
@@ -137,9 +137,8 @@ class MonitorLoop:
                 readings = tuple(settled.readings())
                 if settled.batch is not None:
                     parts, panel = self.config.gold_instruments, self.panel
-                    results = measure_labels(
-                        parts, settled.batch, shared=settled.shared, strict=panel.strict, off=panel.off
-                    )
+                    shared = settled.against == SHARED_STEP
+                    results = measure_labels(parts, settled.batch, shared=shared, strict=panel.strict, off=panel.off)
                     readings = tuple(panel.collect_readings(results, arrival.attempt, arrival.step))
                 events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case PastLabelled():

@@ -16,14 +16,15 @@ from tiltmeter import derived, detectors, instruments
 from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource, RecordedSource
+from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.label_cost import GOLD_SHARE
-from tiltmeter.gold.people import MOST_RATERS, PEOPLE, PeopleSource
+from tiltmeter.gold.people import PEOPLE, PeopleSource
 from tiltmeter.gold.task_checks import TaskChecks, names_task_checks
 from tiltmeter.instruments import Instrument
-from tiltmeter.models.judge import read_judge
+from tiltmeter.models.judge import MOST_RATERS, read_judge
 from tiltmeter.safety.loading import load_function, load_named
 
 #: `gold="reward:NAME"`: a reward that is measured on every row and not paid, which the adapter hands over as gold.
@@ -147,7 +148,8 @@ def load_gold(name: object) -> GoldSource:
             raise AttachError(f'gold={name!r}: write gold="people", or "people:3" if three raters answer each pair')
         return PeopleSource(int(raters))
     if isinstance(name, str) and name.endswith(".toml"):
-        return JudgeSource(name, read_judge(name))
+        judge = read_judge(name)
+        return CorrectedJudge(name, judge) if judge.people_share else JudgeSource(name, judge)
     if isinstance(name, str) and names_task_checks(name):
         return TaskChecks(name)
     if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):

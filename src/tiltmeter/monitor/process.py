@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.lease import Lease, lease_held
@@ -48,7 +49,7 @@ def run_monitor(
     It waits for requested labels, but beside a trainer not for those of people: they may take a day, and the job's node
     must be released. The next monitor of the run continues with the open steps.
     """
-    patient = parent is None or not isinstance(config.gold, PeopleSource)
+    patient = parent is None or not isinstance(config.gold, (PeopleSource, CorrectedJudge))
 
     def orphan() -> bool:
         return parent is not None and os.getppid() != parent

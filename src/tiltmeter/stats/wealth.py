@@ -94,25 +94,28 @@ class Wealth:
     cash: float = 1.0
     tables: dict[str, BetTable] = field(default_factory=dict)
 
-    def place(self, name: str, step: int, us: Sequence[float], *, shared: bool = False) -> None:
-        """Lay money on a table as its past advises, then bet on every u of the step; none exceeds 1.
+    def place(self, name: str, step: int, us: Sequence[float], *, shared: bool = False, top: float = 1.0) -> None:
+        """Lay money on a table as its past advises, then bet on every u of the step; none exceeds `top`.
 
-        `shared`: nothing rules out that something moves all u of a step together, so they count as one.
+        `shared`: nothing rules out that something moves all u of a step together, so they count as one. `top` above 1:
+        stakes are that much smaller, and no u is clipped. Rare u may then be large and the others balance them, so that
+        clipping would move their mean.
         """
         values = np.asarray(us, np.float64)
-        if not (np.isfinite(values) & (values <= 1.0 + 1e-9)).all():
-            raise ValueError("a u above 1, or one that is no number, voids the bound: gold lies in [0, 1]")
+        if not (np.isfinite(values) & (values <= top + 1e-9)).all():
+            raise ValueError(f"a u above {top:g}, or one that is no number, voids the bound: gold lies in [0, 1]")
         table = self.tables.setdefault(name, BetTable())
         table.belief.forecast()
         bad = table.belief.below(-0.02)
         self._take_back(table, BACK * (1.0 - bad) ** 2)
         share = max(EAGER * bad**2, LEAST)
-        count, clip = table.form(len(values), shared)
+        count, clip = table.form(len(values), shared) if top == 1.0 else (len(values), top)
         size = clip * len(values) / max(count, 1)  # of the best stake, against that of a single bet
         table.wealth = np.logaddexp(table.wealth, _log(share * self.cash) + _spread(table.belief, size or 1.0))
         self.cash *= 1.0 - share
         if len(us):
-            table.wealth = table.wealth + np.log1p(-np.outer(_clipped(values, count, clip), STAKES)).sum(0)
+            bets = _clipped(values, count, clip) if top == 1.0 else values / top
+            table.wealth = table.wealth + np.log1p(-np.outer(bets, STAKES)).sum(0)
         table.learn(us)
         table.steps.append(step)
         table.means.append(float(np.mean(us)) if len(us) else 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tiltmeter.data.records import Finding
-from tiltmeter.gold.people import PEOPLE
+from tiltmeter.gold.people import asks_people
 from tiltmeter.interventions.action_log import OPEN
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Estimate
@@ -189,7 +189,7 @@ def _gold_counts(run_state: RunState, history: RunHistory) -> GoldCounts:
         label_requests=run_state.labels_requested + pending,
         waiting=pending,
         rollouts=run_state.audited,
-        people=source == PEOPLE,
+        people=run_state.gold is not None and asks_people(run_state.gold),
     )
 
 

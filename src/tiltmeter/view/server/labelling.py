@@ -16,7 +16,16 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from tiltmeter.gold.people import LONGEST_NAME, PAIR, PEOPLE, SINGLE, RaterAnswer, store_answer, undo_answer
+from tiltmeter.gold.people import (
+    LONGEST_NAME,
+    PAIR,
+    PEOPLE,
+    SINGLE,
+    RaterAnswer,
+    asks_people,
+    store_answer,
+    undo_answer,
+)
 from tiltmeter.rundir.run_path import open_file
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import LabelTask, RaterAgreement, RaterConsistency
@@ -142,7 +151,7 @@ def _session_for(reader: RunReader) -> LabelSession | None:
     with reader.lock:
         reader.refresh()
         gold, waiting = reader.run_state.gold, sorted(reader.run_state.unlabelled)
-    if gold is None or gold["name"] != PEOPLE:
+    if gold is None or not asks_people(gold):
         return None
     session = _SESSIONS.get(reader.id)
     if session is None or session.identity != reader.run.identity():  # another run under the same path

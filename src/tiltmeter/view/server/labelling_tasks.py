@@ -11,7 +11,7 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import shown_text
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_files import LabelRequest, read_request
-from tiltmeter.gold.people import PEOPLE, RaterAnswers, label_pairs, raters_of
+from tiltmeter.gold.people import PEOPLE, RaterAnswers, label_pairs, people_numbers, raters_of
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.rank_summary import rank_ranges
@@ -84,7 +84,8 @@ class LabelSession:
         if step.items is not None:
             return step.items
         other = label_pairs(step.request)
-        return [(n, other[n]) if n in other else (n,) for n in range(len(step.request.rows)) if other.get(n, n) >= n]
+        numbers = people_numbers(step.request)
+        return [(n, other[n]) if n in other else (n,) for n in numbers if other.get(n, n) >= n]
 
     def items(self, step: LabelStep) -> list[LabelItem]:
         """The items to judge. Two answers form a pair if both texts are stored and answer the same prompt."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tiltmeter.errors import StoreError, TiltmeterError
-from tiltmeter.gold.people import PEOPLE
+from tiltmeter.gold.people import asks_people
 from tiltmeter.rundir.run_path import entries
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
@@ -51,7 +51,7 @@ class ListedRun(NamedTuple):
 def list_run(reader: RunReader) -> ListedRun:
     with reader.lock:
         gold = reader.run_state.gold
-        people = gold is not None and gold["name"] == PEOPLE
+        people = gold is not None and asks_people(gold)
         return ListedRun(fleet_row(reader), problem_since(reader), people)
 
 
