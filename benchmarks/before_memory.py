@@ -1,4 +1,4 @@
-"""How far is the memory that `tiltmeter plan` predicts from what PyTorch allocates?
+"""How far is the memory that `tiltmeter model plan` predicts from what PyTorch allocates?
 
     python benchmarks/before_memory.py [--json] [--seed 2026] [--quick]
 

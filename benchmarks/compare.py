@@ -1,4 +1,4 @@
-"""Does `tiltmeter compare` name what a checkpoint was trained to cost, and pass one that was trained well?
+"""Does `tiltmeter model compare` name what a checkpoint was trained to cost, and pass one that was trained well?
 
     python benchmarks/compare.py [--quick] [--work folder]     # about twenty minutes on one core
 
@@ -53,9 +53,9 @@ def compared(start: Path, checkpoint: Path, asked: Suites, work: Path, seed: int
 
     gold = f"{Path(__file__).with_name('compare_world.py')}:gold"
     words = [
-        *("compare", start, checkpoint, "--prompts", asked.prompts, "--ood", asked.ood, "--judge", gold),
+        *("model", "compare", start, checkpoint, "--prompts", asked.prompts, "--ood", asked.ood, "--judge", gold),
         *("--sycophancy", asked.sycophancy, "--benign", asked.benign, "--harmful", asked.harmful),
-        *("--tasks", asked.task, "--seed", seed, "--work", work, "--json"),
+        *("--task", asked.task, "--seed", seed, "--work", work, "--json"),
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

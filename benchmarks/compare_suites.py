@@ -1,4 +1,4 @@
-"""The suites of the small world as files that `tiltmeter compare` reads: prompts, opinions, requests and a task."""
+"""The suites of the small world as files that `tiltmeter model compare` reads: prompts, opinions, requests, a task."""
 
 from __future__ import annotations
 

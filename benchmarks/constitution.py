@@ -60,8 +60,8 @@ def lines(out: Path) -> dict[str, list[str]]:
 
 def command(model: Path, work: Path, seed: int) -> list[str]:
     (work / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
-    given = [work / "prompts.txt", "--model", model, "--out", work / "out", "--limit", LIMIT, "--seed", seed, "--json"]
-    return [sys.executable, "-m", "tiltmeter", "constitution", *map(str, given)]
+    given = [work / "prompts.txt", "--model", model, "--out", work / "out", "--tokens", LIMIT, "--seed", seed, "--json"]
+    return [sys.executable, "-m", "tiltmeter", "data", "constitution", *map(str, given)]
 
 
 def killed(words: list[str], out: Path) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tiltmeter.cli.actions  # noqa: F401 - loaded before the user is changed
+import tiltmeter.cli.run.actions  # noqa: F401 - loaded before the user is changed
 from tiltmeter import cli
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob
 from tiltmeter.errors import TiltmeterError

@@ -3,7 +3,7 @@
     python benchmarks/defences.py --work folder --write --json       # 60 runs of half a minute each
     python benchmarks/defences.py --work folder --only healthy       # some scenarios; --seeds and --steps for a look
 
-Real TRL runs of the tiny language model. Guarded is the same for every scenario, and what a recipe of `tiltmeter train`
+Real TRL runs of the tiny language model. Guarded is the same for every scenario, and what a recipe of `model train`
 gets by `guards: standard` and `beta: 0.05`; nothing was tuned and nothing sees gold. After training the final policy is
 asked for answers of its own: gold, diversity and KL are of these. A finished run is a line in `folder/runs.jsonl`, so
 that an interrupted campaign goes on where it was; two processes with other `--only` may share a folder.

@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 
 from record import record, show
 from tiltmeter import cli
+from tiltmeter.cli import verb_table
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.monitor.loop import MonitorLoop
@@ -362,22 +363,22 @@ def verbs(run: Path, scratch: Path) -> dict[str, Sequence[str]]:
     here, gold = str(run), f"{scratch / 'gold.py'}:score"
     return {
         "show": ("show", here),
-        "watch": ("watch", here, "--once"),
-        "watch with gold": ("watch", here, "--once", "--gold", gold),
-        "watch until the end": ("watch", here, "--plain"),
-        "replay": ("replay", here),
-        "verify": ("verify", here),
-        "alarms": ("alarms", here),
-        "actions": ("actions", here),
-        "phrases": ("phrases", here),
-        "report": ("report", here, "--html", "--out", str(scratch / "report.html")),
-        "report in Markdown": ("report", here, "--md"),
+        "watch": ("run", "watch", here, "--once"),
+        "watch with gold": ("run", "watch", here, "--once", "--gold", gold),
+        "watch until the end": ("run", "watch", here, "--plain"),
+        "replay": ("run", "replay", here),
+        "verify": ("run", "verify", here),
+        "alarms": ("run", "alarms", here),
+        "actions": ("run", "actions", here),
+        "phrases": ("run", "phrases", here),
+        "report": ("run", "report", here, "--html", str(scratch / "report.html")),
+        "report in Markdown": ("run", "report", here, "--md", "-"),
         "audit": ("audit", here, "--keep", str(scratch / "kept"), "--plain"),
-        "diff": ("diff", here, str(run.parent / "healthy")),
-        "pack": ("pack", here),
-        "purge": ("purge", here, "--yes"),
-        "track": ("track", here, "--once", "--tensorboard", str(scratch / "tb")),
-        "dismiss": ("acknowledge", here, "gold.slope"),
+        "diff": ("run", "diff", here, str(run.parent / "healthy")),
+        "pack": ("run", "pack", here),
+        "purge": ("run", "purge", here, "--yes"),
+        "track": ("run", "track", here, "--once", "--tensorboard", str(scratch / "tb")),
+        "dismiss": ("run", "acknowledge", here, "gold.slope"),
         "page": (),
     }
 
@@ -503,7 +504,7 @@ def main() -> int:
             if (turn - 5 * number) % len(names) < (3 if attack.name in whole or "bomb" in attack.name else 1)
             or (attack.name in whole and verb == "watch with gold")
         ]
-        for verb in cli.VERBS.values():
+        for verb in verb_table.VERBS.values():
             importlib.import_module(f"tiltmeter.cli.{verb.file}")
         with (Path(folder) / "shown").open("w") as shown, redirect_stdout(shown), redirect_stderr(shown):
             for name in ("show", "report", "alarms", "verify", "phrases"):  # loads what is loaded late

@@ -2,8 +2,8 @@
 
     python benchmarks/pipeline.py --model folder --write     # about half an hour on one core
 
-Everything is done by `tiltmeter train` and `tiltmeter compare`, as a person would call them; this file writes the data
-and the recipe, and keeps what they say. The model is the one of `real_model.py`, a 4-bit file put back to floats:
+Everything is done by `tiltmeter model train` and `model compare`, as a person would call them; this file writes the
+data and the recipe, and keeps what they say. The model is the one of `real_model.py`, a 4-bit file put back to floats:
 nothing here says anything about the quality of the original. `--work` is a folder that an interrupted run goes on in.
 """
 
@@ -112,7 +112,7 @@ def compared(folder: Path, model: Path, checkpoint: Path, seed: int) -> tuple[di
     """The comparison on questions that no stage saw, and on sums; few of each, and short answers."""
     return asked(
         *("compare", model, checkpoint, "--prompts", folder / "held.jsonl", "--ood", folder / "sums.jsonl"),
-        *("--judge", GOLD, "--reward", folder / "recipe.yaml", "--most", 32, "--samples", 2, "--limit", 40),
+        *("--judge", GOLD, "--reward", folder / "recipe.yaml", "--most", 32, "--answers", 2, "--tokens", 40),
         *("--seed", seed, "--work", folder / "compared", "--md", folder / "price.md", "--json"),
         fine=(0, 1, 2),
     )

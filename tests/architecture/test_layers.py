@@ -38,7 +38,7 @@ MODELS = (
 )
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
-    *("adapters/trl/", "adapters/verl/", "adapters/openrlhf", "adapters/checkpoint_samples", "lab/tiny/", "cli/lab.py"),
+    *("adapters/trl/", "adapters/verl/", "adapters/openrlhf", "adapters/checkpoint_samples", "lab/tiny/", "cli/lab/"),
     *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "view/server/", "view/trackers/"),
     *("workbench/train/", *MODELS),
 )
@@ -54,7 +54,7 @@ ONLY_IN = {
 #: Functions that import our own modules late: public names on first use, and modules that need TRL or veRL.
 LATE = {
     *("__init__.py: __getattr__", "__init__.py: _open_view", "adapters/verl/plugin.py: fit"),
-    *("adapters/verl/plugin.py: wrap", "cli/lab.py: tiny_runs", "cli/lab.py: tiny_score"),
+    *("adapters/verl/plugin.py: wrap", "cli/lab/campaigns.py: tiny_runs", "cli/lab/campaigns.py: tiny_score"),
     *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
     *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
     *("workbench/train/trl_trainer.py: _evaluate", "workbench/train/trl_trainer.py: attach_monitor"),

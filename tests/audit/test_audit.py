@@ -70,9 +70,9 @@ def test_a_hacked_run_of_another_tool_alarms_and_says_since_when(hacked: Path, t
     assert ONSET - 8 <= alarm["onset"] <= ONSET + 12
     assert any("inferred from equal prompts" in line for line in told_["said"])
     assert any("count words" in line for line in told_["said"])
-    page = run(hacked, *gold, "--html", "--out", tmp_path / "audit.html")
+    page = run(hacked, *gold, "--html", tmp_path / "audit.html")
     assert page.exit_code == 1 and "<!doctype html>" in (tmp_path / "audit.html").read_text()
-    text = run(hacked, *gold, "--md").stdout
+    text = run(hacked, *gold, "--md", "-").stdout
     assert text.startswith("## ACT") and "How the files were read" in text
     seen = CliRunner().invoke(app, ["show", str(tmp_path / "kept" / "hacked"), "--plain"])
     assert seen.exit_code == 1 and "the reward pushes gold down" in seen.stdout
@@ -218,7 +218,7 @@ def test_a_run_of_ours_is_not_touched_by_an_audit_with_other_gold(tmp_path: Path
 
 def test_steps_that_no_monitor_came_to_are_measured(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=30)
-    assert CliRunner().invoke(app, ["watch", str(folder), "--once", "--json"]).exit_code in (0, 1, 2)
+    assert CliRunner().invoke(app, ["run", "watch", str(folder), "--once", "--json"]).exit_code in (0, 1, 2)
     with open_run(folder, monitor=False, on_full="wait", resume_step=30, strict=True) as more:
         for step in range(30, 40):
             more.observe(**columns(step))

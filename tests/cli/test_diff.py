@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from tiltmeter.cli.demo import measure_demo_run
-from tiltmeter.cli.diff import diff
+from tiltmeter.cli.run.diff import diff
 from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -91,11 +91,11 @@ def test_without_gold_nothing_is_judged(demo: Path, tmp_path: Path) -> None:
 def test_a_name_acts_in_no_output(tmp_path: Path) -> None:
     name = "<b>|\x1b[31m[x](y)"
     runs = [made(tmp_path / f"run{seed}", seed=seed, component=name) for seed in (1, 2)]
-    for how in ("--plain", "--md", "--json"):
-        assert "\x1b" not in compared(*runs, how).output
-    assert "<b>" not in compared(*runs, "--md").output
+    for how in (["--plain"], ["--md", "-"], ["--json"]):
+        assert "\x1b" not in compared(*runs, *how).output
+    assert "<b>" not in compared(*runs, "--md", "-").output
 
 
 def test_wrong_usage_is_2(demo: Path, tmp_path: Path) -> None:
-    assert compared(demo / "honest", demo / "hacked", "--md", "--json").exit_code == 2
+    assert compared(demo / "honest", demo / "hacked", "--md", "-", "--json").exit_code == 2
     assert isinstance(compared(demo / "honest", tmp_path).exception, Exception)

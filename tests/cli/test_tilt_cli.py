@@ -1,4 +1,4 @@
-"""`tiltmeter tilt`: the worked numbers through the command line, tables of many responses, and refusals."""
+"""`tiltmeter reward tilt`: the worked numbers through the command line, tables of many responses, and refusals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli.tilt import tilt
+from tiltmeter.cli.reward.tilt import tilt
 from tiltmeter.workbench.common.table_files import write_rows
 
 app = typer.Typer()
 app.command()(tilt)
 
-H = ("--reference", "0.5,0.3,0.2", "--reward", "1,0.5,-1")
+H = ("--references", "0.5,0.3,0.2", "--rewards", "1,0.5,-1")
 
 
 def told(*options: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_a_target_kl_finds_its_beta() -> None:
 
 
 def test_gold_falls_while_the_reward_rises_in_a_sweep() -> None:
-    found = told(*H, "--gold", "0.2,0.9,0.0", "--beta", "inf,10,0.1")
+    found = told(*H, "--golds", "0.2,0.9,0.0", "--beta", "inf,10,0.1")
     rewards, gold = ([point[name] for point in found["points"]] for name in ("reward", "gold"))
     assert rewards == sorted(rewards)
     assert gold[0] < gold[1] > gold[2]
@@ -108,11 +108,11 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--reference", "0.5,0.5"), "needs --reward"),
-        (("--reference", "0.5,0.5", "--reward", "1"), "one number for each"),
-        (("--reward", "1,two"), "numbers with commas"),
-        (("--reward", "1,nan"), "finite"),
-        (("--reference", "-1,2", "--reward", "1,2"), "0 or more"),
+        (("--references", "0.5,0.5"), "needs --rewards"),
+        (("--references", "0.5,0.5", "--rewards", "1"), "one number for each"),
+        (("--rewards", "1,two"), "numbers with commas"),
+        (("--rewards", "1,nan"), "finite"),
+        (("--references", "-1,2", "--rewards", "1,2"), "0 or more"),
         ((*H, "--beta", "-1"), "0 or more"),
         ((*H, "--beta", "1", "--target-kl", "0.1"), "not both"),
     ],
@@ -132,7 +132,7 @@ def test_a_table_without_its_columns_names_them(tmp_path: Path) -> None:
 
 
 def test_what_the_reference_never_gives_has_no_weight_however_well_it_pays() -> None:
-    found = told("--reference", "0.5,0,0.5", "--reward", "1,100,0", "--beta", "0.1")
+    found = told("--references", "0.5,0,0.5", "--rewards", "1,100,0", "--beta", "0.1")
     assert found["rows"][1]["unnormalised"] == [0.0]
 
 
@@ -142,5 +142,5 @@ def test_a_logprob_below_every_float_is_told(tmp_path: Path) -> None:
 
 
 def test_rewards_as_large_as_floats_go_do_not_overflow() -> None:
-    found = told("--reference", "0.5,0.5", "--reward", "1e308,-1e308", "--beta", "0.1")
+    found = told("--references", "0.5,0.5", "--rewards", "1e308,-1e308", "--beta", "0.1")
     assert found["rows"][0]["policy"] == [1.0]

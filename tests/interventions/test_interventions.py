@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli import actions as verbs
+from tiltmeter.cli.run import actions as verbs
 from tiltmeter.data.records import Action, Finding, Reading
 from tiltmeter.diagnosis import FAILURES, knobs_for
 from tiltmeter.interventions import BUILTIN, Intervention

@@ -38,7 +38,7 @@ def lab(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Two families, one run each, as the slice that anybody may ask for."""
     folder = tmp_path_factory.mktemp("lab")
-    options = ("--split", "dev", "--families", "length,accurate", "--runs", 1, "--seed", 5, "--workers", 1)
+    options = ("--split", "dev", "--families", "length,accurate", "--runs", 1, "--seed", 5, "--jobs", 1)
     done = lab("run", *options, "--out", "c", "--record", "c.jsonl.gz", "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""`tiltmeter sandbox check` says what holds here, and what to install where nothing does."""
+"""`tiltmeter reward sandbox` says what holds here, and what to install where nothing does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_it_prints_the_tier_each_probe_and_the_speed() -> None:
         open_sandbox(tier="landlock").close()
     except SandboxUnavailable as error:
         pytest.skip(f"no such sandbox here: {error}")
-    done = CliRunner().invoke(app, ["sandbox", "check", "--tier", "landlock"])
+    done = CliRunner().invoke(app, ["reward", "sandbox", "--tier", "landlock"])
     assert done.exit_code == 0, done.output
     assert "✓ landlock, strict, " in done.output
     assert "ms a program (bare Python " in done.output
@@ -33,16 +33,16 @@ def test_it_prints_the_tier_each_probe_and_the_speed() -> None:
 def test_where_none_holds_it_says_what_to_install_and_leaves_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     for tier in ("Bubblewrap", "Pool", "Landlock"):
         monkeypatch.setattr(tiers, tier, missing)
-    done = CliRunner().invoke(app, ["sandbox", "check"])
+    done = CliRunner().invoke(app, ["reward", "sandbox"])
     assert done.exit_code == 2
     assert "✗ bwrap, strict it is not \\u{1b}[31mhere" in done.output
     assert "apt-get install bubblewrap libseccomp2" in done.output
-    done = CliRunner().invoke(app, ["sandbox", "check", "--json", "--isolation", "pooled"])
+    done = CliRunner().invoke(app, ["reward", "sandbox", "--json", "--isolation", "pooled"])
     told = json.loads(done.output)
     assert (done.exit_code, told["tier"], len(told["attempts"]), len(told["install"])) == (2, None, 2, 5)
     assert told["attempts"][0]["isolation"] == "pooled"
 
 
 def test_a_tier_that_does_not_exist_is_refused() -> None:
-    done = CliRunner().invoke(app, ["sandbox", "check", "--tier", "none"])
+    done = CliRunner().invoke(app, ["reward", "sandbox", "--tier", "none"])
     assert isinstance(done.exception, AttachError)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -24,10 +23,10 @@ from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.label_file import SUFFIXES, read_labels
 from tiltmeter.audit.readers import BY_NAME
 from tiltmeter.audit.readers.external_run import ReadOptions
-from tiltmeter.cli.report import Most, Redact
-from tiltmeter.cli.show import Json, Plain
-from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
-from tiltmeter.cli.watch import Plugins
+from tiltmeter.cli.options import Html, Json, Markdown, OldOut, Plain, file_stem, write_report
+from tiltmeter.cli.run.report import Most, Redact
+from tiltmeter.cli.run.watch import Plugins
+from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS, judge_run
@@ -38,7 +37,9 @@ from tiltmeter.view.screens.run_reader import RunReader
 
 READERS = ", ".join(BY_NAME)
 
-Where = Annotated[Path, typer.Argument(help="A folder or file of rollouts or metrics, or run directories.")]
+Where = Annotated[
+    Path, typer.Argument(help="A run, or a folder or file of rollouts or metrics.", metavar="RUN_OR_FILES")
+]
 Format = Annotated[str, typer.Option("--format", help=f"Whose files: {READERS}.", metavar="NAME")]
 Map = Annotated[
     list[str] | None,
@@ -46,7 +47,9 @@ Map = Annotated[
         "--map", help="Our column and theirs, as reward=score; run=COLUMN splits a file.", metavar="OURS=THEIRS"
     ),
 ]
-GroupSize = Annotated[int | None, typer.Option("--group-size", help="Consecutive rows of one prompt.", min=1)]
+GroupSize = Annotated[
+    int | None, typer.Option("--group-size", help="Consecutive rows of one prompt.", metavar="N", min=1)
+]
 Weight = Annotated[
     list[str] | None, typer.Option("--weight", help="Weight of a reward function in the total.", metavar="NAME=W")
 ]
@@ -57,18 +60,25 @@ Evals = Annotated[
 ]  # fmt: skip
 Gold = Annotated[
     str | None,
-    typer.Option("--gold", help="Gold source: file.py:function, judge.toml, tests, answers, auto, or a labels file."),
+    typer.Option(
+        "--gold",
+        help="Gold source: file.py:function, judge.toml, tests, answers, auto, or a labels file.",
+        metavar="GOLD",
+    ),
 ]
 Share = Annotated[
     float | None,
-    typer.Option("--gold-share", help="Share of rollouts to label; 1: all. Without it, by what a label costs."),
+    typer.Option(
+        "--gold-share", help="Share of rollouts to label; 1: all. Without it, by what a label costs.", metavar="SHARE"
+    ),
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="processes, or ray for a cluster that is there.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as there are cores.", min=1)]
-Keep = Annotated[Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="DIR")]
-Html = Annotated[bool, typer.Option("--html", help="One HTML file a run that needs no network.")]
-Md = Annotated[bool, typer.Option("--md", help="Markdown on standard output, to paste into an issue.")]
-Out = Annotated[Path | None, typer.Option("--out", help="Where to write; a folder for several runs.", metavar="FILE")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="processes, or ray for a cluster that is there.", metavar="NAME")
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as there are cores.", metavar="N", min=1)]
+Keep = Annotated[
+    Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="FOLDER")
+]
 
 
 def audit(
@@ -83,29 +93,29 @@ def audit(
     engine: EngineName = None,
     jobs: Jobs = None,
     keep: Keep = None,
-    md: Md = False,
-    html: Html = False,
+    md: Markdown = None,
+    html: Html = None,
     json: Json = False,
     plain: Plain = False,
-    out: Out = None,
+    out: OldOut = None,
     redact_text: Redact = False,
     rollouts: Most = ROLLOUTS,
     plugin: Plugins = None,
 ) -> None:
     """Audit a finished run from its files: what happened, since when, why, and what to do.
 
-    Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md
+    Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md -
 
     Reads TRL, veRL, prime-rl and other trainers' dumps, TensorBoard, W&B and tables, and changes none of them. Says
     first what it recognised and what is missing. Exit code: 0 healthy, 1 an alarm, 2 could not judge, 3 hollow; of
     several runs, 1 before 3 before 2 before 0.
     """
-    if md + html + json + plain > 1:
-        raise typer.BadParameter("choose one of --md, --html, --json and --plain")
-    if redact_text and not (md or html):
+    if (str(md) == "-") + json + plain > 1:
+        raise typer.BadParameter("choose one of --md -, --json and --plain")
+    if redact_text and md is None and html is None:
         raise typer.BadParameter("texts are redacted in reports: add --md or --html", param_hint="--redact-text")
-    if out is not None and not (md or html or json):
-        raise typer.BadParameter("add --md, --html or --json", param_hint="--out")
+    if out is not None and not json:
+        raise typer.BadParameter("name the file after --md or --html", param_hint="--out")
     options = ReadOptions(
         format,
         dict(_pair(one, "--map") for one in map or ()),
@@ -144,18 +154,23 @@ def audit(
 def _emit_reports(
     audits: list[AuditedRun],
     *,
-    md: bool,
-    html: bool,
+    md: Path | None,
+    html: Path | None,
     json: bool,
     plain: bool,
     out: Path | None,
     redact: bool,
     rollouts: int,
 ) -> list[int]:
-    """Print or write the audits in the requested format; returns the exit code of each run."""
+    """Print the audits in the requested form and write the reports; returns the exit code of each run."""
     codes: list[int] = []
     objects: list[dict[str, Any]] = []
-    if len(audits) > 1 and not (md or html or json or plain):
+    printed = json or str(md) == "-"
+    several = len(audits) > 1
+    for target, option in ((md, "--md"), (html, "--html")):
+        if several and target is not None and str(target) != "-":
+            _make_folder(target, option)
+    if several and not (printed or plain):
         Console(highlight=False, markup=False).print(_table(audits))
     for one in audits:
         if one.problem:
@@ -165,25 +180,30 @@ def _emit_reports(
             continue
         verdict, run_state, events = judge_run(one.run)
         codes.append(verdict.exit_code)
+        name = file_stem(one.run.path.name)
         if json:
             objects.append({**json_module.loads(as_json(one.run, verdict, run_state, events)), "said": list(one.notes)})
-        elif md:
-            _write(
-                render_markdown(RunReader(one.run), redact=redact) + _reading_notes(one),
-                out,
-                len(audits) > 1,
-                f"{one.run.path.name}.md",
-            )
-        elif html:
-            target = out or Path(f"{re.sub(r'[^A-Za-z0-9._-]+', '_', one.run.path.name)}-audit.html")
-            text = render_html(RunReader(one.run), rollouts=rollouts, redact=redact)
-            _write(text, target, len(audits) > 1 and out is not None, f"{one.run.path.name}.html")
-        elif plain or len(audits) == 1:
+        elif not printed and (plain or not several):
             emit(one.run, verdict, run_state, events, json_=False, plain_=plain)
+        if md is not None:
+            text = render_markdown(RunReader(one.run), redact=redact) + _reading_notes(one)
+            write_report(text, md, f"{name}.md", "--md")
+        if html is not None:
+            text = render_html(RunReader(one.run), rollouts=rollouts, redact=redact)
+            write_report(text, html, f"{name}.html", "--html")
     if json:
         result: Any = objects[0] if len(objects) == 1 else {"runs": objects}
-        _write(json_module.dumps(result, allow_nan=False) + "\n", out, False, "")
+        write_report(json_module.dumps(result, allow_nan=False) + "\n", out or Path("-"), "audit.json", "--out")
     return codes
+
+
+def _make_folder(target: Path, option: str) -> None:
+    """The folder for the reports of several runs."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{error.strerror}: {target} (there are several runs: name a folder)",
+                                 param_hint=option) from error  # fmt: skip
 
 
 def _table(audits: Iterable[AuditedRun]) -> Table:
@@ -212,20 +232,6 @@ def _reading_notes(one: AuditedRun) -> str:
     return "\n**How the files were read**\n\n" + "".join(
         f"- `{log_line(line, 300).replace('`', chr(39))}`\n" for line in one.notes
     )
-
-
-def _write(text: str, out: Path | None, several: bool, name: str) -> None:
-    if out is None:
-        write_stdout(text.encode("utf-8", "backslashreplace").decode())
-        return
-    try:
-        if several:
-            out.mkdir(parents=True, exist_ok=True)
-        target = out / name if several else out
-        target.write_text(text, "utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"{error.strerror}: {out}", param_hint="--out") from error
-    sys.stderr.write(f"{target} ({len(text.encode()) / 1000:.0f} kB)\n")
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

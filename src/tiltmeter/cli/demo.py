@@ -21,7 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.cli.show import Json, Plain
+from tiltmeter.cli.options import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, screen
 from tiltmeter.cli.terminal.run_screen import plain as plain_lines
 from tiltmeter.detectors.gold_loss import LEVEL
@@ -84,7 +84,9 @@ class DemoRun:
 
 
 def demo(
-    keep: Annotated[Path | None, typer.Option(help="Keep the two runs in this new directory.", metavar="DIR")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the two runs in this new directory.", metavar="FOLDER")
+    ] = None,
     json: Json = False,
     plain: Plain = False,
 ) -> None:

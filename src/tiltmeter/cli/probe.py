@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tiltmeter.cli.options import Html, Json, Seed, write_report
 from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.cli.terminal.verifier_audit import audit_reward
@@ -35,16 +36,15 @@ Group = Annotated[str, typer.Option(help="Column of --samples that tells the pro
 Score = Annotated[str, typer.Option(help="Column of --samples with the score.", metavar="NAME")]
 Correct = Annotated[str, typer.Option(help="Column of --samples that says how right it is, 0 to 1.", metavar="NAME")]
 Tasks = Annotated[Path | None, typer.Option(help="Tasks for a verifier, to forge answers to.", metavar="FILE")]
-Run = Annotated[Path | None, typer.Option(help="With --tasks: a run to add the audit to.", metavar="RUN_DIR")]
-Limit = Annotated[int | None, typer.Option(help="Prompts to try attacks on; 200, of a judge 24.", metavar="N", min=1)]
+Run = Annotated[Path | None, typer.Option(help="With --tasks: a run to add the audit to.", metavar="RUN")]
+Most = Annotated[
+    int | None, typer.Option("--most", help="Prompts to try attacks on; 200, of a judge 24.", metavar="N", min=1)
+]
 Search = Annotated[str, typer.Option(help="auto, none, asked or gradient.", metavar="HOW")]
 Budget = Annotated[int, typer.Option(help="Texts that a search may score.", metavar="N", min=1)]
 Ending = Annotated[str | None, typer.Option(help="What a model reads after a plain text.", metavar="TEXT")]
 Write = Annotated[Path | None, typer.Option(help="Write pairs to retrain on.", metavar="FILE")]
 Training = Annotated[Path | None, typer.Option(help="Pairs that --write-pairs balances.", metavar="FILE")]
-Seed = Annotated[int, typer.Option(help="Of everything random.", metavar="N")]
-Html = Annotated[Path | None, typer.Option(help="Write the scorecard as one HTML file.", metavar="FILE")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 def probe(
@@ -57,7 +57,7 @@ def probe(
     correct_column: Correct = "correct",
     tasks: Tasks = None,
     run: Run = None,
-    limit: Limit = None,
+    most: Most = None,
     search: Search = "auto",
     budget: Budget = BUDGET,
     ending: Ending = None,
@@ -91,7 +91,7 @@ def probe(
         target = open_target(reward, ending=ending)
         with progress() as report_progress:
             card = examine_reward(
-                target, items, source, limit=limit, searching=search, budget=budget, seed=seed, ranked=ranked,
+                target, items, source, limit=most, searching=search, budget=budget, seed=seed, ranked=ranked,
                 progress=report_progress,
             )  # fmt: skip
         _write_outputs(card, items if training is None else read_pairs(training), write_pairs, html)
@@ -126,8 +126,4 @@ def _write_outputs(card: Scorecard, items: list[ProbeItem], pairs: Path | None, 
         write_rows(pairs, new_pairs)
         sys.stderr.write(f"{pairs}: {len(new_pairs)} pairs to add to {len(items)}\n")
     if html is not None:
-        try:
-            html.write_text(render_html(as_report(card)), "utf-8")
-        except OSError as error:
-            raise typer.BadParameter(f"{error.strerror}: {html}", param_hint="--html") from error
-        sys.stderr.write(f"{html}\n")
+        write_report(render_html(as_report(card)), html, "probe.html", "--html")

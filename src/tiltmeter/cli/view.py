@@ -24,7 +24,7 @@ def view(
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Run directories, or folders that hold some.", metavar="RUNS")
     ] = None,
-    port: Annotated[int, typer.Option(help="Port; a free one if it is taken.", min=0, max=65535)] = 8787,
+    port: Annotated[int, typer.Option(help="Port; a free one if it is taken.", metavar="N", min=0, max=65535)] = 8787,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     trusted_host: Annotated[
         list[str] | None,

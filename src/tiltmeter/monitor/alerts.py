@@ -23,7 +23,16 @@ class AlertProcess:
     process; one that ended earlier has died, and is started again a few times."""
 
     def __init__(self, run: RunDirectory, starts: int = STARTS) -> None:
-        self._command = [sys.executable, "-m", "tiltmeter", "track", str(run.path), "--attached", str(os.getpid())]
+        self._command = [
+            sys.executable,
+            "-m",
+            "tiltmeter",
+            "run",
+            "track",
+            str(run.path),
+            "--attached",
+            str(os.getpid()),
+        ]
         self._starts = starts if os.environ.get(WEBHOOK_VARIABLE) else 0
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
@@ -43,5 +52,5 @@ class AlertProcess:
                 self._log_failure(f"no process that posts alerts could be started ({error.strerror})")
 
     def _log_failure(self, why: str) -> None:
-        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter track RUN"
+        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter run track RUN"
         log.warning("%s; %s", why, then)

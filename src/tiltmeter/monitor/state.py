@@ -16,6 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tiltmeter.data.baseline import Baseline, Comparison
+from tiltmeter.data.lineage import lineage
 from tiltmeter.data.records import Alarm, Fault, Reading, RolloutBatch
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.data.slices import with_single_readings
@@ -38,7 +39,6 @@ from tiltmeter.monitor.arrivals import (
 )
 from tiltmeter.monitor.panel import InstrumentPanel, InstrumentResult
 from tiltmeter.rundir.journal import Event, event, event_id, jsonable, pack_readings, reading_event, readings_of
-from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.payloads import (
     AbsentColumns,
     AttemptEnd,

@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 
 from msgspec import UNSET
 
+from tiltmeter.data.lineage import lineage
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.rundir.journal import Event
-from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.payloads import (
     AbsentColumns,
     AttemptEnd,

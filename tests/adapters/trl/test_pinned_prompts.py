@@ -17,7 +17,7 @@ from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
 import tiltmeter
-from tiltmeter.cli.pin import pin
+from tiltmeter.cli.run.pin import pin
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.pinned_prompts import PinnedSnapshot, list_snapshots, read_snapshot
 from tiltmeter.rundir.store import RunDirectory
@@ -206,7 +206,7 @@ PROMPTS = ["what is 1 plus 2", "what is 2 plus 2 because", "the answer"]
 
 
 def asked(*arguments: object) -> Any:
-    """`tiltmeter pin`, as far as the verb itself goes."""
+    """`tiltmeter run pin`, as far as the verb itself goes."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pin)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])

@@ -174,15 +174,15 @@ def test_a_file_that_is_none_is_refused_with_the_reason(tmp_path: Path, content:
 def test_the_verb_says_what_it_made_and_does_not_overwrite(tmp_path: Path) -> None:
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "traps.jsonl"
     tasks.write_text("".join(json.dumps(row) + "\n" for row in (GSM8K, MATH, {"prompt": "no key"})))
-    done = CliRunner().invoke(app, ["traps", str(tasks), "--out", str(out)])
+    done = CliRunner().invoke(app, ["data", "traps", str(tasks), "--out", str(out)])
     assert done.exit_code == 0 and "2 traps of 3 tasks" in done.stdout and "1 left out" in done.stdout
     assert "2 have the original's prompt, letter for letter" in done.stdout
     assert len(read_traps(out)) == 2
-    again = CliRunner().invoke(app, ["traps", str(tasks), "--out", str(out)])
+    again = CliRunner().invoke(app, ["data", "traps", str(tasks), "--out", str(out)])
     assert isinstance(again.exception, AttachError)
     none = tmp_path / "none.jsonl"
     none.write_text('{"prompt": "no key"}\n')
-    done = CliRunner().invoke(app, ["traps", str(none), "--out", str(tmp_path / "x.jsonl"), "--json"])
+    done = CliRunner().invoke(app, ["data", "traps", str(none), "--out", str(tmp_path / "x.jsonl"), "--json"])
     assert done.exit_code == 2 and json.loads(done.stdout)["traps"] == 0 and not (tmp_path / "x.jsonl").exists()
 
 

@@ -30,7 +30,18 @@ BLIND = {*("task", "kind", "prompt", "texts", "done", "left", "guide", "why", "r
 @contextmanager
 def monitored(run: RunDirectory) -> Iterator[None]:
     """The monitor in a process of its own, which asks people about a tenth of the rollouts."""
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--gold", "people", "--gold-share", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tiltmeter",
+        "run",
+        "watch",
+        str(run.path),
+        "--gold",
+        "people",
+        "--gold-share",
+        "0.1",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ})
     try:
         deadline = time.monotonic() + 60

@@ -367,7 +367,7 @@ def test_without_people_or_a_monitor_the_screen_says_the_command(tmp_path: Path)
     nobody = MonitorLoop(run, lean(), strict=True)
     nobody.poll()
     nobody.close()
-    assert COMMAND == "tiltmeter watch RUN --gold people"
+    assert COMMAND == "tiltmeter run watch RUN --gold people"
     assert COMMAND in next_task([RunReader(run)], "ada")["why"]
     assert COMMAND in next_task([], "ada")["why"]
     other = directory(tmp_path, 6, name="other")
@@ -446,7 +446,18 @@ def test_people_raise_an_alarm_about_a_live_run(tmp_path: Path) -> None:
     run.verdict(timeout=30.0)
     assert time.monotonic() - before < 25.0, "the verdict does not wait for people"
     work(books, "ada")
-    command = [sys.executable, "-m", "tiltmeter", "watch", str(store.path), "--gold", "people", "--gold-share", "0.5"]
+    command = [
+        sys.executable,
+        "-m",
+        "tiltmeter",
+        "run",
+        "watch",
+        str(store.path),
+        "--gold",
+        "people",
+        "--gold-share",
+        "0.5",
+    ]
     done = subprocess.run([*command, "--plain"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "people" in done.stdout

@@ -28,7 +28,7 @@ import typer
 from typer.testing import CliRunner
 
 from tiltmeter.cli.demo import measure_demo_run
-from tiltmeter.cli.track import track
+from tiltmeter.cli.run.track import track
 from tiltmeter.data.records import Alarm
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.monitor import alerts as watching
@@ -927,7 +927,7 @@ def test_a_process_that_dies_again_and_again_is_given_up_aloud(
         alerts.check()
     said = [record.getMessage() for record in caplog.records]
     assert [line.split("; ")[1] for line in said] == ["it is started again"] * 3 + [
-        "no alert is posted until you run: tiltmeter track RUN"
+        "no alert is posted until you run: tiltmeter run track RUN"
     ]
     assert not any("s3cret" in line for line in said)
 

@@ -1,4 +1,4 @@
-"""`tiltmeter compare` on real models: a copy with noise, a judge in a file, and every form of output."""
+"""`tiltmeter model compare` on real models: a copy with noise, a judge in a file, and every form of output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tiltmeter.cli import app
-from tiltmeter.cli.compare import recipe_rewards
+from tiltmeter.cli.model.compare import recipe_rewards
 from tiltmeter.errors import AttachError
 
 CHECKS = """
@@ -47,7 +47,7 @@ def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(models: Path, checkpoint: str, *more: object) -> Any:
     words = [
         *("compare", models / "base", models / checkpoint, "--prompts", models / "prompts.jsonl", "--work"),
-        *(models / f"{checkpoint}-kept", "--limit", 5, "--samples", 2, "--most", 21, *more),
+        *(models / f"{checkpoint}-kept", "--tokens", 5, "--answers", 2, "--most", 21, *more),
         *(word for name in ("capability", "speed", "sycophancy") for word in ("--leave-out", name)),
     ]
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
@@ -104,7 +104,7 @@ def test_without_a_judge_it_cannot_tell_and_says_what_would_help(models: Path) -
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_asked(models: Path, wrong: tuple[str, ...], message: str) -> None:
-    words = ["compare", str(models / "base"), str(models / "moved"), *wrong]
+    words = ["model", "compare", str(models / "base"), str(models / "moved"), *wrong]
     done = CliRunner().invoke(app, words)
     said = f"{done.output} {done.exception}".replace("\n", " ").replace("│", " ")
     assert message in " ".join(said.split())
@@ -113,7 +113,15 @@ def test_what_is_wrong_is_said_before_anything_is_asked(models: Path, wrong: tup
 
 def test_the_reward_is_no_judge_and_one_that_lacks_a_column_is_found_first(models: Path, tmp_path: Path) -> None:
     def said(*more: str) -> str:
-        words = ["compare", str(models / "base"), str(models / "moved"), "--work", str(tmp_path / "kept"), *more]
+        words = [
+            "model",
+            "compare",
+            str(models / "base"),
+            str(models / "moved"),
+            "--work",
+            str(tmp_path / "kept"),
+            *more,
+        ]
         done = CliRunner().invoke(app, words)
         assert done.exit_code != 0
         return str(done.exception)
@@ -149,5 +157,5 @@ def test_a_recipe_says_what_training_paid_by(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["compare", str(tmp_path), str(tmp_path)])
+    done = CliRunner().invoke(app, ["model", "compare", str(tmp_path), str(tmp_path)])
     assert "it is no model's folder" in str(done.exception)

@@ -26,7 +26,7 @@ WINS = Measure(
 KL = Measure("kl", "KL from base", "shown", "2 nats.", "", "nats", 0.0, 2.0, 2.0, 1.5, 2.5, 20)
 UNKNOWN = Measure("length", "Length", "cannot tell", "Too few.", cost="verbosity", fix="Never shown.")
 REPORT = ComparisonReport(
-    "base", HOSTILE, (KL, UNKNOWN, WINS, not_asked("capability", "Capability", "Give --tasks.")),
+    "base", HOSTILE, (KL, UNKNOWN, WINS, not_asked("capability", "Capability", "Give --task.")),
     judge="the judge m at host", judged=True, input_notes=("20 prompts",),
 )  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_the_terminal_shows_every_measure_whole_and_no_escape(width: int) -> Non
     assert shown.startswith("COSTS quality.")
     row = next(line for line in shown.splitlines() if line.startswith("Wins"))
     assert all(part in row for part in ("0.5", "0.4", "-0.1 [-0.17, -0.03]", "worse"))
-    assert "Give --tasks." in shown
+    assert "Give --task." in shown
     assert "Go back." in shown
     assert "Never shown." not in shown  # a cure for what nobody found
     assert max(map(len, shown.splitlines())) <= width
@@ -96,7 +96,7 @@ def test_markdown_keeps_foreign_text_in_fences_and_the_table_in_shape() -> None:
     head, *rest = made.split("```")
     assert "<script>" not in head
     assert any("script" in part for part in rest[::2])
-    assert "Give --tasks" in made
+    assert "Give --task" in made
 
 
 def test_json_has_everything_and_no_nan() -> None:
@@ -107,7 +107,7 @@ def test_json_has_everything_and_no_nan() -> None:
     by_name = {measure["name"]: measure for measure in told["measures"]}
     assert by_name["length"]["difference"] is None
     assert by_name["win_rate"]["examples"][0]["prompt"] == HOSTILE
-    assert told["not_asked"] == ["Capability: Give --tasks."]
+    assert told["not_asked"] == ["Capability: Give --task."]
     assert any("about this judge" in note for note in told["notes"])
 
 

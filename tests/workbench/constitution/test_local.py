@@ -41,8 +41,8 @@ def test_a_local_judge_is_asked_by_the_probability_of_two_names(tiny_model: Path
 
 
 def test_a_model_in_a_folder_does_all_of_it_and_says_the_same_again(desk: Path, tiny_model: Path) -> None:
-    words = ["constitution", str(desk / "prompts.jsonl"), "--model", str(tiny_model), "--constitution",
-             str(desk / "principles.toml"), "--limit", "8", "--json"]  # fmt: skip
+    words = ["data", "constitution", str(desk / "prompts.jsonl"), "--model", str(tiny_model), "--constitution",
+             str(desk / "principles.toml"), "--tokens", "8", "--json"]  # fmt: skip
     found = []
     for name in ("one", "two", "one"):
         told = CliRunner().invoke(app, [*words, "--out", str(desk / name)])
@@ -76,7 +76,9 @@ def test_a_recipe_trains_on_revisions_and_on_pairs(
     )
     with serving(Scripted(judges=lambda data: verdict("A" if data["A"] < data["B"] else "B"))) as server:
         server.file(desk / "critic.toml", "critic")
-        told = CliRunner().invoke(app, ["train", str(desk / "recipe.yaml"), "--output", str(desk / "out"), "--json"])
+        told = CliRunner().invoke(
+            app, ["model", "train", str(desk / "recipe.yaml"), "--out", str(desk / "out"), "--json"]
+        )
     assert told.exit_code == 0, told.output + repr(told.exception)
     stages: list[dict[str, Any]] = json.loads(told.stdout)["stages"]
     assert stages[0]["facts"]["pairs"] + stages[0]["facts"]["unasked"] == 4
@@ -105,6 +107,6 @@ def test_a_recipe_that_cannot_work_is_refused_before_anything_is_asked(
     (desk / "recipe.yaml").write_text(
         f"model: {tiny_model}\nstages:\n  - method: constitution\n    data: prompts.jsonl\n    options: {options}\n"
     )
-    told = CliRunner().invoke(app, ["train", str(desk / "recipe.yaml"), "--check"])
+    told = CliRunner().invoke(app, ["model", "train", str(desk / "recipe.yaml"), "--check"])
     assert told.exit_code != 0
     assert message in f"{told.output} {told.exception}"

@@ -51,7 +51,7 @@ class Desk:
         given = [self.folder / "prompts.jsonl", "--model", self.folder / "writer.toml", "--judge",
                  self.folder / "critic.toml", "--constitution", self.folder / "principles.toml", "--out",
                  self.folder / "out", *more]  # fmt: skip
-        return ["constitution", *map(str, given)]
+        return ["data", "constitution", *map(str, given)]
 
     def run(self, *more: object, code: int = 0) -> dict[str, Any]:
         told = CliRunner().invoke(app, [*self.words(*more), "--json"])
@@ -156,7 +156,7 @@ def test_every_file_holds_exactly_what_was_said(tmp_path: Path, monkeypatch: pyt
 
 def test_the_conversation_of_a_revision_is_the_one_of_the_paper(tmp_path: Path) -> None:
     with serving(Scripted()) as server:
-        Desk(tmp_path, server, prompts=1).run("--samples", 0)
+        Desk(tmp_path, server, prompts=1).run("--answers", 0)
     longest = max((body["messages"] for body in server.asked), key=len)
     assert [turn["role"] for turn in longest] == ["user", "assistant", "user", "assistant", "user"]
     assert longest[0]["content"] == "question 1"
@@ -257,10 +257,10 @@ def test_a_run_that_forgets_what_it_has_would_be_caught(tmp_path: Path, monkeypa
     """The counts above must be able to fail."""
     with serving(Scripted()) as server:
         desk = Desk(tmp_path, server, prompts=1)
-        desk.run("--samples", 0)
+        desk.run("--answers", 0)
         assert max(server.answered.values()) == 1
         monkeypatch.setattr(ItemLog, "_read", lambda self: None)
-        desk.run("--samples", 0)
+        desk.run("--answers", 0)
         assert min(server.answered.values()) == 2
 
 
@@ -332,15 +332,15 @@ def test_what_was_begun_goes_on_with_the_same_settings_only(tmp_path: Path) -> N
         assert "begun with seed 0" in desk.refused("--seed", 1)
         (tmp_path / "principles.toml").write_text(PRINCIPLES.replace("shorter", "briefer"))
         assert "begun with constitution" in desk.refused()
-        assert "even number" in desk.refused("--samples", 3)
+        assert "even number" in desk.refused("--answers", 3)
         assert "temperature 0" in desk.refused("--temperature", 0)
 
 
 def test_more_prompts_are_added_to_what_is_there(tmp_path: Path) -> None:
     with serving(Scripted()) as server:
-        Desk(tmp_path, server, prompts=3).run("--samples", 0)
+        Desk(tmp_path, server, prompts=3).run("--answers", 0)
         before = len(server.asked)
-        Desk(tmp_path, server, prompts=5).run("--samples", 0)
+        Desk(tmp_path, server, prompts=5).run("--answers", 0)
         assert len(server.asked) - before == 2 * 3
 
 
@@ -420,6 +420,6 @@ def test_human_pairs_are_mixed_in_at_the_chosen_share_and_the_shortage_is_said(t
 def test_texts_stay_texts_where_asked(tmp_path: Path) -> None:
     with serving(Scripted()) as server:
         desk = Desk(tmp_path, server, prompts=1)
-        desk.run("--samples", 0, "--form", "text")
+        desk.run("--answers", 0, "--form", "text")
     assert desk.rows("sft")[0]["prompt"] == "question 1"
     assert isinstance(desk.rows("sft")[0]["completion"], str)

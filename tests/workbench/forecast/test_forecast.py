@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli.forecast import forecast, forecast_chart
+from tiltmeter.cli.reward.forecast import forecast, forecast_chart
 from tiltmeter.errors import AttachError
 from tiltmeter.stats.reweighting import (
     Floats,

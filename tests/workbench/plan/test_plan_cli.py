@@ -1,4 +1,4 @@
-"""`tiltmeter plan` from the command line: the published figures, the answer and its exit code, the files it writes."""
+"""`tiltmeter model plan` from the command line: published figures, the answer, its exit code, the files it writes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli.plan import METHODS, plan
+from tiltmeter.cli import app
+from tiltmeter.cli.model.plan import METHODS
 from tiltmeter.errors import AttachError
-
-app = typer.Typer()
-app.command()(plan)
 
 
 def run(*words: str, code: int = 0) -> str:
-    found = CliRunner().invoke(app, list(words))
+    verb = ["lint", *words[1:]] if words[:1] == ("lint",) else ["model", "plan", *words]
+    found = CliRunner().invoke(app, verb)
     if isinstance(found.exception, AttachError):
         raise found.exception
     assert found.exit_code == code, found.output
@@ -51,11 +49,11 @@ def test_without_anything_said_all_methods_are_compared() -> None:
 
 
 def test_what_one_has_chooses_the_method() -> None:
-    found = told("--model", "1B", "--verifier", "--pairs", "9000", "--base", "--gpu-memory", "80")
+    found = told("--model", "1B", "--verifier", "--pair-count", "9000", "--untuned", "--gpu-memory", "80")
     assert found["method"]["steps"] == ["sft", "dpo", "grpo"]
     assert found["memory"][0]["method"] == "grpo" and found["memory"][0]["fits"] is True
     assert "arXiv" in found["method"]["source"]
-    shown = run("--model", "1B", "--judge")
+    shown = run("--model", "1B", "--has-judge")
     assert "iterative DPO" in shown and "Rules of thumb" in shown
 
 
@@ -108,7 +106,7 @@ def test_groups_from_a_rate_and_from_a_file(tmp_path: Path) -> None:
         ("--logits", "half"),
         ("--lora", "8", "--targets", "q_prog"),
         ("--pass-rate", "0.5", "--samples", "x.jsonl"),
-        ("--write", "x.yaml"),
+        ("--out", "x.yaml"),
         ("--method", "kto"),
         ("--gpu-memory", "inf"),
         ("--group", "100000", "--pass-rate", "0.5"),
@@ -121,12 +119,14 @@ def test_a_wrong_word_is_usage(words: tuple[str, ...]) -> None:
 def test_the_linter_takes_every_method_that_it_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("learning_rate: 5e-7\noutput_dir: out\nbeta: 0.1\n")
-    assert told("--lint", str(path), "--method", "kto")["method"] == "kto"
+    assert told("lint", str(path), "--method", "kto")["method"] == "kto"
 
 
 def test_what_a_start_does_not_carry_is_said(tmp_path: Path) -> None:
-    words = ("--method", "grpo", "--write", str(tmp_path / "run.sh"), "--trainer", "verl", "--reward-model", "7B")
-    done = CliRunner().invoke(app, ["--model", "135M", *words, "--optimiser", "sgd"], catch_exceptions=False)
+    words = ("--method", "grpo", "--out", str(tmp_path / "run.sh"), "--trainer", "verl", "--reward-model", "7B")
+    done = CliRunner().invoke(
+        app, ["model", "plan", "--model", "135M", *words, "--optimiser", "sgd"], catch_exceptions=False
+    )
     assert "planned, but not in the file: " in done.stderr and "the optimiser (sgd)" in done.stderr
     assert "reward.reward_model.model_path=your/reward-model" in (tmp_path / "run.sh").read_text()
 
@@ -134,22 +134,22 @@ def test_what_a_start_does_not_carry_is_said(tmp_path: Path) -> None:
 def test_lint_leaves_with_1_for_an_error_and_0_for_none(tmp_path: Path) -> None:
     bad, good = tmp_path / "bad.json", tmp_path / "good.yaml"
     bad.write_text('{"num_generations": 1, "learning_rate": 2e-6, "reward_funcs": ["accuracy_reward"]}')
-    found = told("--lint", str(bad), code=1)
+    found = told("lint", str(bad), code=1)
     (error,) = [each for each in found["complaints"] if each["level"] == "error"]
     assert error["rule"] == "group-of-one" and error["source"] and error["date"] and error["fix"]
-    shown = run("--lint", str(bad), code=1)
+    shown = run("lint", str(bad), code=1)
     assert "error" in shown and "What to do" in shown and error["date"] in shown
     assert f"{error['key']}: {error['fix']}" in " ".join(shown.split())
-    run("--model", "135M", "--verifier", "--trainer", "trl", "--write", str(good))
-    assert told("--lint", str(good))["complaints"] == []
+    run("--model", "135M", "--verifier", "--trainer", "trl", "--out", str(good))
+    assert told("lint", str(good))["complaints"] == []
 
 
 @pytest.mark.parametrize("trainer", ["trl", "verl", "openrlhf"])
 def test_a_start_is_written_for_each_trainer(trainer: str, tmp_path: Path) -> None:
     file = tmp_path / "start"
-    run("--model", "0.5B", "--verifier", "--gpus", "2", "--trainer", trainer, "--write", str(file))
+    run("--model", "0.5B", "--verifier", "--gpus", "2", "--trainer", trainer, "--out", str(file))
     assert "Qwen/Qwen2.5-0.5B" in file.read_text()
-    run("--model", "0.5B", "--verifier", "--write", str(tmp_path / "no" / "folder"), code=2)
+    run("--model", "0.5B", "--verifier", "--out", str(tmp_path / "no" / "folder"), code=2)
 
 
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:

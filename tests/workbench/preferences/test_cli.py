@@ -1,4 +1,4 @@
-"""`tiltmeter preferences` on small files whose biases are known, because they were written here."""
+"""`tiltmeter data preferences` on small files whose biases are known, because they were written here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e=1+1"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["preferences", *map(str, arguments)])
+    return CliRunner().invoke(app, ["data", "preferences", *map(str, arguments)])
 
 
 def text(rng: random.Random, words: int, known: Sequence[str] = WORDS) -> str:
@@ -130,7 +130,7 @@ def test_a_balanced_subset_of_conversations_has_conversations(long: Path, tmp_pa
         for row in read_rows(long)
     ]
     write_rows(tmp_path / "chat.jsonl", rows)
-    assert run(tmp_path / "chat.jsonl", "--limit", 200, "--balanced", tmp_path / "kept.jsonl").exit_code == 1
+    assert run(tmp_path / "chat.jsonl", "--most", 200, "--balanced", tmp_path / "kept.jsonl").exit_code == 1
     kept = read_rows(tmp_path / "kept.jsonl")
     assert kept and all(row in rows for row in kept)
 
@@ -186,16 +186,16 @@ def test_wrong_usage_says_what_to_give(tmp_path: Path, long: Path) -> None:
     no_model = run(long, "--base", tmp_path / "none")
     assert no_model.exit_code == 2 and "--base" in said(no_model) and "no model" in said(no_model)
     with pytest.raises(AttachError, match="cannot be read"):
-        CliRunner().invoke(app, ["preferences", str(tmp_path / "gone.jsonl")], catch_exceptions=False)
+        CliRunner().invoke(app, ["data", "preferences", str(tmp_path / "gone.jsonl")], catch_exceptions=False)
     with pytest.raises(AttachError, match="cannot be written"):
         CliRunner().invoke(
-            app, ["preferences", str(long), "--html", str(tmp_path / "no" / "r.html")], catch_exceptions=False
+            app, ["data", "preferences", str(long), "--html", str(tmp_path / "no" / "r.html")], catch_exceptions=False
         )
 
 
 def test_a_part_is_drawn_by_seed_and_said(long: Path) -> None:
-    first, again = told(run(long, "--limit", 100, "--json")), told(run(long, "--limit", 100, "--json"))
-    other = told(run(long, "--limit", 100, "--seed", 7, "--json"))
+    first, again = told(run(long, "--most", 100, "--json")), told(run(long, "--most", 100, "--json"))
+    other = told(run(long, "--most", 100, "--seed", 7, "--json"))
     assert first == again and first["items"] == 100 and other["findings"] != first["findings"]
     assert any("100 of 300 comparisons" in line for line in first["read"])
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public data sets
 
 
 def reported(*arguments: object) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["preferences", *map(str, arguments), "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["data", "preferences", *map(str, arguments), "--json"], catch_exceptions=False)
     found: dict[str, Any] = json.loads(result.stdout)
     assert result.exit_code == found["exit_code"]
     return {"report": found, **{finding["name"]: finding for finding in found["findings"]}}
@@ -107,7 +107,9 @@ def test_every_form_of_the_report_can_be_made_of_every_set(tmp_path: Path) -> No
     for name in ("pandalm_multi_rater/testset.jsonl.gz", "hh_rlhf_harmless_filtered/pairs.jsonl.gz"):
         page, notes, kept, again = (tmp_path / file for file in ("a.html", "a.md", "kept.jsonl", "again.jsonl"))
         options = ["--html", page, "--md", notes, "--balanced", kept, "--review", again]
-        result = CliRunner().invoke(app, ["preferences", *map(str, (DATA / name, *options))], catch_exceptions=False)
+        result = CliRunner().invoke(
+            app, ["data", "preferences", *map(str, (DATA / name, *options))], catch_exceptions=False
+        )
         assert result.exit_code in (0, 1)
         assert page.stat().st_size < 200_000 and notes.stat().st_size < 60_000
         assert all({"prompt", "chosen", "rejected"} == set(row) for row in read_rows(kept))

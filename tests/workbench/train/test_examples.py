@@ -36,8 +36,8 @@ def test_the_recipe_trains(
     watched = Path(name).stem in WATCHED
     if not watched:
         monkeypatch.setenv("TILTMETER_DISABLED", "1")
-    places = ["--model", str(tiny_model), "--output", str(tmp_path / "out")]
-    told = CliRunner().invoke(app, ["train", str(RECIPES[name]), *places, "--steps", "2", "--json"])
+    places = ["--model", str(tiny_model), "--out", str(tmp_path / "out")]
+    told = CliRunner().invoke(app, ["model", "train", str(RECIPES[name]), *places, "--steps", "2", "--json"])
     assert told.exit_code == 0, told.output + repr(told.exception)
     stages: list[dict[str, Any]] = json.loads(told.stdout)["stages"]
     assert [stage["method"] for stage in stages] == [stage["method"] for stage in said["stages"]]

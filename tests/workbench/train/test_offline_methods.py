@@ -181,12 +181,12 @@ def test_a_watched_stage_has_a_run_and_a_verdict(results: dict[str, StageResult]
 
 def test_the_summary_is_a_table_or_json(results: dict[str, StageResult]) -> None:
     path = results["sft"].folder.parents[1] / "recipe.yaml"
-    shown = CliRunner().invoke(app, ["train", str(path)], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(app, ["model", "train", str(path)], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert lines[0] == ["stage", "method", "steps", "seconds", "verdict", "result"]
     assert [line[0] for line in lines if "before" in line] == [stage.get("name", stage["method"]) for stage in STAGES]
-    said = json.loads(CliRunner().invoke(app, ["train", str(path), "--json"]).stdout)
+    said = json.loads(CliRunner().invoke(app, ["model", "train", str(path), "--json"]).stdout)
     assert [stage["facts"]["steps"] for stage in said["stages"]][:4] == [2, 2, 2, 12]
 
 
@@ -198,7 +198,7 @@ def test_an_alarm_of_a_watched_stage_leaves_with_1(
     kept = file.read_text()
     file.write_text(json.dumps({**json.loads(kept), "facts": {"alarms": 1, "verdict": "ACT", "sentence": "Alarm: so"}}))
     try:
-        shown = CliRunner().invoke(app, ["train", str(path)])
+        shown = CliRunner().invoke(app, ["model", "train", str(path)])
         assert shown.exit_code == 1
         assert "kto: Alarm: so" in shown.stdout
     finally:

@@ -104,13 +104,13 @@ def circle(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         warnings.simplefilter("ignore")
-        trained = CliRunner().invoke(app, ["train", str(folder / "recipe.yaml"), "--json"])
+        trained = CliRunner().invoke(app, ["model", "train", str(folder / "recipe.yaml"), "--json"])
         assert trained.exit_code == 0, trained.output + repr(trained.exception)
         model = json.loads(trained.stdout)["stages"][-1]["folders"][0]
         words = [
             *("compare", base, model, "--prompts", folder / "prompts.jsonl", "--ood", folder / "other.jsonl"),
             *("--judge", f"{folder / 'checks.py'}:score", "--reward", folder / "recipe.yaml", "--suite-dir", folder),
-            *("--tasks", folder / "sums.yaml", "--samples", 2, "--limit", 16, "--work", folder / "compared"),
+            *("--task", folder / "sums.yaml", "--answers", 2, "--tokens", 16, "--work", folder / "compared"),
             *("--html", folder / "price.html", "--md", folder / "price.md", "--json"),
         ]
         compared = CliRunner().invoke(app, [str(word) for word in words])
@@ -169,7 +169,7 @@ def test_the_comparison_asks_everything_and_finds_the_wins_and_their_price(circl
 def test_the_same_recipe_again_trains_nothing_and_leaves_every_weight_alone(circle: Circle) -> None:
     folders = [Path(stage["folders"][0]) for stage in circle.stages]
     before = [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders]
-    again = CliRunner().invoke(app, ["train", str(circle.folder / "recipe.yaml"), "--json"])
+    again = CliRunner().invoke(app, ["model", "train", str(circle.folder / "recipe.yaml"), "--json"])
     assert again.exit_code == 0, again.output
     assert all(stage["before"] for stage in json.loads(again.stdout)["stages"])
     assert [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders] == before

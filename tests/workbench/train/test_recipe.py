@@ -284,12 +284,12 @@ def test_every_method_has_its_place_in_the_tables() -> None:
 
 def test_check_trains_nothing_and_says_what_it_would_do(recipe: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recipe({**SFT, "trl": {"learning_rate": 0.5}}, DPO)
-    told = CliRunner().invoke(app, ["train", str(path), "--check"], env={"COLUMNS": "200"})
+    told = CliRunner().invoke(app, ["model", "train", str(path), "--check"], env={"COLUMNS": "200"})
     assert told.exit_code == 0, told.output
     assert "Nothing was trained" in told.stdout
     assert "output_dir, seed, report_to, disable_tqdm" in told.stdout
     assert "learning_rate" in told.stdout  # a rule of `plan --lint`
-    told = CliRunner().invoke(app, ["train", str(path), "--check", "--json"])
+    told = CliRunner().invoke(app, ["model", "train", str(path), "--check", "--json"])
     stages = json.loads(told.stdout)["stages"]
     assert [(one["name"], one["model"], one["rows"], one["state"]) for one in stages][1:] == [
         ("dpo", "@sft", 16, "to do")
@@ -298,20 +298,20 @@ def test_check_trains_nothing_and_says_what_it_would_do(recipe: Write, monkeypat
 
 
 def test_a_wrong_recipe_leaves_with_2(recipe: Write) -> None:
-    told = CliRunner().invoke(app, ["train", str(recipe({"method": "sft"})), "--check"])
+    told = CliRunner().invoke(app, ["model", "train", str(recipe({"method": "sft"})), "--check"])
     assert isinstance(told.exception, AttachError)  # which the program's main turns into 2
-    assert CliRunner().invoke(app, ["train"]).exit_code == 2
+    assert CliRunner().invoke(app, ["model", "train"]).exit_code == 2
 
 
 @pytest.mark.parametrize("method", get_args(Method))
 def test_fields_names_every_field_of_a_method(method: Method) -> None:
-    told = CliRunner().invoke(app, ["train", "--fields", method, "--json"])
+    told = CliRunner().invoke(app, ["model", "train", "--fields", method, "--json"])
     assert told.exit_code == 0, told.output
     said = json.loads(told.stdout)
     assert set(said["recipe"]) == set(RECIPE_FIELDS)
     assert set(said["stage"]) <= set(STAGE_FIELDS)
     assert set(said["options"]) == set(options_of(method))
-    shown = CliRunner().invoke(app, ["train", "--fields", method], env={"COLUMNS": "200"}).stdout
+    shown = CliRunner().invoke(app, ["model", "train", "--fields", method], env={"COLUMNS": "200"}).stdout
     assert all(name in shown for name in (*said["recipe"], *said["stage"], *said["options"]))
 
 

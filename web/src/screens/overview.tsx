@@ -178,8 +178,8 @@ function Quiet({ summary }: { summary: Summary }) {
   const { state, checks, gold, steps } = summary;
   const missing = checks.filter((check) => !check.ok);
   if (steps === 0) {
-    if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter watch RUN</code></p></Row>;
-    return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter watch RUN</code> measures them.</p></Row>;
+    if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter run watch RUN</code></p></Row>;
+    return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter run watch RUN</code> measures them.</p></Row>;
   }
   if (state === "OK") return <Row name="Finding"><p>None. Nothing is open, and all conditions under which an alarm could have been raised hold.</p></Row>;
   if (state === "HOLLOW") return <Row name="Finding"><p>None that explains it. The reward pays for something that gold does not value: read what it pays most, and change the reward before training on.</p></Row>;
@@ -189,7 +189,7 @@ function Quiet({ summary }: { summary: Summary }) {
       <Row name="Missing"><ul>{missing.map((check) => <li key={check.name}><b>{words(check.name)}</b>: <Shown text={check.why} /></li>)}</ul></Row>
       <Row name="To do">
         <ul>
-          {state === "STALE" && <li>See whether the trainer and <code>tiltmeter watch</code> still run: the verdict is as old as the last step.</li>}
+          {state === "STALE" && <li>See whether the trainer and <code>tiltmeter run watch</code> still run: the verdict is as old as the last step.</li>}
           {state === "BLIND" && !gold.source && !gold.people && <li>Name a gold source: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>}
           {state === "BLIND" && gold.people && <li><a href={link("label", "", { run: summary.run })}>Label</a>: {gold.waiting > 0 ? `${count(gold.waiting)} rollouts wait for a person` : "every answer counts"}.</li>}
           {state === "BLIND" && gold.source && !gold.people && <li>Fix what is missing: until then no alarm can be raised, so the absence of an alarm means nothing. The measurements below are still valid.</li>}

@@ -72,7 +72,7 @@ def attach(
     or `reward:NAME`, a reward function with weight 0; None: no gold. The monitor asks about a `gold_share` of the
     rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
     others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
-    gold too; without them `auto` takes those that are shares of right answers. `traps`: a file of `tiltmeter traps`,
+    gold too; without them `auto` takes those that are shares of right answers. `traps`: a file of `data traps`,
     or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `mode`:
     `observe` records and judges; `advise` also says what it would change; `act` changes it, within `limits` (by knob,
     floor and ceiling). `target_kl`: nats per completion that the KL controller keeps to, where the mode allows it.

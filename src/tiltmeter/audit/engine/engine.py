@@ -30,7 +30,9 @@ class Engine(Protocol):
 
 def cores() -> int:
     """Those that this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):  # Linux alone has it
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def failure_message(item: Any) -> str:

@@ -1,4 +1,4 @@
-"""Terminal report of `tiltmeter plan`: method, memory by item, group sizes and lint results."""
+"""Terminal report of `tiltmeter model plan`: method, memory by item, group sizes and lint results."""
 
 from __future__ import annotations
 
@@ -149,7 +149,9 @@ def _print_methods(console: Console, model: Shape, fits: Sequence[MemoryFit]) ->
     used = {item for fit in fits for item in fit.memory.peak.items}
     legend = Text(" ").join(Text(f"{LETTERS[item]} {item}", style=COLOURS[item]) for item in COLOURS if item in used)
     console.print(legend)
-    console.print(Text("Gradients are counted. Say what you have (--pairs, --verifier, …) or give --method.", "dim"))
+    console.print(
+        Text("Gradients are counted. Say what you have (--pair-count, --verifier, …) or give --method.", "dim")
+    )
 
 
 def _print_published(console: Console, figures: Mapping[str, Any]) -> None:

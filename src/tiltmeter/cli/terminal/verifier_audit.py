@@ -11,6 +11,7 @@ from rich.console import Console
 from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import verifier_audits as audits
+from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.check_report.html import render_html
@@ -28,7 +29,7 @@ def audit_reward(
     """
     directory = None
     if run is not None:
-        directory = RunDirectory(run)
+        directory = RunDirectory(locate_run(run))
         directory.identity()
     task_list = read_tasks(tasks)
     console = Console(stderr=True, highlight=False, markup=False)

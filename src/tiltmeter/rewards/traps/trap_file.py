@@ -15,7 +15,7 @@ from tiltmeter.rundir.sidecar import parse_sidecar
 from tiltmeter.stats.trap_payments import CHANCE
 
 FIELD = "trap"
-HOW = "to make traps: tiltmeter traps TASKS --out FILE"
+HOW = "to make traps: tiltmeter data traps TASKS --out FILE"
 LARGEST = 1 << 28  # bytes of a file
 MOST_CHANCE = 0.2  # of pay for honest work: with more, a trap shows next to nothing
 
@@ -56,7 +56,7 @@ def read_traps(source: str | Path | Sequence[Mapping[str, Any]]) -> list[Trap]:
         facts = row.pop(FIELD, None)
         if not isinstance(facts, Mapping):
             raise AttachError(
-                f"{where}, row {number}: no field {FIELD!r}; to make traps: tiltmeter traps TASKS --out FILE"
+                f"{where}, row {number}: no field {FIELD!r}; to make traps: tiltmeter data traps TASKS --out FILE"
             )
         try:
             trap = Trap(row, msgspec.convert(facts, TrapFacts))

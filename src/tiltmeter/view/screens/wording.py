@@ -169,7 +169,7 @@ def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[
         lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_state.uncompared)}")
     lines += describe_absent(absent_by_column(run_state), imported=run_state.imported)
     if run_state.skipped:
-        lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
+        lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
     return lines
 
 
@@ -259,4 +259,4 @@ def describe_phrases(shares: Floats) -> list[str]:
     """A pointer to the phrases command, if phrases are over-used."""
     if not len(shares) or shares[-1] < 0.05:
         return []
-    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]
+    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter run phrases RUN"]

@@ -33,7 +33,7 @@ from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server.access import RequestError, ensure_private_folder, load_or_create_secret
 from tiltmeter.view.server.labelling_tasks import LabelItem, LabelSession, LabelStep
 
-COMMAND = f"tiltmeter watch RUN --gold {PEOPLE}"
+COMMAND = f"tiltmeter run watch RUN --gold {PEOPLE}"
 REPEAT_EVERY = 9  # pairs of a rater after which one is repeated with sides swapped: one task in ten
 MOST_ISSUED = 4096
 LONGEST_GUIDE = 20_000  # bytes
@@ -45,7 +45,7 @@ _log = logging.getLogger("tiltmeter.view.server")
 
 
 def default_guide() -> str:
-    """The part of the `tiltmeter preferences --guide` text that is for raters."""
+    """The part of the `tiltmeter data preferences --guide` text that is for raters."""
     whole = (files("tiltmeter.gold") / "guide.md").read_text("utf-8")
     return whole.partition("\n## How to judge\n")[2].partition("\n## ")[0].strip()
 

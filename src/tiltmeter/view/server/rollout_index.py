@@ -17,8 +17,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tiltmeter.data.lineage import lineage
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.lineage import lineage
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.store import StepFile
 from tiltmeter.view.screens.run_reader import RunReader

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.gold.people import asks_people
-from tiltmeter.rundir.run_path import entries
+from tiltmeter.rundir.locate_run import list_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.overview import FleetRow
@@ -109,7 +109,7 @@ class RunList:
     def reader(self, id: str) -> RunReader:
         """The reader of a run. Raises `KeyError` for an unknown id, and `StoreError` for a run that was set aside."""
         if (why := self.marks.set_aside.get(id)) is not None:
-            raise StoreError(f"{why}; look with: tiltmeter verify --untrusted RUN")
+            raise StoreError(f"{why}; look with: tiltmeter run verify --untrusted RUN")
         with self._lock:
             if id not in self._paths:
                 self.ids()
@@ -217,7 +217,7 @@ class RunList:
             if (id := ids_by_path.get(folder)) is not None:
                 paths[id] = folder
                 continue
-            inner, is_run = _list_folder(folder)
+            inner, is_run = list_folder(folder)
             if is_run:
                 paths[RunReader(RunDirectory(folder)).id] = folder
             elif depth < DEPTH:
@@ -234,17 +234,3 @@ def _with_current_age(listed: ListedRun, row_age: float) -> ListedRun:
     if age is None:
         return listed
     return listed._replace(row=replace(listed.row, age_s=round(age + max(0.0, row_age), 1)))
-
-
-def _list_folder(folder: str) -> tuple[list[str], bool]:
-    """The subfolders of a folder without links, in reverse order, and whether it is a run."""
-    inner = []
-    try:
-        for entry in entries(Path(folder)):
-            if entry.name == "run.json" and entry.is_file(follow_symlinks=False):
-                return [], True
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-                inner.append(entry.name)
-    except OSError:
-        return [], False  # no permission
-    return sorted(inner, reverse=True), False

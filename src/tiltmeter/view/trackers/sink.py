@@ -66,7 +66,7 @@ class Alert:
     reading: str
     run: RunIdentity
     time: float
-    evidence: tuple[str, ...] = ()  # ids of the rollouts that show it, as the page and `tiltmeter pin` know them
+    evidence: tuple[str, ...] = ()  # ids of the rollouts that show it, as the page and `tiltmeter run pin` know them
     covers: tuple[str, ...] = ()  # identities of earlier alerts of this title, which this one replaces
 
 

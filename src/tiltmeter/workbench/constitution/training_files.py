@@ -108,7 +108,7 @@ def _sft(
 def _votes(
     prompts: Sequence[ConstitutionPrompt], steps: ConstitutionSteps, settings: ConstitutionSettings, judge: str
 ) -> Iterator[Row]:
-    """A row per comparison that was asked in both orders; as `tiltmeter preferences` reads it."""
+    """A row per comparison that was asked in both orders; as `tiltmeter data preferences` reads it."""
     for prompt in prompts:
         for at in range(0, settings.samples, 2):
             pair = f"{at}-{at + 1}"

@@ -64,7 +64,7 @@ class MethodChoice:
 
     @property
     def method(self) -> str | None:
-        """As `tiltmeter plan --method` calls the last step; None where there is nothing to train on."""
+        """As `tiltmeter model plan --method` calls the last step; None where there is nothing to train on."""
         return None if not self.steps else self.steps[-1].removeprefix("iterative ")
 
 

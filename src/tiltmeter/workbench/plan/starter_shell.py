@@ -29,7 +29,7 @@ def verl(start: StarterChoices) -> str:
     kl_place = "in the loss, with k2's gradient (k3+)" if start.method == "grpo" else "in the reward, as k1"
     how = [
         HEAD,
-        f"# {start.method.upper()} with veRL 0.9: bash run.sh; tiltmeter plan --lint run.sh",
+        f"# {start.method.upper()} with veRL 0.9: bash run.sh; tiltmeter lint run.sh",
         f"# The KL penalty, {BETA}, is {kl_place}. "
         "An entropy bonus of 0 cannot be raised later: it is read at the start.",
         "# TILTMETER_VERL=1 watches the run: it is in trainer.default_local_dir/tiltmeter.",
@@ -112,7 +112,7 @@ def openrlhf(start: StarterChoices) -> str:
     ]
     if start.lora:
         common += [("ds.lora.rank", start.lora), ("ds.lora.alpha", 2 * start.lora)]
-    title = f"# {start.method.upper()} with OpenRLHF 0.11: bash run.sh; tiltmeter plan --lint run.sh"
+    title = f"# {start.method.upper()} with OpenRLHF 0.11: bash run.sh; tiltmeter lint run.sh"
     return _pairs(start, title, common) if start.method == "dpo" else _online(start, title, common)
 
 
@@ -127,7 +127,9 @@ def _pairs(start: StarterChoices, title: str, common: list[Line]) -> str:
     ]
     if start.checkpointing:
         lines += [("model.gradient_checkpointing_enable", None)]
-    why = "# DPO samples nothing, so there is nothing to watch: look at the pairs first, with tiltmeter preferences."
+    why = (
+        "# DPO samples nothing, so there is nothing to watch: look at the pairs first, with tiltmeter data preferences."
+    )
     begin = f"deepspeed --num_gpus {start.gpus} --module openrlhf.cli.train_dpo"
     return "\n".join([HEAD, title, why, STOP, ""]) + "\n" + _join_lines([begin, *_options([*lines, *common])])
 

@@ -44,7 +44,7 @@ def trl(start: StarterChoices) -> str:
     lines += [("save_steps", 50, "a run that goes wrong goes back to one of these"), ("logging_steps", 1, "")]
     file = f"{start.method}.yaml"
     how = [
-        f"# {start.method.upper()} with TRL 1.16: trl {start.method} --config {file}; tiltmeter plan --lint {file}",
+        f"# {start.method.upper()} with TRL 1.16: trl {start.method} --config {file}; tiltmeter lint {file}",
         "# The command makes its trainer itself. To watch the run, make it in a script of yours, with these settings:",
         "#     trainer = ...Trainer(...); tiltmeter.attach(trainer); trainer.train()",
     ]

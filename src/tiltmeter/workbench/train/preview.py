@@ -1,4 +1,4 @@
-"""Preview of a recipe for `tiltmeter train --check`: each stage, the settings we would add, and lint notes."""
+"""Preview of a recipe for `tiltmeter model train --check`: each stage, the settings we would add, and lint notes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _trl_refusal(context: Context, config: type[Any]) -> list[str]:
 
 
 def _lint_notes(stage: Stage) -> list[str]:
-    """Lint messages of `tiltmeter plan --lint` about the settings."""
+    """Lint messages of `tiltmeter lint` about the settings."""
     method = "dpo" if SPECS[stage.method].config == "DPOConfig" else stage.method
     method = "grpo" if SPECS[stage.method].config == "GRPOConfig" else method
     values = {**stage.trl, "use_peft": stage.lora is not None}

@@ -123,7 +123,7 @@ def compare_accuracy(
     if min(counts) < FEWEST:
         why = (
             f"The judge told answers apart on {counts[0]} prompts of the base and {counts[1]} of the checkpoint; "
-            f"{FEWEST} of each are needed: give more prompts or --samples."
+            f"{FEWEST} of each are needed: give more prompts or --answers."
         )
         return Measure(NAME, TITLE, "cannot tell", why, COST, n=min(counts))
     (old, spread_old), (new, spread_new) = _share(base), _share(checkpoint)

@@ -62,7 +62,7 @@ class ConstitutionJob:
 
 
 def run_constitution_job(job: ConstitutionJob, progress: Progress) -> tuple[ConstitutionFiles, PreferenceReport | None]:
-    """The output files, and the `tiltmeter preferences` report on the labels; None where there are no labels."""
+    """The output files, and the `tiltmeter data preferences` report on the labels; None where there are no labels."""
     prompts, duplicates = read_prompts(job.prompts)
     prompts = prompts[: job.first]
     constitution = read_constitution(job.constitution)

@@ -1,0 +1,1 @@
+"""Verbs about what a run is trained on."""

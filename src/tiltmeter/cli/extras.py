@@ -1,0 +1,42 @@
+"""Packages that only some verbs need: the extra that installs each, and what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra of the distribution: what it is for, and the modules whose import shows that it works."""
+
+    purpose: str
+    modules: tuple[str, ...]
+
+
+EXTRAS = {
+    "trl": Extra("tiltmeter.attach on a TRL trainer", ("trl", "transformers", "torch")),
+    "train": Extra("training by a recipe: tiltmeter model train", ("trl", "peft", "accelerate", "datasets", "yaml")),
+    "compare": Extra("tiltmeter model compare", ("torch", "transformers", "lm_eval", "datasets")),
+    "ray": Extra("audits on a cluster", ("ray",)),
+    "dashboard": Extra("the live page: tiltmeter view", ("starlette", "uvicorn", "duckdb")),
+    "judge": Extra("gold from a judge's server", ("httpx",)),
+    "plan": Extra("configurations in YAML: tiltmeter lint", ("yaml",)),
+    "trackers": Extra("W&B, TensorBoard and Prometheus", ("wandb", "tensorboard", "prometheus_client")),
+    "mlflow": Extra("MLflow", ("mlflow", "sqlalchemy", "alembic")),
+    "trackio": Extra("Trackio", ("trackio",)),
+}
+
+
+def how_to_install(module: str, words: tuple[str, ...]) -> str:
+    """What to install where a module is missing, for the verb of a command line; empty if no extra has it.
+
+    >>> how_to_install("torch", ("model", "compare", "a", "b"))
+    "torch is not installed, which tiltmeter model compare needs: pip install 'tiltmeter[compare]'"
+    """
+    name = module.partition(".")[0]
+    having = [extra for extra, one in EXTRAS.items() if name in one.modules]
+    if not having:
+        return ""
+    own = next((extra for extra in having if extra in words[:2]), having[0])
+    verb = " ".join(words[: 2 if words[:1] and words[0] in ("data", "reward", "model", "run", "lab") else 1])
+    return f"{name} is not installed, which tiltmeter {verb} needs: pip install 'tiltmeter[{own}]'"

@@ -1,0 +1,1 @@
+"""Verbs about simulated runs."""

@@ -1,0 +1,1 @@
+"""Verbs about training: plan it, do it, compare what came out."""

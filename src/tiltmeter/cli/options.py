@@ -1,0 +1,81 @@
+"""Arguments and options that several verbs have: one name, one shape and one meaning for each."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiltmeter.cli.terminal.run_screen import write_stdout
+from tiltmeter.errors import AttachError
+from tiltmeter.rundir.locate_run import locate_run
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
+
+Run = Annotated[
+    Path,
+    typer.Argument(help="A run: its directory, an attempt in it, or the output folder that holds it.", metavar="RUN"),
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Write into a run directory that another user made.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
+Plain = Annotated[bool, typer.Option("--plain", help="ASCII lines, for logs and pipes.")]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", help="Write the report here, as one HTML file that needs no network.", metavar="FILE"),
+]
+Markdown = Annotated[
+    Path | None, typer.Option("--md", help="Write the report here, as Markdown; - prints it.", metavar="FILE")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of everything random.", metavar="N", min=0)]
+#: Where `--json` went beside `--html` and `--md`, in versions before these named their files.
+OldOut = Annotated[Path | None, typer.Option("--out", hidden=True, metavar="FILE")]
+
+
+def open_run(path: Path) -> RunDirectory:
+    """The run that a path means. Raises `StoreError` if it means none, or several."""
+    directory = RunDirectory(locate_run(path))
+    directory.identity()
+    return directory
+
+
+def open_to_change(path: Path, trust: bool) -> RunDirectory:
+    """The run, to write into it or delete from it; one that another user made only after a question."""
+    directory = open_run(path)
+    run = directory.path
+    owner = run.stat().st_uid
+    if trust or owner == os.geteuid():
+        return directory
+    question = f"{log_line(str(run))} belongs to user {owner}. Change files in it?"
+    if not (sys.stdin.isatty() and typer.confirm(question)):
+        raise AttachError(
+            f"{run} belongs to user {owner}, and nothing was changed in it: look at it with "
+            f"`tiltmeter run verify --untrusted {run}`, then add --trust"
+        )
+    return directory
+
+
+def write_report(text: str, target: Path, name: str, option: str) -> None:
+    """Write to a file, to `name` in a folder that is there, or to standard output for `-`."""
+    if str(target) == "-":
+        write_stdout(text.encode("utf-8", "backslashreplace").decode())
+        return
+    if target.is_dir():
+        target = target / name
+    try:
+        target.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{error.strerror}: {target}", param_hint=option) from error
+    sys.stderr.write(f"{target} ({len(text.encode()) / 1000:.0f} kB)\n")
+
+
+def file_stem(name: str) -> str:
+    """A name that is a file's name everywhere.
+
+    >>> file_stem("../a b")
+    '_a_b'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "run"

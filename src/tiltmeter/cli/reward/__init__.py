@@ -1,0 +1,1 @@
+"""Verbs about a reward before it is optimised."""

@@ -1,0 +1,271 @@
+"""The command line as somebody guesses it: verbs, nouns, one meaning for each option, any path that holds a run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import typing
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.models import OptionInfo, ParameterInfo
+from typer.testing import CliRunner
+
+from tiltmeter.cli import app
+from tiltmeter.cli.old_spellings import FLAG_VERBS, OLD_OPTIONS, OLD_VERBS, modernise
+from tiltmeter.cli.verb_table import NOUNS, VERBS
+from tiltmeter.errors import StoreError
+from tiltmeter.rundir.locate_run import locate_run
+from tiltmeter.rundir.store import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+#: What an option must look like wherever it stands: None is a flag.
+SHAPES = {
+    "--json": None, "--plain": None, "--html": "FILE", "--md": "FILE", "--seed": "N", "--most": "N", "--tokens": "N",
+    "--answers": "N", "--jobs": "N", "--gold": "GOLD", "--gold-share": "SHARE",
+}  # fmt: skip
+
+
+class Parameter(typing.NamedTuple):
+    verb: str
+    name: str
+    kind: Any
+    info: ParameterInfo
+
+
+def parameters() -> Iterator[Parameter]:
+    """Every argument and option of every verb, from the functions themselves."""
+    for spelling, verb in VERBS.items():
+        function = inspect.unwrap(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
+        hints = typing.get_type_hints(function, include_extras=True)
+        for name, hint in hints.items():
+            if name != "return":
+                kind, info = typing.get_args(hint)[:2]
+                # In an annotation Typer takes the first name for the default, and mends that later.
+                own = info.default if isinstance(info.default, str) else f"--{name.replace('_', '-')}"
+                first = own.partition("/")[0]
+                yield Parameter(spelling, first if isinstance(info, OptionInfo) else name, kind, info)
+
+
+def metavar(one: Parameter) -> str | None:
+    """None for a flag."""
+    return None if one.kind in (bool, bool | None) else one.info.metavar or "?"
+
+
+def run_at(path: Path) -> Path:
+    run = RunDirectory.create(path)
+    run.open_attempt(launch="x", ranks=1, resume_step=None)
+    return path
+
+
+def tiltmeter(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tiltmeter", *words],
+        capture_output=True, text=True, timeout=300, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_help_lists_five_verbs_first_then_nouns_by_moment() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100"}).stdout
+    panels = re.findall(r"─ ([A-Z][\w ]+) ─", shown)
+    assert panels == ["Options", "Start here", "Before a run", "During and after a run", "Prove it"]
+    listed = re.findall(r"^│ (\w+) ", shown, re.M)
+    assert listed[:5] == ["show", "view", "audit", "probe", "lint"]
+    assert set(listed[5:]) == {*NOUNS, "doctor", "demo"}
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
+
+
+@pytest.mark.parametrize("spelling", VERBS)
+def test_a_verb_has_help_with_an_example_of_its_own(spelling: str) -> None:
+    shown = CliRunner().invoke(app, [*spelling.split(), "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert f"Example: tiltmeter {spelling} " in shown.stdout.replace("\n", " ") + " "
+
+
+def test_an_option_has_one_shape_wherever_it_stands() -> None:
+    shapes: dict[str, set[str | None]] = defaultdict(set)
+    kinds: dict[str, set[bool]] = defaultdict(set)
+    for one in parameters():
+        if isinstance(one.info, OptionInfo) and not one.info.hidden:
+            assert one.info.help, one
+            shapes[one.name].add(metavar(one))
+            kinds[one.name].add(metavar(one) is None)
+    assert {name: shapes[name] for name in SHAPES if shapes[name] - {SHAPES[name]}} == {}
+    assert [name for name, flags in kinds.items() if len(flags) > 1] == []
+    assert {name for name in shapes if shapes[name] & {"DIR", "RUN_DIR", "PATH_TO", "?"}} == set()
+    assert not any(old in shapes for old in ("--limit", "--output", "--write", "--workers"))
+
+
+def test_an_option_that_takes_a_path_says_file_or_folder() -> None:
+    wrong = [
+        (one.verb, one.name, one.info.metavar)
+        for one in parameters()
+        if isinstance(one.info, OptionInfo)
+        and one.kind in (Path, Path | None)
+        and one.info.metavar not in ("FILE", "FOLDER", "RUN", "PATH")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("old", OLD_VERBS)
+def test_an_old_verb_still_works_and_says_the_new_spelling(old: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert modernise([old, "x", "--json"]) == [*OLD_VERBS[old].split(), "x", "--json"]
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"`tiltmeter {OLD_VERBS[old]}`" in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("plan --lint a.yaml --json", "lint a.yaml --json"),
+        ("plan --trainer trl --lint=a.yaml", "lint a.yaml --trainer trl"),
+        ("sandbox check --tier bwrap", "reward sandbox --tier bwrap"),
+        ("plan --pairs 9 --judge --write x", "model plan --pair-count 9 --has-judge --out x"),
+        ("plan --base --no-reference", "model plan --untuned --no-reference-model"),
+        ("tilt --reference 1 --reward 2", "reward tilt --references 1 --rewards 2"),
+        ("compare a b --limit 5 --samples=2 --tasks t", "model compare a b --tokens 5 --answers=2 --task t"),
+        ("report r --html --out x.html", "run report r --html x.html"),
+        ("report r --html", "run report r --html ."),
+        ("report --md r", "run report --md r"),  # there is no folder r: a file's name
+        ("audit r --md", "audit r --md -"),
+        ("audit r --md --out x.md", "audit r --md x.md"),
+        ("audit --html tests", "audit --html . tests"),
+        ("diff a b --md", "run diff a b --md -"),
+    ],
+)  # fmt: skip
+def test_old_options_are_the_new_ones(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert modernise(old.split()) == new.split()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_todays_spelling_is_left_alone(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*verb.split(), "x", "--json"] + (["--md", "-", "--html", "x.html"] if verb in FLAG_VERBS else [])
+    assert modernise(words) == words
+    assert not capsys.readouterr().err
+    assert verb.partition(" ")[0] in NOUNS or verb not in OLD_VERBS
+
+
+def test_the_new_options_exist() -> None:
+    names = {(one.verb, one.name) for one in parameters()}
+    for verb, options in OLD_OPTIONS.items():
+        for new in options.values():
+            assert (verb, new.replace("--no-", "--")) in names, (verb, new)
+
+
+def test_an_old_spelling_gives_clean_json(tmp_path: Path) -> None:
+    done = tiltmeter("alarms", run_at(tmp_path / "run"), "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["rows"] == []
+    assert done.stderr.count("\n") == 1 and "`tiltmeter alarms` is spelled `tiltmeter run alarms` now" in done.stderr
+
+
+def test_any_path_that_holds_a_run_means_that_run(tmp_path: Path) -> None:
+    run = run_at(tmp_path / "output" / "tiltmeter")
+    (run.parent / "checkpoint-10").mkdir()
+    attempt = run / "rollouts" / "0"
+    inside = (attempt, run / "rollouts", attempt / "packed" / "0-9.parquet", run / "run.json")
+    for path in (run, run.parent, tmp_path, *inside):
+        assert locate_run(path).resolve() == run, path
+    link = tmp_path / "latest"
+    link.symlink_to(run.parent)
+    assert locate_run(link).resolve() == run
+
+
+def test_a_path_that_means_no_run_or_several_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match="tiltmeter audit"):
+        locate_run(tmp_path / "empty")
+    with pytest.raises(StoreError, match="does not exist"):
+        locate_run(tmp_path / "nothing")
+    run_at(tmp_path / "a")
+    run_at(tmp_path / "b" / "tiltmeter")
+    with pytest.raises(StoreError, match=r"holds 2 runs.*tiltmeter view"):
+        locate_run(tmp_path)
+
+
+def test_verbs_about_a_run_take_an_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a report is written
+    run_at(tmp_path / "output" / "tiltmeter")
+    verbs = {one.verb for one in parameters() if one.info.metavar == "RUN" and one.name == "run"}
+    assert len(verbs) > 15
+    lacking = {
+        "run acknowledge": ["1f8c"], "run dismiss": ["1f8c", "--reason", "x"], "run undo": ["0-1-beta"],
+        "run approve": ["0-1-beta"], "run reject": ["0-1-beta"],
+    }  # fmt: skip
+    for verb in sorted(verbs - {"run watch", "run track"}):
+        done = CliRunner().invoke(app, [*verb.split(), str(tmp_path / "output"), *lacking.get(verb, [])], input="n\n")
+        assert "is not a run directory" not in f"{done.output}{done.exception}", verb
+
+
+TEXTS = [
+    *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
+    *(ROOT / "src" / "tiltmeter").rglob("*.py"), *(ROOT / "src" / "tiltmeter").rglob("*.md"),
+    *(ROOT / "web" / "src").rglob("*.tsx"), *(ROOT / "web" / "src").rglob("*.ts"),
+    *(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.yaml"),
+]  # fmt: skip
+OLD_USE = re.compile(
+    rf"(?<![\w./-])tiltmeter ({'|'.join(OLD_VERBS)})\b(?![\w-]|\.py)|plan --lint|sandbox check|--html --"
+)
+
+
+def old_spellings_in(text: str) -> list[str]:
+    return [match[0] for match in OLD_USE.finditer(text)]
+
+
+def test_no_text_of_ours_uses_an_old_spelling() -> None:
+    assert old_spellings_in("run `tiltmeter watch RUN`, or tiltmeter plan --lint x") == [
+        "tiltmeter watch",
+        "tiltmeter plan",
+    ]
+    allowed = {ROOT / "docs" / "cli.md", ROOT / "src" / "tiltmeter" / "cli" / "old_spellings.py"}
+    found = {str(path.relative_to(ROOT)): old_spellings_in(path.read_text("utf-8")) for path in TEXTS}
+    assert {path: old for path, old in found.items() if old and ROOT / path not in allowed} == {}
+
+
+def blocked(folder: Path, *modules: str) -> str:
+    """A PYTHONPATH on which some modules are as if they were not installed."""
+    names = ", ".join(map(repr, modules))
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in ({names},):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+
+
+def test_compare_without_torch_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    path = blocked(tmp_path, "torch", "transformers")
+    words = ("model", "compare", tmp_path / "model", tmp_path / "model", "--work", tmp_path / "work")
+    done = tiltmeter(*words, PYTHONPATH=path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("pip install 'tiltmeter[compare]'\n") and "Traceback" not in done.stderr
+
+
+def test_doctor_reports_what_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiltmeter.cli.doctor import import_problems, import_row
+
+    (tmp_path / "whole_one.py").write_text("print('noise')\n")
+    (tmp_path / "broken_one.py").write_text("raise ImportError('libcudart.so.12: not found')\n")
+    (tmp_path / "ending_one.py").write_text("import os; os._exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    found = import_problems(["broken_one", "ending_one", "no_such_one", "whole_one"])
+    assert found == {
+        "broken_one": "ImportError: libcudart.so.12: not found", "ending_one": "its import ends the interpreter",
+        "no_such_one": "not installed", "whole_one": "",
+    }  # fmt: skip
+    assert import_row("[x]", found, "something", "pip install x")["ok"] is False
+    assert import_row("[x]", {"numpy": ""}, "something", "pip install x")["found"].__str__().startswith("numpy ")
