@@ -59,9 +59,11 @@ def watch(run: RunDirectory, source: JudgeSource) -> MonitorLoop:
 def test_the_mean_is_that_of_people_whatever_the_judge_says_and_stays_below_the_top(trust: float) -> None:
     rng = np.random.default_rng(5)
     people, judge = rng.choice([-1.0, 1.0], 6, p=[0.6, 0.4]), np.array([1.0, 1.0, 1.0, -1.0, 1.0, 0.0])
-    values = []
-    for chosen in [(a, b) for a in range(6) for b in range(a)]:
-        values.append(corrected_mean(judge.tolist(), {at: float(people[at]) for at in chosen}, trust))
+    values = [
+        corrected_mean(judge.tolist(), {a: float(people[a]), b: float(people[b])}, trust)
+        for a in range(6)
+        for b in range(a)
+    ]
     assert np.mean(values) == pytest.approx(people.mean()), "over all choices of two of six"
     worst = corrected_mean([-1.0] + [1.0] * 99, {0: 1.0}, MOST_TRUST)
     assert TOP - 0.03 < worst <= TOP

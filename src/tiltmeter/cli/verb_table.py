@@ -64,6 +64,7 @@ VERBS = {
     "run approve": Verb("run.actions", "approve", FOLLOW),
     "run reject": Verb("run.actions", "reject", FOLLOW),
     "run undo": Verb("run.actions", "undo", FOLLOW),
+    "run spot": Verb("run.spot", panel=CLOSER),
     "run report": Verb("run.report", panel=CLOSER),
     "run diff": Verb("run.diff", panel=CLOSER),
     "run onset": Verb("run.onset", panel=CLOSER),

@@ -50,7 +50,7 @@ class JudgeTrust:
     >>> judge = JudgeTrust()
     >>> before = judge.trust
     >>> for _ in range(30):
-    ...     judge.learn([0.9, -0.7], [0.9, 0.7])  # right in one of two
+    ...     judge.learn([0.9, -0.9], [0.9, 0.9])  # right in one of two
     >>> before, judge.trust < 0.2
     (0.25, True)
     """
