@@ -59,12 +59,12 @@ def people_pairs(request: LabelRequest) -> PeoplePairs | None:
     """What people are asked beside a judge; None if it is not that kind of request."""
     stored = request.state.get("people")
     try:
-        found = None if stored is None else msgspec.convert(stored, PeoplePairs)
+        pairs = None if stored is None else msgspec.convert(stored, PeoplePairs)
     except msgspec.ValidationError as error:
         raise StoreError(f"the request of step {request.step} does not say what people are asked") from error
-    if found is not None and not all(0 <= at < len(request.bets) for at in found.bets):
+    if pairs is not None and not all(0 <= at < len(request.bets) for at in pairs.bets):
         raise StoreError(f"the request of step {request.step} asks people about bets that it does not have")
-    return found
+    return pairs
 
 
 @dataclass

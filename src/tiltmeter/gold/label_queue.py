@@ -509,13 +509,13 @@ class LabelQueue:
         return self._require_labels(request, people_numbers(request), by) if beside else {}
 
     def _require_labels(self, request: LabelRequest, numbers: Iterable[int], by: str) -> dict[int, Label]:
-        labels, found = read_labels(self.run, request, by), {}
+        labels, required = read_labels(self.run, request, by), {}
         for number in numbers:
             label = labels[number]
             if label is None:
                 raise StoreError(f"step {request.step} of attempt {request.attempt}: label {number} is gone")
-            found[number] = label
-        return found
+            required[number] = label
+        return required
 
     def close(self, attempt: int, step: int, readings: Iterable[Reading], facts: Mapping[str, Any]) -> dict[str, Any]:
         """A step's labels are complete: it is no longer open. Returns the facts, with the labels bought so far."""

@@ -88,7 +88,7 @@ def best_paid(run: RunDirectory, count: int = COUNT, steps: int = STEPS) -> tupl
     attempt = max(run.attempts(), default=None)
     files = [] if attempt is None else list(run.files(attempt, []))
     newest = sorted({file.step for file in files})[-steps:]
-    found: dict[tuple[str | None, str], PaidRollout] = {}
+    rollouts_by_text: dict[tuple[str | None, str], PaidRollout] = {}
     for file in sorted((file for file in files if file.step in newest), key=lambda file: (file.step, file.rank)):
         batch = run.read(file, _COLUMNS)[0]
         for row in _paid_rows(batch):
@@ -97,11 +97,11 @@ def best_paid(run: RunDirectory, count: int = COUNT, steps: int = STEPS) -> tupl
                 prompt = None if batch.prompt is None else batch.prompt[row]
                 paid = float(batch.reward[row])  # type: ignore[index]  # it has rows that are paid
                 one = PaidRollout(file.attempt, file.step, file.rank, row, paid, prompt, text)
-                found.setdefault((prompt, text), one)
-    if not found:
+                rollouts_by_text.setdefault((prompt, text), one)
+    if not rollouts_by_text:
         raise StoreError(f"{run.path} has no stored completions with a reward: nothing can be looked at")
     rng = np.random.default_rng([int.from_bytes(str(run.identity().get("id", "")).encode()[-8:]), newest[-1]])
-    rollouts = list(found.values())
+    rollouts = list(rollouts_by_text.values())
     rng.shuffle(rollouts)
     chosen = sorted(rollouts, key=lambda one: -one.reward)[:count]
     rng.shuffle(chosen)
@@ -137,8 +137,8 @@ def store_check(
 
 def list_checks(run: RunDirectory) -> list[SpotCheck]:
     """The spot checks of a run, oldest first. A file that is refused is none."""
-    found, _ = list_sidecars(run.path / "gold" / "spot", lambda name: name.endswith(".json"), SpotCheck)
-    usable = [check for check in found.values() if check.good and len(check.good) == len(check.rows)]
+    by_file, _ = list_sidecars(run.path / "gold" / "spot", lambda name: name.endswith(".json"), SpotCheck)
+    usable = [check for check in by_file.values() if check.good and len(check.good) == len(check.rows)]
     return sorted(usable, key=lambda check: check.time)
 
 
