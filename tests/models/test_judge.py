@@ -16,7 +16,8 @@ from tiltmeter.gold import CanaryError, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.judge import FIRST_STEPS, JudgeSource
 from tiltmeter.gold.label_files import to_label
 from tiltmeter.models.chat import endpoint as module
-from tiltmeter.models.judge import CANARIES, EXAMPLE, Judge, JudgeCanary, JudgeError, read_judge, read_score
+from tiltmeter.models.judge import CANARIES, EXAMPLE, Judge, JudgeCanary, read_judge
+from tiltmeter.models.judge_prompts import JudgeError, read_score
 from tiltmeter.monitor.parts import Config
 
 PLAIN = Judge("http://localhost:8000/v1", "small-judge", "The answer is right.")
@@ -152,7 +153,9 @@ class Scripted(Judge):
     opinion: Callable[[str], float | JudgeError] = lambda text: 0.0 if text in PAID else 0.8
     seen: list[list[tuple[str | None, str]]] = field(default_factory=list)
 
-    def scores(self, texts: Sequence[tuple[str | None, str]], within: float = 0.0) -> list[float | JudgeError]:
+    def scores(
+        self, texts: Sequence[tuple[str | None, str]], within: float = 0.0, references: Sequence[str] = ()
+    ) -> list[float | JudgeError]:
         self.seen.append(list(texts))
         return [self.opinion(completion) for _, completion in texts]
 

@@ -18,7 +18,8 @@ import pytest
 
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.models.chat import endpoint as module
-from tiltmeter.models.judge import CANARIES, Judge, JudgeError
+from tiltmeter.models.judge import CANARIES, Judge
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay

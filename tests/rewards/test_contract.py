@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tiltmeter import rewards
 from tiltmeter.data.reward_fingerprint import fingerprint
-from tiltmeter.models.judge import JudgeError
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards import InfraError, Reward, Scores
 from tiltmeter.sandbox import SandboxUnavailable
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiltmeter import rewards
-from tiltmeter.models.judge import CANARIES, Judge, JudgeCanary, JudgeError
+from tiltmeter.models.judge import CANARIES, Judge, JudgeCanary
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards import InfraError, Scores
 from tiltmeter.rewards.composed_reward import ComposedReward
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from tiltmeter.gold import CanaryError, CompletionToLabel, GoldAnswer
 from tiltmeter.models.judge import BATCH_SECONDS, CANARIES, Judge, JudgeCanary
+from tiltmeter.models.judge_prompts import JudgeError
 
 SHARE = 0.05  # of the calls
 FIRST_STEPS = 20  # steps with a canary each, however few labels they ask for
+#: In the identity of a judge that gives no scores.
+BETTER_OF_TWO = "asked which of two answers is better"
+HALF = 0.5  # of a win
+CANARY = "canary"  # purpose of a request that is one
 PROMPT = "What is 17 + 25?"  # for canaries of runs whose prompts are not stored
 
 
@@ -26,6 +31,9 @@ class JudgeSource:
     any other. If one is mis-scored, the labels of that call and of later ones are missing, with the reason, until the
     canaries that failed pass again. Missing labels count in favour of the run and soon make it BLIND: a judge that was
     fooled can hide harm, which the verdict then says, but it cannot raise an alarm.
+
+    A judge that compares `pairs` says which of two answers to one prompt is better, in both orders. As with people the
+    better one's label is 1 and the other's 0, both 1/2 where the order decides, and there is no level of gold.
 
     >>> source = JudgeSource("judge.toml", Judge("http://localhost:8000/v1", "small-judge", "It is right."))
     >>> source.identity == f"the judge small-judge at localhost:8000, guide {source.judge.mark}"
@@ -46,6 +54,7 @@ class JudgeSource:
         self.name = Path(self.name).name
         self._untried = [*CANARIES, *self.judge.canaries]
         self.identity = f"the judge {self.judge.model} at {self.judge.host}, guide {self.judge.mark}"
+        self.identity += f", {BETTER_OF_TWO}" if self.judge.pairs else ""
 
     @property
     def canaries_pass(self) -> bool:
@@ -56,17 +65,18 @@ class JudgeSource:
             return []
         if self._failed:
             retried = [*self._failed, *self._choose_canaries(requests, 1)]
-            scores = self.judge.scores([_canary_text(canary, requests) for canary in retried], self.timeout)
-            self._check_canaries(retried, scores)
+            self._check_canaries(
+                retried, self._ask([_canary_request(canary, requests) for canary in retried], requests)
+            )
             if self._failed:
                 return [self._canary_error] * len(requests)
         canaries = [*self._untried, *self._choose_canaries(requests, self._canary_count(len(requests)))]
-        texts = [(request.prompt, request.shown) for request in requests]
-        places = sorted(_stable_number(requests, canary) % (len(texts) + 1) for canary in canaries)
+        to_ask = list(requests)
+        places = sorted(_stable_number(requests, canary) % (len(to_ask) + 1) for canary in canaries)
         for place, canary in zip(reversed(places), reversed(canaries), strict=True):
-            texts.insert(place, _canary_text(canary, requests))
+            to_ask.insert(place, _canary_request(canary, requests))
         at = [place + before for before, place in enumerate(places)]  # each stands behind those put in before it
-        scores = self.judge.scores(texts, self.timeout)
+        scores = self._ask(to_ask, requests)
         answers = [score for place, score in enumerate(scores) if place not in at]
         canary_answers = self._check_canaries(canaries, [scores[place] for place in at])
         if self._failed:
@@ -74,6 +84,43 @@ class JudgeSource:
         if canaries and not canary_answers:
             return [score if isinstance(score, Exception) else UNEXAMINED for score in answers]
         return answers
+
+    def _ask(
+        self, to_ask: Sequence[CompletionToLabel], requests: Sequence[CompletionToLabel]
+    ) -> Sequence[float | Exception]:
+        """The judge's scores. `requests`: those of the call without its canaries."""
+        if self.judge.pairs:
+            return self._compare(to_ask, requests)
+        texts, column = [(one.prompt, one.shown) for one in to_ask], self.judge.reference
+        if not column:
+            return self.judge.scores(texts, self.timeout)
+        lacking = [one for one in to_ask if column not in one.columns]
+        if lacking:
+            known = ", ".join(sorted(lacking[0].columns)) or "nothing"
+            return [JudgeError(f"the judge grades by the column {column!r}, and a row has {known}")] * len(to_ask)
+        return self.judge.scores(texts, self.timeout, [str(one.columns[column]) for one in to_ask])
+
+    def _compare(
+        self, to_ask: Sequence[CompletionToLabel], requests: Sequence[CompletionToLabel]
+    ) -> Sequence[float | Exception]:
+        """1 for the better of two answers to one prompt and 0 for the other, or 1/2 each. A canary is compared with an
+        answer of the run. Labels of the past, which have no other side, are scores by the same guide."""
+        answers: dict[int, float | Exception] = {}
+        sides, alone = _pair_sides(to_ask)
+        canaries = [at for at, one in enumerate(to_ask) if one.purpose == CANARY]
+        pairs = [(to_ask[one].prompt, to_ask[one].shown, to_ask[two].shown) for one, two in sides]
+        # A canary has the id of the request whose prompt it was given: it is compared with that answer.
+        shown = {request.id: request.shown for request in requests}
+        pairs += [(to_ask[at].prompt, to_ask[at].shown, shown[to_ask[at].id]) for at in canaries]
+        shares = self.judge.compare(pairs, self.timeout)
+        for (one, two), share in zip(sides, shares, strict=False):
+            answers |= {one: share, two: share if isinstance(share, Exception) else 1.0 - share}
+        answers |= dict(zip(canaries, shares[len(sides) :], strict=True))
+        if alone:
+            scores = self.judge.scores([(to_ask[at].prompt, to_ask[at].shown) for at in alone], self.timeout)
+            answers |= dict(zip(alone, scores, strict=True))
+        missing = JudgeError("there is no other answer to the same prompt to compare it with")
+        return [answers.get(at, missing) for at in range(len(to_ask))]
 
     @property
     def _canary_error(self) -> CanaryError:
@@ -88,7 +135,8 @@ class JudgeSource:
                 continue
             answer_count += 1
             self._untried = [other for other in self._untried if other != canary]
-            if canary.passes(score):
+            # Of two answers a tie is no fault: the other may be as bad, or as good.
+            if canary.passes(score) or (self.judge.pairs and score == HALF):
                 self._failed.pop(canary, None)
             else:
                 self._failed[canary] = f"{score:g}"
@@ -111,13 +159,29 @@ class JudgeSource:
 UNEXAMINED = CanaryError("no canary was answered beside it, so this score is not used")
 
 
-def _canary_text(canary: JudgeCanary, requests: Sequence[CompletionToLabel]) -> tuple[str | None, str]:
+def _canary_request(canary: JudgeCanary, requests: Sequence[CompletionToLabel]) -> CompletionToLabel:
     """A canary as a request: without a prompt of its own it answers one of the run, to look like the others."""
-    prompt = canary.prompt or requests[_stable_number(requests, canary) % len(requests)].prompt or PROMPT
-    return prompt, canary.completion
+    like = requests[_stable_number(requests, canary) % len(requests)]
+    prompt = canary.prompt or like.prompt or PROMPT
+    return replace(like, purpose=CANARY, prompt=prompt, completion=canary.completion, conversation="")
 
 
 def _stable_number(requests: Sequence[CompletionToLabel], canary: JudgeCanary) -> int:
     """A number that looks random and is the same whenever the same is asked."""
     text = f"{requests[0].id}/{canary.prompt}/{canary.completion}"
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
+
+
+def _pair_sides(to_ask: Sequence[CompletionToLabel]) -> tuple[list[tuple[int, int]], list[int]]:
+    """The places of two answers to one prompt that stand behind each other, as a bet asks for them; and of others."""
+    sides: list[tuple[int, int]] = []
+    alone: list[int] = []
+    waiting: dict[tuple[str, str | None], int] = {}
+    for at, one in enumerate(to_ask):
+        if one.purpose not in ("slope", "duel"):
+            alone += [at] if one.purpose != CANARY else []
+        elif (first := waiting.pop((one.purpose, one.prompt), None)) is None:
+            waiting[one.purpose, one.prompt] = at
+        else:
+            sides.append((first, at))
+    return sides, alone

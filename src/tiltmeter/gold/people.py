@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.bet_settlement import SettledStep
+from tiltmeter.gold.judge import BETTER_OF_TWO
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, to_label, write_label
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
@@ -324,7 +325,7 @@ def adjust_for_pairs(request: LabelRequest, step_result: SettledStep) -> Settled
     Of a pair one side is 1 and the other 0, whatever both are worth, so their mean is no level of gold. And labels that
     agree with a reward of 0 and 1 everywhere are opinions of people, not the reward itself.
     """
-    if request.source.get("name") != PEOPLE:
+    if request.source.get("name") != PEOPLE and BETTER_OF_TWO not in request.source.get("identity", ""):
         return step_result
     return replace(
         step_result, levels=(), facts={**step_result.facts, "gold_differs": step_result.facts["answered"] > 0}

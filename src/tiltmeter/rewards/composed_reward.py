@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tiltmeter.data.batches import INFRA, MISSING, NAN, OK, TYPE, component_name, numbers
 from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
-from tiltmeter.models.judge import JudgeError
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards.reward import InfraError, Reward, Scores, texts
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.sandbox import SandboxUnavailable

@@ -24,7 +24,10 @@ class JudgeRule:
 
     def __call__(self, part_scores: PartScores, rows: Rows) -> Any:
         prompts = [None] * len(rows) if rows.prompts is None else rows.prompt_texts
-        return self.judge.scores(list(zip(prompts, rows.texts, strict=True)), within=self.seconds)
+        texts = list(zip(prompts, rows.texts, strict=True))
+        if not self.judge.reference:
+            return self.judge.scores(texts, within=self.seconds)
+        return self.judge.scores(texts, self.seconds, [str(one) for one in rows.columns.get(self.judge.reference, ())])
 
 
 def judge(

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tiltmeter.cli import app
 from tiltmeter.cli.terminal.check_report import render_report
 from tiltmeter.errors import AttachError
-from tiltmeter.models.judge import JudgeError
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards import InfraError
 from tiltmeter.stats.bradley_terry import win_chance
 from tiltmeter.stats.tilting import best_of_n_mean

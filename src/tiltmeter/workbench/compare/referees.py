@@ -21,10 +21,11 @@ from tiltmeter.gold.people import PeopleSource
 from tiltmeter.models.chat.chat_model import Progress
 from tiltmeter.models.chat.endpoint import Endpoint
 from tiltmeter.models.judge import read_judge
+from tiltmeter.models.judge_prompts import PAIRS
 from tiltmeter.monitor.parts import load_gold, names_people
 from tiltmeter.safety.loading import load_function
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.workbench.compare.judge_prompt import SYSTEM, AnswerPair, Ask, ask_with
+from tiltmeter.workbench.compare.judge_prompt import AnswerPair, Ask, ask_with
 from tiltmeter.workbench.compare.sampling import JsonlCache
 
 Floats = NDArray[np.float64]
@@ -178,7 +179,7 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
     if name.endswith(".toml") and not scored:
         judge = read_judge(name)
         server = Endpoint(judge.url, judge.model, judge.key_env, judge.timeout, judge.retries)
-        mark = hashlib.sha256(SYSTEM.format(guide=judge.guide, mark="").encode()).hexdigest()[:12]
+        mark = hashlib.sha256(PAIRS.format(guide=judge.guide, mark="").encode()).hexdigest()[:12]
         identity = f"the judge {judge.model} at {judge.host}, asked in both orders, guide {mark}"
         return PairwiseReferee(identity, ask_with(server, judge.guide), cache)
     if ".py:" in name:

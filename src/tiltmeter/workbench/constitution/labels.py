@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.models.chat.chat_model import ChatModel, Turns
 from tiltmeter.models.chat.endpoint import Endpoint
-from tiltmeter.models.judge import JudgeError, parse_single_key
+from tiltmeter.models.judge_prompts import JudgeError, parse_single_key
 
 #: What the two answers are called where a token is looked at; the second for models that have no capital letters.
 NAMES = (("A", "B"), ("1", "2"))

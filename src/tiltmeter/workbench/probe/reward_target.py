@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tiltmeter import rewards
 from tiltmeter.errors import AttachError
-from tiltmeter.models.judge import Judge, JudgeError, read_judge
+from tiltmeter.models.judge import Judge, read_judge
+from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards.composed_reward import INFRA_ERRORS, await_result
 from tiltmeter.safety.loading import load_function
 from tiltmeter.safety.safe_text import log_line
@@ -133,7 +134,10 @@ def open_target(reward: str, *, ending: str | None = None) -> Target:
 
 def judge_target(name: str, judge: Judge) -> Target:
     def ask(prompts: list[str], texts: list[str], columns: list[Columns]) -> Sequence[Any]:
-        return judge.scores(list(zip(prompts, texts, strict=True)))
+        pairs = list(zip(prompts, texts, strict=True))
+        if not judge.reference:
+            return judge.scores(pairs)
+        return judge.scores(pairs, references=[str(row.get(judge.reference, "")) for row in columns])
 
     return Target(Path(name).name, "judge", ask, judge)
 
