@@ -75,7 +75,7 @@ def test_a_hacked_run_of_another_tool_alarms_and_says_since_when(hacked: Path, t
     text = run(hacked, *gold, "--md", "-").stdout
     assert text.startswith("## ACT") and "How the files were read" in text
     seen = CliRunner().invoke(app, ["show", str(tmp_path / "kept" / "hacked"), "--plain"])
-    assert seen.exit_code == 1 and "the reward pushes gold down" in seen.stdout
+    assert seen.exit_code == 1 and "the reward now prefers the worse of two answers" in seen.stdout
 
 
 def test_labels_made_afterwards_judge_a_run(hacked: Path, tmp_path: Path) -> None:

@@ -154,7 +154,8 @@ def in_a_terminal(*arguments: str | Path) -> str:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
 def test_hostile_completions_cannot_act_on_a_terminal(tmp_path: Path, text: str) -> None:
-    sent = in_a_terminal("show", made(tmp_path / "run", texts=[text]))
+    run = made(tmp_path / "run", harm=True, texts=[text])
+    sent = in_a_terminal("show", run) + in_a_terminal("show", run, "--more")
     without_colours = re.sub(r"\x1b\[[0-9;]*m", "", sent)
     assert "ACT" in sent or "OK" in sent
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", without_colours)
@@ -241,14 +242,14 @@ def test_gold_that_falls_between_prompts_is_said_although_no_alarm_can_ring(tmp_
     watch = MonitorLoop(run, Config.standard())
     watch.poll()
     watch.close()
-    done = tiltmeter("show", run.path, "--plain")
+    done = tiltmeter("show", run.path, "--plain", "--more")
     shown = done.stdout
     assert done.returncode == 1
     assert shown.splitlines()[1].startswith("Stop advised: gold is 0.23, and was 0.69 around step 10")
     assert "Gold was highest around step 2, at 0.7" in shown
     assert "does not yet prefer the worse answer" in shown
-    assert "Not seen without completion: " in shown and "pass completion= to observe()" in shown
-    honest = tiltmeter("show", made(tmp_path / "honest")).stdout
+    assert re.search(r"Not seen: \d+ readings, for want of .*completion", shown) and "to observe()" in shown
+    honest = tiltmeter("show", made(tmp_path / "honest"), "--more").stdout
     assert "Gold was highest" not in honest
 
 

@@ -63,7 +63,7 @@ def state(run: RunDirectory) -> tuple[str, int]:
 
 
 def show(path: Path, form: str = "--plain") -> tuple[int, str]:
-    command = [sys.executable, "-m", "tiltmeter", "show", str(path), form]
+    command = [sys.executable, "-m", "tiltmeter", "show", str(path), "--more", form]
     shown = subprocess.run(command, capture_output=True, text=True)
     return shown.returncode, shown.stdout
 
@@ -217,7 +217,7 @@ def test_a_step_observed_twice_is_said_and_is_not_green(tmp_path: Path) -> None:
     verdict = run.verdict()
     assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
     shown = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "show", tmp_path / "run"], capture_output=True, text=True
+        [sys.executable, "-m", "tiltmeter", "show", tmp_path / "run", "--more"], capture_output=True, text=True
     )
     assert "written twice" in " ".join(shown.stdout.split())
 

@@ -23,7 +23,7 @@ from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.label_file import SUFFIXES, read_labels
 from tiltmeter.audit.readers import BY_NAME
 from tiltmeter.audit.readers.external_run import ReadOptions
-from tiltmeter.cli.options import Html, Json, Markdown, OldOut, Plain, file_stem, write_report
+from tiltmeter.cli.options import Html, Json, Markdown, More, OldOut, Plain, file_stem, write_report
 from tiltmeter.cli.run.report import Most, Redact
 from tiltmeter.cli.run.watch import Plugins
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit
@@ -36,6 +36,7 @@ from tiltmeter.view.report.markdown import render_markdown
 from tiltmeter.view.screens.run_reader import RunReader
 
 READERS = ", ".join(BY_NAME)
+AGAIN = "the same with --more; with --keep FOLDER, then tiltmeter view FOLDER"
 
 Where = Annotated[
     Path, typer.Argument(help="A run, or a folder or file of rollouts or metrics.", metavar="RUN_OR_FILES")
@@ -95,6 +96,7 @@ def audit(
     keep: Keep = None,
     md: Markdown = None,
     html: Html = None,
+    more: More = False,
     json: Json = False,
     plain: Plain = False,
     out: OldOut = None,
@@ -142,8 +144,9 @@ def audit(
         for line in audits[0].notes if len(audits) == 1 else ():
             note.out(f"- {log_line(line, 400)}")
         codes = _emit_reports(
-            audits, md=md, html=html, json=json, plain=plain, out=out, redact=redact_text, rollouts=rollouts
-        )
+            audits, md=md, html=html, json=json, plain=plain, more=more, out=out, redact=redact_text, rollouts=rollouts,
+            place=str(path), look="" if keep else AGAIN,
+        )  # fmt: skip
         if gold is None and not options.evals and 2 in codes:
             note.out("To judge the reward: --gold checks.py:score, a judge's file, or a file of labels")
         if keep is not None:
@@ -158,9 +161,12 @@ def _emit_reports(
     html: Path | None,
     json: bool,
     plain: bool,
+    more: bool,
     out: Path | None,
     redact: bool,
     rollouts: int,
+    place: str,
+    look: str,
 ) -> list[int]:
     """Print the audits in the requested form and write the reports; returns the exit code of each run."""
     codes: list[int] = []
@@ -184,7 +190,7 @@ def _emit_reports(
         if json:
             objects.append({**json_module.loads(as_json(one.run, verdict, run_state, events)), "said": list(one.notes)})
         elif not printed and (plain or not several):
-            emit(one.run, verdict, run_state, events, json_=False, plain_=plain)
+            emit(one.run, verdict, run_state, events, json_=False, plain_=plain, more=more, place=place, look=look)
         if md is not None:
             text = render_markdown(RunReader(one.run), redact=redact) + _reading_notes(one)
             write_report(text, md, f"{name}.md", "--md")

@@ -22,8 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.options import Json, Plain
-from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, screen
-from tiltmeter.cli.terminal.run_screen import plain as plain_lines
+from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, message_lines, message_of, message_screen
 from tiltmeter.detectors.gold_loss import LEVEL
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
@@ -152,7 +151,7 @@ def copy(source: Traversable, target: Path) -> None:
 
 
 def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
-    """Both screens, then the two runs side by side: the last thing printed is the point."""
+    """Both messages, then the two runs side by side: the last thing printed is the point."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "reward (optimised)", "gold (right answers)", "Tiltmeter"):
         table.add_column(title)
@@ -160,7 +159,10 @@ def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
         colour = COLOURS[case.verdict.state]
         says = Text(f"{ICONS[case.verdict.state]} {state_label(case)}", colour)
         table.add_row(case.name, case.path("reward.mean"), Text(case.path("gold.mean"), colour), says)
-    screens = [screen(case.run, case.verdict, case.run_state, case.events, rows=5) for case in cases]
+    screens = []
+    for case in cases:
+        told = message_of(case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep))
+        screens += [message_screen(case.name, case.verdict.state, told), Text()]
     lines = [Text(line) for line in ("", *conclusion(cases), "", *next_steps(keep))]
     return Group(Text(), *screens, Padding(Group(table, *lines), (1, 2)))
 
@@ -168,11 +170,22 @@ def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
 def plain_report(cases: list[DemoRun], keep: Path | None) -> Iterator[str]:
     for case in cases:
         yield ""
-        yield from plain_lines(case.run, case.verdict, case.run_state, case.events)
+        yield from message_lines(
+            case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep)
+        )
     yield ""
     for case in cases:
         yield f"{case.name}: reward {case.path('reward.mean')}; gold {case.path('gold.mean')}; {state_label(case)}"
     yield from ("", *conclusion(cases), "", *next_steps(keep))
+
+
+def _place(keep: Path | None, case: DemoRun) -> Path:
+    return case.run.path if keep is None else keep / case.name
+
+
+def _look(keep: Path | None) -> str:
+    """Where to look; runs that are not kept are gone when the demo ends."""
+    return "" if keep is not None else "tiltmeter demo --keep FOLDER, then tiltmeter view FOLDER"
 
 
 def demo_json(cases: list[DemoRun]) -> str:

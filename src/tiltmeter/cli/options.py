@@ -23,6 +23,7 @@ Run = Annotated[
 Trust = Annotated[bool, typer.Option("--trust", help="Write into a run directory that another user made.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
 Plain = Annotated[bool, typer.Option("--plain", help="ASCII lines, for logs and pipes.")]
+More = Annotated[bool, typer.Option("--more", help="Everything that is known, not the five lines.")]
 Html = Annotated[
     Path | None,
     typer.Option("--html", help="Write the report here, as one HTML file that needs no network.", metavar="FILE"),

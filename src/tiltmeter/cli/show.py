@@ -1,16 +1,16 @@
-"""`tiltmeter show`: the verdict on a run, on one screen."""
+"""`tiltmeter show`: the verdict on a run, in five lines."""
 
 from __future__ import annotations
 
 import typer
 
-from tiltmeter.cli.options import Json, Plain, Run, open_run
+from tiltmeter.cli.options import Json, More, Plain, Run, open_run
 from tiltmeter.cli.terminal.run_screen import emit
 from tiltmeter.verdict.verdict import judge_run
 
 
-def show(run: Run, json: Json = False, plain: Plain = False) -> None:
-    """Show the verdict on a run: healthy or not, since when, and what cannot be seen.
+def show(run: Run, more: More = False, json: Json = False, plain: Plain = False) -> None:
+    """Show what is known of a run, in five lines: its state, since when, why, what to do, where to look.
 
     Example: tiltmeter show runs/tonight
 
@@ -18,5 +18,5 @@ def show(run: Run, json: Json = False, plain: Plain = False) -> None:
     """
     directory = open_run(run)
     verdict, run_state, events = judge_run(directory)
-    emit(directory, verdict, run_state, events, json_=json, plain_=plain)
+    emit(directory, verdict, run_state, events, json_=json, plain_=plain, more=more, place=str(run))
     raise typer.Exit(verdict.exit_code)

@@ -61,6 +61,8 @@ class ConditionMatch:
                 "level": movement.level,
                 "change": movement.change,
                 "ratio": movement.ratio,
+                "share": _share_text(movement.level),
+                "part": self.about.rpartition(".")[2],
             },
         )
 
@@ -180,6 +182,15 @@ def _fill_template(template: str, fields: Mapping[str, float | str | None]) -> s
             value = f"{100.0 * value:.0f} %" if percent else format_number(value)
         template = template.replace(f"{{{name}{percent}}}", "?" if value is None else value)
     return template
+
+
+def _share_text(share: float) -> str:
+    """A share of a gain in words. Where other parts fell, one part's share is above 1: it is all of it.
+
+    >>> _share_text(0.62), _share_text(2.74)
+    ('62 %', 'all')
+    """
+    return f"{100.0 * share:.0f} %" if share < 0.995 else "all"
 
 
 @lru_cache(maxsize=1024)

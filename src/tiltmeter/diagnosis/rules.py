@@ -51,7 +51,7 @@ MOVES = ("rising", "falling")
 _READING = re.compile(r"[a-z][a-z0-9_]*\.[A-Za-z0-9_.*-]+")
 _ALARM = re.compile(_READING.pattern + r"|\*")
 _FIELD = re.compile(r"\{([^{}]*)\}")
-_FIELDS = ("before", "now", "change", "ratio", "level", "since", "name")
+_FIELDS = ("before", "now", "change", "ratio", "level", "since", "name", "share", "part")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # looked up by identity a thousand times a second

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tiltmeter.cli.options import Json, Plain, Run, Trust, open_run, open_to_change
+from tiltmeter.cli.options import Json, More, Plain, Run, Trust, open_run, open_to_change
 from tiltmeter.cli.run.watch import Plugins
 from tiltmeter.cli.terminal.run_screen import emit
 from tiltmeter.monitor.parts import Config
@@ -84,7 +84,7 @@ def purge(
     Console(highlight=False, markup=False).out(f"{deleted} files deleted")
 
 
-def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = False) -> None:
+def replay(run: Run, plugin: Plugins = None, more: More = False, json: Json = False, plain: Plain = False) -> None:
     """Measure and judge a recorded run again from its files, and say whether the record reproduces.
 
     Example: tiltmeter run replay runs/tonight
@@ -114,5 +114,5 @@ def replay(run: Run, plugin: Plugins = None, json: Json = False, plain: Plain = 
         note.out(f"NOT reproduced: the first difference is a {at.kind} at attempt {at.attempt}, step {at.step}.")
         note.out(f"  recorded: {log_line(str(dict(old.data)) if old else 'nothing', 300)}")
         note.out(f"  now:      {log_line(str(dict(new.data)) if new else 'nothing', 300)}")
-    emit(directory, verdict, run_state, result.events, json_=json, plain_=plain)
+    emit(directory, verdict, run_state, result.events, json_=json, plain_=plain, more=more, place=str(run))
     raise typer.Exit(verdict.exit_code if reproduced else 2)

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from tiltmeter.cli.options import Json, Plain, Run, Trust, open_to_change
+from tiltmeter.cli.options import Json, More, Plain, Run, Trust, open_to_change
 from tiltmeter.cli.terminal.run_screen import emit, screen
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
@@ -84,6 +84,7 @@ def watch(
     experiment: Experiment = None,
     once: Once = False,
     trust: Trust = False,
+    more: More = False,
     json: Json = False,
     plain: Plain = False,
 ) -> None:
@@ -114,7 +115,7 @@ def watch(
     except KeyboardInterrupt:
         pass  # the verdict so far is the answer
     verdict = reader.refresh(force=True)
-    emit(directory, verdict, reader.run_state, reader.events, json_=json, plain_=plain)
+    emit(directory, verdict, reader.run_state, reader.events, json_=json, plain_=plain, more=more, place=str(run))
     raise typer.Exit(verdict.exit_code)
 
 
@@ -217,7 +218,7 @@ class CroppedScreen:
             yield from row
             yield Segment.line()
         if len(rows) > room:
-            yield Text(f"… {len(rows) - room + 1} more lines: tiltmeter show RUN", style="dim")
+            yield Text(f"… {len(rows) - room + 1} more lines: tiltmeter show RUN --more", style="dim")
 
 
 def _read_along(reader: RunReader, refresh: Callable[[int], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tiltmeter.data.records import Action
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.view.screens.wording import ranked_findings
 
@@ -16,7 +17,8 @@ def diagnosis_lines(run_state: RunState) -> list[str]:
     lines = []
     for finding in ranked_findings(run_state)[:MOST]:
         lines.append(
-            f"{finding.failure} ({finding.confidence:.0%} sure, seen at step {finding.step}): {finding.summary}"
+            f"{describe_likelihood(finding).capitalize()} {finding.failure.replace('_', ' ')}, seen at step "
+            f"{finding.step}: {finding.summary}"
         )
         if finding.cause:
             lines.append(f"  Likely cause: {finding.cause}")

@@ -1,4 +1,4 @@
-"""The terminal screen of a run: verdict, readings that moved, what cannot be seen, and example completions."""
+"""The terminal screens of a run: the message in five lines; and in full, with readings and example completions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 from msgspec import to_builtins
@@ -22,8 +23,9 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
+from tiltmeter.verdict.message import LONGEST, Message, message
 from tiltmeter.verdict.run_state import RunState, series
-from tiltmeter.verdict.verdict import ICONS, Verdict
+from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
@@ -44,6 +46,7 @@ FIRST = (
 )
 SLICE_COLUMNS = ("slice", "rollouts", "reward", "gold", "odds", "")
 PER_SUBJECT = 2  # further rows about one subject: seven views of the KL would hide a stock phrase
+LITTLE = 0.3  # gold of an answer that is worth little
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
 
@@ -81,6 +84,55 @@ def screen(
         border_style=colour,
         padding=(1, 2),
     )
+
+
+def message_of(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+) -> Message:
+    """The five lines about a run. `place`: how the reader names it; `look`: where else to look."""
+    example = _example(run, run_state) if verdict.state in ("ACT", "HOLLOW") else ""
+    unseen = sum(len(names) for _, names in wording.absent_by_column(run_state))
+    return message(verdict, run_state, place=place or str(run.path), unseen=unseen, example=example, look=look)
+
+
+def message_screen(name: str, state: State, told: Message) -> RenderableType:
+    """The five lines, the state in its colour."""
+    head, *rest = told.lines()
+    text = Text.assemble((f"{ICONS[state]} {state}", COLOURS[state]), "  ", terminal(name, 40), ": ")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for word, line in rest:
+        grid.add_row(word, terminal(line, LONGEST))
+    return Group(text.append_text(terminal(head[1], LONGEST)), grid)
+
+
+def message_lines(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+) -> Iterable[str]:
+    """The same for logs and pipes."""
+    head, *rest = message_of(run, verdict, run_state, events, place, look).lines()
+    yield log_line(f"{verdict.state}  {display_name(run)}: {head[1]}", LONGEST + 60).replace("…", "...")
+    yield from (log_line(f"{word:<7}{line}", LONGEST + 7).replace("…", "...") for word, line in rest)
+
+
+def _example(run: RunDirectory, run_state: RunState) -> str:
+    """A completion of the newest step that is paid much and worth little; empty where there is none with a label."""
+    try:
+        batch = newest_batch(run, run_state)
+    except StoreError:
+        return ""
+    if batch is None or batch.completion is None or batch.reward is None or batch.gold is None:
+        return ""
+    known = np.flatnonzero(np.isfinite(batch.reward) & np.isfinite(batch.gold))
+    if not len(known):
+        return ""
+    row = known[np.lexsort((-batch.reward[known], batch.gold[known]))[0]]
+    words = " ".join(str(batch.completion[row] or "").split())
+    if not words or batch.gold[row] > LITTLE:
+        return ""
+    paid, worth = format_number(float(batch.reward[row])), format_number(float(batch.gold[row]))
+    return f'For example "{wording.truncate(words, 60)}", paid {paid}, gold {worth}'
 
 
 def display_name(run: RunDirectory) -> str:
@@ -268,6 +320,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "run": display_name(run),
             "state": verdict.state,
             "sentence": verdict.sentence,
+            "message": asdict(message_of(run, verdict, run_state, events)),
             "exit_code": verdict.exit_code,
             "attempt": run_state.attempt,
             "step": run_state.last_step,
@@ -306,18 +359,23 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
 
 
 def emit(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], *, json_: bool, plain_: bool
-) -> None:
-    """Print in the requested form."""
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], *, json_: bool, plain_: bool,
+    more: bool = False, place: str = "", look: str = "",
+) -> None:  # fmt: skip
+    """Print in the requested form: the message, or everything (`more`)."""
     console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
     with console.capture() as capture:
         if json_:
             console.out(as_json(run, verdict, run_state, events))
         elif plain_:
-            for line in plain(run, verdict, run_state, events):
+            write = plain if more else partial(message_lines, place=place, look=look)
+            for line in write(run, verdict, run_state, events):
                 console.out(line.encode("ascii", "backslashreplace").decode())
-        else:
+        elif more:
             console.print(screen(run, verdict, run_state, events))
+        else:
+            told = message_of(run, verdict, run_state, events, place, look)
+            console.print(message_screen(display_name(run), verdict.state, told))
     write_stdout(capture.get())
 
 

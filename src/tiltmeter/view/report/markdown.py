@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tiltmeter.safety.safe_text import markdown as fenced
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.view.check_report.markdown import LONGEST, escape_line, table
 from tiltmeter.view.payloads.alarms import Actions, Alarms
 from tiltmeter.view.payloads.overview import Summary
@@ -22,7 +23,8 @@ def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
     if summary.symptom:
         lines += [f"**Symptom.** {escape_line(summary.symptom)}", ""]
     for finding in summary.findings:
-        head = f"**{escape_line(finding.failure)}** ({finding.confidence:.0%} sure). {escape_line(finding.summary)}"
+        name = f"{describe_likelihood(finding)} {finding.failure.replace('_', ' ')}".capitalize()
+        head = f"**{escape_line(name)}.** {escape_line(finding.summary)}"
         parts = (("Likely cause", finding.cause), ("Tried", finding.tried), ("What helps", finding.fix))
         lines += [head, "", *(f"- {word}: {escape_line(text)}" for word, text in parts if text), ""]
     if (advice := summary.advice) is not None:

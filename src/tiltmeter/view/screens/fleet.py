@@ -8,6 +8,7 @@ from typing import get_args
 
 from msgspec.structs import asdict, replace
 
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import State
 from tiltmeter.version import __version__
@@ -77,7 +78,7 @@ def describe_problem(reader: RunReader) -> str:
     if not ranked or verdict.state not in ("ACT", "WATCH"):
         return truncate(verdict.sentence, TEXT)
     when = f" since ~{verdict.alarms[0].onset}" if verdict.alarms else ""
-    return truncate(f"{ranked[0].failure.replace('_', ' ')}{when} ({ranked[0].confidence:.0%} sure)", TEXT)
+    return truncate(f"{describe_likelihood(ranked[0])} {ranked[0].failure.replace('_', ' ')}{when}", TEXT)
 
 
 def latest_change(history: RunHistory) -> str:

@@ -20,6 +20,7 @@ from tiltmeter.rundir.payloads import (
     SegmentBegan,
     StepDone,
 )
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
 from tiltmeter.view.payloads.overview import EntryKind, HistoryEntry, Mark, MarkKind
 from tiltmeter.view.screens.wording import describe_change, truncate
@@ -114,7 +115,7 @@ class RunHistory:
             self._active_failures.discard(finding.failure)
         elif finding.failure not in self._active_failures:
             self._active_failures.add(finding.failure)
-            self._add_entry(event, "finding", f"{finding.failure} ({finding.confidence:.0%} sure): {finding.summary}")
+            self._add_entry(event, "finding", f"{describe_likelihood(finding)} {finding.failure}: {finding.summary}")
 
     def _add_action(self, event: Event) -> None:
         data, name = event.data, str(event.data["id"])

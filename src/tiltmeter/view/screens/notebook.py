@@ -8,6 +8,7 @@ import numpy as np
 
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import visible
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.verdict import ICONS
 from tiltmeter.view.screens.readings import sparkline_values as stretches
 from tiltmeter.view.screens.run_reader import RunReader
@@ -36,7 +37,7 @@ def mime_bundle(reader: RunReader) -> dict[str, str]:
     lines += overview.agreement_and_level
     if overview.symptom:
         lines.append(overview.symptom)
-    lines += [f"{row.failure} ({row.confidence:.0%} sure): {row.summary}" for row in overview.findings[:2]]
+    lines += [f"{describe_likelihood(row)} {row.failure}: {row.summary}" for row in overview.findings[:2]]
     if overview.advice is not None:
         lines.append(f"{overview.advice.word}: {overview.advice.why}")
     lines.append(f"{overview.gold.labels:,} labels of {overview.rows:,} completions; {overview.health.text}")

@@ -167,7 +167,7 @@ def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[
     if run_state.uncompared and run_state.baseline == "reference":
         lack = ", ".join(dict.fromkeys(run_state.uncompared.values()))
         lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_state.uncompared)}")
-    lines += describe_absent(absent_by_column(run_state), imported=run_state.imported)
+    lines += describe_unseen(absent_by_column(run_state), imported=run_state.imported)
     if run_state.skipped:
         lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
     return lines
@@ -200,14 +200,15 @@ def column_fix(lack: str, *, imported: bool = False) -> str:
     return COLUMN_FIXES[column]
 
 
-def describe_absent(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bool = False) -> list[str]:
-    """A line for each missing column: the readings that lack it and how to provide it."""
-    lines = []
-    for lack, names in absent:
-        fix = column_fix(lack, imported=imported)
-        what = f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
-        lines.append(f"Not seen without {lack}: {what}.{f' To see: {fix}' if fix else ''}")
-    return lines
+def describe_unseen(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bool = False) -> list[str]:
+    """What is not seen, in one line: how many readings, what they lack, and what would show most of them."""
+    if not absent:
+        return []
+    count = sum(len(names) for _, names in absent)
+    columns = list(dict.fromkeys(column for lack, _ in absent for column in lack.split(", ")))
+    fix = next((fix for lack, _ in absent if (fix := column_fix(lack, imported=imported))), "")
+    how = f" Most of them with: {fix}." if fix else ""
+    return [f"Not seen: {count} readings, for want of {', '.join(columns)}.{how} Each: --json"]
 
 
 def describe_gold_source(run_state: RunState) -> list[str]:
