@@ -8,6 +8,7 @@ of the footer and of each column chunk, headers included, so one column of one r
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
@@ -42,9 +43,9 @@ def seal(parquet: pa.Buffer) -> list[pa.Buffer | bytes]:
 
 def seal_file(handle: int) -> None:
     """Seal a Parquet file on disk that is too large to hold in memory; nobody may read it before this returns."""
-    with pa.memory_map(f"/proc/self/fd/{handle}") as source:
-        pieces = [memoryview(piece) for piece in seal(source.read_buffer())]
-        tail, end = b"".join(pieces[1:]), len(pieces[0])
+    pieces = [memoryview(piece) for piece in seal(_map(handle))]
+    tail, end = b"".join(pieces[1:]), len(pieces[0])
+    del pieces  # and with them the mapping, before the file is cut
     os.ftruncate(handle, end)
     os.lseek(handle, 0, os.SEEK_END)
     write_all(handle, tail)
@@ -54,9 +55,16 @@ def map_file(path: Path) -> pa.Buffer:
     """The bytes of a file, read as they are used: a packed file is too large to hold in memory."""
     handle = open_file(path)
     try:
-        return pa.memory_map(f"/proc/self/fd/{handle}").read_buffer()
+        return _map(handle)
     finally:
         os.close(handle)
+
+
+def _map(handle: int) -> pa.Buffer:
+    """The bytes behind a descriptor, which the mapping outlives. An empty file cannot be mapped."""
+    if not os.fstat(handle).st_size:
+        return pa.py_buffer(b"")
+    return pa.py_buffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
 
 
 class SealedFile:
