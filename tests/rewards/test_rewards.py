@@ -324,7 +324,7 @@ def test_a_step_scorer_that_is_down_leaves_no_steps_of_the_call_before() -> None
 class FakeJudge(Judge):
     """Answers without a server: an answer that names its own worth is believed, and one asks in vain."""
 
-    def scores(self, texts: Any, within: float = 1.0) -> list[float | JudgeError]:
+    def scores(self, texts: Any, within: float = 1.0, references: Any = ()) -> list[float | JudgeError]:
         return [JudgeError("busy") if said == "?" else float("4" in said) for _, said in texts]
 
 

@@ -43,8 +43,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in range(70):
         rng = np.random.default_rng(step)
         gold = rng.integers(0, 2, 32).astype(float)
-        columns = {"reward": gold + rng.random(32), "gold": gold, "completion": [f"answer {g:g}" for g in gold]}
-        store.write(from_columns(step, np.repeat(np.arange(4), 8), **columns), 0, {"counters": {"seen": step + 1}})
+        reward, texts = gold + rng.random(32), [f"answer {g:g}" for g in gold]
+        batch = from_columns(step, np.repeat(np.arange(4), 8), reward=reward, gold=gold, completion=texts)
+        store.write(batch, 0, {"counters": {"seen": step + 1}})
     store.close_rank(0, 0, {"seen": 70})
     loop = MonitorLoop(store, Config.standard())
     loop.poll()
