@@ -132,3 +132,18 @@ def test_a_reward_with_weight_0_is_offered_and_taken_by_one_word(make_trainer: M
     for name, why in (("long", "trained on"), ("rihgt", "no such reward")):
         with pytest.raises(AttachError, match=why):
             attach(make_trainer(rewards=[long, right], reward_weights=[1.0, 0.0], name=name), gold=f"reward:{name}")
+
+
+def test_what_a_judge_will_cost_is_said_before_it_starts(make_trainer: Make, tmp_path: Path) -> None:
+    path = tmp_path / "judge.toml"
+    text = 'url = "http://localhost:1/v1"\nmodel = "small-judge"\nguide = "g"\n'
+    path.write_text(text + "price_in = 1000\nprice_out = 1000\n", encoding="utf-8")
+    trainer = make_trainer(rewards=[right])
+    _, said = attach(trainer, gold=str(path), gold_share=0.5)
+    rollouts = trainer.args.per_device_train_batch_size * trainer.args.gradient_accumulation_steps
+    calls = f"{0.5 * 1.05 * rollouts:.0f} calls a step, "
+    assert f"gold: the judge small-judge at localhost:1: {calls}" in said
+    assert " by the prices in its file" in said
+    path.write_text(text, encoding="utf-8")
+    _, said = attach(make_trainer(rewards=[right], name="again"), gold=str(path))
+    assert "with price_in and price_out in its file" in said

@@ -23,7 +23,7 @@ from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
-from tiltmeter.adapters.trl.gold_facts import check_unpaid, run_facts
+from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, run_facts
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
@@ -201,6 +201,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                     warn_user("\n".join(result.lines), 4)
         elif str(self._settings["gold"]).startswith(REWARD_AS_GOLD):
             check_unpaid(trainer, str(self._settings["gold"]).removeprefix(REWARD_AS_GOLD))
+        elif str(self._settings["gold"]).endswith(".toml"):
+            cost = judge_cost_of(trainer, str(self._settings["gold"]), self.gold_share or 1.0, _planned_steps(trainer))
+            warn_user(f"gold: {cost}", 4)
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
         """Open the run, or its next attempt."""

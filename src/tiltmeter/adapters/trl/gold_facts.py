@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
+from tiltmeter.models.judge import read_judge
+from tiltmeter.models.judge_cost import CHARACTERS, JudgeCost, judge_cost
 from tiltmeter.monitor.find_gold import ROWS, RunFacts
 
 
@@ -35,6 +37,20 @@ def check_unpaid(trainer: Any, name: str) -> None:
         raise AttachError(
             f'gold="reward:{name}": the policy is trained on it, so it cannot be gold; its reward_weights must be 0'
         )
+
+
+def judge_cost_of(trainer: Any, file: str, share: float, steps: int | None) -> JudgeCost:
+    """What the judge that a file describes will cost this training."""
+    args, prompts = trainer.args, [str(row.get("prompt", "")) for row in _some_rows(trainer.train_dataset)]
+    characters = float(np.mean([len(prompt) for prompt in prompts])) if prompts else 0.0
+    return judge_cost(
+        read_judge(file),
+        rollouts=args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps,
+        share=share,
+        steps=steps,
+        prompt_tokens=characters / CHARACTERS,
+        completion_tokens=float(getattr(args, "max_completion_length", None) or 0),
+    )
 
 
 def _some_rows(dataset: Any) -> list[Mapping[str, Any]]:
