@@ -7,6 +7,7 @@ import { parse, link, type Route } from "./route";
 import { KeysSwitch } from "./parts";
 import { news, SourceContext } from "./shared";
 import { HttpSource, type Link } from "./source";
+import { markTab } from "./tab";
 import type { Login } from "./types";
 import { Fleet } from "./screens/fleet";
 import { RunPage } from "./run";
@@ -56,9 +57,13 @@ function Top({ route }: { route: Route }) {
       view.follow(
         route.run,
         (pushed) => {
-          if (pushed.kind !== "state") throttled();
+          if (pushed.kind === "state") markTab({ state: pushed.state });
+          else throttled();
         },
-        (state: Link) => setLost((since) => (state === "connected" ? 0 : since || Date.now())),
+        (state: Link) => {
+          if (state === "lost") markTab({ state: "LOST" });
+          setLost((since) => (state === "connected" ? 0 : since || Date.now()));
+        },
       ),
     [route.run],
   );

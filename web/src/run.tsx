@@ -5,6 +5,7 @@ import { RunHead, type ScreenProps } from "./head";
 import { Trouble } from "./parts";
 import { link, TABS, type Route } from "./route";
 import { range, useData } from "./shared";
+import { markTab } from "./tab";
 import type { Summary } from "./types";
 import { Overview } from "./screens/overview";
 
@@ -26,12 +27,9 @@ export function RunPage({ route }: { route: Route }) {
     range.set(Number.isFinite(from) && Number.isFinite(to) ? { from: from as number, to: to as number } : null);
   }, [route.params.toString()]);
   useEffect(() => {
-    // The title is ours and the state's alone: a run's name may be anything.
-    if (data) document.title = `${data.state} - tiltmeter`;
-    return () => {
-      document.title = "tiltmeter";
-    };
-  }, [data?.state]);
+    if (data) markTab({ state: data.state, name: data.name });
+    return () => markTab({ state: null, name: "" });
+  }, [data?.state, data?.name]);
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
   // The chosen steps go along to the rollouts and back.
   const steps = { from: route.params.get("from") ?? undefined, to: route.params.get("to") ?? undefined };

@@ -36,6 +36,9 @@ export function address(path: string, params: Params = {}): string {
 
 type Early = { path: string; reply: Promise<Response> };
 
+const SILENCE = 9_000; // milliseconds without a word of the stream, which has a beat every 5 s: then nobody is there
+const PEEK = 15_000; // between two looks of a hidden page
+
 export class HttpSource implements Source {
   readonly live = true;
   constructor(readonly role: "view" | "label" = "view") {}
@@ -66,7 +69,8 @@ export class HttpSource implements Source {
     return unpack<T>(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
   }
 
-  /** `EventSource` cannot carry a token, so the stream is read by hand. A hidden tab lets go of its connection. */
+  /** `EventSource` cannot carry a token, so the stream is read by hand. A server that hangs keeps its connections open, so
+   * silence counts as lost. A hidden tab lets go of its connection and looks now and then, for its title. */
   follow(run: string, heard: (pushed: Pushed) => void, link: (state: Link) => void): () => void {
     let stopped = false;
     let last = "";
@@ -74,11 +78,15 @@ export class HttpSource implements Source {
     let abort = new AbortController();
     const listen = async () => {
       while (!stopped) {
-        if (document.hidden) {
-          await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
-          continue;
-        }
+        const peek = document.hidden;
         abort = new AbortController();
+        let watchdog = 0;
+        const alive = () => {
+          clearTimeout(watchdog);
+          watchdog = window.setTimeout(() => abort.abort(), SILENCE);
+        };
+        alive();
+        let answered = false;
         try {
           const headers: Record<string, string> = { Authorization: `Bearer ${this.token}` };
           if (last) headers["Last-Event-ID"] = last;
@@ -86,15 +94,33 @@ export class HttpSource implements Source {
           if (!reply.ok || !reply.body) throw new Refused(reply.status, "no stream");
           link("connected");
           waiting = 500;
-          for await (const [id, data] of parts(reply.body)) {
+          for await (const [id, data] of parts(reply.body, alive)) {
             if (id) last = id;
-            heard(JSON.parse(data) as Pushed);
+            const pushed = JSON.parse(data) as Pushed;
+            heard(pushed);
+            answered = true;
+            if (peek && pushed.kind === "state") break;
           }
         } catch {
           // The reason does not matter: the bar says that what is shown is old, and we try again.
         }
+        clearTimeout(watchdog);
+        abort.abort();
         if (stopped) return;
-        if (!document.hidden) link("lost");
+        if (!(peek || document.hidden) || (peek && !answered)) link("lost");
+        if (document.hidden) {
+          await new Promise<void>((resolve) => {
+            const done = () => {
+              clearTimeout(timer);
+              document.removeEventListener("visibilitychange", done);
+              resolve();
+            };
+            const timer = window.setTimeout(done, PEEK);
+            document.addEventListener("visibilitychange", done);
+          });
+          continue;
+        }
+        if (peek) continue; // it is looked at again
         await new Promise((resolve) => setTimeout(resolve, waiting));
         waiting = Math.min(5000, waiting * 2);
       }
@@ -111,13 +137,14 @@ export class HttpSource implements Source {
 }
 
 /** The events of a stream as (id, data). */
-async function* parts(body: ReadableStream<Uint8Array>): AsyncGenerator<[string, string]> {
+async function* parts(body: ReadableStream<Uint8Array>, alive: () => void): AsyncGenerator<[string, string]> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    alive();
     rest += decoder.decode(value, { stream: true });
     const events = rest.split("\n\n");
     rest = events.pop() ?? "";

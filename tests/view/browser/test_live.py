@@ -3,7 +3,9 @@ and a rewind shows as a branch."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +93,39 @@ def test_a_lost_server_is_said_and_no_old_green_looks_current(browser: Browser, 
         with served(tmp_path / "runs", tmp_path / "state", "--port", port):
             expect(page.locator(".lost")).to_have_count(0, timeout=15_000)
             expect(page.locator("#verdict .state")).to_have_text("OK")
+        context.close()
+
+
+def with_children(process: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False).stdout.split()
+    return [process, *(one for child in found for one in with_children(int(child)))]
+
+
+def test_a_server_that_hangs_loses_its_green_within_ten_seconds_and_the_tab_says_so(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Its connections stay open, so only silence shows that nobody is there."""
+    measure(write(tmp_path / "runs" / "live", [list(batches("honest"))]))
+    with served(tmp_path / "runs", tmp_path / "state") as server:
+        context = logged_in(browser, server.url)
+        page = context.new_page()
+        page.goto(f"{server.origin}/#/")
+        page.locator("main a[href*='#/run/']").first.click()
+        expect(page.locator("#verdict .state")).to_have_text("OK")
+        expect(page).to_have_title("OK - live - tiltmeter")
+        assert "/ok-" in str(page.locator("link[rel=icon]").get_attribute("href"))
+        processes = with_children(server.process.pid)
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            expect(page.locator(".lost")).to_contain_text("Disconnected", timeout=10_000)
+            expect(page).to_have_title("disconnected - live - tiltmeter")
+            assert "/stale-" in str(page.locator("link[rel=icon]").get_attribute("href"))
+        finally:
+            for one in processes:
+                os.kill(one, signal.SIGCONT)
+        expect(page.locator(".lost")).to_have_count(0, timeout=20_000)
+        expect(page).to_have_title("OK - live - tiltmeter", timeout=10_000)
         context.close()
 
 
