@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["TILTMETER_QUIET"] = "1"  # tests of what attach prints take it away
 pytest_plugins = ["tests.budget"]
 CAMPAIGN_ONLY = tuple(
     line for line in Path(__file__).with_name("campaign.txt").read_text().splitlines() if line.startswith("tests/")

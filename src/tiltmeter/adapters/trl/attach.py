@@ -1,8 +1,9 @@
 """One line on a TRL run: `tiltmeter.attach(trainer)`. The only files that know TRL are this one and `trl_*.py`.
 
 `attach` raises `AttachError` with the fix for what cannot work, and warns once of what works less well than it could.
-From the first step on nothing is raised, printed or waited for. On a version of TRL for which wrapping the trainer's
-methods was not tested, the callback and a wrapper around the reward functions are used instead.
+From the first step on nothing is raised or waited for, and a line is printed for each alarm and finding. On a version
+of TRL for which wrapping the trainer's methods was not tested, the callback and a wrapper around the reward functions
+are used instead.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, run_facts
 from tiltmeter.adapters.trl.knobs import Limits
+from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_trackers, tracker_environment
+from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.find_gold import AUTO, find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
+from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.verdict import Verdict
 
 TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its methods was tested
@@ -62,6 +66,8 @@ def attach(
     experiment: str | None = None,
     slice: str | None = None,
     plugins: Sequence[str] = (),
+    tracker: bool = True,
+    quiet: bool = False,
     strict: bool = False,
 ) -> Attached:
     """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
@@ -78,7 +84,10 @@ def attach(
     floor and ceiling). `target_kl`: nats per completion that the KL controller keeps to, where the mode allows it.
     `experiment`: your reward function as `file.py:function`, so that the monitor may try edited completions on it.
     `slice`: a column of the dataset, as `source` or `language`, by whose values the run is judged too, each by
-    itself. `plugins`: your own instruments and detectors. `strict`: raise what would otherwise be counted.
+    itself. `plugins`: your own instruments and detectors. `tracker`: where `report_to` names W&B, Trackio,
+    TensorBoard or MLflow, readings, alerts, the picture of proxy and gold and the completions that show an alarm go
+    into the trainer's own run there. `quiet`: print nothing: otherwise a line at the start, one for each alarm and
+    finding, three at the end. `strict`: raise what would otherwise be counted.
 
     Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
     """
@@ -92,7 +101,7 @@ def attach(
         return Attached(trainer, Callback(), None)
     callback = Callback(
         directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
-        experiment=experiment, slice=slice, plugins=plugins, strict=strict,
+        experiment=experiment, slice=slice, plugins=plugins, tracker=tracker, quiet=quiet, strict=strict,
     )  # fmt: skip
     callback.connect(trainer, limits, None if traps is None else (traps, trap_share))
     trainer.add_callback(callback)
@@ -119,6 +128,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         experiment: str | None = None,
         slice: str | None = None,
         plugins: Sequence[str] = (),
+        tracker: bool = True,
+        quiet: bool = False,
         strict: bool = False,
     ) -> None:
         self.run: Run | None = None
@@ -132,6 +143,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             "slice": slice,
         }  # fmt: skip
         self.traps: TrapRounds | None = None
+        self._tracker, self._quiet = tracker, quiet or is_quiet()
+        self._reporter: RunReporter | None = None
+        self._names_trackers = False  # the trainer's own runs are still to be found
         self._trainer: Any = None
         self._source: Rollouts | RewardWrapper | AsyncRollouts | None = None
         self._last = -1  # the newest step that was observed
@@ -167,6 +181,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
             self.control = TrlControl(self, trainer, limits) if self.run is not None else None
+            self._print_start()
             undo.pop_all()
 
     def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
@@ -226,6 +241,45 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._last = -1
         if self.traps is not None and self.run is not None:
             self.traps.open(self.run)
+        self._open_reporter()
+
+    def _own_trackers(self) -> list[str]:
+        return named_trackers(self._trainer) if self._tracker and self._trainer is not None else []
+
+    def _open_reporter(self) -> None:
+        """Start what prints and sends, on the process that the trackers of the trainer belong to."""
+        run = self.run
+        if run is None or run.rank != 0 or run.directory is None or (self._quiet and not self._own_trackers()):
+            return
+        if self._reporter is not None:
+            self._reporter.leave()
+        self._reporter, self._names_trackers = RunReporter(run.directory), True
+
+    def _name_trackers(self) -> None:
+        """At the first step: the trackers have opened their runs by then."""
+        self._names_trackers = False
+        if self._reporter is not None and self.run is not None:
+            wanted = self._own_trackers()
+            runs = find_own_runs(self._trainer, wanted) if wanted else {}
+            for name in [name for name in wanted if name not in runs]:
+                log.warning("the trainer has no open run in %s: nothing goes there", TITLES[name])
+            self._reporter.open(runs, tracker_environment(), "" if self._quiet else self._where_to_look(list(runs)))
+
+    def _where_to_look(self, trackers: Sequence[str]) -> str:
+        directory = None if self.run is None else self.run.directory
+        also = f"; in {' and '.join(TITLES[name] for name in trackers)} under tiltmeter/" if trackers else ""
+        return f"To look: tiltmeter view {directory}{also}"
+
+    def _print_start(self) -> None:
+        """What is watched, by what gold, where to look."""
+        if self._quiet or self.run is None or self.run.rank != 0:
+            return
+        rewards = [getattr(part, "__name__", str(part)) for part in vars(self._trainer).get("reward_funcs", ())]
+        gold = self._settings["gold"] or ("traps" if self.traps is not None else ", ".join(self.evals))
+        judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
+        paid = f" for {', '.join(rewards)}" if rewards else ""
+        line = f"watching {type(self._trainer).__name__}{paid}, {judged}. {self._where_to_look(self._own_trackers())}"
+        print_line(log_line(line, 500))
 
     # -- during training: nothing below may raise --------------------------------------------------------------------
 
@@ -248,6 +302,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._guard(self._hand_over, batch=True)
+        if self._names_trackers:
+            self._guard(self._name_trackers)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self.control is not None:
@@ -276,12 +332,18 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.finish()
+        if self.control is None or not self.control.goes_back:
+            self._guard(self._report_end)
 
     def finish(self) -> None:
         """Pass the remaining steps to the run and close it. Also called at exit if training was interrupted."""
         self._guard(lambda: self._hand_over(all_of_them=True), batch=True)
         if self.run is not None:
             self.run.close()
+
+    def _report_end(self) -> None:
+        if self._reporter is not None and not self._reporter.finish(quiet=self._quiet) and not self._quiet:
+            print_line(f"the last steps are measured without you. {self._where_to_look([])}")
 
     def _record_logs(self, step: int, logs: Mapping[str, Any]) -> None:
         """Keep the logged metrics, to be stored with their step."""

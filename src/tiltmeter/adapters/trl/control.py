@@ -151,6 +151,11 @@ class TrlControl:
         self._hashing[step] = threading.Thread(target=hash_now, name="tiltmeter-checkpoint", daemon=True)
         self._hashing[step].start()
 
+    @property
+    def goes_back(self) -> bool:
+        """Training will go on from an earlier checkpoint."""
+        return self._rollback is not None
+
     def take_rollback(self) -> str | None:
         """The checkpoint that training should go on from, if a rollback was asked for."""
         request, self._rollback = self._rollback, None

@@ -36,6 +36,7 @@ class SinkSpec:
     sink: str
     target: str
     if_free: bool = False  # if another process already sends to this target, skip it
+    join: bool = False  # the target is the trainer's own run
 
 
 def follow(
@@ -45,29 +46,36 @@ def follow(
     state: Path | None = None,
     once: bool = False,
     over: Callable[[], bool] | None = None,
+    may_end: Callable[[], bool] | None = None,
+    on_skip: Callable[[str], None] | None = None,
+    on_finish: Callable[[str], None] = lambda sink: None,
     patience: float = PATIENCE,
 ) -> Mapping[str, str]:
     """Send a run to sinks until it has ended; returns what could not be delivered, by sink.
 
     A sink that cannot start raises `AttachError` before anything is sent. One that fails later is retried and stops
     nothing. `over`: called between polls by a follower that ends together with its monitor; such a follower also
-    waits for targets that another process holds. Ctrl-C ends it like the end of the run.
+    waits for targets that another process holds. `may_end`: whether the end of the run is the end; without it, where
+    `over` is not given. `on_skip`: is told of a sink that cannot start, which is then left out; `on_finish`: of each
+    that is done. Ctrl-C ends it like the end of the run.
     """
     reader = RunReader(run)
-    builder = MessageBuilder(reader)
+    builder = MessageBuilder(reader, evidence=any(spec.join for spec in specs))
     threads: list[SinkThread] = []
     done, failing, looks_left = False, False, 1 if once else LAST_LOOKS
     try:
-        threads = _open_threads(run, builder.run, specs, state)
+        threads = _open_threads(run, builder.run, specs, state, on_skip)
         if not threads and over is not None:
-            threads = _wait_for_free_sink(lambda: _open_threads(run, builder.run, specs, state), over, patience)
+            threads = _wait_for_free_sink(
+                lambda: _open_threads(run, builder.run, specs, state, on_skip), over, patience
+            )
         while threads:
             last, began = once or done or (over is not None and over()), time.monotonic()
             try:
                 batch = builder.next_batch(last=last)
                 for thread in threads:
                     thread.enqueue(batch)
-                done = last or (over is None and has_ended(reader))
+                done = last or ((over is None if may_end is None else may_end()) and has_ended(reader))
             except (StoreError, OSError) as error:
                 looks_left -= last
                 if not looks_left and isinstance(error, StoreError):
@@ -86,7 +94,7 @@ def follow(
     except KeyboardInterrupt:
         patience = min(patience, 5.0)  # the user waits; the next start continues from the stored position
     finally:
-        undelivered = _finish_all(threads, patience)
+        undelivered = _finish_all(threads, patience, on_finish)
     return undelivered
 
 
@@ -118,7 +126,11 @@ def _wait_for_free_sink(
 
 
 def _open_threads(
-    run: RunDirectory, run_id: RunIdentity, specs: Sequence[SinkSpec], state: Path | None
+    run: RunDirectory,
+    run_id: RunIdentity,
+    specs: Sequence[SinkSpec],
+    state: Path | None,
+    on_skip: Callable[[str], None] | None = None,
 ) -> list[SinkThread]:
     folder = state_folder(run) if state is None else state
     opened: list[tuple[str, TrackerSink, SinkPosition]] = []
@@ -131,14 +143,17 @@ def _open_threads(
                     continue
                 raise
             try:
-                sink: TrackerSink = import_module(f"tiltmeter.view.trackers.{spec.sink}").open_sink(
-                    spec.target, run_id, position.memo
-                )
+                module = import_module(f"tiltmeter.view.trackers.{spec.sink}")
+                open_sink = module.join_run if spec.join else module.open_sink
+                sink: TrackerSink = open_sink(spec.target, run_id, position.memo)
                 if sink.remembers:
                     position.save()  # so that a run created in a tracker is found again
-            except BaseException:
+            except BaseException as error:
                 position.close()
-                raise
+                if on_skip is None or not isinstance(error, Exception):
+                    raise
+                on_skip(f"{spec.sink}: {log_line(str(error), 300)}")
+                continue
             opened.append((spec.sink, sink, position))
     except BaseException as error:
         for _, sink, position in opened:
@@ -150,13 +165,16 @@ def _open_threads(
     return [SinkThread(name, sink, position) for name, sink, position in opened]
 
 
-def _finish_all(threads: Sequence[SinkThread], patience: float) -> dict[str, str]:
+def _finish_all(
+    threads: Sequence[SinkThread], patience: float, on_finish: Callable[[str], None]
+) -> dict[str, str]:
     """Finish all sinks in parallel, because each may have to wait."""
     undelivered: dict[str, str] = {}
 
     def finish(sink_thread: SinkThread) -> None:
         if text := sink_thread.finish(patience):
             undelivered[sink_thread.name] = text
+        on_finish(sink_thread.name)
 
     finishers = [threading.Thread(target=finish, args=(sink_thread,)) for sink_thread in threads]
     for thread in finishers:

@@ -17,7 +17,8 @@ from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
 from tiltmeter.view.screens.wording import describe_advice, describe_agreement_and_level, ranked_findings, truncate
-from tiltmeter.view.trackers.sink import Alert, MetricPoint, RunIdentity, RunStatus, alert_identity
+from tiltmeter.view.trackers.evidence import gather_evidence
+from tiltmeter.view.trackers.sink import Alert, Evidence, MetricPoint, RunIdentity, RunStatus, alert_identity
 
 TITLE = 63  # characters: one of the trackers allows fewer than 64
 TEXT = 1500
@@ -31,13 +32,15 @@ class MessageBatch:
     points: tuple[MetricPoint, ...]
     alerts: tuple[Alert, ...]
     status: RunStatus
+    evidence: Evidence | None = None  # since alarms were raised, and at the end
 
 
 class MessageBuilder:
     """Builds the messages of one run; each call reads what was added since. An alert waits for one more poll, because
-    the findings that explain an alarm are recorded after it."""
+    the findings that explain an alarm are recorded after it. `evidence`: pictures and completions are wanted too."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: RunReader, *, evidence: bool = False) -> None:
+        self._evidence = evidence
         name = log_line(reader.name, 100)
         self.reader, self.run = reader, RunIdentity(str(reader.run.identity().get("id", reader.id)), name)
         self._events_read = 0
@@ -64,7 +67,8 @@ class MessageBuilder:
         due = self._raised if last else self._raised[:waited]
         states = self._state_alerts(verdict)
         alerts = (*(self._alert(event, alarm) for event, alarm in due), *states)
-        batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict))
+        evidence = gather_evidence(self.reader) if self._evidence and (alerts or last) else None
+        batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict), evidence)
         # Only now: if anything above failed, the next poll returns it.
         self._points, self._raised = [], self._raised[len(due) :]
         self._states_sent |= {alert.event for alert in states}
@@ -87,6 +91,8 @@ class MessageBuilder:
             None if age is None else round(self.reader.watcher.updated_at - ages.data) if ages is not None else None,
             None if verdict.agreement is None else verdict.agreement.share,
             None if verdict.level is None else verdict.level.change,
+            tuple(_finding_line(finding) for finding in ranked_findings(self.reader.run_state)),
+            log_line(" ".join(describe_advice(verdict.advice)), 500),
         )
 
     def _new_alarm(self, event: Event) -> Alarm | None:
@@ -187,6 +193,10 @@ def _alert_title(alarm: Alarm, run: str) -> str:
     if len(what) > 36:
         what = f"{what[:17]}…{what[-18:]}"
     return truncate(f"{alarm.tier.capitalize()}: {what} {alarm.direction} in {run}", TITLE)
+
+
+def _finding_line(finding: Finding) -> str:
+    return log_line(f"{finding.failure} ({finding.confidence:.0%} sure): {finding.cause or finding.summary}", 300)
 
 
 def _metric_point(event: Event) -> MetricPoint | None:

@@ -1,16 +1,28 @@
-"""The MLflow sink: readings, alarms and the verdict as an MLflow run, in a local database or on a server."""
+"""The MLflow sinks: a run of its own, and the trainer's own run, in a local database or on a server."""
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.view.trackers.sink import Alert, MetricPoint, RetryLaterError, RunIdentity, RunStatus, import_package
+from tiltmeter.view.trackers.sink import (
+    EVIDENCE_COLUMNS,
+    Alert,
+    Evidence,
+    MetricPoint,
+    RetryLaterError,
+    RunIdentity,
+    RunStatus,
+    import_package,
+)
 
 EXPERIMENT = "tiltmeter"
 BATCH = 1000  # metrics that one request may hold
@@ -20,6 +32,13 @@ _FOREIGN = re.compile(r"[^\w\-. :/]", re.ASCII)
 
 def open_sink(target: str, run: RunIdentity, memo: dict[str, str]) -> MlflowSink:
     return MlflowSink(target, run, memo)
+
+
+def join_run(target: str, run: RunIdentity, memo: dict[str, str]) -> TrainerMlflowSink:
+    """`target`: the tracking URI and the id of the trainer's run, as JSON."""
+    place = json.loads(target)
+    memo["run_id"] = place["run"]
+    return TrainerMlflowSink(place["uri"], run, memo)
 
 
 class MlflowSink:
@@ -97,6 +116,24 @@ MLFLOW_TRACKING_PASSWORD (a database has means of its own, as PGPASSWORD)
             yield
         except Exception as error:  # noqa: BLE001 - a tracker may raise anything
             raise RetryLaterError(hide_address(self._uri, error)) from None
+
+
+class TrainerMlflowSink(MlflowSink):
+    """The trainer's own run, by its id; it is ended by the trainer and takes more after that."""
+
+    def show_evidence(self, evidence: Evidence) -> None:
+        with self._hide_address():
+            if evidence.rows:
+                table = {"columns": list(EVIDENCE_COLUMNS), "data": [list(row) for row in evidence.rows]}
+                self._client.log_dict(self._id, table, "tiltmeter/completions.json")
+            if evidence.picture:
+                with tempfile.TemporaryDirectory() as folder:
+                    file = Path(folder, "proxy_and_gold.png")
+                    file.write_bytes(evidence.picture)
+                    self._client.log_artifact(self._id, str(file), "tiltmeter")
+
+    def close(self) -> None:
+        """Nothing to do: the trainer ends its run."""
 
 
 def hide_address(uri: str, error: Exception) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
@@ -84,6 +84,22 @@ class RunStatus:
     newest: int | None  # second in which the newest rollouts were written
     agreement: float | None = None  # how often the reward prefers the better answer
     level: float | None = None  # gold now less its best
+    findings: tuple[str, ...] = ()  # that hold now, the most likely first
+    advice: str = ""  # whether to continue, and which checkpoint to keep
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows an alarm: the picture of proxy and gold, and completions. Only the trainer's own run gets it, because
+    completions are nobody else's business."""
+
+    step: int
+    sentence: str  # what the picture shows
+    picture: bytes  # a PNG; empty where none can be drawn
+    rows: tuple[tuple[str, float | None, float | None, str], ...]  # by EVIDENCE_COLUMNS; texts are made visible
+
+
+EVIDENCE_COLUMNS = ("rollout", "reward", "gold", "completion")
 
 
 class TrackerSink(Protocol):
@@ -106,6 +122,13 @@ class TrackerSink(Protocol):
         """Return when everything is handed over to the tracker, as far as it can tell."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class EvidenceSink(TrackerSink, Protocol):
+    """A sink that is the trainer's own run. It is the trainer's: `close` leaves it open."""
+
+    def show_evidence(self, evidence: Evidence) -> None: ...
 
 
 class RefusedError(Exception):

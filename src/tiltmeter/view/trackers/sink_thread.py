@@ -11,7 +11,16 @@ from dataclasses import replace
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.trackers.messages import MessageBatch
 from tiltmeter.view.trackers.position import SinkPosition
-from tiltmeter.view.trackers.sink import Alert, MetricPoint, RefusedError, RetryLaterError, RunStatus, TrackerSink
+from tiltmeter.view.trackers.sink import (
+    Alert,
+    Evidence,
+    EvidenceSink,
+    MetricPoint,
+    RefusedError,
+    RetryLaterError,
+    RunStatus,
+    TrackerSink,
+)
 
 CHUNK = 200  # points between two flushes
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0  # seconds
@@ -33,6 +42,7 @@ class SinkThread:
         self._last_seq = position.seq if sink.remembers else -1  # journal position up to which points were queued
         self._alerts: dict[str, Alert] = {}
         self._status: RunStatus | None = None
+        self._evidence: Evidence | None = None
         self._sent_status: RunStatus | None = None
         self._changed = threading.Condition()
         self._deadline: float | None = None
@@ -51,6 +61,7 @@ class SinkThread:
                 if alert.identity not in self.position.delivered:
                     self._alerts.setdefault(alert.identity, alert)
             self._status = batch.status
+            self._evidence = batch.evidence or self._evidence  # the newest is enough
             self._changed.notify()
 
     def finish(self, seconds: float) -> str:
@@ -88,7 +99,7 @@ class SinkThread:
         with self._changed:
             while True:
                 now, alert_delay = time.monotonic(), self._alert_delay()
-                has_work = bool(self._points) or self._status != self._sent_status
+                has_work = bool(self._points) or self._status != self._sent_status or self._evidence is not None
                 if self._deadline is not None and (not (has_work or self._alerts) or now > self._deadline):
                     return False
                 if now >= not_before and (has_work or (alert_delay is not None and alert_delay <= 0.0)):
@@ -127,6 +138,14 @@ class SinkThread:
             self.sink.set_status(status)
             self.sink.flush()
             self._sent_status = status
+        with self._changed:
+            evidence = self._evidence
+        if evidence is not None:
+            if isinstance(self.sink, EvidenceSink):
+                self.sink.show_evidence(evidence)
+                self.sink.flush()
+            with self._changed:
+                self._evidence = None if self._evidence is evidence else self._evidence
         if failed is not None:
             raise failed
 

@@ -1,17 +1,31 @@
-"""The TensorBoard sink: readings, alarms and the verdict as an event file; needs only the tensorboard package."""
+"""The TensorBoard sinks: an event file in a folder, or in the trainer's own; needs only the tensorboard package."""
 
 from __future__ import annotations
 
+import io
 import time
 from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.view.check_report.markdown import escape_line
-from tiltmeter.view.trackers.sink import PREFIX, Alert, MetricPoint, RunIdentity, RunStatus, import_package
+from tiltmeter.view.trackers.sink import (
+    EVIDENCE_COLUMNS,
+    PREFIX,
+    Alert,
+    Evidence,
+    MetricPoint,
+    RunIdentity,
+    RunStatus,
+    import_package,
+)
 
 
 def open_sink(target: str, run: RunIdentity, memo: dict[str, str]) -> TensorBoardSink:
     return TensorBoardSink(target, run)
+
+
+def join_run(target: str, run: RunIdentity, memo: dict[str, str]) -> TrainerTensorBoardSink:
+    return TrainerTensorBoardSink(target, run)
 
 
 class TensorBoardSink:
@@ -22,6 +36,7 @@ class TensorBoardSink:
 
     pushes = False
     remembers = True
+    drops_abandoned = True  # of a run that was resumed from an earlier step
 
     def __init__(self, folder: str, run: RunIdentity) -> None:
         import_package("tensorboard")
@@ -38,7 +53,7 @@ class TensorBoardSink:
         self._state = ""
 
     def log_point(self, point: MetricPoint) -> None:
-        if self._attempt is not None and point.attempt > self._attempt:
+        if self.drops_abandoned and self._attempt is not None and point.attempt > self._attempt:
             # The run was resumed from an earlier step: a START event makes TensorBoard drop the abandoned steps.
             start = self._proto.SessionLog(status=self._proto.SessionLog.START)
             self._writer.add_event(self._proto.Event(wall_time=point.time, step=point.step, session_log=start))
@@ -73,3 +88,29 @@ class TensorBoardSink:
 
     def close(self) -> None:
         self._writer.close()
+
+
+class TrainerTensorBoardSink(TensorBoardSink):
+    """An event file in the trainer's own log directory: one run to TensorBoard. It drops no steps, because it would
+    drop the trainer's too."""
+
+    drops_abandoned = False
+
+    def show_evidence(self, evidence: Evidence) -> None:
+        now = time.time()
+        if evidence.picture:
+            size = import_package("PIL.Image").open(io.BytesIO(evidence.picture)).size
+            picture = self._summary.Summary.Image(
+                width=size[0], height=size[1], colorspace=3, encoded_image_string=evidence.picture
+            )
+            event = self._proto.Event(wall_time=now, step=evidence.step)
+            event.summary.value.add(tag=f"{PREFIX}proxy_and_gold", image=picture)
+            self._writer.add_event(event)
+        if evidence.rows:
+            lines = [f"| {' | '.join(EVIDENCE_COLUMNS)} |", f"|{'---|' * len(EVIDENCE_COLUMNS)}"]
+            lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in evidence.rows]
+            self._write_text(f"{PREFIX}completions", "\n".join(lines), evidence.step, now)
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else escape_line(value)

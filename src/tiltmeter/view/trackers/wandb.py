@@ -1,17 +1,31 @@
-"""The Weights & Biases sink: readings, alerts and the verdict as a W&B run, online or offline."""
+"""The Weights & Biases sinks: a W&B run of its own, and the trainer's own run; both online or offline."""
 
 from __future__ import annotations
 
+import io
 from datetime import timedelta
 from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.view.trackers.sink import PREFIX, Alert, MetricPoint, RunIdentity, RunStatus, import_package
+from tiltmeter.view.trackers.sink import (
+    EVIDENCE_COLUMNS,
+    PREFIX,
+    Alert,
+    Evidence,
+    MetricPoint,
+    RunIdentity,
+    RunStatus,
+    import_package,
+)
 
 
 def open_sink(target: str, run: RunIdentity, memo: dict[str, str]) -> WandbSink:
     return WandbSink(target, run)
+
+
+def join_run(target: str, run: RunIdentity, memo: dict[str, str]) -> TrainerWandbSink:
+    return TrainerWandbSink(target)
 
 
 class WandbSink:
@@ -45,6 +59,9 @@ class WandbSink:
         except Exception as error:
             why = log_line(f"{type(error).__name__}: {error}", 300)
             raise AttachError(f"W&B does not start ({why}): wandb login, or WANDB_MODE=offline") from error
+        self._define_axis()
+
+    def _define_axis(self) -> None:
         self._run.define_metric(f"{PREFIX}step", hidden=True)
         self._run.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
 
@@ -72,3 +89,34 @@ class WandbSink:
 
     def close(self) -> None:
         self._run.finish()
+
+
+class TrainerWandbSink(WandbSink):
+    """The trainer's own run, by its id. W&B keeps a run in a process beside the trainer, which WANDB_SERVICE names and
+    which other processes may write to. A run is never finished from here."""
+
+    def __init__(self, run_id: str) -> None:
+        self._wandb = import_package("wandb")
+        try:
+            self._run = self._wandb.attach(run_id=run_id)
+        except Exception as error:
+            why = log_line(f"{type(error).__name__}: {error}", 300)
+            raise AttachError(f"W&B's process beside the trainer lets nobody in ({why})") from error
+        self._define_axis()
+
+    def show_evidence(self, evidence: Evidence) -> None:
+        table = self._wandb.Table(columns=list(EVIDENCE_COLUMNS), data=[list(row) for row in evidence.rows])
+        shown: dict[str, Any] = {f"{PREFIX}completions": table} if evidence.rows else {}
+        if evidence.picture:
+            image = import_package("PIL.Image").open(io.BytesIO(evidence.picture))
+            shown[f"{PREFIX}proxy_and_gold"] = self._wandb.Image(image, caption=evidence.sentence)
+        if shown:
+            self._run.log({**shown, f"{PREFIX}step": evidence.step})
+
+    def flush(self) -> None:
+        """Ask W&B's process something: it answers after it has taken what came before."""
+        if self._run.settings.mode != "shared":  # which has no steps to ask for
+            _ = self._run.step
+
+    def close(self) -> None:
+        self.flush()
