@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +69,18 @@ def their_warnings() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def make_trainer(
-    tiny_model: Path, tmp_path: Path, their_warnings: None, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
-    """`make_trainer("GRPO", rewards=[...], **config)`: an unmodified trainer of that kind."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where attach keeps its tokens
+@pytest.fixture(scope="session")
+def build_trainer(tiny_model: Path) -> Callable[..., Any]:
+    """`build_trainer(folder, "GRPO", rewards=[...], **config)`: an unmodified trainer of that kind."""
 
-    def make(kind: str = "GRPO", rewards: Any = None, name: str = "out", **changes: Any) -> Any:
+    def build(folder: Path, kind: str = "GRPO", rewards: Any = None, name: str = "out", **changes: Any) -> Any:
         import trl
         from datasets import Dataset
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(tiny_model)
         settings: dict[str, Any] = {
-            "output_dir": str(tmp_path / name), "per_device_train_batch_size": 8, "max_steps": 4, "logging_steps": 1,
+            "output_dir": str(folder / name), "per_device_train_batch_size": 8, "max_steps": 4, "logging_steps": 1,
             "report_to": "none", "use_cpu": True, "bf16": False, "learning_rate": 1e-3, "seed": 1,
             "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
         }  # fmt: skip
@@ -112,7 +110,16 @@ def make_trainer(
         config = getattr(trl, f"{kind}Config")(**settings | changes)
         return getattr(trl, f"{kind}Trainer")(args=config, train_dataset=Dataset.from_list(rows), **given)
 
-    return make
+    return build
+
+
+@pytest.fixture
+def make_trainer(
+    build_trainer: Callable[..., Any], tmp_path: Path, their_warnings: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """The same, in the test's own folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where attach keeps its tokens
+    return partial(build_trainer, tmp_path)
 
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

@@ -28,7 +28,9 @@ ENTRIES = {
     "adapters/trl/attach.py": (
         *("Callback._guard", "Callback.on_train_begin", "Callback.on_step_begin", "Callback.on_step_end"),
         *("Callback.on_log", "Callback.on_save", "Callback.on_evaluate", "Callback.finish"),
+        *("Callback.on_train_end",),
     ),
+    "adapters/trl/reporter.py": ("RunReporter._read",),
     "adapters/trl/control.py": ("TrlControl._read_requests",),
     "rundir/writer.py": ("Writer.close", "Writer._work", "StepWriter._write_next"),
 }

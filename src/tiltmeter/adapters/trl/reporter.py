@@ -79,9 +79,14 @@ class RunReporter:
         """Close the pipe: the process sends what is left by itself, and prints nothing more."""
         with self._lock:
             self._ended = True
-            if self._process.stdin is not None:
-                with Boundary(lambda error: None):  # it has died
-                    self._process.stdin.close()
+            self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass  # it has died with a message unread
 
     def _start(self) -> None:
         self._starts -= 1
@@ -112,9 +117,12 @@ class RunReporter:
         with Boundary(self._report_failure, own_thread=True):
             while True:
                 assert self._process.stdout is not None
-                for line in self._process.stdout:
-                    self._take(json.loads(line))
+                with self._process.stdout as lines:
+                    for line in lines:
+                        self._take(json.loads(line))
                 code = self._process.wait()
+                with self._lock:
+                    self._close_pipe()
                 if self._finished.is_set() or self._ended or not self._starts:
                     break
                 log.warning("the process that reports ended with %s; it is started again", code)

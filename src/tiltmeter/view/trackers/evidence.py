@@ -74,10 +74,10 @@ def draw_panel(panel: ProxyGoldPanel, onset: int | None) -> bytes:
 
 
 def _draw_line(pen: Any, line: Line, across: Sequence[float], height: int) -> None:
-    known = [value for value in line.values if value is not None]
-    if not known:
+    drawn = [value for value in line.values if value is not None]
+    if not drawn:
         return
-    low, high = min(known), max(known)
+    low, high = min(drawn), max(drawn)
     room = (high - low) or 1.0
     colour, left = COLOURS.get(line.role, INK), line.axis == "left"
     points = [

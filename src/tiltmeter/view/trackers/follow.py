@@ -165,9 +165,7 @@ def _open_threads(
     return [SinkThread(name, sink, position) for name, sink, position in opened]
 
 
-def _finish_all(
-    threads: Sequence[SinkThread], patience: float, on_finish: Callable[[str], None]
-) -> dict[str, str]:
+def _finish_all(threads: Sequence[SinkThread], patience: float, on_finish: Callable[[str], None]) -> dict[str, str]:
     """Finish all sinks in parallel, because each may have to wait."""
     undelivered: dict[str, str] = {}
 

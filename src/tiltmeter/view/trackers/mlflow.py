@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -127,10 +126,8 @@ class TrainerMlflowSink(MlflowSink):
                 table = {"columns": list(EVIDENCE_COLUMNS), "data": [list(row) for row in evidence.rows]}
                 self._client.log_dict(self._id, table, "tiltmeter/completions.json")
             if evidence.picture:
-                with tempfile.TemporaryDirectory() as folder:
-                    file = Path(folder, "proxy_and_gold.png")
-                    file.write_bytes(evidence.picture)
-                    self._client.log_artifact(self._id, str(file), "tiltmeter")
+                image = import_package("PIL.Image").open(io.BytesIO(evidence.picture))
+                self._client.log_image(self._id, image, "tiltmeter/proxy_and_gold.png")
 
     def close(self) -> None:
         """Nothing to do: the trainer ends its run."""
