@@ -8,6 +8,10 @@ within its pair, so that what else the machine does falls on both. A turn lasts 
 the next: what is done about a step between its end and the next falls into it, and before the turn is handed over the
 writer's queue must be empty. CPU time is that of the whole process, all threads; the monitor is another process and is
 reported apart, per million generated tokens.
+
+With `--trackers` both trainers report to W&B (offline) and TensorBoard, and what Tiltmeter finds goes into their run:
+`overhead_trl_trackers.json`. `reporter_thread_ms` is the thread that prints, and `log_call_ms` what logging the
+readings of a step from the training thread would take.
 """
 
 from __future__ import annotations
@@ -46,14 +50,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="6 pairs of steps")
     parser.add_argument("--steps", type=int, help=f"pairs of steps instead of {PAIRS}")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trackers", action="store_true", help="report to W&B and TensorBoard")
     parser.add_argument("--write", action="store_true", help="write the result file whatever the size")
     options = parser.parse_args()
     pairs = options.steps or (6 if options.quick else PAIRS)
     with tempfile.TemporaryDirectory(prefix="tiltmeter-overhead-") as folder:
         os.environ["XDG_STATE_HOME"] = folder  # tokens of runs that are gone in a minute
+        if options.trackers:
+            os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_SILENT": "true", "TILTMETER_QUIET": "0"}
         others = Others()
-        figures = _measure(Path(folder), pairs, options.seed) | others.figures()
-    result = record("overhead_trl", figures, seed=options.seed, keep=pairs == PAIRS or options.write)
+        figures = _measure(Path(folder), pairs, options.seed, trackers=options.trackers) | others.figures()
+    name = "overhead_trl_trackers" if options.trackers else "overhead_trl"
+    result = record(name, figures, seed=options.seed, keep=pairs == PAIRS or options.write)
     if options.json:
         print(json.dumps(result))
     else:
@@ -102,19 +110,20 @@ class Turns:
             self._over.release()
 
 
-def _measure(home: Path, pairs: int, seed: int) -> Figures:
+def _measure(home: Path, pairs: int, seed: int, *, trackers: bool) -> Figures:
     model = make_model(home / "model", MEDIUM)
     steps = WARM + pairs + 1  # the last one is not measured: it ends training
     plain, watched = (
         make_trainer(
             model, home / name, MEDIUM, steps=steps, rewards=[long, right], seed=seed + 1,
             generation_kwargs={"min_new_tokens": MEDIUM.tokens},  # every step is the same amount of work
+            report_to=["wandb", "tensorboard"] if trackers else "none",
         )
         for name in ("plain", "watched")
     )  # fmt: skip
     # The gate stands before our own callback, so that handing a step over falls into a turn and not between two.
     turns = [Turns(plain), Turns(watched)]
-    own = _Own()
+    own = _Own(trackers)
     started = time.process_time()
     with quiet():
         import tiltmeter
@@ -140,12 +149,14 @@ def _measure(home: Path, pairs: int, seed: int) -> Figures:
     monitor.stop(pairs)
     for one in turns:
         one.finish()
+    more = {"log_call_ms": _log_call(run)} if trackers else {}
     counters = run.counters
     assert counters["written"] == counters["seen"] == steps, counters
     return {
         **_ratios(cpu[:, WARM:], wall[:, WARM:], rng),
         **own.figures,
         **monitor.figures,
+        **more,
         "pairs": pairs,
         "rollouts": MEDIUM.completions,
         "tokens": MEDIUM.tokens,
@@ -175,13 +186,25 @@ def _ratios(cpu: NDArray[np.float64], wall: NDArray[np.float64], rng: np.random.
     return figures
 
 
+def _log_call(run: Any, times: int = 50) -> float:
+    """CPU milliseconds of one call that logs the readings of a step to W&B, on the thread that makes it."""
+    read_events = import_module("tiltmeter.rundir.journal").read_events
+    steps = [event.data["measured"] for event in read_events(run.directory / "events") if event.data.get("measured")]
+    values = {f"log_call/{name}": 0.5 for name in max(steps, key=len)}
+    before = time.thread_time()
+    for _ in range(times):
+        import_module("wandb").run.log(values)
+    return round((time.thread_time() - before) / times * 1e3, 3)
+
+
 class _Own:
     """Our CPU time in the trainer's process by thread clocks, beside the ratio: no other work is in it, so no noise.
 
     On the training thread, all that passes the adapter's boundary; and the writer's thread as a whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trackers: bool) -> None:
+        self._threads = ["tiltmeter-writer", *(["tiltmeter-reporter"] if trackers else [])]
         callback: Any = import_module("tiltmeter.adapters.trl.attach").Callback
         self.figures: Figures = {}
         self._boundary = 0.0
@@ -198,15 +221,14 @@ class _Own:
         self._before = self._now()
 
     def stop(self, pairs: int) -> None:
-        boundary, writer = (now - then for now, then in zip(self._now(), self._before, strict=True))
-        self.figures = {
-            "training_thread_ms": round(boundary / pairs * 1e3, 3),
-            "writer_thread_ms": round(writer / pairs * 1e3, 3),
-        }
+        spent = (now - then for now, then in zip(self._now(), self._before, strict=True))
+        names = ("training_thread_ms", "writer_thread_ms", "reporter_thread_ms")
+        self.figures = {name: round(each / pairs * 1e3, 3) for name, each in zip(names, spent, strict=False)}
 
-    def _now(self) -> tuple[float, float]:
-        (writer,) = (thread for thread in threading.enumerate() if thread.name == "tiltmeter-writer")
-        return self._boundary, time.clock_gettime(time.pthread_getcpuclockid(int(writer.ident or 0)))
+    def _now(self) -> list[float]:
+        by_name = {thread.name: int(thread.ident or 0) for thread in threading.enumerate()}
+        clocks = (time.pthread_getcpuclockid(by_name[name]) for name in self._threads)
+        return [self._boundary, *map(time.clock_gettime, clocks)]
 
 
 class _Monitor:

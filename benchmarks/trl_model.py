@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here is downloaded, and a forgotten name fails at once
+os.environ.setdefault("TILTMETER_QUIET", "1")  # what a benchmark prints is its result
 
 import hashlib
 import warnings

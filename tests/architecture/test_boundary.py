@@ -97,7 +97,7 @@ def test_every_entry_stands_behind_the_boundary(file: str) -> None:
 
 def test_every_callback_of_a_trainer_is_an_entry() -> None:
     hooks = {name for name in functions(SRC / "adapters/trl/attach.py") if name.startswith("Callback.on_")}
-    assert hooks - set(ENTRIES["adapters/trl/attach.py"]) == {"Callback.on_train_end"}  # it calls `finish`, and nothing
+    assert hooks <= set(ENTRIES["adapters/trl/attach.py"])
 
 
 def test_the_checks_see_what_is_planted(tmp_path: Path) -> None:

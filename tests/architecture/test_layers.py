@@ -39,7 +39,8 @@ MODELS = (
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
     *("adapters/trl/", "adapters/verl/", "adapters/openrlhf", "adapters/checkpoint_samples", "lab/tiny/", "cli/lab/"),
-    *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "view/server/", "view/trackers/"),
+    *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "audit/dataset_join", "audit/addresses"),
+    *("view/server/", "view/trackers/"),
     *("workbench/train/", *MODELS),
 )
 #: What only these rooms may use.

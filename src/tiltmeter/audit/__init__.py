@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tiltmeter.audit.dataset_join import DatasetRows
 from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.engine.parallel import ParallelMeasurer
 from tiltmeter.audit.importing import ENGINE_BYTES, import_run
@@ -55,12 +56,13 @@ def audit(
     engine: Engine | None = None,
     forced: bool = False,
     labels: GoldLabels | None = None,
+    dataset: DatasetRows | None = None,
     progress: Progress = lambda what, done, of: None,
 ) -> Iterator[AuditedRun]:
     """Audit every run at `path`, each into a directory of its own under `home`.
 
     `engine`: the workers, used where there is enough data; `forced`: use them always. An audit that was killed is
-    resumed in the same `home`.
+    resumed in the same `home`. `dataset`: rows whose columns are joined to the rollouts, by their prompts.
     """
     if not path.exists():
         raise StoreError(f"{path} does not exist")
@@ -70,7 +72,7 @@ def audit(
             "--gold people` and `tiltmeter view DIR`"
         )
     used_names: set[str] = set()
-    sources = _sources(path, options, labels)
+    sources = _sources(path, options, labels, dataset)
     for source in sources:
         name = _safe_name(source.name if isinstance(source, ExternalRun) else _run_name(source))
         name = next(
@@ -78,7 +80,7 @@ def audit(
         )
         used_names.add(name)
         try:
-            yield _audit_one(source, home / name, config, engine, forced, labels, progress)
+            yield _audit_one(source, home / name, config, engine, forced, labels, dataset, progress)
         except StoreError as error:
             if len(sources) == 1:
                 raise
@@ -92,12 +94,13 @@ def _audit_one(
     engine: Engine | None,
     forced: bool,
     labels: GoldLabels | None,
+    dataset: DatasetRows | None,
     progress: Progress,
 ) -> AuditedRun:
     before: RunDirectory | None = None
     if isinstance(source, ExternalRun):
         run, import_notes = import_run(
-            source, place, engine=engine, forced=forced, labels=labels,
+            source, place, engine=engine, forced=forced, labels=labels, dataset=dataset,
             on_piece=lambda done, of: progress("read", done, of),
         )  # fmt: skip
         notes = (*source.notes, *import_notes)
@@ -186,14 +189,18 @@ class _ProgressMeasurer:
         return result
 
 
-def _sources(path: Path, options: ReadOptions, labels: GoldLabels | None) -> list[RunDirectory] | list[ExternalRun]:
+def _sources(
+    path: Path, options: ReadOptions, labels: GoldLabels | None, dataset: DatasetRows | None
+) -> list[RunDirectory] | list[ExternalRun]:
     """Tiltmeter run directories at this path or one level below; else the runs that a reader finds."""
     ours = [path, path / "tiltmeter"] if path.is_dir() else []
     runs = [RunDirectory(folder) for folder in ours if _is_run(folder)][:1]
     if not runs and path.is_dir():
         runs = [RunDirectory(folder) for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
-    if runs and not options.format and labels is None:
+    if runs and not options.format and labels is None and dataset is None:
         return runs
+    if runs and not options.format and dataset is not None:
+        raise AttachError(f"{path} is a run of ours, which holds the dataset's columns already: leave --dataset out")
     if runs and labels is not None:
         raise AttachError(
             f"{path} is a run of ours, whose rollouts are never changed: name a function as --gold file.py:function "

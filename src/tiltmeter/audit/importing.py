@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.audit.dataset_join import DatasetRows
 from tiltmeter.audit.engine.engine import Engine
 from tiltmeter.audit.label_file import GoldLabels
 from tiltmeter.audit.readers import BY_NAME
@@ -41,6 +42,7 @@ class ImportJob:
     home: str
     attempt: int
     labels: GoldLabels | None
+    dataset: DatasetRows | None
     word_tokens: bool  # are used as tokens
 
 
@@ -51,6 +53,7 @@ class PieceResult:
     steps: int = 0  # with rollouts
     rows: int = 0
     labelled: int = 0  # rows
+    joined: int = 0  # rows that the dataset has a row for
     problem: str = ""
     lost: int = 0  # steps, where it is known how many; else files
 
@@ -62,10 +65,11 @@ def import_run(
     engine: Engine | None = None,
     forced: bool = False,
     labels: GoldLabels | None = None,
+    dataset: DatasetRows | None = None,
     on_piece: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[RunDirectory, list[str]]:
     """Import a run into a run directory; returns it with notes for the user. An interrupted import is continued."""
-    origin = _origin(source, labels)
+    origin = _origin(source, labels, dataset)
     run = RunDirectory.create(home, {"name": source.name, "origin": origin, "said": list(source.notes)})
     if run.identity().get("origin") != origin:
         raise StoreError(
@@ -78,7 +82,7 @@ def import_run(
     if run.ended(attempt):
         return run, list(run.counters(attempt)[0].get("told", []))
     sweep(run.path / "rollouts" / str(attempt))
-    job = ImportJob(source, str(run.path.resolve()), attempt, labels, _has_only_text(source))
+    job = ImportJob(source, str(run.path.resolve()), attempt, labels, dataset, _has_only_text(source))
     results: list[PieceResult] = []
     for result in _import_pieces(job, engine, forced):
         results.append(result)
@@ -136,13 +140,13 @@ def import_piece(job: ImportJob, which: int) -> PieceResult:
     each = [_import(job, which, one) for one in alone]
     problems = [one.problem for one in each if one.problem] or [result.problem]
     more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
-    steps, rows, labelled = (sum(getattr(one, name) for one in each) for name in ("steps", "rows", "labelled"))
-    return PieceResult(steps, rows, labelled, problems[0] + more, len(problems))
+    counts = {name: sum(getattr(one, name) for one in each) for name in ("steps", "rows", "labelled", "joined")}
+    return PieceResult(**counts, problem=problems[0] + more, lost=len(problems))
 
 
 def _import(job: ImportJob, which: int, piece: Piece) -> PieceResult:
     run, reader = RunDirectory(job.home), BY_NAME[job.source.reader]
-    steps = rows = labelled = 0
+    steps = rows = labelled = joined = 0
     problem = ""
     try:
         for read_batch in reader.read(job.source, piece):
@@ -154,6 +158,7 @@ def _import(job: ImportJob, which: int, piece: Piece) -> PieceResult:
                 continue
             steps, rows = steps + 1, rows + len(batch)
             labelled += 0 if job.labels is None else job.labels.count(batch)
+            joined += 0 if job.dataset is None else job.dataset.count(batch)
     except StoreError as error:
         problem = str(error)
     except UNREADABLE as error:
@@ -161,7 +166,7 @@ def _import(job: ImportJob, which: int, piece: Piece) -> PieceResult:
     lost = max(1, len(piece.steps) - steps) if problem else 0
     if lost > 1:
         problem += f"; with it {lost} steps of these files are not read"
-    return PieceResult(steps, rows, labelled, log_line(problem, 400), lost)
+    return PieceResult(steps, rows, labelled, joined, log_line(problem, 400), lost)
 
 
 def _store(run: RunDirectory, job: ImportJob, which: int, batch: RolloutBatch) -> bool:
@@ -169,6 +174,8 @@ def _store(run: RunDirectory, job: ImportJob, which: int, batch: RolloutBatch) -
     if not run.step_path(batch.attempt, batch.step, 0).exists():
         if job.labels is not None:
             batch = job.labels.add_gold(batch)
+        if job.dataset is not None:
+            batch = job.dataset.join(batch)
         batch = replace(batch, scalars={**batch.scalars, **job.source.scalars.get(batch.step, {})})
         # The time of the source files: the same files always make the same run directory.
         stamp = max((_size_and_mtime(file)[1] for file in job.source.pieces[which].files), default=0)
@@ -213,14 +220,21 @@ def _import_notes(results: Sequence[PieceResult], scalar_steps: int, job: Import
             f"{job.labels.name} labels {labelled:,} of {rows:,} rollouts ({share:.1%})"
             + ("" if share > 0.99 else "; what is said of gold holds if they were chosen without looking at the reward")
         )
+    if job.dataset is not None:
+        joined = sum(one.joined for one in results)
+        notes.append(
+            f"{job.dataset.name} has a row for {joined:,} of {rows:,} rollouts, by {job.dataset.on!r}"
+            + ("" if joined >= rows else ": the others have no facts; --on names another column")
+        )
     return notes
 
 
-def _origin(source: ExternalRun, labels: GoldLabels | None) -> dict[str, Any]:
+def _origin(source: ExternalRun, labels: GoldLabels | None, dataset: DatasetRows | None) -> dict[str, Any]:
     """The identity of an import: its files, how they are read, and the labels joined to them."""
     files = [(file, *_size_and_mtime(file)) for piece in source.pieces for file in piece.files]
     numbers = [sorted(source.scalars.items()), [asdict(one) for one in source.evaluations]]
     content = [files, dict(source.settings), numbers, "" if labels is None else labels.digest]
+    content += [] if dataset is None else [dataset.digest]
     digest = blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
     return {"reader": source.reader, "name": source.name, "files": len(files), "digest": digest}
 

@@ -70,7 +70,7 @@ def read_labels(path: Path) -> GoldLabels:
         raise StoreError(f"{path}: a labels file is one of {', '.join(SUFFIXES)}")
     labels: dict[bytes, float] = {}
     try:
-        for number, row in enumerate(_rows(path), start=1):
+        for number, row in enumerate(table_rows(path), start=1):
             value = row.get("gold")
             if value is None or value == "" or math.isnan(gold := float(value)):
                 continue
@@ -99,7 +99,8 @@ def _key(row: Mapping[str, Any], path: Path, number: int) -> bytes:
     raise StoreError(f"{path}, row {number}: nothing says which rollout it labels: give {NEEDED}")
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a CSV, JSONL or Parquet file, one by one."""
     if path.name.endswith(".parquet"):
         table = pq.ParquetFile(path)
         for batch in table.iter_batches(rows_at_once(path, table)):

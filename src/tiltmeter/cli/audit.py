@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +20,19 @@ from rich.text import Text
 from tiltmeter.audit import AuditedRun
 from tiltmeter.audit import Progress as AuditProgress
 from tiltmeter.audit import audit as audit_runs
+from tiltmeter.audit.addresses import fetch_run, is_address
+from tiltmeter.audit.dataset_join import open_dataset
 from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.label_file import SUFFIXES, read_labels
-from tiltmeter.audit.readers import BY_NAME
+from tiltmeter.audit.readers import BY_NAME, is_trainers_file
 from tiltmeter.audit.readers.external_run import ReadOptions
+from tiltmeter.audit.readers.guess_columns import guess_file
 from tiltmeter.cli.options import Html, Json, Markdown, More, OldOut, Plain, file_stem, write_report
 from tiltmeter.cli.run.report import Most, Redact
 from tiltmeter.cli.run.watch import Plugins
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit
+from tiltmeter.errors import StoreError
+from tiltmeter.monitor.find_gold import RunFacts, find_gold
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS, judge_run
@@ -37,9 +43,13 @@ from tiltmeter.view.screens.run_reader import RunReader
 
 READERS = ", ".join(BY_NAME)
 AGAIN = "the same with --more; with --keep FOLDER, then tiltmeter view FOLDER"
+FETCHED = ".fetched"  # below --keep: what an address gave
 
 Where = Annotated[
-    Path, typer.Argument(help="A run, or a folder or file of rollouts or metrics.", metavar="RUN_OR_FILES")
+    Path,
+    typer.Argument(
+        help="A run, a folder or file of rollouts or metrics, or an address as wandb:A/B/RUN.", metavar="RUN_OR_FILES"
+    ),
 ]
 Format = Annotated[str, typer.Option("--format", help=f"Whose files: {READERS}.", metavar="NAME")]
 Map = Annotated[
@@ -80,6 +90,18 @@ Jobs = Annotated[int | None, typer.Option("--jobs", help="Workers; as many as th
 Keep = Annotated[
     Path | None, typer.Option("--keep", help="Keep the audit here, to view or to go on.", metavar="FOLDER")
 ]
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        help="The training data, joined by prompt: a file, a saved folder or hf:OWNER/NAME[:SPLIT].",
+        metavar="DATASET",
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option("--on", help="The dataset's column of prompts; prompt, question, ... if not given.", metavar="COLUMN"),
+]
 
 
 def audit(
@@ -91,6 +113,8 @@ def audit(
     eval: Evals = None,
     gold: Gold = None,
     gold_share: Share = None,
+    dataset: Dataset = None,
+    on: On = "",
     engine: EngineName = None,
     jobs: Jobs = None,
     keep: Keep = None,
@@ -108,7 +132,8 @@ def audit(
 
     Example: tiltmeter audit outputs/my-grpo-run --gold checks.py:score --md -
 
-    Reads TRL, veRL, prime-rl and other trainers' dumps, TensorBoard, W&B and tables, and changes none of them. Says
+    Reads TRL, veRL, prime-rl and other trainers' dumps, TensorBoard, W&B and tables, and changes none of them; runs by
+    their address too: wandb:ENTITY/PROJECT/RUN, trackio:PROJECT/RUN, mlflow:RUN_ID, hf:OWNER/NAME. Says
     first what it recognised and what is missing. Exit code: 0 healthy, 1 an alarm, 2 could not judge, 3 hollow; of
     several runs, 1 before 3 before 2 before 0.
     """
@@ -124,23 +149,34 @@ def audit(
         group_size,
         {name: _number(value, "--weight") for name, value in (_pair(one, "--weight") for one in weight or ())},
         {name: int(n) if n.isdecimal() else n for name, n in (_pair(one, "--eval") for one in eval or ())},
-        excluded=() if gold is None else (str(Path(gold).resolve()),),
+        excluded=tuple(str(Path(name).resolve()) for name in (gold, dataset) if name is not None),
     )
+    if on and dataset is None:
+        raise typer.BadParameter("it names a column of --dataset", param_hint="--on")
+    rows = None if dataset is None else open_dataset(dataset, on)
+    gold_lines: tuple[str, ...] = ()
+    if rows is not None and gold is None:
+        result = find_gold(RunFacts({}, rows=rows.sample, columns=[key for row in rows.sample[:1] for key in row]))
+        gold, gold_lines = result.name or None, result.lines
     labels = read_labels(Path(gold)) if gold is not None and gold.endswith(SUFFIXES) else None
     config = Config.standard(plugin or (), gold=None if labels is not None else gold, gold_share=gold_share)
     work = open_engine(engine or "processes", jobs)
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     workspace = tempfile.TemporaryDirectory(prefix="tiltmeter-audit-") if keep is None else nullcontext(str(keep))
     with workspace as home:
+        options = _ask_about_columns(path, options)
+        where = fetch_run(str(path), Path(home) / FETCHED) if is_address(str(path)) else path
         with _progress() as progress:
             audits = list(
                 audit_runs(
-                    path, Path(home), options, config,
-                    engine=work, forced=engine is not None, labels=labels, progress=progress,
+                    where, Path(home), options, config,
+                    engine=work, forced=engine is not None, labels=labels, dataset=rows, progress=progress,
                 )
             )  # fmt: skip
         if len(audits) > 1:
             note.out(f"{len(audits)} runs; how each was read: --json")
+        for line in gold_lines[:2]:
+            note.out(f"- {line}")
         for line in audits[0].notes if len(audits) == 1 else ():
             note.out(f"- {log_line(line, 400)}")
         codes = _emit_reports(
@@ -152,6 +188,32 @@ def audit(
         if keep is not None:
             note.out(f"Look closer: tiltmeter view {keep}")
     raise typer.Exit(next(code for code in (1, 3, 2, 0) if code in codes or not code))
+
+
+def _ask_about_columns(path: Path, options: ReadOptions) -> ReadOptions:
+    """Where a table has names of its own: ask whether it is read as its contents suggest; say so where nobody is."""
+    guess = guess_file(path, options)
+    if guess is None or is_trainers_file(path, options):
+        return options
+    truth = "".join(f" --map gold={name}, if that is what you really want" for name in guess.gold[:1])
+    command = log_line(f"tiltmeter audit {path} {guess.options()}{truth}", 600)
+    if not _on_terminal():
+        raise StoreError(f"{path}: its columns have names of its own; by what they hold it reads as: {command}")
+    note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    note.out(f"{path} has column names of its own. By what they hold:")
+    columns = dict(guess.columns)
+    for ours, theirs in columns.items():
+        note.out(f"  {ours:10} is {log_line(theirs, 60)}, as {log_line(guess.examples[theirs], 60)!r}")
+    if not typer.confirm("Read it so?", default=True, err=True):
+        raise StoreError(f"say which column is which, as: {command}")
+    question = "Is {} gold: what you really want, and never paid?"
+    gold = next((one for one in guess.gold if typer.confirm(question.format(log_line(one, 60)), err=True)), None)
+    columns |= {} if gold is None else {"gold": gold}
+    return replace(options, columns=columns)
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _emit_reports(

@@ -1,4 +1,5 @@
-"""What attach puts into the trainer's own runs and onto its console: one real training, read back by each tracker."""
+"""What attach puts into the trainer's own runs and onto its console, read back by each tracker; and audits of what that
+training left behind, which come to the same verdict."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import json
 import os
 import signal
 import time
@@ -17,16 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tiltmeter
 from tiltmeter.adapters.trl import reporter as reporters
 from tiltmeter.adapters.trl.reporter import RunReporter
 from tiltmeter.audit.readers.wandb import log_records
+from tiltmeter.cli import app
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 
-GOLD = "def brief(prompt, completion):\n    return max(0.0, 1.0 - len(completion) / 80)\n"
-STEPS = 16
+#: It needs a column of the dataset, which no file of a trainer or tracker has.
+GOLD = "def brief(completion, answer):\n    return max(0.0, 1.0 - len(completion) / (80 + 0 * int(answer)))\n"
+STEPS = 14
 TRACKERS = [
     name for name in ("wandb", "tensorboard", "mlflow", "trackio") if importlib.util.find_spec(name) is not None
 ]
@@ -53,7 +60,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def trainings(build_trainer: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Training]]:
-    """The same training twice, without and with attach, reported to every tracker that is installed."""
+    """The same training twice: bare, and with attach and every tracker that is installed."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the trackers' own
         patch.delenv("TILTMETER_QUIET")
@@ -62,7 +69,7 @@ def trainings(build_trainer: Callable[..., Any], tmp_path_factory: pytest.TempPa
 
 def train(build: Callable[..., Any], folder: Path, patch: pytest.MonkeyPatch, watched: bool) -> Training:
     environment = {
-        "XDG_STATE_HOME": folder / "state", "WANDB_MODE": "offline", "WANDB_DIR": folder.parent, "WANDB_SILENT": "true",
+        "XDG_STATE_HOME": folder / "state", "WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_SILENT": "true",
         "TRACKIO_DIR": folder / "trackio", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
     }  # fmt: skip
     for name, value in environment.items():
@@ -72,7 +79,8 @@ def train(build: Callable[..., Any], folder: Path, patch: pytest.MonkeyPatch, wa
             patch.setattr(importlib.import_module(module), "TRACKIO_DIR", folder / "trackio")
     trainer = build(
         folder, rewards=[long], max_steps=STEPS, learning_rate=3e-3, per_device_train_batch_size=32, num_generations=8,
-        lr_scheduler_type="constant", beta=0.0, report_to=TRACKERS or "none",
+        lr_scheduler_type="constant", beta=0.0, report_to=TRACKERS if watched and TRACKERS else "none",
+        log_completions=True, num_completions_to_print=0,
     )  # fmt: skip
     printed, run = io.StringIO(), None
     with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
@@ -80,7 +88,7 @@ def train(build: Callable[..., Any], folder: Path, patch: pytest.MonkeyPatch, wa
             (folder / "checks.py").write_text(GOLD)
             run = tiltmeter.attach(trainer, gold=f"{folder}/checks.py:brief", gold_share=1.0, strict=True)
         trainer.train()
-        if "wandb" in TRACKERS:
+        if watched and "wandb" in TRACKERS:
             importlib.import_module("wandb").finish()
     digest = hashlib.sha256()
     for _, value in sorted(trainer.model.state_dict().items()):
@@ -116,12 +124,15 @@ def test_the_console_has_a_line_at_the_start_one_for_an_alarm_and_three_at_the_e
     assert where.startswith(f"To look: tiltmeter view {watched.directory}")
 
 
+def wandb_file(folder: Path) -> Path:
+    """The log of the one run that W&B has: the trainer's."""
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    return file
+
+
 def wandb_records(folder: Path) -> list[Any]:
     internal: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
-    # W&B reads its folder once in a process. A run for each training, and none of ours.
-    bare, file = sorted(folder.parent.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_ctime)
-    assert b"tiltmeter/" not in bare.read_bytes()
-    return [internal.Record.FromString(data) for _, data in log_records(file, [])]
+    return [internal.Record.FromString(data) for _, data in log_records(wandb_file(folder), [])]
 
 
 @needs("wandb", "trackers")
@@ -162,6 +173,43 @@ def test_tensorboard_has_them_in_the_trainers_own_folder(watched: Training) -> N
     )
 
 
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """The training data as somebody may keep it: under other names, and without what the trainer added."""
+    file = tmp_path / "tasks.jsonl"
+    rows = [{"question": f"what is {i} plus 2", "answer": str(i + 2), "level": "easy"} for i in range(16)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+def audit(*arguments: object) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["audit", *map(str, arguments), "--json"])
+    assert done.exit_code in (0, 1, 2, 3), done.output
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return {**shown, "exit_code": done.exit_code}
+
+
+@pytest.mark.parametrize("source", ["trl", pytest.param("wandb", marks=needs("wandb", "trackers"))])
+def test_an_audit_with_the_dataset_joined_comes_to_the_verdict_of_the_live_run(
+    watched: Training, dataset: Path, source: str
+) -> None:
+    assert watched.directory is not None
+    live = judge_run(RunDirectory(watched.directory))[0]
+    gold = ("--gold", f"{watched.folder}/checks.py:brief", "--gold-share", 1.0)
+    where = watched.folder / "out" / "completions" if source == "trl" else wandb_file(watched.folder).parent
+    shown = audit(where, "--dataset", dataset, "--on", "question", *gold)
+    assert (shown["state"], shown["exit_code"], shown["sentence"]) == (live.state, live.exit_code, live.sentence)
+    raised = [(alarm["name"], alarm["step"], alarm["onset"]) for alarm in shown["alarms"]]
+    assert raised == [(alarm.name, alarm.step, alarm.onset) for alarm in live.alarms]
+    assert any(f"tasks.jsonl has a row for {32 * STEPS} of {32 * STEPS} rollouts" in line for line in shown["said"])
+    assert audit(where, *gold)["state"] == "BLIND"  # the answers are in no other place
+
+
+def test_gold_is_looked_for_in_the_dataset_that_is_joined(watched: Training, dataset: Path) -> None:
+    shown = audit(watched.folder / "out" / "completions", "--dataset", dataset)
+    assert shown["gold"]["name"] == "the dataset's answers" and shown["readings"]["gold.mean"]["steps"] == STEPS
+
+
 @needs("mlflow", "mlflow")
 def test_mlflow_has_them_in_the_trainers_own_run(watched: Training) -> None:
     tracking: Any = importlib.import_module("mlflow.tracking")
@@ -175,6 +223,65 @@ def test_mlflow_has_them_in_the_trainers_own_run(watched: Training) -> None:
     tags = client.get_run(run.info.run_id).data.tags
     assert [name for name in tags if name.startswith("tiltmeter.alarm.")]
     assert client.get_run(run.info.run_id).info.status == "FINISHED"  # by the trainer
+
+
+@needs("trackio", "trackio")
+def test_a_trackio_run_by_its_address_is_audited_to_the_same_verdict(watched: Training, dataset: Path) -> None:
+    storage: Any = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
+    (run,) = storage.get_runs("huggingface")
+    gold = ("--gold", f"{watched.folder}/checks.py:brief", "--gold-share", 1.0)
+    shown = audit(f"trackio:huggingface/{run}", "--dataset", dataset, *gold)
+    assert watched.directory is not None
+    assert shown["sentence"] == judge_run(RunDirectory(watched.directory))[0].sentence
+
+
+@needs("mlflow", "mlflow")
+def test_an_mlflow_run_by_its_address_gives_what_was_logged(watched: Training) -> None:
+    tracking: Any = importlib.import_module("mlflow.tracking")
+    (run,) = tracking.MlflowClient().search_runs(["0"])
+    shown = audit(f"mlflow:{run.info.run_id}")
+    assert shown["state"] == "BLIND" and shown["readings"]["training.loss"]["steps"] == STEPS
+
+
+@needs("wandb", "trackers")
+def test_a_wandb_run_by_its_address_is_audited_like_its_folder(
+    watched: Training, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's servers are not here: this Api answers from the folder, as theirs does from what was uploaded."""
+    folder, records = wandb_file(watched.folder).parent, wandb_records(watched.folder)
+
+    class UploadedFile:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def download(self, root: str, exist_ok: bool) -> None:
+            assert ".." not in self.name
+            target = Path(root, self.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((folder / "files" / self.name).read_bytes())
+
+    class Api:
+        def run(self, name: str) -> Any:
+            assert name == "me/grpo/1a2b3c"
+            return self
+
+        def files(self) -> list[UploadedFile]:
+            names = [
+                str(path.relative_to(folder / "files")) for path in (folder / "files").rglob("*") if path.is_file()
+            ]
+            return [UploadedFile(name) for name in [*names, "media/table/../../../../etc/x.table.json"]]
+
+        def scan_history(self) -> Iterator[dict[str, Any]]:
+            for record in records:
+                if record.WhichOneof("record_type") == "history":
+                    yield {"/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+
+    monkeypatch.setattr("wandb.Api", Api)
+    gold = ("--gold", f"{watched.folder}/checks.py:brief", "--gold-share", 1.0, "--dataset", dataset)
+    fetched, local = audit("wandb:me/grpo/1a2b3c", *gold), audit(folder, *gold)
+    for key in ("state", "sentence", "alarms", "steps", "completions"):
+        assert fetched[key] == local[key]
+    assert fetched["readings"]["training.loss"] == local["readings"]["training.loss"]
 
 
 @needs("trackio", "trackio")
@@ -210,6 +317,9 @@ def test_a_process_that_dies_is_started_again_and_a_tracker_that_lets_nobody_in_
     assert [line for line in lines if line.startswith("tiltmeter: Not in the trainer's own run: wandb: ")]
     assert lines[-1] == "tiltmeter: here"
     until(lambda: reporter._process.poll() is not None)
+    idle = RunReporter(watched.directory)  # quiet, and the trainer has no open run anywhere
+    idle.open({}, {}, "")
+    assert idle.finish(quiet=True)
     events: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     run = events.EventAccumulator(str(tmp_path), {"scalars": 0})
     assert [point.step for point in run.Reload().Scalars("tiltmeter/gold.mean")] == list(range(1, STEPS + 1))

@@ -46,7 +46,7 @@ class RunReporter:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._first: dict[str, Any] | None = None  # where to send: repeated to a process that is started again
-        self._ended, self._finished = False, threading.Event()
+        self._ended, self._left, self._finished = False, False, threading.Event()
         self._starts = STARTS
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -78,7 +78,7 @@ class RunReporter:
     def leave(self) -> None:
         """Close the pipe: the process sends what is left by itself, and prints nothing more."""
         with self._lock:
-            self._ended = True
+            self._ended = self._left = True
             self._close_pipe()
 
     def _close_pipe(self) -> None:
@@ -136,7 +136,7 @@ class RunReporter:
         self._finished.set()
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        if "line" in message:
+        if "line" in message and not self._left:
             print_line(str(message["line"]))
         if message.get("done"):
             self._finished.set()

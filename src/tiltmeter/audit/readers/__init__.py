@@ -45,6 +45,14 @@ BUILTIN = (*TRAINERS, *OTHERS)
 BY_NAME = {reader.name: reader for reader in BUILTIN}
 
 
+def is_trainers_file(path: Path, options: ReadOptions) -> bool:
+    """Whether a trainer's reader knows this file, or knows it and finds it damaged."""
+    try:
+        return any(reader.find(path, options) for reader in TRAINERS)
+    except StoreError:
+        return True
+
+
 def find_runs(path: Path, options: ReadOptions) -> list[ExternalRun]:
     """The runs that some reader recognises at this path. Raises `StoreError`, with the fix, where none does."""
     if options.format and options.format not in BY_NAME:

@@ -71,7 +71,9 @@ class GenericReader:
         refuse_pickles(path)
         peeked, broken = _peek_files(path, options)
         columns_by_file = {
-            file: columns for file, columns in peeked.items() if _is_rollouts(choose_columns(columns, options), options)
+            file: columns
+            for file, columns in peeked.items()
+            if holds_rollouts(choose_columns(columns, options), options)
         }
         files = list(columns_by_file)
         if not files:
@@ -160,7 +162,7 @@ def _inside(theirs: str, columns: Sequence[str]) -> bool:
     return "." in theirs and theirs.split(".")[0] in columns
 
 
-def _is_rollouts(pick: Mapping[str, str], options: ReadOptions) -> bool:
+def holds_rollouts(pick: Mapping[str, str], options: ReadOptions) -> bool:
     """Whether a table holds rollouts: rewards, and a column that distinguishes rollouts from logged means."""
     paid = any(name in ("reward", "gold") or name.startswith("rewards.") for name in pick)
     rows = any(name in pick for name in ("completion", "prompt", "group", "tokens", *CONVERSATIONS))

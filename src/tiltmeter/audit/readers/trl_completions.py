@@ -215,13 +215,18 @@ def _mean(values: Floats) -> float:
 
 
 def batch_of(file: Path, table: pa.Table, settings: Mapping[str, Any]) -> RolloutBatch:
+    """The rows of one of TRL's own files, whose name has its step."""
     match = FILE.fullmatch(file.name)
     step = int(match[1]) if match else -1
+    inside = set(table.column("step").to_pylist())
+    if table.num_rows and inside != {step}:
+        raise StoreError(f"{file}: its rows say step {_list(sorted(map(str, inside)))}; it was renamed: name it back")
+    return batch_of_step(file, step, table, settings)
+
+
+def batch_of_step(file: Path, step: int, table: pa.Table, settings: Mapping[str, Any]) -> RolloutBatch:
     if not table.num_rows:
         raise StoreError(f"{file}: it holds no rows; copy it again or move it away")
-    inside = set(table.column("step").to_pylist())
-    if inside != {step}:
-        raise StoreError(f"{file}: its rows say step {_list(sorted(map(str, inside)))}; it was renamed: name it back")
     prompts = _texts(table, "prompt")
     size = settings["group"]
     if size:

@@ -1,4 +1,8 @@
-"""Reads Weights & Biases logs on disk (`wandb/offline-run-*/run-*.wandb`), without its server or an account."""
+"""Reads runs of Weights & Biases on disk (`wandb/*run-*/run-*.wandb`), without its server or an account.
+
+Tables of completions, as TRL logs them, lie beside the log and are the run's rollouts. A folder with `history.jsonl` in
+place of a log is one that `audit/addresses.py` has fetched.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ from tiltmeter.audit.readers.metric_series import (
     refuse_split,
     with_distinct_names,
 )
-from tiltmeter.audit.readers.table_files import flatten, number
-from tiltmeter.data.batches import from_columns
+from tiltmeter.audit.readers.table_files import TableFile, flatten, number
+from tiltmeter.audit.readers.wandb_tables import find_tables, read_tables, run_with_tables
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.safety.safe_text import log_line
@@ -32,11 +36,14 @@ INSTALL = "pip install 'tiltmeter[trackers]'"
 MAGIC = b":W&B\xe1\xbe\x00"
 BLOCK, HEAD = 32768, struct.Struct("<IHB")  # of the log format: checksum, length, kind
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+HISTORY = "history.jsonl"
+STAMPS = ("_step", "_timestamp", "_runtime", "step", "timestamp", "train/global_step")  # of every row
+OURS = "tiltmeter/"  # what Tiltmeter itself has put into the run
 SETTINGS = 200  # of a run's configuration that are kept
 
 
 class WandBReader:
-    """A run that Weights & Biases logged to disk: its history by step, and its configuration.
+    """A run that Weights & Biases logged to disk: its history by step, its configuration, and tables of completions.
 
     Clusters without internet train in offline mode and leave this folder. Nothing is sent anywhere. The log is read
     record by record; its messages are decoded with the package's own definitions.
@@ -51,29 +58,32 @@ class WandBReader:
     def find(self, path: Path, options: ReadOptions) -> list[ExternalRun]:
         runs: dict[str, list[Path]] = {}
         for file in run_files(path):
-            runs.setdefault(file.stem, []).append(file)  # a resumed run has a folder for each start
+            # A resumed run has a folder for each start.
+            runs.setdefault(file.parent.name if file.name == HISTORY else file.stem, []).append(file)
         if not runs:
             return []
         refuse_split(options, str(path), step=False)
-        if importlib.util.find_spec("wandb") is None:
+        if any(file.name != HISTORY for file in run_files(path)) and importlib.util.find_spec("wandb") is None:
             raise AttachError(f"{path}: logs of W&B are read with its own package; to install: {INSTALL}")
         return with_distinct_names(
             collect_runs({name: partial(_of_files, files, options) for name, files in runs.items()})
         )
 
     def read(self, run: ExternalRun, piece: Piece) -> Iterator[RolloutBatch]:
-        """There are no rollouts: each step is a batch without rows. Runs found here have no pieces to be read."""
-        yield from (from_columns(step, []) for step in sorted(run.scalars))
+        """The rollouts, where there are tables of them; without tables a run has no pieces to be read."""
+        yield from read_tables(run, piece)
 
 
 def run_files(path: Path) -> list[Path]:
     """The logs at a path, in a run's folder, or in a folder of runs, in the order in which they were started."""
     if path.is_file():
-        return [path] if path.suffix == ".wandb" else []
+        return [path] if path.suffix == ".wandb" or path.name == HISTORY else []
     if not path.is_dir():
         return []
     # `latest-run` is a link to one of the others.
-    files = {file for under in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb") for file in path.glob(under)}
+    names = ("*.wandb", HISTORY)
+    places = [f"{under}{name}" for under in ("", "*run-*/", "wandb/*run-*/") for name in names]
+    files = {file for place in places for file in path.glob(place)}
     return sorted(file for file in files if not file.parent.is_symlink() and not file.name.startswith("."))
 
 
@@ -92,14 +102,17 @@ class WandBHistory:
 def _of_files(files: list[Path], options: ReadOptions) -> list[ExternalRun]:
     history = WandBHistory()
     for file in files:
-        _read_log(history, file)
+        (_read_history if file.name == HISTORY else _read_log)(history, file)
     step = step_column(history.columns, options.columns.get("step"))
     if step is None:
         raise StoreError(
             f"{files[0]}: no column {options.columns.get('step', '_step')!r} in its history; name it: --map step=COLUMN"
         )
     series, stepless = MetricSeries(), 0
-    for where, row in history.rows:
+    for where, logged in history.rows:
+        row = {name: cell for name, cell in logged.items() if not name.startswith(OURS)}
+        if len(row) < len(logged) and row.keys() <= {step, *STAMPS}:
+            continue  # a row of ours
         if row.get(step) is None:
             stepless += 1
             continue
@@ -113,11 +126,13 @@ def _of_files(files: list[Path], options: ReadOptions) -> list[ExternalRun]:
             elif name != step:
                 history.text_columns.add(name)
         series.add(parse_step(number(row[step]), where), values)
-    if not series.rows:
+    tables = find_tables(files)
+    if not series.rows and not tables:
         raise StoreError(f"{files[0]}: its history holds no numbers; name the folder of another run")
-    name = history.name or files[0].stem.removeprefix("run-")
+    name = history.name or (files[0].parent.name if files[0].name == HISTORY else files[0].stem.removeprefix("run-"))
     notes = [
-        f"W&B: {len(files)} log{'s' * (len(files) > 1)} of run {log_line(name, 80)}, steps are {log_line(step, 60)}"
+        f"{'fetched' if files[0].name == HISTORY else 'W&B'}: {len(files)} log{'s' * (len(files) > 1)} of run "
+        f"{log_line(name, 80)}, steps are {log_line(step, 60)}"
     ]
     if stepless:
         notes.append(f"{stepless} rows without {log_line(step, 60)} were left out")
@@ -125,6 +140,8 @@ def _of_files(files: list[Path], options: ReadOptions) -> list[ExternalRun]:
         notes.append(f"{len(words)} columns that hold no numbers were left out")
     notes += [*history.damage_notes, *_config_notes(history.settings)]
     settings = {"config": history.settings}
+    if tables:
+        return [run_with_tables(name, WandBReader.name, tables, series, options, notes, settings)]
     return make_runs(name, WandBReader.name, series, options, where=str(files[0]), notes=notes, settings=settings)
 
 
@@ -156,6 +173,14 @@ def _read_log(history: WandBHistory, file: Path) -> None:
             row = flatten({"_step": record.history.step.num, **row})
             history.rows.append((f"{file}: the record at byte {place}", row))
             history.columns |= dict.fromkeys(row)
+
+
+def _read_history(history: WandBHistory, file: Path) -> None:
+    """Rows that were fetched, one JSON object a line, as a log has them."""
+    for line, row in TableFile(file).rows():
+        flat = flatten(row)
+        history.rows.append((f"{file}:{line}", flat))
+        history.columns |= dict.fromkeys(flat)
 
 
 def _configure(settings: dict[str, Any], updates: Any) -> None:

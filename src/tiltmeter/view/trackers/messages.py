@@ -23,6 +23,7 @@ from tiltmeter.view.trackers.sink import Alert, Evidence, MetricPoint, RunIdenti
 TITLE = 63  # characters: one of the trackers allows fewer than 64
 TEXT = 1500
 ROWS = 8  # rollouts that an alert names
+LIKELY = 0.5  # from which on a finding is said without being asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class MessageBuilder:
             None if age is None else round(self.reader.watcher.updated_at - ages.data) if ages is not None else None,
             None if verdict.agreement is None else verdict.agreement.share,
             None if verdict.level is None else verdict.level.change,
-            tuple(_finding_line(finding) for finding in ranked_findings(self.reader.run_state)),
+            tuple(_finding_line(one) for one in ranked_findings(self.reader.run_state) if one.confidence >= LIKELY),
             log_line(" ".join(describe_advice(verdict.advice)), 500),
         )
 

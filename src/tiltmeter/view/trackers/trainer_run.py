@@ -14,6 +14,8 @@ import logging
 import os
 import sys
 import threading
+import time
+from contextlib import closing
 from typing import Any
 
 from tiltmeter.errors import TiltmeterError
@@ -21,9 +23,11 @@ from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.trackers.console import send_message
-from tiltmeter.view.trackers.follow import SinkSpec, follow
+from tiltmeter.view.trackers.follow import PATIENCE, SinkSpec, follow
+from tiltmeter.view.trackers.position import BusyError, SinkPosition, state_folder
 
 KINDS = ("wandb", "trackio", "tensorboard", "mlflow")
+LONGEST_WAIT = 2 * PATIENCE
 #: What the end of training waits for: W&B's run ends with the trainer, the other trackers take more after that.
 AWAITED = frozenset({"wandb", "console"})
 
@@ -44,31 +48,42 @@ def main() -> int:
     ]
     if where := message.get("console"):
         specs.append(SinkSpec("console", str(where), if_free=True))
+    if not specs:
+        send_message({"done": True})
+        return 0
     ended, gone = threading.Event(), threading.Event()
     awaited = {spec.sink for spec in specs} & AWAITED
 
     def finish_one(sink: str) -> None:
-        awaited.discard(sink)
-        if not awaited:
-            send_message({"done": True})
+        """Once: what the end of training waits for is done."""
+        if sink in awaited:
+            awaited.discard(sink)
+            if not awaited:
+                send_message({"done": True})
 
     def listen() -> None:
         while (news := _next_message()) is not None:
             if news.get("end"):
                 ended.set()
+                if not awaited:
+                    send_message({"done": True})
         gone.set()
         ended.set()
 
     threading.Thread(target=listen, name="tiltmeter-trainer", daemon=True).start()
+    attempt = max(run.attempts(), default=0)
+
+    def over() -> bool:
+        """The trainer has gone, or is at its next attempt, which has a process of its own."""
+        return gone.is_set() and (monitor_running(run) is not True or max(run.attempts(), default=0) > attempt)
+
+    def skip(why: str) -> None:
+        send_message({"line": f"Not in the trainer's own run: {log_line(why, 300)}"})
+        finish_one(why.partition(":")[0])
+
     try:
-        unsent = follow(
-            run,
-            specs,
-            over=lambda: gone.is_set() and monitor_running(run) is not True,
-            may_end=ended.is_set,
-            on_skip=lambda why: send_message({"line": f"Not in the trainer's own run: {log_line(why, 300)}"}),
-            on_finish=finish_one,
-        )
+        with closing(_wait_for_place(run)):
+            unsent = follow(run, specs, over=over, may_end=ended.is_set, on_skip=skip, on_finish=finish_one)
     except TiltmeterError as error:
         send_message({"line": f"Nothing more is reported here: {log_line(str(error), 300)}"})
         return 2
@@ -76,6 +91,18 @@ def main() -> int:
         send_message({"line": f"{sink} did not get {log_line(what)}"})
     send_message({"done": True})
     return 0
+
+
+def _wait_for_place(run: RunDirectory) -> SinkPosition:
+    """Wait for the process of an earlier attempt, which may still send: of two, one would find its sinks taken."""
+    deadline = time.monotonic() + LONGEST_WAIT
+    while True:
+        try:
+            return SinkPosition(state_folder(run), "trainer_run", "", "")
+        except BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _next_message() -> dict[str, Any] | None:
