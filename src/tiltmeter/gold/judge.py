@@ -96,8 +96,8 @@ class JudgeSource:
             return self.judge.scores(texts, self.timeout)
         lacking = [one for one in to_ask if column not in one.columns]
         if lacking:
-            known = ", ".join(sorted(lacking[0].columns)) or "nothing"
-            return [JudgeError(f"the judge grades by the column {column!r}, and a row has {known}")] * len(to_ask)
+            columns = ", ".join(sorted(lacking[0].columns)) or "nothing"
+            return [JudgeError(f"the judge grades by the column {column!r}, and a row has {columns}")] * len(to_ask)
         return self.judge.scores(texts, self.timeout, [str(one.columns[column]) for one in to_ask])
 
     def _compare(

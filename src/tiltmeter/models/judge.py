@@ -135,8 +135,8 @@ class Judge:
         """
         if self.reference and len(references) != len(texts):
             return [JudgeError(f"this judge grades by a reference, the column {self.reference!r}")] * len(texts)
-        given = references if self.reference else [""] * len(texts)
-        bodies = [self.request_body(*text, reference=one) for text, one in zip(texts, given, strict=True)]
+        right_answers = references if self.reference else [""] * len(texts)
+        bodies = [self.request_body(*text, reference=one) for text, one in zip(texts, right_answers, strict=True)]
         count = len(self.rubric)
         return self._replies(bodies, within, lambda body: read_met(body, count) if count else read_score(body))
 
