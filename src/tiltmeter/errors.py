@@ -10,6 +10,7 @@ extension that breaks its contract. `Boundary` is what keeps that promise in the
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -33,9 +34,16 @@ class ContractError(TiltmeterError):
 
 
 def warn_user(message: str, stacklevel: int = 2) -> None:
-    """Advice, which never stops anything: where warnings are errors it goes to the log."""
+    """Advice, which never stops anything: where warnings are errors it goes to the log. It names the line of a caller,
+    `stacklevel` frames up; 0: the first that is not of this package."""
+    frame = sys._getframe(1)
+    while not stacklevel and frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tiltmeter."):
+        frame = frame.f_back
     try:
-        warnings.warn(f"tiltmeter: {message}", stacklevel=stacklevel + 1)
+        if stacklevel:
+            warnings.warn(f"tiltmeter: {message}", stacklevel=stacklevel + 1)
+        else:
+            warnings.warn_explicit(f"tiltmeter: {message}", UserWarning, frame.f_code.co_filename, frame.f_lineno)
     except UserWarning:
         logging.getLogger("tiltmeter").warning("%s", message)
 

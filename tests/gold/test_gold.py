@@ -35,10 +35,11 @@ from tiltmeter.gold.label_files import (
 )
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.parts import Config
+from tiltmeter.monitor.parts import Config, load_gold
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.safety.loading import load_function
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import Ages, verdict_of
@@ -402,12 +403,33 @@ def test_a_function_that_cannot_be_asked_is_refused_with_the_fix(tmp_path: Path,
         open_run(tmp_path / "run", monitor=False, gold=written(tmp_path, text))
 
 
-def test_a_function_object_is_refused_because_the_monitor_is_another_process(tmp_path: Path) -> None:
-    for function in (lambda prompt, completion: 1.0, ask):
-        with pytest.raises(AttachError, match="top level of a file"):
-            open_run(tmp_path / "run", monitor=False, gold=function)  # type: ignore[arg-type]
-    with pytest.raises(AttachError, match=r"test_gold\.py:ask"):
-        open_run(tmp_path / "run", monitor=False, gold=ask)  # type: ignore[arg-type]
+def test_a_function_that_was_passed_is_written_beside_the_run_and_not_read_from_it_unnamed(tmp_path: Path) -> None:
+    limit = 3
+
+    def score(completion: str, answer: str) -> float:
+        return float(completion == answer) / limit
+
+    with open_run(tmp_path / "run", monitor=False, gold=score) as run:
+        assert run.gold.endswith("/test_gold.py:score")
+    path = Path(run.gold.removesuffix(":score"))
+    assert path.is_relative_to(tmp_path / "run" / "gold" / "functions") and "_make_score(3)" in path.read_text()
+    assert strange_files(RunDirectory(tmp_path / "run")) == []
+    source = load_gold(run.gold)
+    assert source.name == "test_gold.py:score" and source.identity.startswith(
+        "the function score in test_gold.py, code "
+    )
+    (answer,) = source.label([CompletionToLabel("0", 0, 0, 0, "slope", "", "4", {"answer": "4"})])
+    assert answer == pytest.approx(1 / 3)
+    path.chmod(0o600)
+    path.write_text(path.read_text().replace("(3)", "(4)"))
+    with pytest.raises(AttachError, match="has changed since it was written"):
+        load_gold(run.gold)
+
+
+def test_something_that_is_neither_a_function_nor_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttachError, match=r"gold=0\.5 names no source: pass a function"):
+        open_run(tmp_path / "run", monitor=False, gold=0.5)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])

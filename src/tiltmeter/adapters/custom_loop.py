@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Literal
 
@@ -28,15 +29,19 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.data.slices import environments_of, slice_name
-from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
-from tiltmeter.rundir.atomic_write import sweep
+from tiltmeter.monitor.try_gold import try_gold
+from tiltmeter.rundir.atomic_write import publish, sweep
 from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_columns
 from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
+from tiltmeter.rundir.run_path import make_folder
+from tiltmeter.rundir.run_path import run_path as trusted_path
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.writer import StepWriter, call_if_alive
+from tiltmeter.safety.function_file import FunctionFile, write_function
 from tiltmeter.safety.loading import load_function
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
@@ -56,9 +61,10 @@ def open_run(
     weights: Sequence[float] | None = None,
     reference: Mapping[str, Any] | None = None,
     plugins: Sequence[str] = (),
-    gold: str | None = None,
+    gold: str | Callable[..., Any] | None = None,
     gold_share: float | None = None,
     steps: int | None = None,
+    rows: Sequence[Mapping[str, Any]] = (),
     experiment: str | None = None,
     slice: str | None = None,
     on_full: Literal["thin", "wait"] = "thin",
@@ -74,11 +80,13 @@ def open_run(
     `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
     policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
     `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
-    completion is worth, as `file.py:function`, a judge's `file.toml`, `people`, who compare answers at the labelling
+    completion is worth: a function, which is called in another process with what it uses, by itself or as
+    `file.py:function`, a judge's `file.toml`, `people`, who compare answers at the labelling
     screen, `tests`, `answers` or `auto`, which a row's facts hold, or `reward:NAME`, one of `rewards` that is not paid;
     the monitor asks about a `gold_share` of the rollouts (1: all; without it a function is asked about
     as many as a second a step allows, others about 2 %), and training never sees an answer. `steps`: how many
-    optimiser steps are planned, so that labels may be spent where the run seems to turn. `experiment`: your reward
+    optimiser steps are planned, so that labels may be spent where the run seems to turn. `rows`: some rows of the
+    dataset, on which a gold function is tried before the run begins. `experiment`: your reward
     function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
     phrase is paid. `slice`: a column of `facts` whose value is the environment of a row, as `slice="language"`: each is
     judged by itself too. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact),
@@ -96,15 +104,21 @@ def open_run(
     reward_as_gold = (
         gold.removeprefix(REWARD_AS_GOLD) if isinstance(gold, str) and gold.startswith(REWARD_AS_GOLD) else ""
     )
-    gold = None if reward_as_gold else gold
-    _check_parts(plugins, gold, gold_share, steps, rewards)
-    if experiment is not None:
-        load_function(experiment)
-    reference_batch = _reference_batch(reference)
     rank = int_from_environment("RANK", 0) if rank is None else rank
     ranks = int_from_environment("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
+    passed = None if reward_as_gold else write_function(gold) if callable(gold) else gold
+    gold_name = None if isinstance(passed, FunctionFile) else passed
+    with TemporaryDirectory(prefix="tiltmeter-") as folder:
+        # Nothing is written into the run directory before everything that was asked for is known to work.
+        checked = _write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
+        source = _check_parts(plugins, checked, gold_share, steps, rewards)
+        if rank == 0 and (lines := try_gold(source, rows)):
+            warn_user("\n".join(lines), 0)
+    if experiment is not None:
+        load_function(experiment)
+    reference_batch = _reference_batch(reference)
     launch = launch or launch_id(ranks)
     run = RunDirectory.create(path)
     try:
@@ -123,11 +137,13 @@ def open_run(
         run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
     if rank == 0:
         record_guards(run, attempt, rewards)
+    if rank == 0 and isinstance(passed, FunctionFile):
+        gold_name = _write_gold(run.path, passed)
     command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
         command += ["--plugin", _absolute_name(plugin)]
-    if gold is not None:
-        command += ["--gold", _absolute_name(gold)]
+    if gold_name is not None:
+        command += ["--gold", _absolute_name(gold_name)]
         command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
         command += ["--gold-steps", str(int(steps))] if steps is not None else []
     command += ["--experiment", _absolute_name(experiment)] if experiment is not None else []
@@ -153,6 +169,7 @@ def open_run(
         rewards=rewards,
         slice=slice,
         reward_as_gold=reward_as_gold,
+        gold=gold_name or "",
     )
 
 
@@ -172,9 +189,11 @@ class Run:
         rewards: Sequence[Callable[..., Any]] = (),
         slice: str | None = None,
         reward_as_gold: str = "",
+        gold: str = "",
     ) -> None:
         self.attempt, self.rank, self.strict, self._slice = attempt, rank, strict, slice
         self._reward_as_gold = reward_as_gold
+        self.gold = gold  # the name of the source, which for a function that was passed is that of its file
         self._rewards = tuple(rewards)
         self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
         self._open = writer is not None
@@ -365,18 +384,32 @@ def _check_parts(
     gold_share: float | None,
     steps: int | None,
     rewards: Sequence[Callable[..., Any]],
-) -> None:
-    """Load plug-ins and gold once, so that errors are raised here and not in the monitor's log."""
+) -> Any:
+    """Load plug-ins and gold once, so that errors are raised here and not in the monitor's log. Returns the source."""
     try:
         if plugins or gold is not None:
             config = Config.standard(plugins, gold=gold, gold_share=gold_share, gold_steps=steps)
             _ = config.digest
             reject_reward_as_gold(config.gold, rewards)
+            return config.gold
+        return None
     except AttachError:
         raise
     except Exception as error:
         what = "a plug-in" if gold is None else "a plug-in or the gold function"
         raise AttachError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _write_gold(folder: Path, file: FunctionFile) -> str:
+    """Write a function's file beneath a folder, and give the name by which the monitor loads it."""
+    path = make_folder(folder, "gold", "functions", file.sha256) / file.file
+    try:
+        publish(path, [file.text.encode()])
+    except FileExistsError:
+        pass  # an earlier attempt's: the same text, or it is not loaded
+    except OSError as error:
+        raise AttachError(f"cannot write {path}: {error}; free space or name another place") from error
+    return f"{path}:{file.function}"
 
 
 def _absolute_name(name: str) -> str:

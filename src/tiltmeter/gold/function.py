@@ -80,6 +80,11 @@ class FunctionSource:
                 "process, from text and the dataset's columns. Give the parameter a default, or drop it"
             )
 
+    @property
+    def required_columns(self) -> tuple[str, ...]:
+        """Columns that a row must have, or there is no label."""
+        return tuple(name for name, needed in self._facts.items() if needed)
+
     def start(self) -> None:
         """Make whatever the function needs ready, so that the time of the next call is the function's."""
 

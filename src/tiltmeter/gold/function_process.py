@@ -26,6 +26,7 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
 from tiltmeter.gold.function import FunctionSource
@@ -173,7 +174,10 @@ class FunctionProcess(FunctionSource):
         except OSError as error:
             raise FunctionProcessError(f"no process could be started for it: {error.strerror}") from error
         weakref.finalize(self, child.close)
-        opening = {"name": f"{self.file}:{self._function_name}", "sha256": self._sha256, "path": sys.path}
+        opening = {
+            "name": f"{self.file}:{self._function_name}", "sha256": self._sha256, "code": fingerprint([self.function]),
+            "path": sys.path,
+        }  # fmt: skip
         child.send(json.dumps(opening))
         try:
             reply = child.read(min(time.monotonic() + START_SECONDS, until))
@@ -315,7 +319,10 @@ def _load_source(opening: dict[str, Any]) -> FunctionSource:
     if hashlib.sha256(path.read_bytes()).hexdigest() != opening["sha256"]:
         raise RuntimeError(f"{path.name} has changed since the monitor was started, so it is another source of gold")
     sys.path[:] = opening["path"]
-    return FunctionSource(name, load_function(name))
+    function = load_function(name)
+    if fingerprint([function]) != opening["code"]:  # the file imports it from another one
+        raise RuntimeError(f"{path.name}: the function has changed since the monitor was started")
+    return FunctionSource(name, function)
 
 
 def _plain(answer: object) -> list[Any]:

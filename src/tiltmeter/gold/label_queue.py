@@ -275,7 +275,11 @@ class LabelQueue:
             rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)
             requests = [row_request(batch, int(row), f"cost-{row}", "cost") for row in rows]
             to_time = [one for one in requests if one is not None]
-            cost = time_source(self._worker, self.source, to_time, len(batch), in_hurry=self.in_hurry)
+            scores = [] if batch.reward is None else [float(batch.reward[row]) for row in rows]
+            cost = time_source(
+                self._worker, self.source, to_time, len(batch), in_hurry=self.in_hurry,
+                rewards=scores if len(to_time) == len(rows) else (),
+            )  # fmt: skip
             write_cost(self.run, self.source, cost)
         self._choice = cost
         self.share = GOLD_SHARE if cost is None else cost.share

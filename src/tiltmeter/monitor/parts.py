@@ -152,14 +152,13 @@ def load_gold(name: object) -> GoldSource:
         return CorrectedJudge(name, judge) if judge.people_share else JudgeSource(name, judge)
     if isinstance(name, str) and names_task_checks(name):
         return TaskChecks(name)
-    if isinstance(name, str) and not re.search(r"\.py:[^:]+$", name):
+    if not isinstance(name, str) or not re.search(r"\.py:[^:]+$", name):
         raise AttachError(
-            f'gold={name!r} names no source: write gold="checks.py:score" for the function score in checks.py, '
+            f'gold={name!r} names no source: pass a function, or gold="checks.py:score" for the one in checks.py, '
             'gold="judge.toml" for a judge that this file describes, gold="people" for people at the labelling screen, '
             'or gold="tests" or "answers" for what the dataset holds'
         )
-    function = load_function(name)
-    return FunctionProcess(str(name), function)
+    return FunctionProcess(name, load_function(name))
 
 
 def reject_reward_as_gold(source: GoldSource | None, rewards: Iterable[Callable[..., Any]]) -> None:

@@ -19,7 +19,7 @@ _DOCUMENTED = re.compile(
     r"|rollouts/\d+/unplaced/(capture|driver|inferred|\d+\.step|[0-9a-f]{12}\.(worker|counters))\.json"
     r"|evals/\d+-\d+-\w+\.json|pinned/\d+-\d+(-checkpoint)?\.json|audits/(\d+-[0-9a-f]+|attempt-\d+)\.json"
     r"|gold/(requests/\d+-\d+(\.onset)?\.jsonl|labels/[^/]+/[\w.-]+\.json|people/[^/]+/[^/]+\.json"
-    r"|picked/[\w.-]+\.json|share-[\w.-]+\.json)"
+    r"|picked/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
     r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
     r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|measuring\.json|snapshot)"
 )

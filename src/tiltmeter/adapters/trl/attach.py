@@ -24,7 +24,7 @@ from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
-from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, run_facts
+from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, run_facts
 from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_trackers, tracker_environment
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
@@ -55,7 +55,7 @@ def attach(
     trainer: Any,
     *,
     directory: str | os.PathLike[str] | None = None,
-    gold: str | None = AUTO,
+    gold: str | Callable[..., Any] | None = AUTO,
     gold_share: float | None = None,
     evals: Sequence[str] = (),
     traps: Any = None,
@@ -74,7 +74,8 @@ def attach(
 
     `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said.
     `gold`: who says what a completion is worth. `auto`: what the dataset and the trainer hold, tests, answers or
-    evaluations; what was found is said. Or `file.py:function`, a judge's `file.toml`, `people`, `tests`, `answers`,
+    evaluations; what was found is said. Or a function, by itself or as `file.py:function`, tried on a few rows first; a
+    judge's `file.toml`, `people`, `tests`, `answers`,
     or `reward:NAME`, a reward function with weight 0; None: no gold. The monitor asks about a `gold_share` of the
     rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
     others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
@@ -120,7 +121,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self,
         *,
         directory: str | os.PathLike[str] | None = None,
-        gold: str | None = AUTO,
+        gold: str | Callable[..., Any] | None = AUTO,
         gold_share: float | None = None,
         evals: Sequence[str] = (),
         mode: Mode = "advise",
@@ -219,6 +220,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         elif str(self._settings["gold"]).endswith(".toml"):
             cost = judge_cost_of(trainer, str(self._settings["gold"]), self.gold_share or 1.0, _planned_steps(trainer))
             warn_user(f"gold: {cost}", 4)
+        elif self._settings["gold"] is not None:
+            with Boundary(lambda error: warn_user(f"gold was not tried: {describe_error(error)}", 6)):
+                self._settings["rows"] = rows_for_gold(trainer)
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
         """Open the run, or its next attempt."""
@@ -237,6 +241,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             steps=_planned_steps(trainer),
             **self._settings,
         )
+        # The next attempt at this run has the same gold, and nothing is tried while it trains.
+        self._settings |= {"gold": self.run.gold or self._settings["gold"], "rows": ()}
         self.run = None if self.run.directory is None else self.run
         self._last = -1
         if self.traps is not None and self.run is not None:

@@ -28,6 +28,12 @@ def run_facts(trainer: Any) -> RunFacts:
     )
 
 
+def rows_for_gold(trainer: Any) -> list[Mapping[str, Any]]:
+    """Rows to try gold on; none where further columns may come with a rollout."""
+    adds_columns = any(vars(trainer).get(name) for name in ("rollout_func", "environment_factory", "environments"))
+    return [] if adds_columns else _some_rows(trainer.train_dataset)
+
+
 def check_unpaid(trainer: Any, name: str) -> None:
     """Raise `AttachError` unless this is a reward function that training does not use."""
     weights = dict(zip(trainer.reward_func_names, map(float, trainer.reward_weights), strict=True))
