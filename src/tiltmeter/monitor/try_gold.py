@@ -74,9 +74,9 @@ def try_gold(source: GoldSource | None, rows: Sequence[Mapping[str, Any]]) -> tu
             labels[kind] = [to_label(answer) for answer in trial.label(texts)]
     finally:
         trial.close()
-    every = [label for part in labels.values() for label in part]
-    _refuse_broken(source.name, every)
-    return _describe(source.name, labels, (time.monotonic() - start) / len(every))
+    seconds = (time.monotonic() - start) / sum(map(len, labels.values()))
+    _refuse_broken(source.name, labels)
+    return _describe(source.name, labels, seconds)
 
 
 def _requests(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[CompletionToLabel]]:
@@ -95,15 +95,16 @@ def _requests(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[CompletionToL
     return requests
 
 
-def _refuse_broken(name: str, labels: Sequence[Label]) -> None:
-    outside = [label.why for label in labels if re.match(r"-?[\d.e+]+ is not a number", label.why)]
+def _refuse_broken(name: str, labels: Mapping[str, Sequence[Label]]) -> None:
+    every = [label for part in labels.values() for label in part]
+    outside = [label.why for label in every if re.match(r"-?[\d.e+]+ is not a number", label.why)]
     if outside:
         raise AttachError(
             f"gold {name}: {outside[0]}: divide by the most that it can give, so that 1 is the best there is"
         )
-    reasons = [label.why for label in labels if label.value is None]
+    reasons = [label.why for label in (*labels["own"], *labels["other"])]  # an empty text may fail in a way of its own
     fixes = [next((fix for pattern, fix in FIXES.items() if re.match(pattern, why)), None) for why in reasons]
-    if len(reasons) == len(labels) and None not in fixes:
+    if all(label.value is None for label in every) and None not in fixes:
         raise AttachError(
             f"gold {name} fails on every row of the dataset that was tried: {log_line(reasons[0], 200)}: {fixes[0]}"
         )

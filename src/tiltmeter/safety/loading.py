@@ -43,7 +43,7 @@ def load_named(name: str, what: str, example: str) -> Any:
         )
     spec = importlib.util.spec_from_file_location(f"tiltmeter_plugin_{source.stem}", source)
     if not source.is_file() or spec is None or spec.loader is None:
-        raise AttachError(f"{name!r}: there is no file {source}")
+        raise AttachError(f"{name!r}: there is no file {source}: check its name, or give the whole path")
     module = importlib.util.module_from_spec(spec)
     if _SHA256.fullmatch(source.parent.name):
         _run_as_named(source, module)

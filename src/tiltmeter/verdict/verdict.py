@@ -377,6 +377,11 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
         return f"{run_state.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
     if evaluated:
         return f"{len(run_state.evaluations)} declared evaluations"
+    if run_state.gold is not None and run_state.labels_whole_steps and run_state.labels and not run_state.bets:
+        return (
+            f"no gold to judge by yet: {run_state.labels} labels, and no prompt whose completions differ in reward and "
+            "in gold; if that stays so, check that the reward and gold look at the completion"
+        )
     if run_state.gold is not None:
         return (
             f"no gold to judge by yet: {run_state.bets} audited pairs, the alarm needs {least}"

@@ -29,6 +29,7 @@ from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_trackers, tracker_environment
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
+from tiltmeter.adapters.trl.reward_mistakes import check_signatures
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
@@ -193,8 +194,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if columns and named not in columns:
                 shown = ", ".join(map(repr, columns))
                 raise AttachError(f"slice={named!r} is no column of the dataset: it has {shown}")
+        tested = trl.__version__.rpartition(".")[0] in TESTED
+        check_signatures(trainer, tested=tested)
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
-        if has_methods and trl.__version__.rpartition(".")[0] in TESTED:
+        if has_methods and tested:
             self._source = Rollouts(trainer, self._guard)
         else:
             self._source = RewardWrapper(trainer, self._guard)

@@ -30,8 +30,12 @@ def run_facts(trainer: Any) -> RunFacts:
 
 def rows_for_gold(trainer: Any) -> list[Mapping[str, Any]]:
     """Rows to try gold on; none where further columns may come with a rollout."""
-    adds_columns = any(vars(trainer).get(name) for name in ("rollout_func", "environment_factory", "environments"))
-    return [] if adds_columns else _some_rows(trainer.train_dataset)
+    return [] if adds_columns(trainer) else _some_rows(trainer.train_dataset)
+
+
+def adds_columns(trainer: Any) -> bool:
+    """Whether reward functions may be handed more than the dataset has."""
+    return any(vars(trainer).get(name) for name in ("rollout_func", "environment_factory", "environments"))
 
 
 def check_unpaid(trainer: Any, name: str) -> None:

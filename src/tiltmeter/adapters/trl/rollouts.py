@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tiltmeter.adapters.trl.pinned_prompts import PinnedCollector
+from tiltmeter.adapters.trl.reward_mistakes import RewardErrorNotes
 from tiltmeter.adapters.trl.reward_parts import reward_columns
 from tiltmeter.adapters.trl.tool_rows import DecodedTurns, ToolRows
 from tiltmeter.data.batches import component_name, from_tensor
@@ -135,7 +136,9 @@ class Rollouts:
 
     def _calculate_rewards(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def calculate(*args: Any, **kwargs: Any) -> Any:
-            rewards = inner(*args, **kwargs)
+            prompts = kwargs.get("prompts", args[1] if len(args) > 1 else None)
+            with RewardErrorNotes(self._guard, self.trainer.reward_func_names, prompts):
+                rewards = inner(*args, **kwargs)
             self._reward_call = (args, kwargs, rewards)
             return rewards
 
