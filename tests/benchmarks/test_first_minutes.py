@@ -1,4 +1,4 @@
-"""Every mistake of `docs/first-mistakes.md` is run and answered with its cause and the fix, in the words of the page."""
+"""Every mistake of `docs/first-mistakes.md` is run and answered with cause and fix, in the words of the page."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.probe.best_of_n import ranking, read_samples
 from tiltmeter.workbench.probe.counterfactual_pairs import make_counterfactual_pairs
-from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts
+from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts, with_columns
 from tiltmeter.workbench.probe.reward_target import open_target
 from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
 from tiltmeter.workbench.probe.scorecard_report import as_report
@@ -71,7 +71,9 @@ def probe(
 
     Example: tiltmeter probe my_reward_model --pairs held_out.jsonl --html scorecard.html
 
-    Without --pairs or --prompts it uses 45 questions of its own. A function runs in this process: it is your code.
+    Without --pairs or --prompts it uses 45 questions of its own. A reward function that needs columns of your dataset
+    gets them from the file, by name; `answer` also from the 45 questions. A function runs in this process: it is your
+    code.
     Exit code: 0 nothing is paid, 1 something is, 2 could not judge.
     """
     if search not in SEARCHES:
@@ -89,6 +91,7 @@ def probe(
             ranked = ranking(read_samples(samples, group_column, score_column, correct_column))
         items, source = _items(pairs, prompts)
         target = open_target(reward, ending=ending)
+        items = with_columns(items, target.needs, source) if target.needs else items
         with progress() as report_progress:
             card = examine_reward(
                 target, items, source, limit=most, searching=search, budget=budget, seed=seed, ranked=ranked,

@@ -25,12 +25,12 @@ from tiltmeter.stats.tilting import best_of_n_mean
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.probe import attack_phrases, attacks
 from tiltmeter.workbench.probe.accuracy import accuracy, calibration
-from tiltmeter.workbench.probe.attack_effects import PromptInterval, judge_change, mean_over_prompts
+from tiltmeter.workbench.probe.attack_effects import PromptInterval, judge_change, mean_over_prompts, measure_scale
 from tiltmeter.workbench.probe.attacks import CONTROLS, SUITE, phrase_attack
 from tiltmeter.workbench.probe.best_of_n import Samples, ranking, read_samples
 from tiltmeter.workbench.probe.checks import check_hostile_texts, run_checks
 from tiltmeter.workbench.probe.counterfactual_pairs import length_pairs, make_counterfactual_pairs, phrase_pairs
-from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts, subsample
+from tiltmeter.workbench.probe.pairs import ProbeItem, bundled_items, read_pairs, read_prompts, subsample, with_columns
 from tiltmeter.workbench.probe.reward_target import Target, function_target, judge_target, open_target
 from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
 from tiltmeter.workbench.probe.scorecard_report import as_report
@@ -460,6 +460,48 @@ def test_the_command_says_what_it_found_in_every_form(tmp_path: Path, monkeypatc
     assert len((tmp_path / "new.jsonl").read_text().splitlines()) > 20
     refused = run.invoke(app, ["probe", "mine.py:right", "--search", "wild"])
     assert refused.exit_code == 2
+
+
+COLUMNS = """
+def in_trl(completions, answer, **kwargs):
+    return [float(right in text) for text, right in zip(completions, answer, strict=True)]
+
+def by_another_name(completions, solution, **kwargs):
+    return in_trl(completions, solution)
+
+def one_by_one(completion, answer):
+    return float(answer in completion)
+
+def nobody_has_it(completions, difficulty, **kwargs):
+    return [0.0 for _ in completions]
+
+def of_the_trainer(completions, trainer_state, **kwargs):
+    return [0.0 for _ in completions]
+"""
+
+
+@pytest.mark.parametrize("name", ["in_trl", "by_another_name", "one_by_one"])
+def test_rewards_that_need_columns_of_the_dataset_are_probed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(COLUMNS)
+    rows = [{"prompt": f"{a} + {b}?", "answer": str(a * 10 + b), "level": 1} for a in range(4, 8) for b in range(5)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    target = open_target(f"{tmp_path / 'rewards.py'}:{name}")
+    bundled = with_columns(bundled_items(), target.needs, "this package")
+    own = with_columns(read_prompts(tmp_path / "train.jsonl"), target.needs, "train.jsonl")
+    assert own[0].wrong == "41" and own[0].columns["level"] == 1
+    for items in (bundled, own):
+        units = measure_scale(target, items)
+        assert units.separates and not target.faults
+
+
+def test_a_column_that_nobody_has_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(COLUMNS)
+    done = CliRunner().invoke(app, ["probe", f"{tmp_path / 'rewards.py'}:nobody_has_it"])
+    assert isinstance(done.exception, AttachError)
+    assert "needs 'difficulty', which this package does not have" in str(done.exception)
+    assert "--prompts FILE" in str(done.exception)
+    with pytest.raises(AttachError, match="needs trainer_state, which only a trainer has"):
+        open_target(f"{tmp_path / 'rewards.py'}:of_the_trainer")
 
 
 def test_scored_samples_are_ranked_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def configuration_warnings(trainer: Any) -> list[str]:
             "tiltmeter.rewards.combine({...})"
         )
     if names and not any(float(weight) for weight in trainer.reward_weights):
-        messages.append("every reward function has the weight 0, so nothing is trained: give one of them another weight")
+        messages.append("every reward function has the weight 0: nothing is trained; give one of them another weight")
     if trainer.num_generations < 2:
         messages.append(
             "one completion per prompt: advantages are 0 and no alarm can be raised; set num_generations >= 2"

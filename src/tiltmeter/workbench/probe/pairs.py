@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.task_checks import ANSWER_COLUMNS
 from tiltmeter.rewards import texts
 from tiltmeter.workbench.common.table_files import read_rows
 
@@ -51,15 +52,49 @@ def read_pairs(path: str | Path) -> list[ProbeItem]:
 
 
 def read_prompts(path: str | Path) -> list[ProbeItem]:
-    """Rows with a prompt and an answer (or completion, response, chosen); whether it is right is not known."""
+    """Rows with a prompt and an answer (or completion, response, chosen, solution, ...); whether it is right is not
+    known. All columns but the prompt are kept, for a reward function that needs them."""
     items = []
     for number, row in enumerate(read_rows(path, EXAMPLE), 1):
-        name = next((name for name in ("answer", "completion", "response", "chosen") if row.get(name)), None)
+        names = ("answer", "completion", "response", "chosen", *ANSWER_COLUMNS)
+        name = next((name for name in names if isinstance(row.get(name), (str, list, int, float)) and row[name]), None)
         if name is None or not row.get("prompt"):
             raise AttachError(f"{path}, row {number}: a row has a prompt and an answer; it has {sorted(row)}")
-        prompt, answer = texts([row["prompt"], row[name]])
-        items.append(ProbeItem(prompt, answer, None, {k: v for k, v in row.items() if k not in ("prompt", name)}))
+        own = row[name]
+        prompt, answer = texts([row["prompt"], own if isinstance(own, (str, list)) else str(own)])
+        items.append(ProbeItem(prompt, answer, None, {key: value for key, value in row.items() if key != "prompt"}))
     return items
+
+
+def with_columns(items: Sequence[ProbeItem], needed: Sequence[str], source: str) -> list[ProbeItem]:
+    """The items with the columns that a reward function needs, as TRL would hand them over from a dataset.
+
+    The right answer may have another of its usual names. Where it is the only answer that an item has, that of another
+    item is the wrong one: what being right is worth can then be told. Raises `AttachError` for a column that is absent.
+
+    >>> two = [ProbeItem("2 + 2?", "4", columns={"answer": "4"}), ProbeItem("2 + 3?", "5", columns={"answer": "5"})]
+    >>> first = with_columns(two, ["solution"], "questions.jsonl")[0]
+    >>> first.columns, first.wrong
+    ({'answer': '4', 'solution': '4'}, '5')
+    """
+    filled = []
+    for at, item in enumerate(items):
+        columns = dict(item.columns)
+        key = next((name for name in ANSWER_COLUMNS if name in columns), None)
+        for name in needed:
+            if name not in columns and name in ANSWER_COLUMNS and key is not None:
+                columns[name] = columns[key]
+            elif name not in columns:
+                raise AttachError(
+                    f"the reward function needs {name!r}, which {source} does not have (it has {sorted(columns)}): "
+                    f"give rows of your dataset, with a prompt, {name} and an answer, as --prompts FILE"
+                )
+        wrong = item.wrong
+        if wrong is None and any(name in ANSWER_COLUMNS for name in needed):
+            others = (items[(at + step) % len(items)].right for step in range(1, len(items)))
+            wrong = next((other for other in others if other != item.right), None)
+        filled.append(replace(item, columns=columns, wrong=wrong))
+    return filled
 
 
 def _item(row: Mapping[str, Any], path: str | Path, number: int) -> ProbeItem:

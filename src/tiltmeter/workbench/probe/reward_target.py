@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tiltmeter import rewards
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.function import TRAINER_ONLY
 from tiltmeter.models.judge import Judge, read_judge
 from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards.composed_reward import INFRA_ERRORS, await_result
@@ -26,6 +27,7 @@ Columns = Mapping[str, Any]
 #: Prompts, completions and the columns of each row in; a number, None (it gave none) or a reason for each row out.
 Ask = Callable[[list[str], list[str], list[Columns]], Sequence[Any]]
 
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 BATCH = 64  # texts in one call, as a trainer would hand over
 HOW = (
     "name a folder with a reward model, a function as `rewards.py:score`, which takes (prompts, completions, ...) as "
@@ -51,6 +53,7 @@ class Target:
     ask: Ask = field(repr=False)
     part: Any = field(default=None, repr=False)  # the reward model, where gradients may be asked for
     chat: bool = False  # a model that is handed messages, not plain text
+    needs: tuple[str, ...] = ()  # columns of a dataset that a function cannot do without
     calls: int = 0  # texts that were scored
     faults: dict[str, int] = field(default_factory=dict)  # by reason: texts without a number
     _cache: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
@@ -193,7 +196,14 @@ def function_target(name: str, function: Callable[..., Any]) -> Target:
                 raise
             return call(*messages(prompts, texts))  # it was written for chat messages
 
-    return Target(name, "function", whole if together else each, function)
+    texts = ("prompt", "prompts", "completion", "completions", *(() if together or "completion" in takes else takes))
+    required = [one for one in takes.values() if one.default is one.empty and one.kind in (*NAMED, one.POSITIONAL_ONLY)]
+    needs = tuple(one.name for one in required if one.name not in texts)
+    if lacking := [one for one in needs if one in TRAINER_ONLY]:
+        raise AttachError(
+            f"{name} needs {lacking[0]}, which only a trainer has: give the parameter a default to have it probed"
+        )
+    return Target(name, "function", whole if together else each, function, needs=needs)
 
 
 def messages(prompts: Sequence[str], texts: Sequence[str]) -> tuple[list[Any], list[Any]]:
