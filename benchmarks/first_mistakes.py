@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import tiltmeter
+from tiltmeter.adapters import custom_loop
+from tiltmeter.adapters.monitor_process import MonitorProcess
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 AT_ATTACH, SAID = "error at attach", "said at attach"
@@ -257,6 +259,16 @@ def right(completions: list[str], answer: list[str], **kwargs: Any) -> list[floa
     return [float(number in text) for text, number in zip(completions, answer, strict=True)]
 
 
+class NoMonitor:
+    """Stands in for the monitor of runs that end at attach or in their first step."""
+
+    def __init__(self, command: object, log_path: object) -> None: ...
+
+    def keep_alive(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class Trial:
     """Runs cases with trainers on one tiny model, in a folder that they may write to."""
 
@@ -293,6 +305,8 @@ class Trial:
         }  # fmt: skip
         if mistake.about == "gold":
             space["trainer"] = self.make_trainer(right)
+        if mistake.where != FIRST_SCREEN:
+            vars(custom_loop)["MonitorProcess"] = NoMonitor  # nobody looks at what it would measure
         where, text = "nowhere", ""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -302,6 +316,7 @@ class Trial:
                 where, text = AT_ATTACH, str(error)
             except Exception as error:  # noqa: BLE001
                 where, text = FIRST_STEP, "".join(traceback.format_exception_only(error))
+        vars(custom_loop)["MonitorProcess"] = MonitorProcess
         said = [str(one.message) for one in caught if str(one.message).startswith("tiltmeter: ")]
         if where == "nowhere" and mistake.where == FIRST_SCREEN:
             where, text = FIRST_SCREEN, self.first_screen()

@@ -35,7 +35,7 @@ def rows_for_gold(trainer: Any) -> list[Mapping[str, Any]]:
 
 def adds_columns(trainer: Any) -> bool:
     """Whether reward functions may be handed more than the dataset has."""
-    return any(vars(trainer).get(name) for name in ("rollout_func", "environment_factory", "environments"))
+    return any(vars(trainer).get(name) for name in ("rollout_func", "environment_factories", "environments"))
 
 
 def check_unpaid(trainer: Any, name: str) -> None:
