@@ -188,7 +188,7 @@ def suggest_gold(
     column = next((name for name in (*ANSWER_COLUMNS, *TEST_COLUMNS) if name in dataset_columns), None)
     function = f"score(completion, {column})" if column else "score(prompt, completion)"
     lines += [
-        f'A function {function} in checks.py, from 0 to 1, is gold="checks.py:score".',
+        f"A function of yours, {function} from 0 to 1, is gold=score; `tiltmeter gold draft DATASET` writes one.",
         'A judge: gold="judge.toml", a file with url, model and guide. It is asked about 2 % of the rollouts.',
         'Without labels: evals=["eval_NAME"], a score from 0 to 1 that your trainer\'s evaluation logs.',
     ]
