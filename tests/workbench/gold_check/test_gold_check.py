@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -176,3 +177,36 @@ def test_what_has_no_pairs_is_said() -> None:
         choose_pairs(source, [{"prompt": "2 + 2?", "completion": "4"}])
     with pytest.raises(AttachError, match="gives all answers to a prompt the same"):
         choose_pairs(source, [{"prompt": "p", "completion": text, "answer": "c"} for text in "ab"])
+
+
+def test_pairs_are_labelled_in_a_browser_and_the_page_knows_no_score(tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "checks.py").write_text(
+        "def score(completion, answer): return float(completion.split()[-1] == answer)\n"
+    )
+    hostile = [{"prompt": "</script><img src=x onerror=document.title='HACKED'>", "completion": t, "answer": "<b>4</b>"}
+               for t in ("<script>document.title='HACKED'</script> <b>4</b>", "5")]  # fmt: skip
+    data, page, answers = (
+        written(tmp_path, [*hostile, *ROLLOUTS[:3]]),
+        tmp_path / "pairs.html",
+        tmp_path / "answers.jsonl",
+    )
+    check = f"{tmp_path / 'checks.py'}:score"
+    assert invoke("label", check, data, "--pairs", 2, "--html", page).exit_code == 0
+    assert "check" not in page.read_text().partition('id="pairs">')[2].partition("</script>")[0]
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto(page.as_uri())
+        for _ in range(2):
+            texts = [tab.text_content(f"#{side}") for side in ("first", "second")]
+            right = next(at for at, text in enumerate(texts) if text and (text == "It is 1" or "<b>" in text))
+            tab.keyboard.press("ab"[right])
+        assert tab.text_content("#count") == "2 of 2 labelled" and tab.title() == "Which answer is better?"
+        with tab.expect_download() as download:
+            tab.click("#save")
+        download.value.save_as(answers)
+        browser.close()
+    done = invoke("label", check, data, "--pairs", 2, "--labels", answers)
+    assert "in 2 of 2 pairs" in done.output and done.exit_code == 2
+    assert isinstance(invoke("label", check, data, "--seed", 9, "--pairs", 1, "--labels", data).exception, AttachError)

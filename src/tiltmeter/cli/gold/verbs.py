@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from tiltmeter.safety.safe_text import log_line, visible
 from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.gold_check.beside_reward import CheckTrial, TextKind, try_check
 from tiltmeter.workbench.gold_check.drafts import KINDS, draft_check
+from tiltmeter.workbench.gold_check.label_page import render_pairs, saved_answers
 from tiltmeter.workbench.gold_check.person_labels import (
     PAIRS,
     Choice,
@@ -40,6 +41,8 @@ Reward = Annotated[str | None, typer.Option(help="Your reward: file.py:function,
 Kind = Annotated[str, typer.Option(help=f"{', '.join(KINDS)}; by the dataset if left out.", metavar="KIND")]
 Out = Annotated[Path | None, typer.Option("--out", help="Where to write it.", metavar="FILE")]
 Pairs = Annotated[int, typer.Option(help="How many pairs to ask about.", metavar="N", min=1)]
+Page = Annotated[Path | None, typer.Option("--html", help="Write the pairs as a page instead.", metavar="FILE")]
+Labels = Annotated[Path | None, typer.Option(help="What that page saved, instead of asking.", metavar="FILE")]
 
 
 def draft(dataset: Dataset, kind: Kind = "", reward: Reward = None, out: Out = None) -> None:
@@ -79,16 +82,32 @@ def try_check_verb(check: Check, dataset: Dataset, reward: Reward = None, json: 
     raise typer.Exit(_exit_code(trial))
 
 
-def label(check: Check, rollouts: Rollouts, pairs: Pairs = PAIRS, seed: Seed = 0, out: Out = None) -> None:
+def label(
+    check: Check,
+    rollouts: Rollouts,
+    pairs: Pairs = PAIRS,
+    seed: Seed = 0,
+    out: Out = None,
+    html: Page = None,
+    labels: Labels = None,
+) -> None:
     """Say yourself which of two answers is better, blind, and see how often the check prefers the same.
 
     Example: tiltmeter gold label checks.py:score rollouts.jsonl --out my-labels.jsonl
+
+    Without a terminal: --html pairs.html writes a page that needs no network; what it saves is given back as --labels.
 
     Exit code: 0 it agrees with you more often than a coin would, 1 it does not, 2 too few pairs to say.
     """
     console = _console()
     source = load_gold(check)
     chosen = choose_pairs(source, read_rows(rollouts, '{"prompt": "2 + 2?", "completion": "4"}'), pairs, seed)
+    if html is not None:
+        html.write_text(render_pairs(chosen), "utf-8")
+        console.print(visible(f"{html}: {len(chosen)} pairs. Then the same with --labels labels.jsonl for --html"))
+        return
+    if labels is not None:
+        _finish(console, source.name, label_pairs(chosen, saved_answers(read_rows(labels), chosen), out))
     console.print(f"{len(chosen)} pairs. a or b: the better answer; t: as good as each other; s: skip; q: stop here.")
 
     def ask(pair: ScoredPair, number: int, count: int) -> Choice | None:
@@ -101,8 +120,11 @@ def label(check: Check, rollouts: Rollouts, pairs: Pairs = PAIRS, seed: Seed = 0
             if answer in choices:
                 return choices[answer]
 
-    agreement = label_pairs(chosen, ask, out)
-    console.print(describe_agreement(source.name, agreement))
+    _finish(console, source.name, label_pairs(chosen, ask, out))
+
+
+def _finish(console: Console, name: str, agreement: PersonAgreement) -> NoReturn:
+    console.print(describe_agreement(name, agreement))
     raise typer.Exit(agreement.exit_code)
 
 

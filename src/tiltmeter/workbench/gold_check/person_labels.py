@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
@@ -22,6 +22,7 @@ from tiltmeter.stats.intervals import upper_bound
 PAIRS = 30
 MOST_SCORED = 600  # completions that the check is asked about, to have pairs
 Choice = Literal["first", "second", "tie", "skip"]
+CHOICES = get_args(Choice)
 #: Shows a pair and returns what the person chose; None: no more of them.
 Ask = Callable[["ScoredPair", int, int], Choice | None]
 
