@@ -273,7 +273,8 @@ def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
     best, _ = competing_findings(run_state)
     advice = verdict.advice
     if advice is not None and advice.word == "stop":
-        parts = ["stop training" if live else "do not use the last checkpoint", _checkpoint(advice, verdict)]
+        first = min(run_state.first.values(), default=0)
+        parts = ["stop training" if live else "do not use the last checkpoint", _checkpoint(advice, verdict, first)]
         parts += [best.fix.partition("; ")[0]] if best is not None and best.failure != "unknown" else []
         if proposed and live:
             parts.append(f"approve what is proposed: tiltmeter run approve {place} {proposed[-1].id}")
@@ -296,9 +297,11 @@ def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
     return CHECK_FIXES.get(failed, "see the checks: tiltmeter show {place} --more").format(place=place)
 
 
-def _checkpoint(advice: Advice, verdict: Verdict) -> str:
+def _checkpoint(advice: Advice, verdict: Verdict, first: int) -> str:
     if advice.best is not None:
         return f"go back to the checkpoint of step {advice.best.step} (gold {advice.best.gold:.2f})"
+    if verdict.alarms and verdict.alarms[0].onset_low <= first:
+        return "begin again: it was so from the first step on"
     if verdict.alarms:
         return f"go back to a checkpoint from before step {verdict.alarms[0].onset_low}"
     return ""

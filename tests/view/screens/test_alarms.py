@@ -275,15 +275,15 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     app = typer.Typer()
     for verb in (actions.alarms, actions.acknowledge, actions.dismiss):
         app.command()(verb)
-    told = CliRunner().invoke(app, ["run", "alarms", str(run.path)])
+    told = CliRunner().invoke(app, ["alarms", str(run.path)])
     assert name in told.output
     assert "?   labels: of code or a column: each bet counts" in told.output
-    listing = json.loads(CliRunner().invoke(app, ["run", "alarms", str(run.path), "--json"]).output)
+    listing = json.loads(CliRunner().invoke(app, ["alarms", str(run.path), "--json"]).output)
     assert set(listing) == {"rows", "promise", "assumptions"}
     assert {one["about"]: one["holds"] for one in listing["assumptions"]} == {"labels": None, "steps are alike": True}
-    told = CliRunner().invoke(app, ["run", "acknowledge", str(run.path), name])
+    told = CliRunner().invoke(app, ["acknowledge", str(run.path), name])
     assert "no monitor is running" in told.output
-    told = CliRunner().invoke(app, ["run", "dismiss", str(run.path), name, "--reason", "a test"])
+    told = CliRunner().invoke(app, ["dismiss", str(run.path), name, "--reason", "a test"])
     assert told.exit_code == 0
     book = watched(run, settings())
     assert [note.kind for note in book.run_state.notes[name]] == ["acknowledge", "false_alarm"]
