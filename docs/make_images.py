@@ -3,9 +3,10 @@
     python docs/make_images.py          # the two runs of `tiltmeter demo`, measured here and now
     python docs/make_images.py --trl    # the run of examples/trl_quickstart.py, trained here and now; needs TRL
 
-Each picture is what `tiltmeter show` prints about a run, as SVG text. It refers to no font or file on the network. The
-demo's runs are recorded, so its pictures come out the same everywhere. Training does not: numbers and completions of
-the other picture differ from machine to machine, and the tests compare only what every run of the quickstart says.
+Each picture is what `tiltmeter show --more` prints about a run, as SVG text. It refers to no font or file on the
+network. The demo's runs are recorded, so its pictures come out the same everywhere. Training does not: numbers and
+completions of the other picture differ from machine to machine, and the tests compare only what every run of the
+quickstart says.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from itertools import takewhile
 from pathlib import Path
 
 from rich.console import Console, RenderableType
 
 from tiltmeter.cli.demo import DemoRun, measure_demo_run
-from tiltmeter.cli.terminal.run_screen import plain, screen
+from tiltmeter.cli.terminal.run_screen import message_lines, screen
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import judge_run
 
@@ -32,7 +32,6 @@ QUICKSTART = Path(__file__).parent.parent / "examples" / "trl_quickstart.py"
 EXCERPT = re.compile(r"(^```console\n\$ tiltmeter demo --plain\n).*?(^```$)", re.M | re.S)
 RUNS = ("hacked", "honest")
 COLUMNS = 108
-LONGEST = 130  # characters of a line of the excerpt; longer ones are in the picture, where they are wrapped
 
 #: Rich's own template without its web font.
 SVG = """\
@@ -88,18 +87,15 @@ def drawn(shown: RenderableType, name: str) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False, markup=False)
     console.print(shown)
     # A fixed id: the same run gives the same file.
-    return console.export_svg(title=f"tiltmeter show {name}", code_format=SVG, unique_id=name.partition("/")[0])
+    return console.export_svg(title=f"tiltmeter show {name} --more", code_format=SVG, unique_id=name.partition("/")[0])
 
 
 def excerpt(cases: list[DemoRun]) -> str:
-    """The verdicts as `tiltmeter demo --plain` prints them, without the readings and without the longest lines."""
+    """The five lines of each run as `tiltmeter demo --plain` prints them, but for where to look."""
     lines = ["..."]
     for case in cases:
-        printed = plain(case.run, case.verdict, case.run_state, case.events)
-        told = takewhile(lambda line: not line.startswith("Not seen"), printed)
-        lines += [*(line if len(line) <= LONGEST else "..." for line in told), "..."]
-    short = [line for at, line in enumerate(lines) if line != "..." or at == 0 or lines[at - 1] != "..."]
-    return "".join(f"{line}\n" for line in short)
+        lines += [*list(message_lines(case.run, case.verdict, case.run_state, case.events))[:4], "..."]
+    return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":

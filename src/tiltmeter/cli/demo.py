@@ -161,8 +161,10 @@ def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
         table.add_row(case.name, case.path("reward.mean"), Text(case.path("gold.mean"), colour), says)
     screens = []
     for case in cases:
-        told = message_of(case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep))
-        screens += [message_screen(case.name, case.verdict.state, told), Text()]
+        five_lines = message_of(
+            case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep)
+        )
+        screens += [message_screen(case.name, case.verdict.state, five_lines), Text()]
     lines = [Text(line) for line in ("", *conclusion(cases), "", *next_steps(keep))]
     return Group(Text(), *screens, Padding(Group(table, *lines), (1, 2)))
 

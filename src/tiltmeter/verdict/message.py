@@ -47,7 +47,7 @@ class HasConfidence(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RunMessage:
     """Five lines about a run. Each may hold what a model or a dataset wrote: escape it."""
 
     state: str
@@ -67,14 +67,14 @@ class Message:
 
 def message(
     verdict: Verdict, run_state: RunState, *, place: str, unseen: int = 0, example: str = "", look: str = ""
-) -> Message:
+) -> RunMessage:
     """The message. `place`: how the reader names the run; `unseen`: readings that lack a column; `example`: a
     completion that shows it; `look`: where to look, if not at the page and at everything that is known."""
     why = _why(verdict, run_state)
     more = f"{_shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
-    return Message(
+    return RunMessage(
         state=_shorten(_state(verdict, run_state)),
         since=_shorten(_since(verdict, run_state)),
         why=_shorten(more),
@@ -245,8 +245,8 @@ def _unexplained(verdict: Verdict, run_state: RunState) -> str:
     alarm = verdict.alarms[0]
     if "traps" in alarm.name:
         recent = [at for at in run_state.traps if at[1] >= alarm.onset]
-        asked, paid = (sum(at[place] for at in recent) for place in (2, 3))
-        return f"{paid} of the {asked} traps since then were paid: tasks whose honest answers earn nothing"
+        count, paid = (sum(at[place] for at in recent) for place in (2, 3))
+        return f"{paid} of the {count} traps since then were paid: tasks whose honest answers earn nothing"
     if slice_of(alarm.name):
         others = {slice_of(one.name) for one in verdict.alarms} - {slice_of(alarm.name)}
         also = f"; also in {', '.join(sorted(others))}" if others else "; no other part of the run has an alarm"

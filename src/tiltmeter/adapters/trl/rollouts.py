@@ -16,7 +16,7 @@ import numpy as np
 from tiltmeter.adapters.trl.pinned_prompts import PinnedCollector
 from tiltmeter.adapters.trl.reward_mistakes import RewardErrorNotes
 from tiltmeter.adapters.trl.reward_parts import reward_columns
-from tiltmeter.adapters.trl.tool_rows import DecodedTurns, ToolRows
+from tiltmeter.adapters.trl.tool_rows import DecodedTurns, ToolRows, end_tokens
 from tiltmeter.data.batches import component_name, from_tensor
 from tiltmeter.data.reward_fingerprint import fingerprint
 
@@ -194,7 +194,7 @@ class Rollouts:
         tokens = from_tensor(output["completion_ids"])
         lengths = np.array([len(ids) for ids in completion_ids])
         scores = from_tensor(rewards)[rank * rows : (rank + 1) * rows].astype(np.float64)
-        ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
+        ends = end_tokens(trainer)
         columns: dict[str, Any] = {
             "group": number // trainer.num_generations,
             "reward": _total(trainer, scores),

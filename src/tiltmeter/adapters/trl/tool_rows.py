@@ -12,6 +12,12 @@ from tiltmeter.data.batches import from_tensor
 from tiltmeter.data.turns import Turn, turns_of_tokens
 
 
+def end_tokens(trainer: Any) -> set[int]:
+    """Tokens at which a completion ends. TRL has a list of them since 1.13; before that it has the tokenizer's one."""
+    tokenizer = trainer._tokenizer
+    return {*getattr(trainer, "eos_token_ids", (tokenizer.eos_token_id,)), tokenizer.pad_token_id}
+
+
 class DecodedTurns:
     """The turns of rows of which TRL has tokens alone, as from its `rollout_func`. They are decoded where the column is
     read, off the training thread, by a tokenizer of our own: two threads that share one may raise in the trainer's."""
@@ -60,7 +66,7 @@ class ToolRows:
                 if self._tokenizer is None:
                     self._tokenizer = copy.deepcopy(self.trainer._tokenizer)
                 columns["turns"] = DecodedTurns(self._tokenizer, ids, own)
-            ends = {*self.trainer.eos_token_ids, self.trainer._tokenizer.pad_token_id}
+            ends = end_tokens(self.trainer)
             most = getattr(self.trainer, "max_tool_calling_iterations", 0)
             columns["stop"] = [why_it_ended(*row, ends, most) for row in zip(ids, completions, strict=True)]
         environments = vars(self.trainer).get("environments")

@@ -23,7 +23,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
-from tiltmeter.verdict.message import LONGEST, Message, message
+from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
@@ -88,16 +88,16 @@ def screen(
 
 def message_of(
     run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
-) -> Message:
+) -> RunMessage:
     """The five lines about a run. `place`: how the reader names it; `look`: where else to look."""
     example = _example(run, run_state) if verdict.state in ("ACT", "HOLLOW") else ""
     unseen = sum(len(names) for _, names in wording.absent_by_column(run_state))
     return message(verdict, run_state, place=place or str(run.path), unseen=unseen, example=example, look=look)
 
 
-def message_screen(name: str, state: State, told: Message) -> RenderableType:
+def message_screen(name: str, state: State, five_lines: RunMessage) -> RenderableType:
     """The five lines, the state in its colour."""
-    head, *rest = told.lines()
+    head, *rest = five_lines.lines()
     text = Text.assemble((f"{ICONS[state]} {state}", COLOURS[state]), "  ", terminal(name, 40), ": ")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(style="dim", no_wrap=True)
@@ -124,10 +124,10 @@ def _example(run: RunDirectory, run_state: RunState) -> str:
         return ""
     if batch is None or batch.completion is None or batch.reward is None or batch.gold is None:
         return ""
-    known = np.flatnonzero(np.isfinite(batch.reward) & np.isfinite(batch.gold))
-    if not len(known):
+    labelled_rows = np.flatnonzero(np.isfinite(batch.reward) & np.isfinite(batch.gold))
+    if not len(labelled_rows):
         return ""
-    row = known[np.lexsort((-batch.reward[known], batch.gold[known]))[0]]
+    row = labelled_rows[np.lexsort((-batch.reward[labelled_rows], batch.gold[labelled_rows]))[0]]
     words = " ".join(str(batch.completion[row] or "").split())
     if not words or batch.gold[row] > LITTLE:
         return ""
@@ -374,8 +374,8 @@ def emit(
         elif more:
             console.print(screen(run, verdict, run_state, events))
         else:
-            told = message_of(run, verdict, run_state, events, place, look)
-            console.print(message_screen(display_name(run), verdict.state, told))
+            five_lines = message_of(run, verdict, run_state, events, place, look)
+            console.print(message_screen(display_name(run), verdict.state, five_lines))
     write_stdout(capture.get())
 
 
