@@ -34,7 +34,6 @@ ALLOWED = {
     ("rundir/untrusted.py", "scandir"): 1,  # of a descriptor
     ("rundir/journal.py", "fdopen"): 1,  # of a descriptor
     ("rundir/maintenance.py", "fdopen"): 1,  # of a descriptor
-    ("rundir/seal.py", "memory_map"): 2,  # of a descriptor
     ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
     ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
     ("rundir/signing.py", "mkdir"): 1,
