@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from dataclasses import asdict, dataclass
@@ -30,7 +31,7 @@ from tiltmeter.adapters.monitor_process import MonitorProcess
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 AT_ATTACH, SAID = "error at attach", "said at attach"
-FIRST_STEP, FIRST_SCREEN = "error at the first step", "first screen"
+FIRST_STEP, FIRST_SCREEN = "error at the first step", "tiltmeter show --more"
 
 
 @dataclass(frozen=True)
@@ -329,11 +330,12 @@ class Trial:
 
     def first_screen(self) -> str:
         run = self.folder / f"run-{self.runs}" / "tiltmeter"
-        screen = [sys.executable, "-m", "tiltmeter", "show", str(run), "--plain"]
+        screen = [sys.executable, "-m", "tiltmeter", "show", str(run), "--plain", "--more"]
         for _ in range(60):  # until its monitor has measured both steps
             done = subprocess.run(screen, capture_output=True, text=True, check=False)
-            if "step 2" in done.stdout.partition("\n")[0]:
+            if "step 2" in done.stdout:
                 break
+            time.sleep(1.0)
         return done.stdout
 
 
