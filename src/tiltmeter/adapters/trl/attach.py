@@ -38,7 +38,7 @@ from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.verdict import Verdict
 
-TESTED = ("1.16",)  # versions of TRL (first two numbers) on which wrapping its methods was tested
+TESTED = ("1.14", "1.16")  # versions of TRL (first two numbers) on which wrapping its methods was tested
 
 #: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.
 MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
