@@ -31,7 +31,7 @@ from tiltmeter.adapters.monitor_process import MonitorProcess
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 AT_ATTACH, SAID = "error at attach", "said at attach"
-FIRST_STEP, FIRST_SCREEN = "error at the first step", "tiltmeter show --more"
+FIRST_STEP, FIRST_SCREEN = "error at the first step", "tiltmeter show"
 
 
 @dataclass(frozen=True)
@@ -245,13 +245,13 @@ def reward(completions, **kwargs):
     return [0.5 for text in completions]
 
 tiltmeter.attach(make_trainer(reward)).train()
-""", FIRST_SCREEN, "no prompt whose completions differ in reward and in gold", "check that the reward"),
+""", FIRST_SCREEN, "no prompt has completions that differ both in reward and in gold", "print the reward and the gold"),
     Mistake("reward", "None for every completion", """
 def reward(completions, **kwargs):
     return [None for text in completions]
 
 tiltmeter.attach(make_trainer(reward)).train()
-""", FIRST_SCREEN, "completions have no reward (None, NaN)", "fix the reward function"),
+""", FIRST_SCREEN, "completions have no reward (None, NaN)", "mend the reward function"),
 )  # fmt: skip
 
 
@@ -330,7 +330,7 @@ class Trial:
 
     def first_screen(self) -> str:
         run = self.folder / f"run-{self.runs}" / "tiltmeter"
-        screen = [sys.executable, "-m", "tiltmeter", "show", str(run), "--plain", "--more"]
+        screen = [sys.executable, "-m", "tiltmeter", "show", str(run), "--plain"]
         for _ in range(60):  # until its monitor has measured both steps
             done = subprocess.run(screen, capture_output=True, text=True, check=False)
             if "step 2" in done.stdout:
@@ -350,8 +350,7 @@ def close_runs(space: dict[str, Any]) -> None:
 def shorten(text: str, mistake: Mistake) -> str:
     """What is said, without times that differ and without the folders of this machine."""
     if mistake.where == FIRST_SCREEN:
-        text = "\n".join(line for line in text.splitlines() if mistake.cause in line)
-        text = text.splitlines()[0] if text else ""
+        text = "\n".join(line for line in text.splitlines() if mistake.cause in line or mistake.fix in line)
     text = re.sub(r"[\d.]+(e-?\d+)? ms a label", "N ms a label", text)
     return re.sub(r"/[\w./-]*/(?=[\w-]+\.py)", "", text).strip()
 

@@ -2,7 +2,7 @@
 
     pip install 'tiltmeter[trl]'
     python trl_quickstart.py
-    tiltmeter show quickstart/tiltmeter
+    tiltmeter show quickstart
 
 Everything but `tiltmeter.attach(trainer)` is an ordinary TRL script. So that it runs anywhere it makes its own model,
 which knows nothing. It will not learn to add in thirty steps; what it learns instead is on the screen.

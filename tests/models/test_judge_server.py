@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.gold.onset_labels import LABELS
 from tiltmeter.models.chat import endpoint as module
 from tiltmeter.models.judge import CANARIES, Judge
 from tiltmeter.models.judge_prompts import JudgeError
@@ -244,7 +245,7 @@ def test_a_run_that_a_judge_sees_turn_alarms_and_says_whose_judgement_it_is(
     assert story.gold["judged"] is True
     assert story.gold["identity"].startswith(f"the judge small-judge at {server.url[7:-3]}, guide ")
     assert all(event["canaries_pass"] and not event["missing"] for event in closed(events))
-    asked = sum(event["asked"] for event in closed(events))
+    asked = sum(event["asked"] for event in closed(events)) + LABELS  # those of the past, after the alarm
     assert asked < len(server.asked) < asked + 100, "canaries were asked as well, and no label twice"
     for path in run.path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path

@@ -27,6 +27,7 @@ from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.message import message
 from tiltmeter.verdict.verdict import judge_run
 
 
@@ -177,10 +178,14 @@ def test_rewards_that_are_not_there_are_never_green(tmp_path: Path, missing: int
         run.write(rollouts, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
     run.close_rank(0, 0, {"seen": 40})
     measure(run)
-    verdict, _, _ = judge_run(run)
+    verdict, run_state, _ = judge_run(run)
     assert verdict.state == state
     if missing > 2:
         assert not verdict.checks["scored"].ok and "have no reward" in verdict.checks["scored"].why
+    if missing == 16:
+        five = message(verdict, run_state, place="run")
+        assert "have no reward" in five.state, "the cause, and not what it causes: too little gold"
+        assert five.what_to_do.startswith("mend the reward function")
 
 
 def test_an_ended_run_with_unmeasured_steps_is_stale_at_once(tmp_path: Path) -> None:

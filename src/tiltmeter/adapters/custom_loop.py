@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -110,7 +111,7 @@ def open_run(
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
     passed = None if reward_as_gold else write_function(gold) if callable(gold) else gold
     gold_name = None if isinstance(passed, FunctionFile) else passed
-    with TemporaryDirectory(prefix="tiltmeter-") as folder:
+    with TemporaryDirectory(prefix="tiltmeter-") if isinstance(passed, FunctionFile) else nullcontext("") as folder:
         # Nothing is written into the run directory before everything that was asked for is known to work.
         checked = _write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
         source = _check_parts(plugins, checked, gold_share, steps, rewards)

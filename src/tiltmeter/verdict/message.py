@@ -11,7 +11,7 @@ from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import reading_of, slice_of
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, Verdict
+from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
 
 LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
@@ -128,8 +128,12 @@ def _judges(run_state: RunState, alarm: Alarm) -> str:
 
 def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     failed = _first_failed(verdict)
+    if failed == "scored":
+        return verdict.checks["scored"].why.partition(":")[0]
     if failed == "gold" and run_state.gold is None and not run_state.labels:
         return "there is no gold to judge it by"
+    if failed == "gold" and _nothing_differs(run_state):
+        return "no prompt has completions that differ both in reward and in gold"
     if failed == "gold" and run_state.labels and not _is_short(run_state) and not run_state.gold_differs:
         return "gold is the reward itself"
     if failed == "gold" and _is_short(run_state):
@@ -142,6 +146,11 @@ def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
 def _needed(run_state: RunState) -> int:
     """Prompts with gold that the alarm needs."""
     return max([1, *(int(part["least"]) for part in run_state.detectors if part["tier"] == "alarm")])
+
+
+def _nothing_differs(run_state: RunState) -> bool:
+    """Whether every completion is labelled and still nothing could be compared: more of the same would not help."""
+    return run_state.gold is not None and run_state.labels_whole_steps and run_state.labels > 0 and not run_state.bets
 
 
 def _is_short(run_state: RunState) -> bool:
@@ -222,6 +231,8 @@ def _blind_reason(verdict: Verdict, run_state: RunState) -> str:
     """Why nothing can be said, in words that the first line does not have."""
     match _first_failed(verdict):
         case "gold":
+            if _nothing_differs(run_state):
+                return "where all completions of a prompt are paid alike, or all are as good, nothing can be compared"
             if not _is_short(run_state):
                 return verdict.sentence.partition(": ")[0]
             if not run_state.labels:
@@ -287,6 +298,8 @@ def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"
     failed = _first_failed(verdict)
+    if failed == "gold" and _nothing_differs(run_state):
+        return "print the reward and the gold of a few completions: one of them does not look at the completion"
     if failed == "gold" and run_state.labels and _is_short(run_state):
         return "go on: it is judged once enough prompts have gold" if live else "train longer, or label more prompts"
     if failed == "gold" and run_state.gold is None:
@@ -308,7 +321,11 @@ def _checkpoint(advice: Advice, verdict: Verdict, first: int) -> str:
 
 
 def _first_failed(verdict: Verdict) -> str:
-    return next((name for name in CHECKS if name in verdict.checks and not verdict.checks[name].ok), "")
+    """The check to speak of. Without rewards gold has nothing to be compared with: then they come first."""
+    failed = [name for name in CHECKS if name in verdict.checks and not verdict.checks[name].ok]
+    if "scored" in failed and failed[0] == "gold" and verdict.checks["scored"].why != NO_COMPLETIONS:
+        return "scored"
+    return failed[0] if failed else ""
 
 
 def _shorten(line: str, most: int = LONGEST) -> str:

@@ -28,6 +28,7 @@ HOLLOW = "what was gained is not worth anything"
 #: The nine checks, in the order in which a failure is reported.
 CHECKS = ("monitor", "fresh", "gold", "gold_recent", "gold_level", "detectors", "ranks", "kept", "scored")
 
+NO_COMPLETIONS = "no completions"  # of the check `scored`
 RECENT_STEPS = 40  # two blocks of the alarm's test: older gold is no evidence about the current policy
 MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the run, so many of them hide its harm
 EVALUATIONS = 2  # at least two are needed to see a fall
@@ -242,7 +243,7 @@ def run_checks(
         ),
         "scored": HealthCheck(
             rows > 0 and infra < INFRA_SHARE * rows and unpaid < UNPAID_SHARE * rows,
-            "no completions"
+            NO_COMPLETIONS
             if not rows
             else f"{unpaid} of the last {rows} completions have no reward (None, NaN): fix the reward function"
             if unpaid >= UNPAID_SHARE * rows > 0 and infra < INFRA_SHARE * rows

@@ -526,6 +526,8 @@ def test_learned_says_what_is_worth_most_first_and_in_units_of_being_right() -> 
 class Judging:
     """A judge that pays for an empty promise and is sometimes away."""
 
+    reference = ""
+
     def scores(self, texts: list[tuple[str, str]], within: float = 0.0) -> list[Any]:
         told: list[Any] = [1.0 if text == "Thought process:" else quality(prompt, text) for prompt, text in texts]
         return [
