@@ -84,7 +84,7 @@ def people(runs: int) -> dict[str, object]:
             # Pairs a step at which people alone are as quick: between two numbers that were tried.
             equal = float(np.exp(np.interp(-log(delay), -np.log(delays), np.log(ALONE))))
             ratios.append(1.0 / equal)
-            figures[f"ppi_harm_{-mean:g}"] = {
+            figures[f"ppi_harm_{-100 * mean:.0f}_percent"] = {
                 "median_delay": round(delay, 1),
                 "median_delay_people_alone": dict(zip(map(str, ALONE), (round(one, 1) for one in delays), strict=True)),
                 "label_ratio": round(1.0 / equal, 3),

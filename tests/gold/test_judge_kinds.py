@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gold.judge_server import JudgeReply, judge_server
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError
@@ -33,32 +31,12 @@ def serving(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server on this machine: its address, and the data of every question. `reply` gets it and the system text."""
     questions: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            system, user = (message["content"] for message in body["messages"])
-            data = json.loads(user.split("\n")[1])
-            questions.append(data)
-            content = json.dumps(reply(data, system))
-            answer = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def answer(data: dict[str, Any], system: str) -> JudgeReply:
+        questions.append(data)
+        return JudgeReply(reply(data, system))
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", questions
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with judge_server(answer) as url:
+        yield url, questions
 
 
 def asked(number: int, prompt: str, text: str, purpose: str = "slope", **columns: object) -> CompletionToLabel:

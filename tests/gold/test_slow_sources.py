@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.gold.judge_server import JudgeReply, judge_server
 from tests.gold.test_gold import Teller, batch, lean, of, worth
 
 from tiltmeter.gold import CompletionToLabel, GoldSource, label_cost, label_queue
@@ -37,35 +37,16 @@ def serving(gate: threading.Event, *, busy: bool = False, lies: bool = False) ->
     """A judge on this machine that scores by the answer's last word. Until the gate is open it answers nothing, or, if
     `busy`, that it has too many requests. If it `lies`, good answers get what bad ones deserve."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answer = json.loads(body["messages"][1]["content"].split("\n")[1])["answer"]
-            score = 0 if answer in KNOWN else round(10 * abs(lies - worth(answer)))
-            code = 429 if busy and not gate.is_set() else 200
-            if not busy:
-                gate.wait(60.0)
-            reply = json.dumps({"choices": [{"message": {"content": json.dumps({"score": score})}}]}).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(reply)))
-            if code == 429:
-                self.send_header("Retry-After", "1")
-            self.end_headers()
-            self.wfile.write(reply)
+    def reply(data: dict[str, Any], system: str) -> JudgeReply:
+        score = 0 if data["answer"] in KNOWN else round(10 * abs(lies - worth(data["answer"])))
+        if busy and not gate.is_set():
+            return JudgeReply("", 429, {"Retry-After": "1"})
+        if not busy:
+            gate.wait(60.0)
+        return JudgeReply({"score": score})
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield Judge(f"http://127.0.0.1:{server.server_port}/v1", "small-judge", "It is right.")
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with judge_server(reply) as url:
+        yield Judge(url, "small-judge", "It is right.")
 
 
 class Live:
