@@ -73,7 +73,7 @@ def test_a_judge_that_is_wrong_hides_nothing_and_raises_nothing(tmp_path: Path) 
     """What the reward does is harmful in one run and healthy in the other, and the judge says the opposite of both."""
     states = {}
     for harm in (True, False):
-        run = directory(tmp_path / f"{harm}", 40, harm=harm, groups=16)
+        run = directory(tmp_path / f"{harm}", 40, harm=harm, groups=8)
         with corrected(lies=True) as source:
             loop = watch(run, source)
             for asked in steps_asked(run, 40):
@@ -88,7 +88,7 @@ def test_a_judge_that_is_wrong_hides_nothing_and_raises_nothing(tmp_path: Path) 
 
 
 def test_people_are_asked_about_a_share_of_the_pairs_and_no_other(tmp_path: Path) -> None:
-    run = directory(tmp_path / "run", 12, groups=16)
+    run = directory(tmp_path / "run", 12, groups=8)
     with corrected(0.25) as source:
         loop = watch(run, source)
         asked = steps_asked(run, 12)
@@ -119,7 +119,7 @@ def test_people_are_asked_about_a_share_of_the_pairs_and_no_other(tmp_path: Path
 
 
 def test_a_replay_and_a_monitor_that_is_started_again_do_the_same(tmp_path: Path) -> None:
-    run = directory(tmp_path / "run", 10, groups=16)
+    run = directory(tmp_path / "run", 10, groups=8)
     with corrected() as source:
         watch(run, source).close()
         before = [one.digest for one in steps_asked(run, 10)]
@@ -138,7 +138,7 @@ def test_a_replay_and_a_monitor_that_is_started_again_do_the_same(tmp_path: Path
 
 
 def test_pairs_that_nobody_compares_count_in_favour_of_the_run(tmp_path: Path) -> None:
-    run = directory(tmp_path / "run", 6, harm=True, groups=16)
+    run = directory(tmp_path / "run", 6, harm=True, groups=8)
     with corrected() as source:
         loop = watch(run, source)
         for asked in steps_asked(run, 6):
