@@ -285,6 +285,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             return
         rewards = [getattr(part, "__name__", str(part)) for part in vars(self._trainer).get("reward_funcs", ())]
         gold = self._settings["gold"] or ("traps" if self.traps is not None else ", ".join(self.evals))
+        gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
         paid = f" for {', '.join(rewards)}" if rewards else ""
         line = f"watching {type(self._trainer).__name__}{paid}, {judged}. {self._where_to_look(self._own_trackers())}"
