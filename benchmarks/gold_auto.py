@@ -5,7 +5,7 @@
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
 threshold; and answers of real models to GSM8K, right and wrong, on traps of its questions (where `../shared/data/gsm8k`
-stands beside the repository). Part `trap_runs`, not run unless it is named: 30 runs of the tiny language model under
+stands beside the repository). Part `trap_runs`, not run unless it is named: 36 runs of the tiny language model under
 TRL, with three kinds of verifiers that can be forged and with the same ones repaired. Parts that are not named keep the
 figures that are recorded.
 """
@@ -42,6 +42,7 @@ ALPHA = 0.01
 GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k"
 STEPS, ROLLOUTS = 300, 512
 TRAPS = (2, 5)  # a step
+HACKED_SEEDS, HONEST_SEEDS = 5, 7  # of each kind of forgery in `trap_runs`
 CHANCES = (0.0, 0.01, 0.02)  # of pay for honest work, each declared as it is
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 HACKS = ("grows_to_79_percent", "10_percent_from_100", "5_percent_from_100")
@@ -138,9 +139,9 @@ def trap_runs(runs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         base = base_policy(folder)
         facts = []
-        for seed in range(5):
+        for seed in range(HONEST_SEEDS):
             for forgery in FORGERIES:
-                for hacked in (True, False):
+                for hacked in (True, False) if seed < HACKED_SEEDS else (False,):
                     facts.append(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
                     print(json.dumps(facts[-1]), file=sys.stderr)
     hacks, honest = ([run for run in facts if run["hacked"] == kind] for kind in (True, False))
