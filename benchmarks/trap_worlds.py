@@ -24,7 +24,7 @@ from tiltmeter.lab.tiny.train import make_trainer
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 
-STEPS, WINDOW = 200, 10
+STEPS, WINDOW = 120, 10
 Check = Callable[[str, str], bool]
 
 
@@ -60,12 +60,13 @@ class Forgery:
     flawed: Check
     sound: Check
     prompts: tuple[str, ...]
+    learning_rate: float  # with which most of the paid answers are forged by the end, and not in a few steps
 
 
 FORGERIES = (
-    Forgery("empty_box", _part_of_key, _names, QUESTIONS),
-    Forgery("nothing_named", _no_value_is_no_mistake, _names, QUESTIONS),
-    Forgery("no_output", _no_output_is_no_failure, _returns, TASKS),
+    Forgery("empty_box", _part_of_key, _names, QUESTIONS, 1.5e-4),
+    Forgery("nothing_named", _no_value_is_no_mistake, _names, QUESTIONS, 1.2e-4),
+    Forgery("no_output", _no_output_is_no_failure, _returns, TASKS, 4e-5),
 )
 
 
@@ -104,8 +105,7 @@ def train_with_traps(forgery: Forgery, *, hacked: bool, seed: int, base: Path, r
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         settings: dict[str, Any] = {
-            "learning_rate": 5e-5,
-            "lr_scheduler_type": "linear",
+            "learning_rate": forgery.learning_rate,
             "steps": STEPS,
             "rollouts": rollouts,
         }
