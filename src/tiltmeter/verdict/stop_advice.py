@@ -156,11 +156,8 @@ def _decide_by_pairs(
         )
     if fall is None or fall > TOLERANCE:
         return "cannot tell", _too_few(now, fall)
-    recent = [reading.value for reading in series.get("gold.slope", ()) if reading.step > step - RECENT_STEPS]
-    if len(recent) >= MIN_LABELS:
-        mean, error = float(np.mean(recent)), float(np.std(recent, ddof=1)) / sqrt(len(recent))
-        if mean > 2.0 * error:
-            return "continue", f"no alarm, and the reward still points towards gold (slope {mean:.2g})"
+    if (slope := _positive_slope(series, step)) is not None:
+        return "continue", f"no alarm, and the reward still points towards gold (slope {slope:.2g})"
     why = (
         "no alarm, and audited pairs do not say more: gold for all completions of some prompts, or an evaluation, would"
     )
@@ -368,8 +365,7 @@ def _decide(
         return _stop(f"{drift}, and gold has not risen ({first.gold:.2f} at first, {now.gold:.2f} now)")
     if fall is None or fall > TOLERANCE:
         return "cannot tell", _too_few(now, fall)
-    slope = _recent_mean(series.get("gold.slope", ()))
-    trend = "" if slope is None or slope <= 0.0 else "; the reward still points towards gold"
+    trend = "" if _positive_slope(series, step) is None else "; the reward still points towards gold"
     return (
         "continue",
         f"no sign that gold is lost: it is {now.gold:.2f}, a fall above {fall:.2f} is excluded{trend}",
@@ -394,6 +390,15 @@ def _drift_reason(series: Mapping[str, Sequence[Reading]]) -> str:
     if entropy is not None and entropy < MIN_ENTROPY_RATIO:
         return f"entropy is {100 * entropy:.0f} % of what it was"
     return ""
+
+
+def _positive_slope(series: Mapping[str, Sequence[Reading]], step: int) -> float | None:
+    """The mean slope of gold along the reward in recent steps, if it is above 0 by more than chance."""
+    recent = [reading.value for reading in series.get("gold.slope", ()) if reading.step > step - RECENT_STEPS]
+    if len(recent) < MIN_LABELS:
+        return None
+    mean, error = float(np.mean(recent)), float(np.std(recent, ddof=1)) / sqrt(len(recent))
+    return mean if mean > 2.0 * error else None
 
 
 def _recent_mean(readings: Sequence[Reading]) -> float | None:

@@ -10,6 +10,7 @@ from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
 from tiltmeter.view.screens.gold import last_good
@@ -172,7 +173,7 @@ class MessageBuilder:
         if alarm.tier == "alarm" and (moved := symptom(self.reader)):
             sentences.append(f"{moved[:1].upper()}{moved[1:]}.")
         for finding in findings[:1]:
-            sentences.append(f"{finding.failure} ({finding.confidence:.0%} sure): {finding.cause or finding.summary}.")
+            sentences.append(f"{describe_likelihood(finding).capitalize()} {finding.failure}: {finding.cause or finding.summary}.")
             sentences += [f"What helps: {finding.fix}."] if finding.fix else []
         if alarm.tier == "alarm":
             sentences += describe_advice(self.reader.verdict.advice)
