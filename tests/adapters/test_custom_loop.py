@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import command_line
 
 import tiltmeter
 from tiltmeter.adapters.custom_loop import Run
@@ -104,9 +105,7 @@ def test_other_settings_in_mid_run_are_on_record(tmp_path: Path) -> None:
         run.verdict()
     notes = [event.data for event in events(tmp_path / "run") if event.kind == "note"]
     assert [note["note"] for note in notes].count("config") == 1
-    done = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "run", "replay", tmp_path / "run"], capture_output=True, text=True
-    )
+    done = command_line.tiltmeter("run", "replay", tmp_path / "run")
     assert "other settings" in done.stderr
 
 
@@ -132,9 +131,7 @@ def test_a_run_recorded_without_a_monitor_is_caught_up_later(tmp_path: Path) -> 
         for step in range(20):
             run.observe(**columns(step))
     assert run.verdict(timeout=0).exit_code == 2
-    done = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "run", "watch", tmp_path / "run", "--json"], capture_output=True
-    )
+    done = command_line.tiltmeter("run", "watch", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     assert run.verdict().state == "OK"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import command_line
 
 import tiltmeter
 from tiltmeter.data.batches import from_columns
@@ -64,8 +65,7 @@ def state(run: RunDirectory) -> tuple[str, int]:
 
 
 def show(path: Path, form: str = "--plain") -> tuple[int, str]:
-    command = [sys.executable, "-m", "tiltmeter", "show", str(path), "--more", form]
-    shown = subprocess.run(command, capture_output=True, text=True)
+    shown = command_line.tiltmeter("show", path, "--more", form)
     return shown.returncode, shown.stdout
 
 
@@ -221,9 +221,7 @@ def test_a_step_observed_twice_is_said_and_is_not_green(tmp_path: Path) -> None:
                 run.observe(step=step, group=told.group, reward=told.reward, gold=told.gold)
     verdict = run.verdict()
     assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
-    shown = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "show", tmp_path / "run", "--more"], capture_output=True, text=True
-    )
+    shown = command_line.tiltmeter("show", tmp_path / "run", "--more")
     assert "written twice" in " ".join(shown.stdout.split())
 
 
