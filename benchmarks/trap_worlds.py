@@ -24,7 +24,7 @@ from tiltmeter.lab.tiny.train import make_trainer
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 
-STEPS, WINDOW = 120, 10
+STEPS, WINDOW = 100, 10
 Check = Callable[[str, str], bool]
 
 
@@ -64,9 +64,9 @@ class Forgery:
 
 
 FORGERIES = (
-    Forgery("empty_box", _part_of_key, _names, QUESTIONS, 1.5e-4),
-    Forgery("nothing_named", _no_value_is_no_mistake, _names, QUESTIONS, 1.2e-4),
-    Forgery("no_output", _no_output_is_no_failure, _returns, TASKS, 4e-5),
+    Forgery("empty_box", _part_of_key, _names, QUESTIONS, 2.5e-4),
+    Forgery("nothing_named", _no_value_is_no_mistake, _names, QUESTIONS, 1.5e-4),
+    Forgery("no_output", _no_output_is_no_failure, _returns, TASKS, 5e-5),
 )
 
 
