@@ -53,11 +53,15 @@ TITLE = re.compile(r'title="([^"]+)"')
 LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")
 
 #: Written before a page's own code: what a console block says is run, and what it shows is compared.
-PRELUDE = """
-import subprocess, sys
+PRELUDE = f"""
+import sys
+
+sys.path.append({str(ROOT)!r})
+""" + """
+from tests.command_line import tiltmeter as run_command
 
 def console(command, shown, code):
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=300)
+    done = run_command(*command[1:])
     said = f"{command} exits {done.returncode}, the page says {code}\\n{done.stdout}{done.stderr}"
     assert done.returncode == code, said
     rest = iter(done.stdout.splitlines())
