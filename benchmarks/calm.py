@@ -1,6 +1,6 @@
 """False calm: runs with a planted trouble, and what each surface says of them.
 
-    python benchmarks/calm.py [--json] [--write] [--only NAME]
+    python benchmarks/calm.py [--json] [--write] [--only NAME...]
 
 Every trouble is written as a trainer would write it, measured by the monitor, and looked at on eight surfaces:
 terminal, page, list of runs, HTML report, Markdown report, notebook, alerts and exit code. None may show OK, a tick or
@@ -293,9 +293,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results/calm.json")
-    parser.add_argument("--only", metavar="NAME", help="only troubles whose name has this in it")
+    parser.add_argument("--only", metavar="NAME", nargs="*", help="only troubles whose names have one of these in them")
     options = parser.parse_args()
-    chosen = {name: one for name, one in TROUBLES.items() if options.only is None or options.only in name}
+    chosen = {
+        name: one
+        for name, one in TROUBLES.items()
+        if options.only is None or any(part in name for part in options.only)
+    }
     calm: list[str] = []
     seen: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:

@@ -53,11 +53,13 @@ TITLE = re.compile(r'title="([^"]+)"')
 LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")
 
 #: Written before a page's own code: what a console block says is run, and what it shows is compared.
-PRELUDE = f"""
+PRELUDE = (
+    f"""
 import sys
 
 sys.path.append({str(ROOT)!r})
-""" + """
+"""
+    + """
 from tests.command_line import tiltmeter as run_command
 
 def console(command, shown, code):
@@ -69,6 +71,7 @@ def console(command, shown, code):
         found = any(line == out.rstrip() for out in rest)
         assert found, f"{command} does not print, in this order: {line!r}\\n{done.stdout}"
 """
+)
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
