@@ -22,7 +22,7 @@ from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.maintenance import verify
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.run_path import open_folder
-from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.rundir.store import RunDirectory, StepFile
 
 RANKS, STEPS = 8, 25
 RACERS, RACE_STEPS = 4, 4
@@ -215,6 +215,43 @@ def test_a_late_rank_file_is_kept_and_reported_once_and_changes_nothing(tmp_path
     assert "000000-1.parquet: arrived after its step was measured" in store_faults(after)[0]
     assert watched(run, tmp_path / "events") == after, "told once"
     assert (0, 1) in {(file.step, file.rank) for file in run.files(attempt)}, "kept"
+
+
+class PassingOver(RunDirectory):
+    """Its first listing passes over files that are there, as `readdir` may while later ones are added."""
+
+    passed: set[tuple[int, int]]
+
+    def files(self, attempt: int, damaged: list[str] | None = None) -> list[StepFile]:
+        files = [file for file in super().files(attempt, damaged) if (file.step, file.rank) not in self.passed]
+        self.passed = set()
+        return files
+
+
+def test_a_step_that_one_listing_passes_over_is_measured_in_its_place(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
+    for step in range(6):
+        write(run, attempt, step, 0)
+    hasty = PassingOver(run.path)
+    hasty.passed = {(0, 0), (3, 0)}
+    assert steps_done(watched(hasty, tmp_path / "events")) == [(step, [], 2) for step in range(6)]
+    for step in (6, 8, 11):  # a loop may leave steps out
+        write(run, attempt, step, 0)
+    hasty.passed = {(8, 0)}
+    events = watched(hasty, tmp_path / "events")
+    assert [step for step, _, _ in steps_done(events)][-3:] == [6, 8, 11]
+    assert store_faults(events) == []
+
+
+def test_a_rank_that_one_listing_passes_over_is_measured_with_its_step(tmp_path: Path) -> None:
+    run, attempt = two_ranks(tmp_path)
+    for step in range(COMPLETE_LATER_STEPS + 1):
+        write(run, attempt, step, 0)
+        write(run, attempt, step, 1)
+    hasty = PassingOver(run.path)
+    hasty.passed = {(0, 1)}
+    assert steps_done(watched(hasty, tmp_path / "events"))[0] == (0, [], 4)
 
 
 def test_a_step_written_twice_by_one_rank_keeps_the_first_and_reports_the_second_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 
 from tiltmeter.data.records import Fault
 from tiltmeter.errors import AttachError, StoreError
@@ -133,6 +134,20 @@ class LiveArrivals:
             else:
                 yield FileFault(Fault(attempt, step, "store", item[2]))
 
+    def _list(self, attempt: int, last: int, damaged: list[str], *, over: bool) -> list[StepFile]:
+        """The stored files, without a hole that only the listing has.
+
+        While files are added, a listing may show a file and not the one that was there before it (names come in the
+        order of their hashes). What was there when one listing ended is in the next: so where steps are not in a row, the
+        newest step of a first listing bounds what is taken of a second.
+        """
+        files = self.run.files(attempt, damaged)
+        new = {file.step for file in files if file.step > last}
+        if over or not new or len(new) == max(new) - last:
+            return files
+        damaged.clear()
+        return [file for file in self.run.files(attempt, damaged) if file.step <= max(new)]
+
     def _steps(self, attempt: int, ranks: int, *, over: bool) -> Iterator[Arrival]:
         reported, last = self._reported_files.get(attempt, set()), self._last_steps.get(attempt, -1)
         measured = self._measured_steps.get(attempt, set())
@@ -145,7 +160,7 @@ class LiveArrivals:
                 yield FileFault(Fault(attempt, last, "store", f"{name}: {why}"))
         damaged: list[str] = []
         waiting: dict[int, list[StepFile]] = {}
-        for file in self.run.files(attempt, damaged):
+        for file in self._list(attempt, last, damaged, over=over):
             if file.step > last:
                 waiting.setdefault(file.step, []).append(file)
                 continue
@@ -163,8 +178,11 @@ class LiveArrivals:
                 len(complete) - bisect_right(complete, step) < COMPLETE_LATER_STEPS
                 and len(waiting) - position < LATER_STEPS
             )
-            if len(files) < ranks and not over and may_complete:
-                return
+            if len(files) < ranks and not over:
+                if may_complete:
+                    return
+                with suppress(StoreError):  # a packed file that is damaged: said above
+                    files = self.run.find(attempt, step)  # the listing may have passed a rank that has come since
             present = {file.rank for file in files}
             yield StepReady(attempt, step, tuple(files), tuple(rank for rank in range(ranks) if rank not in present))
             yield from self._evaluations(attempt, over=False)
