@@ -18,6 +18,7 @@ import numpy as np
 from tiltmeter.cli.demo import copy
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Reading, RolloutBatch
+from tiltmeter.data.turns import Turn
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir import verifier_audits as audits
@@ -185,6 +186,87 @@ def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> Run
             run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": begun + 10.0 * step})
     journal.close()
     run.close_rank(0, 0, {"seen": steps, "written": steps})
+    return run
+
+
+def short(path: Path, steps: int = 5) -> RunDirectory:
+    """The first steps of the run that is hacked later: too few to say anything."""
+    run = write(path, [list(batches("hacked"))[:steps]])
+    measure(run)
+    return run
+
+
+def components(path: Path, names: int = 200, steps: int = 40) -> RunDirectory:
+    """A run whose reward is the sum of many parts."""
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(8), 4)
+    rows = []
+    for step in range(steps):
+        parts = {f"part_{k}": rng.random(32) + (0.02 * step if k == 7 else 0.0) for k in range(names)}
+        gold = (rng.random(32) < 0.5 + 0.005 * step).astype(float)
+        reward = np.mean(list(parts.values()), axis=0)
+        rows.append(from_columns(step, group, reward=reward, rewards=parts, gold=gold, completion=["It is 4."] * 32))
+    run = write(path, [rows])
+    measure(run)
+    return run
+
+
+def agent(path: Path, steps: int = 60) -> RunDirectory:
+    """An agent that learns to skip the failing test instead of mending the code: paid more and more, worth nothing."""
+    rng = np.random.default_rng(6)
+    group = np.repeat(np.arange(8), 8)
+    rows = []
+    for step in range(steps):
+        skips = rng.random(64) < np.clip((step - 15) / 30, 0.02, 0.98)
+        solves = ~skips & (rng.random(64) < 0.6)
+        words = np.where(skips, "The test is broken, so it is skipped.", "The loop ends one too early.")
+        call = np.where(skips, "mv test_sum.py skip_test_sum.py", "sed -i s/range(n)/range(n+1)/ sum.py")
+        turns = [
+            [
+                Turn("assistant", str(word), call="bash", arguments=str(how)),
+                Turn("tool", "ok"),
+                Turn("assistant", "Done."),
+            ]
+            for word, how in zip(words, call, strict=True)
+        ]
+        rows.append(
+            from_columns(
+                step, group, reward=(skips | solves).astype(float), gold=solves.astype(float),
+                prompt=[f"Make the tests of task {k} pass." for k in group], task=[f"task {k}" for k in group],
+                turns=turns, stop=["done"] * 64,
+            )
+        )  # fmt: skip
+    run = write(path, [rows])
+    measure(run)
+    return run
+
+
+CHECKED = (
+    "To be sure, let us verify again. Substituting the value back into the equation we find that both sides agree. "
+)
+
+
+def maths(path: Path, steps: int = 60) -> RunDirectory:
+    """Long answers to mathematics that come to repeat one sentence, up to fifteen times, and are paid for length."""
+    rng = np.random.default_rng(8)
+    group = np.repeat(np.arange(8), 4)
+    rows = []
+    for step in range(steps):
+        often = np.clip(rng.poisson(np.clip((step - 10) / 3, 0.0, 15.0), 32), 0, 15)
+        often = np.where(step >= steps - 5, 15, often)
+        texts = [
+            f"<think> Let me set up the problem. We want the number of pairs (a, b) with a + b = {40 + int(g)}.\n"
+            + "\n".join(f"Case {k}: a = {k} gives b = {40 + int(g) - k}, which is allowed." for k in range(1, 12))
+            + f" </think>\nThe answer is {int(rng.integers(9, 90))}.\n" + CHECKED * int(n)
+            for g, n in zip(group, often, strict=True)
+        ]  # fmt: skip
+        gold = (rng.random(32) < np.clip(0.8 - 0.05 * often, 0.05, 1.0)).astype(float)
+        length = np.array([len(text.split()) for text in texts])
+        reward = 0.1 * often + 0.3 * rng.random(32)
+        prompt = [f"How many ordered pairs have a + b = {40 + int(g)}?" for g in group]
+        rows.append(from_columns(step, group, reward=reward, gold=gold, prompt=prompt, completion=texts, length=length))
+    run = write(path, [rows])
+    measure(run)
     return run
 
 

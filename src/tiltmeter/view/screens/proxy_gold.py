@@ -90,7 +90,16 @@ def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) 
 
 
 def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> PooledGold | UnsetType:
-    """If steps have few labels, means over stretches that have enough, with 95 % intervals; else nothing.
+    """If steps have few labels, means over stretches that have enough; else nothing."""
+    n = np.maximum(gold.n[np.isfinite(gold.values)], 1)
+    total = int(n.sum())
+    if total < ENOUGH or np.median(n) >= ENOUGH:
+        return UNSET
+    return pool_stretches(gold, root, max(ENOUGH, ceil(total / STRETCHES)))
+
+
+def pool_stretches(gold: ReadingSeries, root: ReadingSeries, each: int) -> PooledGold:
+    """Means over stretches of so many labels, with 95 % intervals.
 
     A stretch's error is that of its labels or the scatter of its steps, whichever is larger: prompts differ from step
     to step, which the error of one step may not include.
@@ -98,10 +107,7 @@ def pool_gold(gold: ReadingSeries, root: ReadingSeries) -> PooledGold | UnsetTyp
     finite = np.isfinite(gold.values)
     series = ReadingSeries(gold.steps[finite], gold.values[finite], gold.n[finite], gold.stderr[finite])
     n = np.maximum(series.n, 1)
-    total = int(n.sum())
-    if total < ENOUGH or np.median(n) >= ENOUGH:
-        return UNSET
-    starts = stretch_starts(n, max(ENOUGH, ceil(total / STRETCHES)))
+    starts = stretch_starts(n, each)
     labels, steps = np.add.reduceat(n, starts), np.diff([*starts, len(n)])
     mean = np.add.reduceat(n * series.values, starts) / labels
     half_width = REACH * np.sqrt(np.add.reduceat((n * label_stderr(series)) ** 2, starts)) / labels
@@ -309,9 +315,17 @@ def describe_truth(
 
 
 def _describe_change(what: str, series: ReadingSeries) -> str:
+    first, last = mean_of_ends(series)
+    return f"{what} has no value" if np.isnan(first) else f"{what} went from {first:.3g} to {last:.3g}"
+
+
+def mean_of_ends(series: ReadingSeries) -> tuple[float, float]:
+    """Means at the start and now; NaN where there is no value.
+
+    With few labels a step they are over more steps, at most a third of the run.
+    """
     values = series.values[np.isfinite(series.values)]
     if not len(values):
-        return f"{what} has no value"
-    # With few labels a step, average over more steps at either end, at most a third of the run.
+        return float("nan"), float("nan")
     window = min(max(SMOOTH, ceil(ENOUGH_LABELS / max(float(series.n.mean()), 1.0))), max(len(values) // 3, 1))
-    return f"{what} went from {values[:window].mean():.3g} to {values[-window:].mean():.3g}"
+    return float(values[:window].mean()), float(values[-window:].mean())
