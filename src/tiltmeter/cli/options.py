@@ -59,18 +59,21 @@ def open_to_change(path: Path, trust: bool) -> RunDirectory:
     return directory
 
 
-def write_report(text: str, target: Path, name: str, option: str) -> None:
-    """Write to a file, to `name` in a folder that is there, or to standard output for `-`."""
+def write_report(content: str | bytes, target: Path, name: str, option: str) -> None:
+    """Write to a file, to `name` in a folder that is there, or text to standard output for `-`."""
     if str(target) == "-":
-        write_stdout(text.encode("utf-8", "backslashreplace").decode())
+        if isinstance(content, bytes):
+            raise typer.BadParameter("name a file: a picture in a terminal helps nobody", param_hint=option)
+        write_stdout(content.encode("utf-8", "backslashreplace").decode())
         return
     if target.is_dir():
         target = target / name
+    data = content.encode() if isinstance(content, str) else content
     try:
-        target.write_text(text, "utf-8")
+        target.write_bytes(data)
     except OSError as error:
         raise typer.BadParameter(f"{error.strerror}: {target}", param_hint=option) from error
-    sys.stderr.write(f"{target} ({len(text.encode()) / 1000:.0f} kB)\n")
+    sys.stderr.write(f"{target} ({len(data) / 1000:.0f} kB)\n")
 
 
 def file_stem(name: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import typer
 
 from tiltmeter.cli.options import Json, More, Plain, Run, open_run
+from tiltmeter.cli.terminal.picture import picture_lines
 from tiltmeter.cli.terminal.run_screen import emit
-from tiltmeter.verdict.verdict import judge_run
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.run_reader import RunReader
 
 
 def show(run: Run, more: More = False, json: Json = False, plain: Plain = False) -> None:
@@ -16,7 +18,11 @@ def show(run: Run, more: More = False, json: Json = False, plain: Plain = False)
 
     Reads the run directory and changes nothing. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
-    directory = open_run(run)
-    verdict, run_state, events = judge_run(directory)
-    emit(directory, verdict, run_state, events, json_=json, plain_=plain, more=more, place=str(run))
+    reader = RunReader(open_run(run))
+    verdict = reader.refresh()
+    picture = picture_lines(read_curves(reader)) if more and not (json or plain) else ()
+    emit(
+        reader.run, verdict, reader.run_state, reader.events,
+        json_=json, plain_=plain, more=more, place=str(run), picture=picture,
+    )  # fmt: skip
     raise typer.Exit(verdict.exit_code)

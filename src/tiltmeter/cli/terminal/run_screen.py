@@ -52,9 +52,14 @@ _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
 
 
 def screen(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], rows: int = 12
+    run: RunDirectory,
+    verdict: Verdict,
+    run_state: RunState,
+    events: Sequence[Event],
+    rows: int = 12,
+    picture: Sequence[Text] = (),
 ) -> RenderableType:
-    """The whole screen as one Rich renderable."""
+    """The whole screen as one Rich renderable; `picture`: the lines of the run's picture."""
     colour = COLOURS[verdict.state]
     live = "live" if run_state.attempt is not None and run_state.attempt not in run_state.ended else "ended"
     head = Text.assemble(
@@ -71,6 +76,7 @@ def screen(
     body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
     body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
     body += slice_lines(run_state, events)
+    body += [Text(), *picture] if picture else []
     body += [Text(), readings_table(events, run_state, rows)]
     evidence = exemplars(run, run_state)
     if evidence is not None:
@@ -360,7 +366,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
 
 def emit(
     run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], *, json_: bool, plain_: bool,
-    more: bool = False, place: str = "", look: str = "",
+    more: bool = False, place: str = "", look: str = "", picture: Sequence[Text] = (),
 ) -> None:  # fmt: skip
     """Print in the requested form: the message, or everything (`more`)."""
     console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
@@ -372,7 +378,7 @@ def emit(
             for line in write(run, verdict, run_state, events):
                 console.out(line.encode("ascii", "backslashreplace").decode())
         elif more:
-            console.print(screen(run, verdict, run_state, events))
+            console.print(screen(run, verdict, run_state, events, picture=picture))
         else:
             five_lines = message_of(run, verdict, run_state, events, place, look)
             console.print(message_screen(display_name(run), verdict.state, five_lines))
