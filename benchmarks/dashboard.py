@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page
 
 import rollout_index
 from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
-from page_runs import HOSTILE_NAME, batches, hostile, long, make, write
+from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, short, write
 from payloads import payloads
 from record import record
 from tiltmeter.monitor.loop import MonitorLoop
@@ -65,6 +65,7 @@ def main() -> None:
     figures: dict[str, Any] = sizes()
     with tempfile.TemporaryDirectory(prefix="tiltmeter-page-") as folder, chromium() as browser:
         place = Path(folder)
+        figures |= hero(browser, place / "hero", options.steps)
         figures |= first_paint(browser, place / "long", options.steps, options.repeats)
         figures |= live_delay(browser, place / "live", options.repeats)
         figures |= hostile_and_barriers(browser, place / "shelf")
@@ -117,6 +118,49 @@ def first_paint(browser: Browser, place: Path, steps: int, repeats: int) -> dict
         "plots_drawn_ms": round(statistics.median(times["plots"])) if times["plots"] else None,
         "long_run_steps": steps,
     }
+
+
+#: The kinds of runs whose first screen is measured.
+HERO = ("hacked", "healthy", "blind", "short", "long", "components", "agent")
+#: Verdict, picture and fix: top of the picture, and bottom of the lowest of the three.
+PLACES = """() => {
+  const boxes = (selector) => [...document.querySelectorAll(selector)].map(e => e.getBoundingClientRect());
+  const box = (selector) => boxes(selector).find(b => b.height > 0);
+  const [verdict, picture, fix] = [box('#verdict'), box('.hero .picture'), box('.hero .todo')];
+  return [picture.top, Math.max(verdict.bottom, picture.bottom, fix.bottom)];
+}"""
+
+
+def hero(browser: Browser, place: Path, steps: int) -> dict[str, Any]:
+    """Pixels from the top of the window to the picture and to the lower end of verdict, picture and fix; the worst of
+    seven kinds of runs."""
+    runs = place / "runs"
+    make(runs)
+    long(runs / "long", steps)
+    for name, kind in (("short", short), ("components", components), ("agent", agent)):
+        kind(runs / name)
+    figures: dict[str, Any] = {}
+    with served(runs, place / "state") as server:
+        reader = logged_in(browser, server.url)
+        ids = runs_by_name(reader, server)
+        for size in (WIDE, NARROW):
+            context = again(browser, reader, size, "light")
+            page = context.new_page()
+            found = {name: hero_places(page, f"{server.origin}/#/run/{ids[name]}") for name in HERO}
+            context.close()
+            figures[f"hero_top_px_{size[0]}"] = max(top for top, _ in found.values())
+            figures[f"hero_bottom_px_{size[0]}"] = max(bottom for _, bottom in found.values())
+            figures[f"hero_bottom_px_{size[0]}_by_run"] = {name: bottom for name, (_, bottom) in found.items()}
+        reader.close()
+    return figures
+
+
+def hero_places(page: Page, address: str) -> tuple[int, int]:
+    """Top of the picture, bottom of verdict, picture and fix."""
+    _open(page, address)
+    page.evaluate("scrollTo(0, 0)")
+    top, bottom = page.evaluate(PLACES)
+    return round(top), round(bottom)
 
 
 def live_delay(browser: Browser, place: Path, repeats: int) -> dict[str, Any]:

@@ -5,6 +5,44 @@
  * included) arrives as it is and is shown through `Shown`, never as markup.
  */
 
+/** What a colour stands for; the page's style sheet has the same names. */
+export type PictureColour = "text" | "faint" | "line" | "ground" | "proxy" | "gold" | "act" | "watch" | "blind" | "stale" | "ok" | "grey";
+export type TextAnchor = "start" | "middle" | "end";
+
+/** A line, or with `fill` an area. `d` has only absolute moves, lines and ends: M, L and Z. */
+export interface PicturePath {
+  d: string;
+  colour: PictureColour;
+  fill?: boolean;
+  width?: number; // of the line
+  opacity?: number;
+  dash?: string;
+}
+
+/** Words; x and y are the anchor on their base line. */
+export interface PictureText {
+  x: number;
+  y: number;
+  text: string;
+  colour: PictureColour;
+  size: number;
+  bold?: boolean;
+  anchor?: TextAnchor;
+}
+
+/** Proxy and gold of a run at one size. Paths lie below words. */
+export interface RunPicture {
+  width: number;
+  height: number;
+  left: number; // of the first step
+  right: number; // of the last step
+  first: number; // step
+  last: number;
+  sentence: string; // what it shows, for people who cannot see it
+  paths: PicturePath[];
+  words: PictureText[];
+}
+
 /** How often the reward prefers the better of two answers, in a window of the latest steps, and its interval. */
 export interface Agreement {
   share: number;
@@ -248,6 +286,7 @@ export interface Summary extends Headline {
   entries_left_out: number;
   asides: string[];
   gold: GoldCounts;
+  pictures: RunPicture[]; // proxy and gold, for narrow, middle and wide windows
   rows: number;
   steps: number;
   mode: string; // observe, advise, act; empty: no trainer can be changed

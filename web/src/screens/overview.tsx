@@ -6,6 +6,7 @@ import { clock, count, number, percent } from "../format";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Card } from "../parts";
+import { Picture } from "../picture";
 import { link, type Screen } from "../route";
 import { useSource } from "../shared";
 import { Shown, visible } from "../text";
@@ -18,6 +19,10 @@ export function Overview({ run, summary }: ScreenProps) {
   const { live } = useSource();
   return (
     <div class="overview">
+      <section class="hero" aria-label="Proxy and gold, and what to do">
+        <Picture pictures={summary.pictures} />
+        <ToDo run={run} summary={summary} />
+      </section>
       <Facts run={run} summary={summary} />
       <div class="story">
         <Diagnosis run={run} summary={summary} />
@@ -45,6 +50,46 @@ function Go({ to, run, params, children, only }: { to: Screen; run: string; para
 const words = (name: string) => visible(name).replaceAll("_", " ");
 const signed = (value: number) => (Math.abs(value) < 0.005 ? "0.00" : `${value < 0 ? "" : "+"}${value.toFixed(2)}`);
 const interval = ({ gold, low, high }: Estimate) => `${number(gold)} [${number(low)}, ${number(high)}]`;
+
+const FIXES = 3; // on the first screen; all are in the diagnosis
+
+/** The fix, beside the picture: what waits for an answer, whether to stop and where to go back to, what helps. */
+function ToDo({ run, summary }: { run: string; summary: Summary }) {
+  const { advice, last_good, proposals, findings, state, steps } = summary;
+  const fixes = (findings[0]?.fix ?? "").split("; ").filter(Boolean);
+  const stop = advice?.word === "stop";
+  const calm = state === "OK" && !stop && !fixes.length && !proposals.length;
+  const cannot = state === "BLIND" || state === "STALE";
+  return (
+    <div class="todo">
+      <h2>What to do</h2>
+      <ul>
+        {cannot && steps > 0 && <Needs summary={summary} />}
+        {stop && <li><b>Stop</b>{last_good ? <>, and go back to the checkpoint of <b>step {last_good.step}</b>, gold {number(last_good.gold)}</> : <>: no saved model has enough gold around it to go back to</>}</li>}
+        {proposals.slice(0, 1).map((action) => <Proposal key={action.id} run={run} action={action} />)}
+        {fixes.slice(0, FIXES).map((fix, k) => <li key={k}><Shown text={fix} limit={160} /></li>)}
+        {fixes.length > FIXES && <li><a href="#diagnosis" onClick={(event) => { event.preventDefault(); document.getElementById("diagnosis")?.scrollIntoView(); }}>{fixes.length - FIXES} more</a></li>}
+        {calm && <li>Nothing: no alarm is open, and all conditions hold under which one could have been raised.</li>}
+        {steps === 0 ? <li>{WAITING}</li> : !stop && !fixes.length && !calm && !cannot && <Needs summary={summary} />}
+      </ul>
+    </div>
+  );
+}
+
+const WAITING = "Wait for the first measured step.";
+
+/** What a state without an alarm asks for. */
+function Needs({ summary: { state, gold, run, checks, advice } }: { summary: Summary }) {
+  if (state === "HOLLOW") return <li>Read what the reward pays most, and change the reward before training on.</li>;
+  if (state === "STALE") return <li>See whether the trainer and <code>tiltmeter run watch</code> still run: the verdict is as old as the last step.</li>;
+  if (state === "BLIND") {
+    if (gold.people) return <li><a href={link("label", "", { run })}>Label</a>: {gold.waiting > 0 ? `${count(gold.waiting)} rollouts wait for a person` : "every answer counts"}.</li>;
+    if (!gold.source) return <li>Name a gold source: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>;
+    const missing = checks.find((check) => !check.ok);
+    return <li>Fix what is missing: until then no alarm can be raised, so the absence of an alarm means nothing. {missing && <Shown text={missing.why} limit={160} />}</li>;
+  }
+  return <li>{advice ? <Shown text={`${advice.word}: ${advice.why}`} limit={200} /> : "Look at the evidence below."}</li>;
+}
 
 /** Questions 2 and 6 in one row: since when, where to go back to, whether to stop. */
 function Facts({ run, summary }: { run: string; summary: Summary }) {
@@ -175,7 +220,7 @@ function Proposal({ run, action }: { run: string; action: ActionRow }) {
 
 /** No alarm and no finding: what that means depends on the state, and only BLIND and STALE ask for something. */
 function Quiet({ summary }: { summary: Summary }) {
-  const { state, checks, gold, steps } = summary;
+  const { state, checks, steps } = summary;
   const missing = checks.filter((check) => !check.ok);
   if (steps === 0) {
     if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter run watch RUN</code></p></Row>;
@@ -189,10 +234,7 @@ function Quiet({ summary }: { summary: Summary }) {
       <Row name="Missing"><ul>{missing.map((check) => <li key={check.name}><b>{words(check.name)}</b>: <Shown text={check.why} /></li>)}</ul></Row>
       <Row name="To do">
         <ul>
-          {state === "STALE" && <li>See whether the trainer and <code>tiltmeter run watch</code> still run: the verdict is as old as the last step.</li>}
-          {state === "BLIND" && !gold.source && !gold.people && <li>Name a gold source: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>}
-          {state === "BLIND" && gold.people && <li><a href={link("label", "", { run: summary.run })}>Label</a>: {gold.waiting > 0 ? `${count(gold.waiting)} rollouts wait for a person` : "every answer counts"}.</li>}
-          {state === "BLIND" && gold.source && !gold.people && <li>Fix what is missing: until then no alarm can be raised, so the absence of an alarm means nothing. The measurements below are still valid.</li>}
+          <Needs summary={summary} />
         </ul>
       </Row>
     </>

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import State
+from tiltmeter.view.payloads.picture import RunPicture
 
 Number: TypeAlias = float | None
 Tier = Literal["alarm", "warning"]
@@ -241,6 +242,7 @@ class Summary(Headline, frozen=True, kw_only=True):
     entries_left_out: int
     asides: list[str]
     gold: GoldCounts
+    pictures: list[RunPicture]  # proxy and gold, for narrow, middle and wide windows
     rows: int
     steps: int
     mode: str  # observe, advise, act; empty: no trainer can be changed

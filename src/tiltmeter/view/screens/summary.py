@@ -26,11 +26,14 @@ from tiltmeter.view.payloads.overview import (
     Summary,
     VerdictCheck,
 )
+from tiltmeter.view.payloads.picture import RunPicture
 from tiltmeter.view.screens.actions import action_rows, current_offer
 from tiltmeter.view.screens.alarms import alarm_rows
 from tiltmeter.view.screens.exemplars import example_completions
 from tiltmeter.view.screens.gold import NAMES, checkpoints, gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory, newest_entries
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.picture.layout import PAGE_SIZES, draw_run
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.slices import slices_of
@@ -83,6 +86,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             entries_left_out=max(0, len(entries) - ENTRIES),
             asides=_asides(reader, verdict),
             gold=_gold_counts(run_state, history),
+            pictures=page_pictures(reader),
             rows=run_state.rows,
             steps=run_state.steps,
             mode="" if offer is None else offer.mode,
@@ -92,6 +96,12 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             slices=slices_of(reader),
             health=health_line(verdict, run_state),
         )
+
+
+def page_pictures(reader: RunReader) -> list[RunPicture]:
+    """The picture in the sizes that the page chooses from."""
+    curves = read_curves(reader)
+    return reader.cache_until_event("pictures", lambda: [draw_run(curves, size) for size in PAGE_SIZES])
 
 
 def headline(reader: RunReader, verdict: Verdict) -> Headline:

@@ -211,7 +211,7 @@ def _actions(reader: RunReader) -> tuple[Mark, ...]:
 def _notes(series: ReadingSeries, proxy: CurvePoints) -> list[str]:
     notes = []
     if proxy.of > 1:
-        notes.append(f"{len(series.steps):,} steps: a point is the mean of {proxy.of}, pale is lowest to highest")
+        notes.append(f"{len(series.steps):,} steps: points are means of {proxy.of}, pale: lowest to highest")
     if missing := int((~np.isfinite(series.values)).sum()):
         notes.append(f"no finite reward at {missing:,} {'step' if missing == 1 else 'steps'}")
     return notes

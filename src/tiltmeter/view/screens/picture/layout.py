@@ -42,7 +42,7 @@ class PictureSize:
 
 
 #: What the page chooses from by its width.
-PAGE_SIZES = (PictureSize(358, 236, 11.5), PictureSize(860, 270, 12.5), PictureSize(1376, 300, 13.5))
+PAGE_SIZES = (PictureSize(362, 226, 11.5), PictureSize(860, 270, 12.5), PictureSize(1372, 290, 13.5))
 THUMBNAIL = PictureSize(176, 48, 0.0)
 ALONE = PictureSize(1000, 420, 14.0, title=True)
 
@@ -77,13 +77,17 @@ class _Canvas:
 
     def __post_init__(self) -> None:
         font, curves = self.size.font, self.curves
+        self.note_lines: list[str] = []
         self.left, self.right = (2.0, self.size.width - 2.0)
         self.top, self.bottom = (3.0, self.size.height - 3.0)
         if font:
             self.left = 2.9 * font
             self.right = self.size.width - (8.7 if self.size.narrow else 9.6) * font
             self.top = (3.6 * font if self.size.title else 0.0) + (3.2 * font if curves.flags or curves.keep else font)
-            self.bottom = self.size.height - (1.8 + (1.5 if curves.notes else 0.0)) * font
+            self.note_lines = (
+                list(curves.notes) if self.size.narrow else ["; ".join(curves.notes)] if curves.notes else []
+            )
+            self.bottom = self.size.height - (1.8 + 1.3 * len(self.note_lines)) * font
         self.gold_low, self.gold_high = _limits([curves.gold.low, curves.gold.high, curves.gold.values], unit=True)
         bounds = [curves.proxy.low, curves.proxy.high, *(branch.values for branch in curves.abandoned)]
         shared = bool(curves.gold) and (self.gold_low, self.gold_high) == (0.0, 1.0) and _in_unit(bounds)
@@ -288,9 +292,9 @@ class _Canvas:
                 self._text(self.right + 8, y + 1.5 * font, start, "faint", 0.85)
 
     def _notes(self) -> None:
-        if self.curves.notes:
-            place = self.size.height - 0.5 * self.size.font
-            self._text(self.left, place, "; ".join(self.curves.notes), "faint", 0.85, room=self.size.width - self.left)
+        for behind, line in enumerate(reversed(self.note_lines)):
+            place = self.size.height - (0.4 + 1.25 * behind) * self.size.font
+            self._text(self.left, place, line, "faint", 0.85, room=self.size.width - self.left)
 
     def _absence(self) -> None:
         """What is not there stands across the picture: an empty one must not look calm."""
