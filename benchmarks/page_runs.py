@@ -253,7 +253,7 @@ def maths(path: Path, steps: int = 60) -> RunDirectory:
     rows = []
     for step in range(steps):
         often = np.clip(rng.poisson(np.clip((step - 10) / 3, 0.0, 15.0), 32), 0, 15)
-        often = np.where(step >= steps - 5, 15, often)
+        often = np.where(step >= steps // 3, 15, often)
         texts = [
             f"<think> Let me set up the problem. We want the number of pairs (a, b) with a + b = {40 + int(g)}.\n"
             + "\n".join(f"Case {k}: a = {k} gives b = {40 + int(g) - k}, which is allowed." for k in range(1, 12))

@@ -103,8 +103,7 @@ export interface Headline {
 export interface FleetRow extends Headline {
   last_good: Number; // step of the checkpoint to go back to
   what: string; // the surest finding, or the sentence, short
-  proxy: Number[]; // at most 24 points, start to now
-  gold: Number[]; // empty: no gold
+  picture: RunPicture | null; // proxy and gold, small; null: not drawn in a long list
   kl: Number;
   did: string; // the newest change made or proposed
   labels: number;
@@ -149,7 +148,7 @@ export interface Exemplar {
   id: string; // of the rollout: attempt-step-row
   reward: Number;
   gold: Number;
-  text: string; // the beginning
+  text: string; // of a long one the part that is new or repeated; a repeated passage once, with how often: ×14
 }
 
 /** A named failure. */

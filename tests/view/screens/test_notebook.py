@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def test_an_open_run_shows_state_and_readings_without_any_script(tmp_path: Path)
     with tiltmeter.open_run(tmp_path / "<b>tonight", monitor=False, on_full="wait") as run:
         before = run._repr_mimebundle_()
         assert before["text/plain"].startswith("⊘ STALE  <b>tonight")
-        assert "&lt;b&gt;tonight" in before["text/html"] and "<svg" not in before["text/html"]
+        assert "&lt;b&gt;tonight" in before["text/html"] and "<script" not in before["text/html"]
+        assert "no step is measured yet" in picture(before["text/html"])
         rng = np.random.default_rng(0)
         for step in range(4):
             run.observe(step=step, group=np.repeat([0, 1], 4), reward=rng.random(8), completion=["a <i>text"] * 8)
@@ -28,7 +30,13 @@ def test_an_open_run_shows_state_and_readings_without_any_script(tmp_path: Path)
     watch.poll()
     watch.close()
     after = run._repr_mimebundle_()
-    assert "reward.mean" in after["text/html"] and "<polyline" in after["text/html"]
+    assert "no gold: BLIND" in picture(after["text/html"]) and "reward 0." in picture(after["text/html"])
+
+
+def picture(text: str) -> str:
+    """The one image in it, which is the run's picture."""
+    (data,) = re.findall(r'<img alt="[^"]+" src="data:image/svg\+xml;base64,([^"]+)">', text)
+    return base64.b64decode(data).decode()
 
 
 def test_a_run_writes_its_report(tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ def test_each_alert_is_posted_once_with_what_to_do(run: RunDirectory, receiver: 
     assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 46, "ledger", "hacked")
     assert "What helps:" in alarm["text"] and "tiltmeter show" in alarm["text"]
     assert alarm["evidence"] and warning["level"] == "WARN"
+    assert alarm["picture"].startswith("<svg ") and "turned: step" in alarm["picture"] and warning["picture"] == ""
     assert [one["Idempotency-Key"] for one in receiver.headers] == [alarm["identity"], warning["identity"]]
     raised = [one.id for one in read_events(run.path / "events") if one.kind == "alarm"]
     assert [alarm["event"], warning["event"]] == raised

@@ -2,7 +2,8 @@
 import { useState } from "preact/hooks";
 import "../fleet.css";
 import { number, percent, span } from "../format";
-import { Empty, Spark, StateMark, Trouble } from "../parts";
+import { Empty, StateMark, Trouble } from "../parts";
+import { Drawn } from "../picture";
 import { link } from "../route";
 import { useData } from "../shared";
 import { RunName, Shown, visible } from "../text";
@@ -31,7 +32,7 @@ export function Fleet() {
             {["State", "Run"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
             <th role="columnheader" scope="col" class="number">Step</th>
             <th role="columnheader" scope="col" class="number">Last good</th>
-            {["What", "Proxy", "Gold"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
+            {["What", "Proxy and gold"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
             <th role="columnheader" scope="col" class="number">KL</th>
             <th role="columnheader" scope="col">Last change</th>
           </tr>
@@ -73,8 +74,6 @@ function Counts({ rows }: { rows: FleetRow[] }) {
 }
 
 function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; full: boolean; toggle: (run: string) => void }) {
-  const [first, last] = ends(row.proxy);
-  const [goldFirst, goldLast] = ends(row.gold);
   return (
     <tr role="row">
       <td role="cell" class="pick">
@@ -88,20 +87,14 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
       <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>
       <td role="cell" class="number" data-label="Last good">{row.last_good ?? "–"}</td>
       <td role="cell" class="what" data-label="What"><Shown text={row.what} limit={160} /></td>
-      <td role="cell" class="line" data-label="Proxy"><Spark values={row.proxy} kind="proxy" label={`proxy from ${number(first)} to ${number(last)}`} /></td>
-      <td role="cell" class="line" data-label="Gold">
-        {row.gold.length ? <Spark values={row.gold} kind="gold" label={`gold from ${number(goldFirst)} to ${number(goldLast)}`} /> : <span class="faint">? <span class="small">no labels</span></span>}
+      <td role="cell" class="line">
+        {row.picture ? <a class="thumb" href={link("overview", row.run)}><Drawn picture={row.picture} size="thumbnail" /></a> : <span class="faint">–</span>}
         {row.agreement && <div class="small" title={`the reward prefers the better of two answers in ${percent(row.agreement.share)}`}>agrees {percent(row.agreement.share)}</div>}
       </td>
       <td role="cell" class="number" data-label="KL">{number(row.kl)}</td>
       <td role="cell" class={row.did ? "did" : "did bare"} data-label="Last change">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>
     </tr>
   );
-}
-
-function ends(values: (number | null)[]): [number | null, number | null] {
-  const known = values.filter((value) => value !== null);
-  return [known[0] ?? null, known.at(-1) ?? null];
 }
 
 function First() {

@@ -349,7 +349,7 @@ function Proofs({ run, summary }: { run: string; summary: Summary }) {
             <Go to="rollouts" run={run} params={{ id: one.id }}>
               <span class="paid">reward {number(one.reward)}</span>
               <span class="paid">gold {number(one.gold, "?")}</span>
-              <span class="text"><Shown text={one.text.replaceAll("\n", " ")} limit={160} /></span>
+              <span class="text"><Shown text={one.text.replaceAll("\n", " ")} limit={260} /></span>
             </Go>
           </li>
         ))}

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from tiltmeter.cli.options import Plain, Run, file_stem, open_run, write_report
-from tiltmeter.cli.terminal.picture import caption, picture_lines
-from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.cli.terminal.picture import picture_lines
+from tiltmeter.view.screens.picture.curves import caption, read_curves
 from tiltmeter.view.screens.picture.layout import draw_run
 from tiltmeter.view.screens.picture.png import render_png
 from tiltmeter.view.screens.picture.svg import render_svg

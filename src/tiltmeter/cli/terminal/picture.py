@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import UNSET
 from rich.text import Text
 
-from tiltmeter.safety.safe_text import log_line, terminal
-from tiltmeter.view.screens.picture.curves import PictureCurves
+from tiltmeter.safety.safe_text import terminal
+from tiltmeter.view.screens.picture.curves import PictureCurves, caption
 from tiltmeter.view.screens.picture.layout import PictureSize, draw_run
-from tiltmeter.view.screens.wording import format_number
 
 COLOURS = {"proxy": "blue", "gold": "yellow", "act": "red", "watch": "yellow", "ok": "green"}
 #: By row and column of a cell, the bit of its dot.
@@ -23,23 +22,6 @@ def picture_lines(curves: PictureCurves, columns: int = 60, rows: int = 7) -> li
     """The picture in so many lines, and one or two of words."""
     lines = _dot_lines(curves, columns, rows) if curves.proxy or curves.gold else []
     return [*lines, *(terminal(line, 400) for line in caption(curves))]
-
-
-def caption(curves: PictureCurves) -> list[str]:
-    """What the picture says in words: both numbers, and the steps that matter."""
-    ends = [
-        f"{what} {format_number(round(start, 2))} → {format_number(round(now, 2))}"
-        for what, points, (start, now) in (
-            ("reward", curves.proxy, curves.proxy_ends),
-            ("gold", curves.gold, curves.gold_ends),
-        )
-        if points
-    ]
-    flags = [flag.text for flag in (*curves.flags, curves.keep) if flag is not None]
-    missing = [": ".join(filter(None, (curves.missing, curves.why_missing)))] if curves.missing else []
-    changes = [f"step {mark.step}: {mark.text}" for mark in curves.actions[-2:]]
-    lines = ("; ".join([*missing, *ends]), "; ".join([*flags, *curves.notes, *changes]))
-    return [log_line(line) for line in lines if line]
 
 
 def _dot_lines(curves: PictureCurves, columns: int, rows: int) -> list[Text]:

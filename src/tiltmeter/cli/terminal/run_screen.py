@@ -27,6 +27,7 @@ from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
+from tiltmeter.view.screens.excerpts import excerpt
 from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
 from tiltmeter.view.screens.wording import format_number
@@ -138,7 +139,7 @@ def _example(run: RunDirectory, run_state: RunState) -> str:
     if not words or batch.gold[row] > LITTLE:
         return ""
     paid, worth = format_number(float(batch.reward[row])), format_number(float(batch.gold[row]))
-    return f'For example "{wording.truncate(words, 60)}", paid {paid}, gold {worth}'
+    return f'For example "{excerpt(words, limit=60)}", paid {paid}, gold {worth}'
 
 
 def display_name(run: RunDirectory) -> str:
@@ -257,13 +258,13 @@ def exemplars(run: RunDirectory, run_state: RunState, n: int = 3) -> RenderableT
     table.add_column(f"step {batch.step}: paid most, worth least" if labelled else f"step {batch.step}: paid most")
     for row in order:
         text = batch.completion[row]
-        cell = terminal(text, 150) if text is not None else Text("not stored", style="dim")
+        cell = terminal(excerpt(text, limit=150)) if text is not None else Text("not stored", style="dim")
         table.add_row(format_number(float(batch.reward[row])), format_number(float(gold[row])), cell)
     shown_rows = set(map(int, order))
     for title, row in (("paid least", lowest(batch)), ("oddest", oddest(batch))):
         if row is not None and row not in shown_rows:
             shown_rows.add(row)
-            cell = Text.assemble((f"{title}: ", "dim"), terminal(batch.completion[row] or "", 130))
+            cell = Text.assemble((f"{title}: ", "dim"), terminal(excerpt(batch.completion[row] or "", limit=130)))
             table.add_row(format_number(float(batch.reward[row])), format_number(float(gold[row])), cell)
     return table
 

@@ -43,8 +43,7 @@ class FleetRow(Headline, frozen=True, kw_only=True):
 
     last_good: int | None  # step of the checkpoint to go back to
     what: str  # the surest finding, or the sentence, short
-    proxy: list[Number]  # at most 24 points, start to now
-    gold: list[Number]  # empty: no gold
+    picture: RunPicture | None  # proxy and gold, small; null: not drawn in a long list
     kl: Number
     did: str  # the newest change made or proposed
     labels: int
@@ -93,7 +92,7 @@ class Exemplar(Struct, frozen=True, kw_only=True):
     id: str  # of the rollout: attempt-step-row
     reward: Number
     gold: Number
-    text: str  # the beginning
+    text: str  # of a long one the part that is new or repeated; a repeated passage once, with how often: ×14
 
 
 class FindingRow(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from tiltmeter.safety.safe_text import html_json, visible
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.payloads.overview import Summary
 from tiltmeter.view.report.answers import ROLLOUTS, SUMMARY, collect_answers
+from tiltmeter.view.screens.picture.svg import render_svg
 from tiltmeter.view.screens.run_reader import RunReader
 
 TEMPLATE = """\
@@ -66,7 +67,8 @@ def _plain_html(made_by: str, summary: Summary) -> str:
     lines = [made_by, f"{summary.state}  {summary.name}", summary.sentence, *summary.agreement_and_level]
     for finding in summary.findings:
         lines += [f"{finding.failure}: {finding.summary}", f"What helps: {finding.fix}"]
-    return "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
+    text = "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
+    return text + render_svg(summary.pictures[1], dark=False)  # the report's policy allows no style of another's
 
 
 def _hash(text: str) -> str:

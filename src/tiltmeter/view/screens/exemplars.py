@@ -9,9 +9,10 @@ import numpy as np
 from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.rundir.journal import Event
 from tiltmeter.view.payloads.overview import Exemplar
+from tiltmeter.view.screens.excerpts import Passage, excerpt, new_passages, passages_of
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.screens.samples import all_measured_steps, gold_of, read_rollouts, rollout_id
-from tiltmeter.view.screens.wording import finite_or_none, ranked_findings, truncate
+from tiltmeter.view.screens.samples import all_measured_steps, gold_of, measured_steps, read_rollouts, rollout_id
+from tiltmeter.view.screens.wording import finite_or_none, ranked_findings
 
 TEXT = 200  # characters of a completion
 MOST = 2_000  # exemplars that are cached
@@ -62,8 +63,11 @@ def read_exemplars(reader: RunReader, rows: Iterable[Sequence[int]], n: int) -> 
             if batch is None:
                 missing_steps.add(row[:2])
             else:
+                passages = _new_passages(reader, batch)
                 cached |= {
-                    key: _exemplar(batch, gold, key) for key in keys if key[:2] == row[:2] and key[2] < len(batch)
+                    key: _exemplar(batch, gold, key, passages)
+                    for key in keys
+                    if key[:2] == row[:2] and key[2] < len(batch)
                 }
         if row in cached:
             examples.append(cached[row])
@@ -100,11 +104,25 @@ def _rollouts_and_gold(reader: RunReader, attempt: int, step: int) -> tuple[Roll
     return batch, np.zeros(0) if at is None or batch is None else gold_of(reader, at, batch)
 
 
-def _exemplar(batch: RolloutBatch, gold: Floats, key: ExemplarKey) -> Exemplar:
+def _new_passages(reader: RunReader, batch: RolloutBatch) -> frozenset[Passage]:
+    """What several completions of a step have in common and none of the run's first step has."""
+    steps = measured_steps(reader)
+    if batch.completion is None or not steps or steps[0].step == batch.step:
+        return frozenset()
+
+    def read_start() -> frozenset[Passage] | None:
+        start = read_rollouts(reader, steps[0], ("completion",))
+        return None if start is None or start.completion is None else passages_of(start.completion)
+
+    before = reader.cache_lru("start_passages", steps[0][:2], read_start, 1)
+    return frozenset() if before is None else new_passages(batch.completion, before)
+
+
+def _exemplar(batch: RolloutBatch, gold: Floats, key: ExemplarKey, passages: frozenset[Passage]) -> Exemplar:
     text = batch.completion[key[2]] if batch.completion is not None else None
     return Exemplar(
         id=rollout_id(*key),
         reward=None if batch.reward is None else finite_or_none(float(batch.reward[key[2]])),
         gold=finite_or_none(float(gold[key[2]])),
-        text=truncate(text or "", TEXT),
+        text=excerpt(text or "", passages, TEXT),
     )

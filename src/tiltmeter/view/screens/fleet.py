@@ -13,11 +13,11 @@ from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import State
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Fleet, FleetRow, Headline
-from tiltmeter.view.screens.gold import gold_name, last_good
+from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.history import RunHistory
-from tiltmeter.view.screens.readings import sparkline_values
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.screens.series import json_numbers
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
@@ -49,14 +49,13 @@ def fleet_row(reader: RunReader) -> FleetRow:
 
 
 def _row(reader: RunReader, head: Headline) -> FleetRow:
-    last_good_checkpoint, gold = last_good(reader), gold_name(reader)
+    last_good_checkpoint = last_good(reader)
     kl = reader.columns.lineage_series("policy.kl.k3").values
     return FleetRow(
         **asdict(head),
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
-        proxy=json_numbers(sparkline_values(reader.columns.lineage_series("reward.mean").values), 4),
-        gold=json_numbers(sparkline_values(reader.columns.lineage_series(gold).values), 4) if gold else [],
+        picture=draw_run(read_curves(reader), THUMBNAIL),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,

@@ -1,7 +1,8 @@
-"""A run as a Jupyter notebook shows it: plain text, and a small static HTML table with sparklines."""
+"""A run as a Jupyter notebook shows it: plain text; and as static HTML the verdict, the picture, and a few readings."""
 
 from __future__ import annotations
 
+import base64
 import html
 
 import numpy as np
@@ -10,13 +11,17 @@ from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.picture.layout import PictureSize, draw_run
+from tiltmeter.view.screens.picture.svg import render_svg
 from tiltmeter.view.screens.readings import sparkline_values as stretches
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import summary
 
 #: Readings that are shown, where they exist.
-SHOWN_READINGS = ("reward.mean", "gold.mean", "gold.level", "policy.kl.k3", "length.mean", "policy.entropy")
+SHOWN_READINGS = ("policy.kl.k3", "length.mean", "policy.entropy")
 WIDTH, HEIGHT, POINTS = 160, 24, 60
+SIZE = PictureSize(860, 270, 12.5)
 COLOURS = {
     "ACT": "#b42318",
     "HOLLOW": "#9c2a6b",
@@ -49,7 +54,11 @@ def _html(reader: RunReader, state: str, lines: list[str]) -> str:
     rows = "".join(_row(reader, name) for name in SHOWN_READINGS if len(reader.columns.lineage_series(name).steps))
     rest_html = "".join(f"<div>{text}</div>" for text in rest)
     table = f"<table>{rows}</table>" if rows else ""
-    return f'<div><b style="color:{COLOURS[state]}">{first}</b>{rest_html}{table}</div>'
+    # As an image it keeps its styles to itself, and a notebook that is not trusted shows it too.
+    drawn = draw_run(read_curves(reader), SIZE)
+    data = base64.b64encode(render_svg(drawn).encode()).decode()
+    image = f'<img alt="{html.escape(drawn.sentence)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div><b style="color:{COLOURS[state]}">{first}</b>{rest_html}<div>{image}</div>{table}</div>'
 
 
 def _row(reader: RunReader, name: str) -> str:

@@ -38,6 +38,7 @@ from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
 
 MOST_ROWS = 1000  # runs in one answer
+MOST_PICTURES = 200  # of them, the worst first, with a picture
 
 
 @contextmanager
@@ -70,7 +71,10 @@ def login(request: ApiRequest) -> Login:
 def fleet(request: ApiRequest) -> Fleet:
     listed, left_out = request.state.run_list.rows(list_run)
     listed.sort(key=lambda run: worst_first(run.row, run.since))
-    shown_rows = [run.row for run in listed[:MOST_ROWS]]
+    shown_rows = [
+        run.row if place < MOST_PICTURES else replace(run.row, picture=None)
+        for place, run in enumerate(listed[:MOST_ROWS])
+    ]
     return Fleet(version=__version__, runs=shown_rows, left_out=left_out + len(listed) - len(shown_rows))
 
 

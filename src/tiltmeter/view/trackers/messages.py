@@ -14,6 +14,9 @@ from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
 from tiltmeter.view.screens.gold import last_good
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.picture.layout import draw_run
+from tiltmeter.view.screens.picture.svg import render_svg
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
@@ -125,6 +128,7 @@ class MessageBuilder:
             run=self.run,
             time=event.time,
             evidence=tuple(dict.fromkeys(rows))[:ROWS],
+            picture=self._picture() if alarm.tier == "alarm" else "",
         )
 
     def _state_alerts(self, verdict: Verdict) -> list[Alert]:
@@ -161,8 +165,12 @@ class MessageBuilder:
                 reading=log_line(reading, 200),
                 run=self.run,
                 time=self.reader.events[-1].time,
+                picture=self._picture(),
             )
         ]
+
+    def _picture(self) -> str:
+        return render_svg(draw_run(read_curves(self.reader)))
 
     def _sentences(self, alarm: Alarm, findings: list[Finding]) -> list[str]:
         sentences = [f"{alarm.tier.capitalize()} in {self.run.name} at step {alarm.step}: {alarm.summary}."]

@@ -8,6 +8,7 @@ from math import ceil
 import numpy as np
 
 from tiltmeter.data.records import Floats
+from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.stop_advice import PAIR_LEVEL
 from tiltmeter.verdict.verdict import State
 from tiltmeter.view.payloads.overview import Mark
@@ -125,6 +126,23 @@ def _read_curves(reader: RunReader) -> PictureCurves:
             *_notes(series, proxy),
         ),
     )
+
+
+def caption(curves: PictureCurves) -> list[str]:
+    """What the picture says in words: both numbers, and the steps that matter."""
+    ends = [
+        f"{what} {format_number(round(start, 2))} → {format_number(round(now, 2))}"
+        for what, points, (start, now) in (
+            ("reward", curves.proxy, curves.proxy_ends),
+            ("gold", curves.gold, curves.gold_ends),
+        )
+        if points
+    ]
+    flags = [flag.text for flag in (*curves.flags, curves.keep) if flag is not None]
+    missing = [": ".join(filter(None, (curves.missing, curves.why_missing)))] if curves.missing else []
+    changes = [f"step {mark.step}: {mark.text}" for mark in curves.actions[-2:]]
+    lines = ("; ".join([*missing, *ends]), "; ".join([*flags, *curves.notes, *changes]))
+    return [log_line(line) for line in lines if line]
 
 
 def stretch_means(series: ReadingSeries, points: int) -> CurvePoints:

@@ -15,7 +15,7 @@ from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.verdict import State
 from tiltmeter.view.payloads.picture import PictureColour, PicturePath, PictureText, RunPicture, TextAnchor
-from tiltmeter.view.screens.picture.curves import CurvePoints, PictureCurves, PictureFlag
+from tiltmeter.view.screens.picture.curves import CurvePoints, PictureCurves, PictureFlag, caption
 from tiltmeter.view.screens.wording import truncate
 
 STATE_COLOURS: dict[State, PictureColour] = {
@@ -60,7 +60,7 @@ def draw_run(curves: PictureCurves, size: PictureSize = ALONE) -> RunPicture:
         right=canvas.right,
         first=curves.first,
         last=curves.last,
-        sentence=log_line(curves.sentence, 1000),
+        sentence=log_line(curves.sentence if size.font else "; ".join(caption(curves)), 1000 if size.font else 200),
         paths=canvas.paths,
         words=canvas.words,
     )

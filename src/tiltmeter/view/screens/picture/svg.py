@@ -26,17 +26,18 @@ COLOURS = {
 FONT = 'system-ui,"Segoe UI","DejaVu Sans",sans-serif'
 
 
-def render_svg(picture: RunPicture) -> str:
+def render_svg(picture: RunPicture, *, dark: bool = True) -> str:
     """The whole file. Light colours are attributes, so that a policy that forbids styles leaves a picture that can be
     read; dark ones are a style, on screens alone."""
     used = dict.fromkeys([*(path.colour for path in picture.paths), *(words.colour for words in picture.words)])
-    dark = "".join(f".f{name}{{fill:{COLOURS[name][1]}}}.s{name}{{stroke:{COLOURS[name][1]}}}" for name in used)
+    rules = "".join(f".f{name}{{fill:{COLOURS[name][1]}}}.s{name}{{stroke:{COLOURS[name][1]}}}" for name in used)
+    style = f"<style>@media screen and (prefers-color-scheme:dark){{{rules}}}</style>" if dark else ""
     shapes = "".join([*map(_path, picture.paths), *map(_text, picture.words)])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {picture.width} {picture.height}" '
         f'width="{picture.width}" height="{picture.height}" role="img" font-family="{escape(FONT)}">'
         f"<title>{escape(picture.sentence)}</title>"
-        f"<style>@media screen and (prefers-color-scheme:dark){{{dark}}}</style>{shapes}</svg>"
+        f"{style}{shapes}</svg>"
     )
 
 
