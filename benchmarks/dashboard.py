@@ -16,6 +16,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -34,18 +35,20 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import visible
 
 SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
+PARTS = ("hero", "paint", "live", "hostile", "query")
+MADE = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
 #: Notes when a selector is first there and the frame with it was drawn.
 PAINTED = """(() => {
   window.painted = {};
-  const wanted = {verdict: '#verdict .sentence', plots: '[data-plot]'};
+  const wanted = {verdict: '#verdict .sentence', picture: '.hero .picture', plots: '[data-plot]'};
   const look = () => {
     for (const [name, selector] of Object.entries(wanted)) {
       if (!(name in window.painted) && document.querySelector(selector)) {
         requestAnimationFrame(() => requestAnimationFrame(() => { window.painted[name] ??= performance.now(); }));
       }
     }
-    if (Object.keys(window.painted).length < 2) requestAnimationFrame(look);
+    if (Object.keys(window.painted).length < 3) requestAnimationFrame(look);
   };
   requestAnimationFrame(look);
 })()"""
@@ -58,24 +61,38 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="of each cold load and each live step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="measure only this; other figures stay as recorded"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
     options = parser.parse_args()
     if options.quick:
         options.rows, options.steps, options.repeats = 20_000, 1_000, 3
-    figures: dict[str, Any] = sizes()
+    figures: dict[str, Any] = recorded() if options.only else {}
+    figures |= sizes()
     with tempfile.TemporaryDirectory(prefix="tiltmeter-page-") as folder, chromium() as browser:
         place = Path(folder)
-        figures |= hero(browser, place / "hero", options.steps)
-        figures |= first_paint(browser, place / "long", options.steps, options.repeats)
-        figures |= live_delay(browser, place / "live", options.repeats)
-        figures |= hostile_and_barriers(browser, place / "shelf")
-        figures |= rollout_query(browser, place / "many", options.rows, options.seed)
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "hero": lambda: hero(browser, place / "hero", options.steps),
+            "paint": lambda: first_paint(browser, place / "long", options.steps, options.repeats),
+            "live": lambda: live_delay(browser, place / "live", options.repeats),
+            "hostile": lambda: hostile_and_barriers(browser, place / "shelf"),
+            "query": lambda: rollout_query(browser, place / "many", options.rows, options.seed),
+        }
+        for name in options.only or PARTS:
+            figures |= parts[name]()
     result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
     if options.json:
         print(json.dumps(result))
     else:
         for name, value in figures.items():
             print(f"{name:28} {value}")
+
+
+def recorded() -> dict[str, Any]:
+    """The figures of the record, without what says how they were made."""
+    kept = json.loads((Path(__file__).parent / "results" / "dashboard.json").read_text())
+    return {name: value for name, value in kept.items() if name not in MADE}
 
 
 def sizes() -> dict[str, Any]:
@@ -96,7 +113,7 @@ def first_paint(browser: Browser, place: Path, steps: int, repeats: int) -> dict
     with served(place / "runs", place / "state") as server:
         reader = logged_in(browser, server.url)
         run = runs_by_name(reader, server)["long"]
-        times: dict[str, list[float]] = {"verdict": [], "plots": []}
+        times: dict[str, list[float]] = {"verdict": [], "picture": [], "plots": []}
         for _ in range(repeats):
             context = again(browser, reader, WIDE, "light")
             page = context.new_page()
@@ -115,6 +132,7 @@ def first_paint(browser: Browser, place: Path, steps: int, repeats: int) -> dict
     return {
         "first_paint_ms": round(statistics.median(times["verdict"])),
         "first_paint_worst_ms": round(max(times["verdict"])),
+        "picture_painted_ms": round(statistics.median(times["picture"])),
         "plots_drawn_ms": round(statistics.median(times["plots"])) if times["plots"] else None,
         "long_run_steps": steps,
     }

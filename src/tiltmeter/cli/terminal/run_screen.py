@@ -119,8 +119,12 @@ def message_lines(
 ) -> Iterable[str]:
     """The same for logs and pipes."""
     head, *rest = message_of(run, verdict, run_state, events, place, look).lines()
-    yield log_line(f"{verdict.state}  {display_name(run)}: {head[1]}", LONGEST + 60).replace("…", "...")
-    yield from (log_line(f"{word:<7}{line}", LONGEST + 7).replace("…", "...") for word, line in rest)
+    yield _ascii_marks(log_line(f"{verdict.state}  {display_name(run)}: {head[1]}", LONGEST + 60))
+    yield from (_ascii_marks(log_line(f"{word:<7}{line}", LONGEST + 7)) for word, line in rest)
+
+
+def _ascii_marks(line: str) -> str:
+    return line.replace("…", "...").replace("×", "x")
 
 
 def _example(run: RunDirectory, run_state: RunState) -> str:
