@@ -29,7 +29,7 @@ import rollout_index
 from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
 from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, short, write
 from payloads import payloads
-from record import record
+from record import record, revision
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import visible
@@ -81,6 +81,7 @@ def main() -> None:
         }
         for name in options.only or PARTS:
             figures |= parts[name]()
+            figures["measured_at"] = {**figures.get("measured_at", {}), name: revision()}
     result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
     if options.json:
         print(json.dumps(result))
@@ -92,7 +93,8 @@ def main() -> None:
 def recorded() -> dict[str, Any]:
     """The figures of the record, without what says how they were made."""
     kept = json.loads((Path(__file__).parent / "results" / "dashboard.json").read_text())
-    return {name: value for name, value in kept.items() if name not in MADE}
+    figures = {name: value for name, value in kept.items() if name not in MADE}
+    return {"measured_at": dict.fromkeys(PARTS, kept["revision"]), **figures}
 
 
 def sizes() -> dict[str, Any]:
