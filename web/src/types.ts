@@ -607,6 +607,7 @@ export interface PromptAnswer {
   reward: Number;
   gold: Number;
   id: string; // of the rollout, else empty
+  folded?: string; // repeated passages once, with how often (×14); absent: there are none
 }
 
 /** A prompt and its answers over training. */

@@ -234,5 +234,5 @@ def conclusion(cases: list[DemoRun]) -> list[str]:
 
 def next_steps(keep: Path | None) -> list[str]:
     if keep is None:
-        return [*ATTACH, "To look around in these two: tiltmeter demo --keep demo-runs"]
-    return [*ATTACH, f"To look around in these two: tiltmeter show {visible(shlex.quote(str(keep / 'hacked')))}"]
+        return [*ATTACH, "To look around in these two: tiltmeter demo --keep demo-runs, then tiltmeter view demo-runs"]
+    return [*ATTACH, f"To look around in these two: tiltmeter view {visible(shlex.quote(str(keep)))}"]

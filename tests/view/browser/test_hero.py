@@ -97,3 +97,26 @@ def test_a_wide_window_is_used_to_its_edges(browser: Browser, visitor: tuple[Any
     assert fix is not None and picture is not None
     assert fix["x"] >= picture["x"] + picture["width"] and fix["x"] + fix["width"] > 2500
     context.close()
+
+
+def test_the_handle_shows_the_same_prompt_at_a_step_and_the_address_keeps_it(
+    browser: Browser, visitor: tuple[Any, dict[str, str]]
+) -> None:
+    kept, addresses = visitor
+    context = window(browser, kept, WIDE)
+    page = context.new_page()
+    page.goto(f"{addresses['hacked']}?step=40")
+    slider = page.locator(".handle input[type=range]")
+    expect(slider).to_have_value("40")
+    slider.press("ArrowRight")
+    expect(slider).to_have_value("41")
+    assert "step=41" in page.url
+    texts = page.locator(".handle .pane .text")
+    expect(texts).to_have_count(2)
+    expect(texts.last).to_contain_text("×3")  # a repeated passage is folded
+    assert texts.last.locator("ins").count() >= 1
+    drawn = page.locator(".hero .picture:visible").bounding_box()
+    assert drawn is not None
+    page.mouse.click(drawn["x"] + drawn["width"] * 0.5, drawn["y"] + drawn["height"] / 2)
+    expect(slider).not_to_have_value("41")
+    context.close()

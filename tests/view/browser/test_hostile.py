@@ -3,12 +3,14 @@ the terminal."""
 
 from __future__ import annotations
 
+import base64
 import os
 import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
@@ -99,7 +101,11 @@ def test_the_notebook_holds_no_script_and_no_markup_of_others(shelf: Path) -> No
         "td",
         "svg",
         "polyline",
+        "img",
     }
+    (data,) = re.findall(r'<img alt="[^"<>]*" src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)">', made["text/html"])
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(base64.b64decode(data)).iter()}
+    assert tags == {"svg", "title", "style", "path", "text"}
     assert "\u202e" not in made["text/plain"] + made["text/html"]
     assert visible(HOSTILE_NAME) in made["text/plain"]
 
@@ -110,7 +116,7 @@ def test_markdown_of_a_hostile_run_has_no_link_picture_or_html(shelf: Path) -> N
     assert not re.search(r"(?<!\\)<|(?<!\\)\]\(|(?<!\\)!\[", outside), outside
 
 
-@pytest.mark.parametrize("verb", ["show", "run phrases", "run actions", "run watch", "run report"])
+@pytest.mark.parametrize("verb", ["show", "run picture", "run phrases", "run actions", "run watch", "run report"])
 def test_a_terminal_obeys_nothing_that_a_run_holds(shelf: Path, verb: str) -> None:
     command = [sys.executable, "-m", "tiltmeter", *verb.split(), str(shelf / HOSTILE_NAME)]
     command += {"run watch": ["--once"], "run report": ["--md", "-"]}.get(verb, [])

@@ -3,26 +3,35 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "../overview.css";
 import { clock, count, number, percent } from "../format";
+import type { HandleProps } from "../handle";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Card } from "../parts";
 import { Picture } from "../picture";
 import { link, type Screen } from "../route";
-import { useSource } from "../shared";
+import { useAddress, useSource } from "../shared";
 import { Shown, visible } from "../text";
 import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, SliceTables, Summary } from "../types";
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));
 
-export function Overview({ run, summary }: ScreenProps) {
+const Handle = lazy<HandleProps>(() => import("../handle").then((m) => m.Handle));
+
+export function Overview({ run, summary, params }: ScreenProps) {
   const { live } = useSource();
+  const [address, change] = useAddress(params);
+  const asked = Number(address.get("step") ?? NaN);
+  const { first = 0, last = 0 } = summary.pictures[0] ?? {};
+  const step = Number.isInteger(asked) && asked >= first && asked <= last ? asked : null;
+  const setStep = (wanted: number | null) => change({ step: wanted ?? undefined });
   return (
     <div class="overview">
       <section class="hero" aria-label="Proxy and gold, and what to do">
-        <Picture pictures={summary.pictures} />
+        <Picture pictures={summary.pictures} step={step} onStep={setStep} />
         <ToDo run={run} summary={summary} />
       </section>
+      {summary.steps > 0 && <Handle run={run} first={first} last={last} step={step} set={setStep} />}
       <Facts run={run} summary={summary} />
       <div class="story">
         <Diagnosis run={run} summary={summary} />
@@ -60,6 +69,7 @@ function ToDo({ run, summary }: { run: string; summary: Summary }) {
   const stop = advice?.word === "stop";
   const calm = state === "OK" && !stop && !fixes.length && !proposals.length;
   const cannot = state === "BLIND" || state === "STALE";
+  const shown = cannot ? 1 : FIXES; // what makes a judgement possible comes first
   return (
     <div class="todo">
       <h2>What to do</h2>
@@ -67,8 +77,8 @@ function ToDo({ run, summary }: { run: string; summary: Summary }) {
         {cannot && steps > 0 && <Needs summary={summary} />}
         {stop && <li><b>Stop</b>{last_good ? <>, and go back to the checkpoint of <b>step {last_good.step}</b>, gold {number(last_good.gold)}</> : <>: no saved model has enough gold around it to go back to</>}</li>}
         {proposals.slice(0, 1).map((action) => <Proposal key={action.id} run={run} action={action} />)}
-        {fixes.slice(0, FIXES).map((fix, k) => <li key={k}><Shown text={fix} limit={160} /></li>)}
-        {fixes.length > FIXES && <li><a href="#diagnosis" onClick={(event) => { event.preventDefault(); document.getElementById("diagnosis")?.scrollIntoView(); }}>{fixes.length - FIXES} more</a></li>}
+        {fixes.slice(0, shown).map((fix, k) => <li key={k}><Shown text={fix} limit={160} /></li>)}
+        {fixes.length > shown && <li><a href="#diagnosis" onClick={(event) => { event.preventDefault(); document.getElementById("diagnosis")?.scrollIntoView(); }}>{fixes.length - shown} more</a></li>}
         {calm && <li>Nothing: no alarm is open, and all conditions hold under which one could have been raised.</li>}
         {steps === 0 ? <li>{WAITING}</li> : !stop && !fixes.length && !calm && !cannot && <Needs summary={summary} />}
       </ul>

@@ -138,10 +138,9 @@ function Members({ group, open }: { group: Group; open: (id: string) => void }) 
 }
 
 function Paid({ rollout }: { rollout: Rollout }) {
-  const full = (value: number | null, flag = "") => flag || (value === null ? "–" : exact(value));
+  // Four digits for people; every digit on hover.
+  const full = (value: number | null, flag = "") => (flag || value === null ? flag || "–" : <span title={exact(value)}>{number(value, "–", 4)}</span>);
   const facts: [string, string][] = [
-    ["Gold", rollout.gold === null ? "? not labelled" : exact(rollout.gold)],
-    ["Advantage", full(rollout.advantage)],
     ["Length", rollout.length === null ? "–" : `${rollout.length} tokens`],
     ...(rollout.env ? [["Environment", rollout.env] as [string, string]] : []),
     ...(rollout.stop ? [["Ended", rollout.stop] as [string, string]] : []),
@@ -153,6 +152,8 @@ function Paid({ rollout }: { rollout: Rollout }) {
       <dl class="sheet">
         <div><dt>Reward</dt><dd>{full(rollout.reward, rollout.flag)}</dd></div>
         {rollout.rewards.map((part) => <div key={part.name} class="part"><dt><Shown text={part.name} limit={40} /></dt><dd>{full(part.value, part.flag)}</dd></div>)}
+        <div><dt>Gold</dt><dd>{rollout.gold === null ? "? not labelled" : full(rollout.gold)}</dd></div>
+        <div><dt>Advantage</dt><dd>{full(rollout.advantage)}</dd></div>
         {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{visible(value)}</dd></div>)}
       </dl>
       {rollout.facts && rollout.facts !== "{}" && (

@@ -18,6 +18,7 @@ from tiltmeter.view.check_report.report import Check, Report
 from tiltmeter.view.check_report.tables import cell, is_numeric, titles
 
 ROWS, EXAMPLES = 25, 4  # of one check
+MOST_PARTS = 40  # of the table of contents, of checks with details
 WIDTH, HEIGHT = 220, 20  # pixels of a bar
 
 
@@ -46,7 +47,7 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"shorten": shorten, "cell": cell, "plain_facts": _plain_facts, "draw": _draw}
     environment.globals |= {"titles": titles, "is_numeric": is_numeric, "most_rows": ROWS, "most_examples": EXAMPLES}
-    environment.globals |= {"width": WIDTH, "height": HEIGHT}
+    environment.globals |= {"width": WIDTH, "height": HEIGHT, "contents": _contents}
     return environment.from_string((files(__package__) / "report.html.j2").read_text("utf-8"))
 
 
@@ -58,6 +59,15 @@ def _anchors(report: Report) -> dict[str, str]:
             name = "".join(char if char.isascii() and char.isalnum() else "-" for char in check.name)
             anchors[check.name] = f"{name}-{len(anchors)}" if name in anchors.values() else name
     return anchors
+
+
+def _contents(report: Report, anchors: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The parts of a report in their order, each by its HTML id."""
+    groups = [group for group in report.groups if group.checks]
+    parts = [(f"group-{at}", group.title) for at, group in enumerate(groups, 1)]
+    parts += [("to-do", "What to do")] if report.fixes else []
+    parts += [(anchors[check.name], check.heading) for check in report.checks if check.has_details][:MOST_PARTS]
+    return parts + [(f"list-{at}", title) for at, (title, lines) in enumerate(report.lists.items(), 1) if lines]
 
 
 def _draw(check: Check) -> dict[str, Any] | None:

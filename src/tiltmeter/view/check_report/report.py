@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tiltmeter.view.check_report.tables import Rows, json_safe, titles
+from tiltmeter.view.check_report.tables import Rows, json_safe, people_number, titles
 
 #: bad: act on it. good: looked at, and nothing there. doubt: looked at, and not known. plain: a figure without a
 #: verdict. faint: not looked at.
@@ -110,9 +110,9 @@ class Check:
         if not math.isfinite(self.estimate):
             return ""
         sign = "+" if self.signed else ""
-        ends = ", ".join(f"{end:{sign}.{digits}g}" for end in (self.low, self.high))
+        ends = ", ".join(people_number(end, digits, sign) for end in (self.low, self.high))
         has_interval = not (math.isnan(self.low) or math.isnan(self.high))
-        return f"{self.estimate:{sign}.{digits}g}" + (f" [{ends}]" if has_interval else "")
+        return people_number(self.estimate, digits, sign) + (f" [{ends}]" if has_interval else "")
 
     def drawn_ends(self) -> tuple[float, float]:
         """The interval as it is drawn: an end that is not known is drawn at the estimate."""

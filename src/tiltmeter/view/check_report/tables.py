@@ -20,6 +20,18 @@ def is_numeric(rows: Rows, name: str) -> bool:
     return all(isinstance(row.get(name), (int, float, type(None))) for row in rows)
 
 
+def people_number(value: float, digits: int = 3, sign: str = "") -> str:
+    """A number rounded for people: so many digits, and no exponent from a thousandth to a million.
+
+    >>> people_number(1.0491733333333335), people_number(123.4, 2), people_number(999.9), people_number(0.2, sign="+")
+    ('1.05', '120', '1,000', '+0.2')
+    """
+    rounded = float(f"{value:.{digits}g}")
+    if 10 ** (digits - 1) <= abs(rounded) < 1e6:
+        return f"{rounded:{sign},.0f}"
+    return f"{rounded:{sign}.{digits}g}"
+
+
 def cell(value: object) -> str:
     """One value of a table.
 
@@ -34,7 +46,7 @@ def cell(value: object) -> str:
         first, *rest = map(cell, value) if value else ("–",)
         numbers = len(value) == 3 and all(isinstance(each, (int, float)) for each in value)
         return f"{first} [{', '.join(rest)}]" if numbers else ", ".join((first, *rest))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return people_number(value) if isinstance(value, float) else str(value)
 
 
 def json_safe(value: Any) -> Any:

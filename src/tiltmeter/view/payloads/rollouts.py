@@ -159,6 +159,7 @@ class PromptAnswer(Struct, frozen=True, kw_only=True):
     reward: Number
     gold: Number
     id: str  # of the rollout, else empty
+    folded: str | UnsetType = UNSET  # repeated passages once, with how often (×14); absent: there are none
 
 
 class PinnedPrompt(Struct, frozen=True, kw_only=True):

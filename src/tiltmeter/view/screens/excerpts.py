@@ -17,6 +17,7 @@ OFTEN = 3  # times that a passage stands in a text before the excerpt is about i
 CONTEXT = 5  # of an excerpt is for the words before what it is about: one part in so many
 
 _SENTENCE = re.compile(r"[^.!?\n]*(?:[.!?]+(?=\s|$)|\n|$)\s*")
+_WORD = re.compile(r"\S+\s*")
 Passage = tuple[str, ...]
 
 
@@ -36,12 +37,11 @@ def excerpt(text: str, passages: Set[Passage] = frozenset(), limit: int = 200) -
     if len(text) <= limit:
         return text
     pieces = fold_repeats(text)
-    if len(whole := _render(pieces)) <= limit:
+    if len(whole := _one_line(pieces)) <= limit:
         return whole
     most = max(range(len(pieces)), key=lambda at: (pieces[at].times - 1) * len(pieces[at].text))
     if pieces[most].times >= OFTEN:
-        before = _render(pieces[:most])
-        after = _render(pieces[most + 1 :])
+        before, after = _one_line(pieces[:most]), _one_line(pieces[most + 1 :])
         return _around(before, _shorten(pieces[most], limit - limit // CONTEXT), after, limit)
     start, end = _newest_span(text, passages, limit)
     return _around(
@@ -53,14 +53,14 @@ def fold_repeats(text: str) -> list[FoldedPiece]:
     """A text in pieces: passages that stand there several times in a row once, with how often.
 
     >>> fold_repeats("So: yes. No. Yes. No. Yes. Done.")
-    [FoldedPiece(text='So: yes.', times=1), FoldedPiece(text='No. Yes.', times=2), FoldedPiece(text='Done.', times=1)]
+    [FoldedPiece(text='So: yes. ', times=1), FoldedPiece(text='No. Yes. ', times=2), FoldedPiece(text='Done.', times=1)]
     """
-    units = [" ".join(unit.split()) for unit in _SENTENCE.findall(text)]
-    units = [unit for unit in units if unit]
-    if len(units) < OFTEN:
-        units = text.split()
-    rest = " ".join(units[UNITS:])
-    units = units[:UNITS]
+    raw = [unit for unit in _SENTENCE.findall(text) if unit]
+    if len(raw) < OFTEN:
+        raw = _WORD.findall(text)
+    rest = "".join(raw[UNITS:])
+    raw = raw[:UNITS]
+    units = [" ".join(unit.split()) for unit in raw]
     pieces: list[FoldedPiece] = []
     at = 0
     while at < len(units):
@@ -68,7 +68,7 @@ def fold_repeats(text: str) -> list[FoldedPiece]:
             ((size, _repeats(units, at, size)) for size in range(1, BLOCK + 1)), key=lambda one: one[0] * (one[1] - 1)
         )
         size = size if count > 1 else 1
-        pieces.append(FoldedPiece(" ".join(units[at : at + size]), count))
+        pieces.append(FoldedPiece("".join(raw[at : at + size]), count))
         at += size * count
     return [*pieces, FoldedPiece(rest, 1)] if rest else pieces or [FoldedPiece("", 1)]
 
@@ -122,12 +122,27 @@ def _newest_span(text: str, passages: Set[Passage], limit: int) -> tuple[int, in
     return start, start + room
 
 
-def _render(pieces: Sequence[FoldedPiece]) -> str:
-    return " ".join(piece.text if piece.times == 1 else f"{piece.text} ×{piece.times}" for piece in pieces)
+def render_folded(pieces: Sequence[FoldedPiece]) -> str:
+    """The pieces as one text, each with how often it stands there."""
+    return "".join(
+        piece.text
+        if piece.times == 1 or not piece.text.strip()
+        else f"{piece.text.rstrip()} ×{piece.times}{_space(piece.text)}"
+        for piece in pieces
+    )
+
+
+def _one_line(pieces: Sequence[FoldedPiece]) -> str:
+    return " ".join(render_folded(pieces).split())
+
+
+def _space(text: str) -> str:
+    return text[len(text.rstrip()) :]
 
 
 def _shorten(piece: FoldedPiece, room: int) -> str:
-    cut = piece.text if len(piece.text) <= room else f"{piece.text[: room - 1]}…"
+    text = " ".join(piece.text.split())
+    cut = text if len(text) <= room else f"{text[: room - 1]}…"
     return f"{cut} ×{piece.times}"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.pinned_prompts import PROMPTS, SnapshotFile, list_snapshots, read_snapshot, shorten
 from tiltmeter.view.payloads.rollouts import Pinned, PinnedPrompt, PromptAnswer
+from tiltmeter.view.screens.excerpts import OFTEN, fold_repeats, render_folded
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, gold_of, measured_steps, read_rollouts
 from tiltmeter.view.screens.wording import finite_or_none
@@ -65,7 +67,14 @@ def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[PinnedPrompt], 
                 damaged.append(file.path.name)
                 continue
             for row in sample.rows:
-                answer = PromptAnswer(step=sample.step, text=row.completion, reward=row.reward, gold=row.gold, id="")
+                answer = PromptAnswer(
+                    step=sample.step,
+                    text=row.completion,
+                    reward=row.reward,
+                    gold=row.gold,
+                    id="",
+                    folded=_fold(row.completion),
+                )
                 answers.setdefault(kind, {}).setdefault(row.prompt, []).append(answer)
     kind_by_prompt: dict[str, bool] = {}
     for kind in (True, False):
@@ -80,6 +89,12 @@ def _stored_samples(files: Sequence[SnapshotFile]) -> tuple[list[PinnedPrompt], 
     sources += [f"{len(damaged)} of the files in pinned/ cannot be read ({names}): delete them."] if damaged else []
     shown_prompts = [PinnedPrompt(prompt=prompt, answers=answers[kind_by_prompt[prompt]][prompt]) for prompt in prompts]
     return shown_prompts, "; ".join(sources)
+
+
+def _fold(text: str) -> str | UnsetType:
+    """The text with repeated passages once, where that leaves something out."""
+    pieces = fold_repeats(text)
+    return render_folded(pieces) if any(piece.times >= OFTEN for piece in pieces) else UNSET
 
 
 def _step_count(steps: int) -> str:
@@ -127,5 +142,6 @@ def _first_completions(
                     reward=finite_or_none(float(reward[row])),
                     gold=finite_or_none(float(gold[row])),
                     id=at.rollout_id(row),
+                    folded=_fold(shorten(text)),
                 ),
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tiltmeter.stats.tails import HEAVY, LIGHT, UpperTail
+from tiltmeter.view.check_report.tables import people_number
 from tiltmeter.workbench.probe.attack_effects import GAPS, SPREADS, Effect, PromptInterval
 from tiltmeter.workbench.probe.checks import NOISE
 from tiltmeter.workbench.probe.scorecard import Scorecard, finite_or_none
@@ -58,13 +59,14 @@ def worth_text(card: Scorecard, effect: Effect) -> str:
     units = card.units
     if units is not None and units.separates:
         each = units.gap.mean
+        worth = f"{people_number(effect.worth, 2)} of the gap between right and wrong"
         if effect.attack.manner == "instead":
             if effect.worth >= 1.0:
-                return f"{effect.worth:.2g} of the gap between right and wrong: more than a right answer"
-            return f"{effect.worth:.2g} of the gap between right and wrong; a policy right less often gains by it"
-        low, high = effect.change.low / each, effect.change.high / each
-        return f"{effect.worth:.2g} of the gap between right and wrong [{low:.2g}, {high:.2g}]"
-    return f"{effect.spreads:.2g} standard deviations"
+                return f"{worth}: more than a right answer"
+            return f"{worth}; a policy right less often gains by it"
+        low, high = (people_number(end / each, 2) for end in (effect.change.low, effect.change.high))
+        return f"{worth} [{low}, {high}]"
+    return f"{people_number(effect.spreads, 2)} standard deviations"
 
 
 def fixes(card: Scorecard) -> list[str]:
