@@ -13,7 +13,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
+import signal
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,8 +29,9 @@ import numpy as np
 from playwright.sync_api import Browser, Page
 
 import rollout_index
+from many_runs import make_many, make_models
 from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
-from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, short, write
+from page_runs import HOSTILE_NAME, batches, hostile, long, make, measure, write
 from payloads import payloads
 from record import record, revision
 from tiltmeter.monitor.loop import MonitorLoop
@@ -58,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rollouts of the run that is queried")
     parser.add_argument("--steps", type=int, default=10_000, help="steps of the long run")
+    parser.add_argument("--runs", type=int, default=5000, help="runs of the large fleet")
     parser.add_argument("--repeats", type=int, default=7, help="of each cold load and each live step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -67,21 +72,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
     options = parser.parse_args()
     if options.quick:
-        options.rows, options.steps, options.repeats = 20_000, 1_000, 3
-    figures: dict[str, Any] = recorded() if options.only else {}
-    figures |= sizes()
+        options.rows, options.steps, options.repeats, options.runs = 20_000, 1_000, 3, 200
+    figures: dict[str, Any] = sizes()
     with tempfile.TemporaryDirectory(prefix="tiltmeter-page-") as folder, chromium() as browser:
         place = Path(folder)
-        parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "hero": lambda: hero(browser, place / "hero", options.steps),
-            "paint": lambda: first_paint(browser, place / "long", options.steps, options.repeats),
-            "live": lambda: live_delay(browser, place / "live", options.repeats),
-            "hostile": lambda: hostile_and_barriers(browser, place / "shelf"),
-            "query": lambda: rollout_query(browser, place / "many", options.rows, options.seed),
-        }
-        for name in options.only or PARTS:
-            figures |= parts[name]()
-            figures["measured_at"] = {**figures.get("measured_at", {}), name: revision()}
+        figures |= hero(browser, place / "hero", options.steps)
+        figures |= first_paint(browser, place / "long", options.steps, options.repeats)
+        figures |= live_delay(browser, place / "live", options.repeats)
+        figures |= hostile_and_barriers(browser, place / "shelf")
+        figures |= rollout_query(browser, place / "many", options.rows, options.seed)
+        figures |= fleet_first(browser, place / "fleet", options.runs)
+        figures |= stale_after(browser, place / "stale")
     result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
     if options.json:
         print(json.dumps(result))
@@ -278,6 +279,56 @@ def rollout_query(browser: Browser, place: Path, rows: int, seed: int) -> dict[s
         "rollouts_indexed": rows,
         "rollout_index_built_s": round(built, 1),
     }
+
+
+def fleet_first(browser: Browser, place: Path, runs: int) -> dict[str, Any]:
+    """Seconds from opening the page of a server that has just started to the runs that need a person, all counted,
+    on the first screen; for a hundred runs and for many."""
+    models = make_models(place / "models")
+    figures: dict[str, Any] = {}
+    for count in (100, runs):
+        alarms = make_many(place / str(count), count, models)
+        word = "1 needs you" if len(alarms) == 1 else f"{len(alarms)} need you"
+        with served(place / str(count), place / "state") as server:
+            context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
+            page = context.new_page()
+            began = time.monotonic()
+            page.goto(server.url)
+            page.wait_for_selector(f".counts:has-text('{word}')")
+            figures[f"fleet_{count}_first_s"] = round(time.monotonic() - began, 2)
+            first = page.locator("table.fleet tbody tr").first
+            assert first.locator(".state").inner_text() == "ACT" and (first.bounding_box() or {})["y"] < WIDE[1]
+            context.close()
+    return figures
+
+
+def stale_after(browser: Browser, place: Path) -> dict[str, Any]:
+    """Seconds from the moment a server hangs, its connections open, to the moment the page has lost its green."""
+    measure(write(place / "runs" / "live", [list(batches("honest"))]))
+    with served(place / "runs", place / "state") as server:
+        context = logged_in(browser, server.url)
+        page = context.new_page()
+        page.goto(f"{server.origin}/#/run/{runs_by_name(context, server)['live']}")
+        page.wait_for_selector("#verdict .state.ok")
+        page.wait_for_timeout(6000)  # past the first heartbeat
+        processes = family(server.process.pid)
+        began = time.monotonic()
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            page.wait_for_selector("body.disconnected")
+            waited = time.monotonic() - began
+        finally:
+            for one in processes:
+                os.kill(one, signal.SIGCONT)
+        context.close()
+    return {"stale_after_s": round(waited, 1)}
+
+
+def family(process: int) -> list[int]:
+    """A process and all below it."""
+    children = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False).stdout.split()
+    return [process, *(one for child in children for one in family(int(child)))]
 
 
 QUESTIONS: tuple[dict[str, Any], ...] = (

@@ -348,8 +348,7 @@ def attacks(run: Path) -> Iterator[Attack]:
 def show_page(run: Path) -> None:
     """What the page reads: the list of runs in the folder, and the first screen of this one."""
     runs = RunList([run.parent])
-    rows, _ = runs.rows(list_run)
-    if not any(item.row.name == "healthy" for item in rows):
+    if not any(item.row.name == "healthy" for item in runs.rows(list_run).listed):
         raise AssertionError("the healthy run beside it is not on the page")
     for reader in map(runs.reader, runs.ids()):
         try:

@@ -58,7 +58,7 @@ function Top({ route }: { route: Route }) {
         route.run,
         (pushed) => {
           if (pushed.kind === "state") markTab({ state: pushed.state });
-          else throttled();
+          if (pushed.kind !== "state" || !route.run) throttled(); // of the fleet nothing else is sent
         },
         (state: Link) => {
           if (state === "lost") markTab({ state: "LOST" });

@@ -107,13 +107,20 @@ export interface FleetRow extends Headline {
   kl: Number;
   did: string; // the newest change made or proposed
   labels: number;
+  unread: boolean; // by its monitor's state file, which does not settle it: the run itself is read next
 }
 
 /** GET /api/fleet */
 export interface Fleet {
   version: string;
   runs: FleetRow[]; // worst first, then by age of the problem
-  left_out: number; // runs beyond the limit
+  total: number; // runs there are, read or not
+  live: number;
+  states: Record<string, number>; // how many runs are in each
+  age_s: Number; // of the newest rollouts of any live run
+  unread: number; // runs that are still to be read, those in `runs` with `unread` included
+  unreadable: number;
+  left_out: number; // rows beyond the limit
 }
 
 /** One of the checks behind a verdict. */

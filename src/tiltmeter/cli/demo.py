@@ -24,6 +24,7 @@ from rich.text import Text
 from tiltmeter.cli.options import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, message_lines, message_of, message_screen
 from tiltmeter.detectors.gold_loss import LEVEL
+from tiltmeter.monitor.leave_state import leave_state
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -137,6 +138,7 @@ def measure_demo_run(name: str, target: Path) -> DemoRun:
             loop.advance(arrival)
             progress.advance(task)
     loop.close()
+    leave_state(run)
     return DemoRun(run, *judge_run(run))
 
 

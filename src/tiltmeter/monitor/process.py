@@ -14,6 +14,7 @@ from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.lease import Lease, lease_held
+from tiltmeter.monitor.leave_state import StateWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.step_mark import StepMark
@@ -61,7 +62,7 @@ def run_monitor(
 
     with monitor_lock(run, wait) as is_held:
         loop: MonitorLoop | None = None
-        mark = StepMark(run)
+        mark, state_writer = StepMark(run), StateWriter(run)
         assembler = StepAssembler(run)
         warm = False
         try:
@@ -94,6 +95,7 @@ def run_monitor(
                         return
                     time.sleep(RETRY_SECONDS)
                     continue
+                state_writer.update()
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
@@ -113,6 +115,7 @@ def run_monitor(
             mark.close()
             if loop is not None:
                 loop.close()
+            state_writer.update(over=True)
 
 
 def _is_written(run: RunDirectory, attempts: list[int]) -> bool:

@@ -133,6 +133,45 @@ def read_file(path: Path, limit: int, *, owner: int | None = None) -> bytes:
     return content
 
 
+class OpenRun:
+    """A run directory, opened once to look at a few of its files: the same rules, for lists of thousands of runs."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._root = os.open(run, _FOLDER)
+        self._owners = {os.geteuid(), 0, os.fstat(self._root).st_uid}
+
+    def __enter__(self) -> OpenRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._root)
+
+    @contextmanager
+    def file(self, folder: str, name: str) -> Iterator[tuple[int, os.stat_result]]:
+        """A descriptor of a plain file in a folder of the run, and what `stat` says of it. No link is followed, not
+        even those of an audit. Raises `OSError`."""
+        inner = os.open(folder, _FOLDER | _PLAIN, dir_fd=self._root)
+        try:
+            handle = os.open(name, os.O_RDONLY | _PLAIN, dir_fd=inner)
+        finally:
+            os.close(inner)
+        try:
+            info = os.fstat(handle)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid not in self._owners:
+                raise UnsafePathError(errno.EPERM, "not a plain file of its owner", f"{self.run}/{folder}/{name}")
+            yield handle, info
+        finally:
+            os.close(handle)
+
+    def modified(self, name: str) -> float:
+        """When a file or folder was changed, by its path in the run; 0 if it is not there."""
+        try:
+            return os.stat(name, dir_fd=self._root, follow_symlinks=False).st_mtime
+        except OSError:
+            return 0.0
+
+
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """The plain files and folders in a folder; none if it is not there. Their `stat` works while this goes on."""
     try:

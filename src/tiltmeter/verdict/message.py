@@ -92,7 +92,11 @@ def competing_findings(run_state: RunState) -> tuple[Finding | None, list[Findin
 
 def describe_likelihood(finding: HasConfidence) -> str:
     """How sure a finding is, in a word: its number orders findings and is no probability."""
-    return "likely" if finding.confidence >= 0.5 else "perhaps"
+    return likelihood_word(finding.confidence)
+
+
+def likelihood_word(confidence: float) -> str:
+    return "likely" if confidence >= 0.5 else "perhaps"
 
 
 def _state(verdict: Verdict, run_state: RunState) -> str:

@@ -165,7 +165,7 @@ def run_checks(
     run_state: RunState, ages: Ages, advice: Advice | None, *, impatient: bool = False
 ) -> dict[str, HealthCheck]:
     """The nine checks that a healthy run must pass."""
-    patience = max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
+    patience = patience_seconds(run_state)
     live = run_state.attempt is None or run_state.attempt not in run_state.ended
     needed = [part for part in run_state.detectors if part["tier"] == "alarm"]
     least = max((int(part["least"]) for part in needed), default=0)
@@ -203,7 +203,7 @@ def run_checks(
         ),
         "fresh": HealthCheck(
             not live or ages.data <= patience,
-            "the run has ended" if not live else f"the trainer was last heard of {_duration(ages.data)} ago",
+            "the run has ended" if not live else f"the trainer was last heard of {duration_text(ages.data)} ago",
         ),
         "gold": HealthCheck(
             not lacking and (enough or evaluated or by_traps),
@@ -250,6 +250,11 @@ def run_checks(
             else f"{infra} of the last {rows} completions could not be scored (infrastructure)",
         ),
     }
+
+
+def patience_seconds(run_state: RunState) -> float:
+    """Seconds without anything new after which a live run is STALE."""
+    return max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
 
 
 def _level_check(advice: Advice | None) -> HealthCheck:
@@ -402,7 +407,8 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
     )
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    seconds = max(0.0, seconds)  # clocks of two machines
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

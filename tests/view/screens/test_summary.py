@@ -27,7 +27,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.payloads.encode import plain
-from tiltmeter.view.payloads.overview import HistoryEntry
+from tiltmeter.view.payloads.overview import FleetRow, HistoryEntry
 from tiltmeter.view.report.answers import collect_answers
 from tiltmeter.view.screens import fleet as fleet_screen
 from tiltmeter.view.screens import health as health_screen
@@ -40,6 +40,11 @@ from tiltmeter.view.server.rollouts import RolloutIndex, rollout, rollouts
 
 summary, fleet = as_sent(summary_screen.summary), as_sent(fleet_screen.fleet)
 health = as_sent(health_screen.health)
+
+
+def row_of(book: RunReader) -> tuple[FleetRow, float]:
+    return fleet_screen.fleet_row(book), fleet_screen.problem_since(book)
+
 
 DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
 
@@ -111,7 +116,12 @@ def test_what_is_sent_has_the_types_that_are_declared(demo: dict[str, RunDirecto
     for run in demo.values():
         book = RunReader(run)
         payloads = list(collect_answers(book).answers.values())
-        payloads += [fleet_screen.fleet([book]), health_screen.health(book), readings(book), compare([book, book])]
+        payloads += [
+            fleet_screen.fleet([row_of(book)]),
+            health_screen.health(book),
+            readings(book),
+            compare([book, book]),
+        ]
         index = RolloutIndex(book)
         payloads += [rollouts(index, {}, "reward"), rollouts(index, {"phrase": "the"}), rollout(index, "0-3-5")]
         for payload in payloads:
@@ -156,7 +166,7 @@ def test_nothing_was_measured_yet(tmp_path: Path) -> None:
     assert (made["state"], made["name"], made["age_s"], made["step"]) == ("STALE", "tonight", None, -1)
     assert made["proves"] == made["lanes"] == made["entries"] == []
     assert made["last_good"] is made["advice"] is None
-    assert json.dumps(fleet([RunReader(run)]), allow_nan=False)
+    assert json.dumps(fleet([row_of(RunReader(run))]), allow_nan=False)
     assert json.dumps(health(RunReader(run)), allow_nan=False)
 
 
@@ -179,13 +189,14 @@ def test_a_rewound_run_has_a_lane_that_was_left(tmp_path: Path) -> None:
 
 def test_the_worst_run_comes_first_and_the_rest_are_counted(demo: dict[str, RunDirectory], tmp_path: Path) -> None:
     books = [RunReader(demo["honest"]), RunReader(RunDirectory.create(tmp_path / "new")), RunReader(demo["hacked"])]
-    made = fleet(books)
+    rows = [row_of(book) for book in books]
+    made = fleet(rows)
     json.dumps(made, allow_nan=False)
     assert [row["state"] for row in made["runs"]] == ["ACT", "STALE", "OK"]
     assert made["runs"][0]["sentence"] == judge_run(demo["hacked"])[0].sentence
-    assert len(json.dumps(made["runs"][0]["picture"])) < 4000 and made["runs"][0]["picture"]["paths"]
-    assert "no step is measured yet" in json.dumps(made["runs"][1]["picture"])
-    assert (len(fleet(books, limit=1)["runs"]), fleet(books, limit=1)["left_out"]) == (1, 2)
+    assert 2 <= len(made["runs"][0]["gold"]) <= 24 and made["runs"][1]["gold"] == []
+    made = fleet(rows, unread=3, unreadable=1, limit=1)
+    assert (len(made["runs"]), made["left_out"], made["total"], made["states"]["ACT"]) == (1, 2, 7, 1)
 
 
 def test_of_two_alarms_the_older_comes_first(tmp_path: Path) -> None:
@@ -199,7 +210,7 @@ def test_of_two_alarms_the_older_comes_first(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "0.jsonl").write_bytes(b"".join(event.line() for event in lines))
         books.append(RunReader(run))
-    assert [row["name"] for row in fleet(books)["runs"]] == ["old", "young"]
+    assert [row["name"] for row in fleet(map(row_of, books))["runs"]] == ["old", "young"]
 
 
 def _timed(alarm: Alarm, when: float) -> Event:

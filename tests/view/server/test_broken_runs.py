@@ -96,9 +96,9 @@ def test_one_event_that_cannot_be_read_hides_its_run_and_no_other(runs: Path, tm
     add(copied(runs, "healthy", tmp_path / "runs" / "planted"), EVENTS[what])
     shelf = RunList([tmp_path / "runs"])
     for _ in range(3):
-        rows, left_out = shelf.rows(list_run)
+        rows, unread, unreadable = shelf.rows(list_run)
         assert [row.row.name for row in rows if row.row.name == "good"] == ["good"]
-        assert len(rows) + left_out == 2
+        assert len(rows) + unread + unreadable == 2
 
 
 def test_an_alarm_that_cannot_be_read_is_never_passed_over(runs: Path, tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def test_a_run_that_was_deleted_and_begun_anew_is_another_run(runs: Path, tmp_pa
     path = tmp_path / "runs" / "tonight"
     copied(runs, "healthy", path)
     place = ServerState(RunList([tmp_path / "runs"]), AccessTokens(tmp_path / "state"), TrustedHosts(8787))
-    ((row,), _) = place.run_list.rows(list_run)
+    (row,) = place.run_list.rows(list_run).listed
     id, before = row.row.run, place.index(row.row.run)
     before.update()
     assert row.row.state == place.run_list.reader(id).refresh().state == "OK" and before.rollouts == 640
     shutil.rmtree(path)  # and nobody asks in between
     made(path, harm=False, steps=3)
     assert place.run_list.reader(id).refresh(force=True).state == "BLIND"
-    ((row,), _) = place.run_list.rows(list_run)
+    (row,) = place.run_list.rows(list_run).listed
     assert (row.row.state, row.row.step) == ("BLIND", 2)
     after = place.index(id)
     after.update()

@@ -100,14 +100,14 @@ def test_a_run_that_has_ended_is_read_once_until_something_is_added(tmp_path: Pa
     ended, live = made(tmp_path / "ended"), made(tmp_path / "live", ended=False)
     shelf, counted = RunList([tmp_path]), Counted()
     for _ in range(3):
-        rows, left_out = shelf.rows(counted)
+        rows, *others = shelf.rows(counted)
         time.sleep(0.5)
-    assert counted.read == {"ended": 1, "live": 3} and left_out == 0
+    assert counted.read == {"ended": 1, "live": 3} and others == [0, 0]
     assert {row.row.name: (row.row.live, row.row.step) for row in rows} == {"ended": (False, 1), "live": (True, 1)}
     number = ended.open_attempt(launch="y", ranks=1, resume_step=None)
     assert number == 1
     measure(ended)
-    rows, _ = shelf.rows(counted)
+    rows = shelf.rows(counted).listed
     assert counted.read["ended"] == 2 and {row.row.name: row.row.attempt for row in rows}["ended"] == 1
     extend(live, 2)
     measure(live)
@@ -120,8 +120,8 @@ def test_a_run_that_cannot_be_read_is_counted_and_hides_no_other(tmp_path: Path)
     (tmp_path / "newer" / "run.json").write_text('{"format": 999}')
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_bytes(b"\xff\x00")
-    rows, left_out = RunList([tmp_path]).rows(list_run)
-    assert [row.row.name for row in rows] == ["good"] and left_out == 2
+    rows, unread, unreadable = RunList([tmp_path]).rows(list_run)
+    assert [row.row.name for row in rows] == ["good"] and (unread, unreadable) == (0, 2)
 
 
 def test_ages_go_on_though_nothing_is_read(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_thousand_runs_that_have_ended_cost_milliseconds_to_list_again(tmp_pat
     while shelf.rows(list_run)[1]:
         pass
     began = time.process_time()
-    rows, left_out = shelf.rows(list_run)
-    assert len(rows) == 1000 and left_out == 0
+    rows, *others = shelf.rows(list_run)
+    assert len(rows) == 1000 and others == [0, 0]
     assert time.process_time() - began < 0.12
     assert len(shelf._readers) <= module.OPEN_ENDED, "runs that nobody looks at are closed again"

@@ -1,13 +1,12 @@
 /** S0: every run, the worst state first. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import "../fleet.css";
-import { number, percent, span } from "../format";
-import { Empty, StateMark, Trouble } from "../parts";
-import { Drawn } from "../picture";
+import { count, number, percent, span } from "../format";
+import { Empty, Spark, StateMark, Trouble } from "../parts";
 import { link } from "../route";
-import { useData } from "../shared";
+import { news, useData } from "../shared";
 import { RunName, Shown, visible } from "../text";
-import type { FleetRow, Fleet as Told } from "../types";
+import type { FleetRow, State, Fleet as Told } from "../types";
 
 const MOST = 6;
 
@@ -18,13 +17,19 @@ export function compareLink(runs: string[]): string {
 export function Fleet() {
   const { data, error } = useData<Told>("/api/fleet");
   const [picked, setPicked] = useState<string[]>([]);
+  const unread = data?.unread ?? 0;
+  useEffect(() => {
+    if (!unread) return;
+    const timer = setTimeout(() => news.set(news.value + 1), 1000);
+    return () => clearTimeout(timer);
+  }, [data]);
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading the runs…</p>;
-  if (!data.runs.length) return <First />;
+  if (!data.total) return <First />;
   const toggle = (run: string) => setPicked((old) => (old.includes(run) ? old.filter((one) => one !== run) : [...old, run]));
   return (
     <>
       {error && <Trouble error={error} />}
-      <Counts rows={data.runs} />
+      <Counts fleet={data} />
       <table class="fleet" role="table">
         <thead role="rowgroup">
           <tr role="row">
@@ -41,7 +46,7 @@ export function Fleet() {
           {data.runs.map((row) => <Row key={row.run} row={row} picked={picked.includes(row.run)} full={picked.length >= MOST} toggle={toggle} />)}
         </tbody>
       </table>
-      {data.left_out > 0 && <Empty>{data.left_out} more runs are not shown. Open a folder with fewer: <code>tiltmeter view FOLDER</code></Empty>}
+      {data.left_out > 0 && <Empty>{data.left_out} more runs, none of them in a worse state, are not shown. Open a folder with fewer: <code>tiltmeter view FOLDER</code></Empty>}
       {data.runs.length > 1 && (
         <p class="picked">
           {picked.length >= 2 ? <a class="button" href={compareLink(picked)}>Compare {picked.length} runs</a>
@@ -53,22 +58,19 @@ export function Fleet() {
   );
 }
 
-function Counts({ rows }: { rows: FleetRow[] }) {
-  const many = (wanted: (row: FleetRow) => boolean) => rows.filter(wanted).length;
-  const ages = rows.flatMap((row) => (row.live && row.age_s !== null ? [row.age_s] : []));
-  const said: [number, string][] = [
-    [many((row) => row.state === "ACT"), "needs you"],
-    [many((row) => row.state === "HOLLOW"), "hollow"],
-    [many((row) => row.state === "STALE"), "stale"],
-    [many((row) => row.state === "BLIND"), "blind"],
-    [many((row) => row.state === "WATCH"), "to watch"],
-  ];
+const WORDS: [State, string][] = [["ACT", "needs you"], ["HOLLOW", "hollow"], ["STALE", "stale"], ["BLIND", "blind"], ["WATCH", "to watch"]];
+
+/** How many runs are in which state; what was not read yet, or cannot be, is said first. */
+function Counts({ fleet }: { fleet: Told }) {
+  const said = WORDS.map(([state, word]): [number, string] => [fleet.states[state] ?? 0, word]);
   return (
     <div class="counts">
-      <h1>{rows.length === 1 ? "1 run" : `${rows.length} runs`}</h1>
-      <span>{many((row) => row.live)} live</span>
+      <h1>{fleet.total === 1 ? "1 run" : `${count(fleet.total)} runs`}</h1>
+      {fleet.unread > 0 && <strong class="unread" role="status">{count(fleet.unread)} not read yet <progress max={fleet.total} value={fleet.total - fleet.unread} aria-label="Runs that were read" /></strong>}
+      {fleet.unreadable > 0 && <strong>{fleet.unreadable} cannot be read</strong>}
+      <span>{fleet.live} live</span>
       {said.filter(([n]) => n > 0).map(([n, word]) => <strong key={word}>{n} {word === "needs you" && n > 1 ? "need you" : word}</strong>)}
-      {ages.length > 0 && <span class="end">newest data {span(Math.min(...ages))} ago</span>}
+      {fleet.age_s !== null && <span class="end">newest data {span(fleet.age_s)} ago</span>}
     </div>
   );
 }
@@ -82,7 +84,7 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
       <td role="cell" class="st"><StateMark state={row.state} /></td>
       <td role="cell" class="run">
         <a href={link("overview", row.run)}><RunName name={row.name} /></a>
-        <div class="small">{row.live ? "live" : "ended"}{row.attempt > 0 ? `, attempt ${row.attempt}` : ""}</div>
+        <div class="small">{row.unread ? "not read yet, " : ""}{row.live ? "live" : "ended"}{row.attempt > 0 ? `, attempt ${row.attempt}` : ""}</div>
       </td>
       <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>
       <td role="cell" class="number" data-label="Last good">{row.last_good ?? "–"}</td>

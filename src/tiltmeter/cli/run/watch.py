@@ -20,6 +20,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.monitor.alerts import STARTS, AlertProcess
+from tiltmeter.monitor.leave_state import leave_state
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock, run_monitor
@@ -128,6 +129,7 @@ def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) 
             while loop.poll():  # waits for labels, but not for those of people
                 pass
             loop.close()
+            leave_state(run)
     except AttachError:
         pass
 

@@ -47,6 +47,7 @@ class FleetRow(Headline, frozen=True, kw_only=True):
     kl: Number
     did: str  # the newest change made or proposed
     labels: int
+    unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
@@ -54,7 +55,13 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
     version: str
     runs: list[FleetRow]  # worst first, then by age of the problem
-    left_out: int  # runs beyond the limit
+    total: int  # runs there are, read or not
+    live: int
+    states: dict[State, int]  # how many runs are in each
+    age_s: Number  # of the newest rollouts of any live run
+    unread: int  # runs that are still to be read, those in `runs` with `unread` included
+    unreadable: int
+    left_out: int  # rows beyond the limit
 
 
 class VerdictCheck(Struct, frozen=True, kw_only=True):

@@ -3,37 +3,92 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import get_args
 
 from msgspec.structs import asdict, replace
 
-from tiltmeter.verdict.message import describe_likelihood
+from tiltmeter.verdict.message import likelihood_word
 from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.state_file import StateFile, Trust, sparkline_values
+from tiltmeter.verdict.verdict import State, duration_text
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Fleet, FleetRow, Headline
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.history import RunHistory
-from tiltmeter.view.screens.picture.curves import read_curves
-from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
 TEXT = 120
+LIMIT = 200  # rows in one answer
+URGENT: tuple[State, ...] = ("ACT", "HOLLOW")  # said though the file that says it may be old: a person is needed
+TRUST_WORDS: dict[Trust, str] = {
+    "ended": "not read yet: its monitor ended before the run did,",
+    "late": "not read yet: its monitor was last heard of",
+    "behind": "not read yet: there is more in it than its monitor wrote down",
+}
 SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
 
-def fleet(readers: Iterable[RunReader], limit: int = 1000) -> Fleet:
-    """Rows as of each run's last refresh: worst state first, then the oldest problem."""
-    rows = []
-    for reader in readers:
-        with reader.lock:
-            rows.append((fleet_row(reader), problem_since(reader)))
-    rows.sort(key=lambda item: worst_first(*item))
-    shown_rows = [row for row, _ in rows[: max(0, limit)]]
-    return Fleet(version=__version__, runs=shown_rows, left_out=len(rows) - len(shown_rows))
+def fleet(rows: Iterable[tuple[FleetRow, float]], unread: int = 0, unreadable: int = 0, limit: int = LIMIT) -> Fleet:
+    """Rows, each with the time since when it has a problem: worst state first, then the oldest problem."""
+    ordered = [row for row, _ in sorted(rows, key=lambda item: worst_first(*item))]
+    ages = [row.age_s for row in ordered if row.live and row.age_s is not None]
+    return Fleet(
+        version=__version__,
+        runs=ordered[: max(0, limit)],
+        total=len(ordered) + unreadable + unread - sum(row.unread for row in ordered),
+        live=sum(row.live for row in ordered),
+        states=dict(Counter(row.state for row in ordered)),
+        age_s=min(ages, default=None),
+        unread=unread,
+        unreadable=unreadable,
+        left_out=max(0, len(ordered) - max(0, limit)),
+    )
+
+
+def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: float) -> FleetRow:
+    """The row of a run by its monitor's state file. What the file does not settle is never shown as calm."""
+    age = None if content.data_time is None else max(0.0, now - content.data_time)
+    head = Headline(
+        run=run,
+        name=name,
+        state=content.state,
+        sentence=content.sentence,
+        live=content.live,
+        attempt=content.attempt,
+        step=content.step,
+        age_s=None if age is None else round(age, 1),
+        agreement=content.agreement,
+        level=content.level,
+    )
+    what = problem_text(content.state, content.sentence, content.failure, content.confidence, content.onset)
+    if trust != "whole" or (content.live and (age is None or age > content.patience)):
+        if trust == "whole":
+            word = (
+                f"the trainer was last heard of {duration_text(age)} ago" if age is not None else "no step is measured"
+            )
+        else:
+            word = f"{TRUST_WORDS[trust]} {duration_text(now - content.heartbeat)} ago, at step {content.step}"
+        if content.state in URGENT:
+            what = truncate(f"{what} ({word})", 2 * TEXT)
+        else:
+            head = replace(head, state="STALE", sentence=word)
+            what = word
+    change = content.change
+    return FleetRow(
+        **{field: getattr(head, field) for field in head.__struct_fields__},
+        last_good=content.last_good,
+        what=what,
+        proxy=content.proxy.values(),
+        gold=content.gold.values(),
+        kl=content.kl,
+        did="" if change is None else truncate(f"{describe_change(asdict(change))} ({change.state})", TEXT),
+        labels=content.labels,
+        unread=trust != "whole",
+    )
 
 
 def worst_first(row: FleetRow, since: float) -> tuple[object, ...]:
@@ -59,6 +114,7 @@ def _row(reader: RunReader, head: Headline) -> FleetRow:
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,
+        unread=False,
     )
 
 
@@ -74,10 +130,16 @@ def problem_since(reader: RunReader) -> float:
 def describe_problem(reader: RunReader) -> str:
     """The most likely finding with its onset, else the verdict's sentence, shortened."""
     verdict, ranked = reader.verdict, ranked_findings(reader.run_state)
-    if not ranked or verdict.state not in ("ACT", "WATCH"):
-        return truncate(verdict.sentence, TEXT)
-    when = f" since ~{verdict.alarms[0].onset}" if verdict.alarms else ""
-    return truncate(f"{describe_likelihood(ranked[0])} {ranked[0].failure.replace('_', ' ')}{when}", TEXT)
+    failure, confidence = (ranked[0].failure, ranked[0].confidence) if ranked else ("", 0.0)
+    onset = verdict.alarms[0].onset if verdict.alarms else None
+    return problem_text(verdict.state, verdict.sentence, failure, confidence, onset)
+
+
+def problem_text(state: State, sentence: str, failure: str, confidence: float, onset: int | None) -> str:
+    if not failure or state not in ("ACT", "WATCH"):
+        return truncate(sentence, TEXT)
+    when = f" since ~{onset}" if onset is not None else ""
+    return truncate(f"{likelihood_word(confidence)} {failure.replace('_', ' ')}{when}", TEXT)
 
 
 def latest_change(history: RunHistory) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.data.records import Floats
-from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
+from tiltmeter.verdict.state_file import last_good_checkpoint
+from tiltmeter.verdict.stop_advice import SOURCES, Estimate
 from tiltmeter.view.screens.run_reader import RunReader
 
 CHECKPOINT = "training.checkpoint"
@@ -41,17 +42,7 @@ def checkpoints(reader: RunReader) -> list[int]:
 def last_good(reader: RunReader) -> Estimate | None:
     """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
     those strictly below the onset's lower end. None: no checkpoint can be named."""
-    return reader.cache_until_event("last_good", lambda: _last_good(reader))
-
-
-def _last_good(reader: RunReader) -> Estimate | None:
-    stop_advice = reader.verdict.advice
-    bound = min((alarm.onset_low for alarm in reader.run_state.open_alarms("alarm")), default=None)
-    best = None if stop_advice is None else stop_advice.best
-    if bound is None or best is None or best.step < bound:
-        return best
-    earlier = advise_on_run(reader.run_state, before=bound)
-    return None if earlier is None else earlier.best
+    return reader.cache_until_event("last_good", lambda: last_good_checkpoint(reader.run_state, reader.verdict))
 
 
 def highest_window(values: Floats, window: int) -> tuple[int, float, float, float]:

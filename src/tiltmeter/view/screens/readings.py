@@ -8,12 +8,12 @@ import numpy as np
 
 from tiltmeter.data.records import Floats
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.state_file import sparkline_values
 from tiltmeter.view.payloads.plots import AbsentReading, ReadingRow, Readings
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.series import json_number, json_numbers
 from tiltmeter.view.screens.wording import absent_by_column, column_fix
 
-SPARK = 24  # points of a small chart
 WINDOW = 5  # steps at either end whose means are compared
 
 
@@ -66,11 +66,3 @@ def change_in_noise(values: Floats, window: int = WINDOW) -> float:
     # A lower bound on the noise, for smooth curves.
     noise = max(float(np.abs(np.diff(values)).mean()), float(np.ptp(values)) / 50)
     return change / noise if noise > 1e-12 else 0.0
-
-
-def sparkline_values(values: Floats, points: int = SPARK) -> Floats:
-    """Means over so many equal stretches of the series."""
-    if len(values) <= points:
-        return values
-    edges = np.linspace(0, len(values), points + 1).astype(np.int64)
-    return np.asarray(np.add.reduceat(values, edges[:-1]) / np.diff(edges), np.float64)

@@ -191,6 +191,16 @@ class Fold(Protocol):
 FoldType = TypeVar("FoldType", bound=Fold)
 
 
+def run_id(path: Path | str) -> str:
+    """The opaque id of a run by its resolved path."""
+    return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def run_name(path: Path) -> str:
+    """Inside a trainer's output directory every run is named `tiltmeter`, so the directory's name is used."""
+    return path.parent.name if path.name == "tiltmeter" else path.name
+
+
 class RunReader:
     """One run, opened for reading. `refresh` reads what was added since; everything else works from memory.
 
@@ -204,9 +214,7 @@ class RunReader:
     def __init__(self, run: RunDirectory) -> None:
         path = run.path.resolve()
         self.run, self.lock = run, threading.RLock()
-        self.id = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-        #: Inside a trainer's output directory every run is named `tiltmeter`, so the directory's name is used.
-        self.name = path.parent.name if path.name == "tiltmeter" else path.name
+        self.id, self.name = run_id(path), run_name(path)
         self.directory_id = directory_id(path)
         self._reset()
 

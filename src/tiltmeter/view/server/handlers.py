@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 
 from msgspec.structs import replace
 
-from tiltmeter.version import __version__
 from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
 from tiltmeter.view.payloads.compare import Compare
 from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
@@ -19,6 +18,7 @@ from tiltmeter.view.report.html import render_html
 from tiltmeter.view.screens import actions as actions_screen
 from tiltmeter.view.screens import alarms as alarms_screen
 from tiltmeter.view.screens import compare as compare_screen
+from tiltmeter.view.screens import fleet as fleet_screen
 from tiltmeter.view.screens import health as health_screen
 from tiltmeter.view.screens import phrases as phrases_screen
 from tiltmeter.view.screens import pinned_prompts as pinned_prompts_screen
@@ -28,7 +28,6 @@ from tiltmeter.view.screens import rollout_plots as rollout_plots_screen
 from tiltmeter.view.screens import series as series_screen
 from tiltmeter.view.screens import summary as summary_screen
 from tiltmeter.view.screens import verifier as verifier_screen
-from tiltmeter.view.screens.fleet import worst_first
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
@@ -36,9 +35,6 @@ from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import RequestError
 from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
-
-MOST_ROWS = 1000  # runs in one answer
-MOST_PICTURES = 200  # of them, the worst first, with a picture
 
 
 @contextmanager
@@ -69,13 +65,8 @@ def login(request: ApiRequest) -> Login:
 
 
 def fleet(request: ApiRequest) -> Fleet:
-    listed, left_out = request.state.run_list.rows(list_run)
-    listed.sort(key=lambda run: worst_first(run.row, run.since))
-    shown_rows = [
-        run.row if place < MOST_PICTURES else replace(run.row, picture=None)
-        for place, run in enumerate(listed[:MOST_ROWS])
-    ]
-    return Fleet(version=__version__, runs=shown_rows, left_out=left_out + len(listed) - len(shown_rows))
+    listed, unread, unreadable = request.state.run_list.rows(list_run)
+    return fleet_screen.fleet([(run.row, run.since) for run in listed], unread, unreadable)
 
 
 def summary(request: ApiRequest) -> Summary:
@@ -190,9 +181,8 @@ def label_undo(request: ApiRequest) -> LabelTask:
 
 def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     """The runs whose gold source is people."""
-    listed, _ = request.state.run_list.rows(list_run)
     readers = []
-    for run in listed:
+    for run in request.state.run_list.rows(list_run).listed:
         if run.people:
             with suppress(KeyError):  # deleted since it was listed
                 readers.append(request.state.run_list.reader(run.row.run))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +21,10 @@ from tiltmeter.gold.people import asks_people
 from tiltmeter.rundir.locate_run import list_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.state_file import NAME, StateFile, Trust, read_state_file
 from tiltmeter.view.payloads.overview import FleetRow
-from tiltmeter.view.screens.fleet import fleet_row, problem_since
-from tiltmeter.view.screens.run_reader import RunReader, directory_id
+from tiltmeter.view.screens.fleet import SEVERITY, fleet_row, problem_since, row_from_file
+from tiltmeter.view.screens.run_reader import RunReader, directory_id, run_id, run_name
 from tiltmeter.view.server.read_marks import ReadMarks
 
 DEPTH = 5  # folders below a given one: a project, an experiment, an output directory, and its tiltmeter/
@@ -32,6 +35,10 @@ OPEN_ENDED = 16  # ended runs that stay open, since an open run holds its events
 BUDGET_SECONDS = 1.0  # for reading runs in one request for all rows
 SILENT_SECONDS = 3600.0  # without data for so long, a live run is read rarely
 SELDOM_SECONDS = 600.0
+FEW_FILES = 64  # state files that show how fast the storage is
+SLOW_SECONDS = 0.002  # for one of them: waiting, not work
+FILE_THREADS = 16
+WAIT_SECONDS = 0.3  # for another thread that reads, before what is known is the answer
 OLD_SECONDS = 30.0  # the row of a live run is not shown when it is older
 
 Stamp = tuple[int, ...]
@@ -48,6 +55,17 @@ class ListedRun(NamedTuple):
     people: bool
 
 
+class RunRows(NamedTuple):
+    """The rows that are known, how many runs are still to be read, and how many cannot be.
+
+    A row whose state file does not settle it counts as still to be read.
+    """
+
+    listed: list[ListedRun]
+    unread: int
+    unreadable: int
+
+
 def list_run(reader: RunReader) -> ListedRun:
     with reader.lock:
         gold = reader.run_state.gold
@@ -59,15 +77,19 @@ def list_run(reader: RunReader) -> ListedRun:
 class _CachedRow:
     """The cached row of a run, and the stamp that detects changes of the run."""
 
-    listed: ListedRun | None  # None: it cannot be read
+    listed: ListedRun | None  # None: it cannot be read, or is still to be made of its state file
     last_attempt: int  # attempt
     stamp: Stamp
     built_at: float
+    content: StateFile | None = None  # the run's state file, if the row is made of it
+    trust: Trust = "whole"
 
     def is_current(self, stamp: Stamp, now: float) -> bool:
         """Whether the row is up to date: always, if the run has ended and has not changed since."""
         if stamp != self.stamp:
             return False
+        if self.content is not None:
+            return self.trust == "whole" and (not self.content.live or now < self.content.due)
         if self.listed is None or not self.listed.row.live:
             return True
         silent = (self.listed.row.age_s or 0.0) > SILENT_SECONDS
@@ -93,6 +115,7 @@ class RunList:
         self._cached_rows: dict[str, _CachedRow] = {}
         self._scanned_at = float("-inf")
         self._read_lock = threading.Lock()
+        self._listed_once = False  # every run's state file was looked at
         self.marks = ReadMarks()
 
     def ids(self) -> list[str]:
@@ -131,36 +154,108 @@ class RunList:
         for id in [*ended[: max(0, len(ended) - OPEN_ENDED)], *live[: max(0, len(live) - OPEN_LIVE)]]:
             del self._readers[id]
 
-    def rows(self, make_row: Callable[[RunReader], ListedRun]) -> tuple[list[ListedRun], int]:
-        """The row of each run, and how many runs have none because they are unreadable or not read yet.
+    def rows(self, make_row: Callable[[RunReader], ListedRun]) -> RunRows:
+        """The row of each run that has one by now.
 
-        Reads for at most a second; the rest is read at the next call.
+        First every run's state file is read, which is quick; then, for at most a second, the runs that have none or
+        whose file does not speak for them, those that need a person first. The rest is read at the next call. While
+        another thread reads, this answers with what is known.
         """
-        with self._read_lock:  # concurrent requests must not read everything twice
-            now, deadline = time.time(), time.monotonic() + BUDGET_SECONDS
-            stamps = {id: self._stamp(path, self._last_attempt(id)) for id, path in self._current_paths().items()}
-            due = [id for id, stamp in stamps.items() if not self._is_current(id, stamp, now)]
-            for id in sorted(due, key=lambda id: self._read_priority(id, stamps[id])):
-                with self.marks.reading(id):
-                    self._cached_rows[id] = self._read_row(id, make_row)
-                if time.monotonic() > deadline:
-                    break
-            cached = [self._cached_rows[id] for id in stamps if id in self._cached_rows]
-            shown_rows = [
-                _with_current_age(item.listed, time.time() - item.built_at)
-                for item in cached
-                if item.listed is not None and self._may_be_shown(item.listed.row, now - item.built_at)
-            ]
-            return shown_rows, len(stamps) - len(shown_rows)
+        if self._take_turn():
+            try:
+                self._read_due(make_row)
+            finally:
+                self._read_lock.release()
+        now = time.time()
+        with self._lock:
+            paths, cached_rows = self._paths, dict(self._cached_rows)
+        rows, unread, unreadable = [], 0, 0
+        for id in paths:
+            cached = cached_rows.get(id)
+            if cached is None:
+                unread += 1
+            elif cached.content is not None:
+                if cached.listed is None or cached.content.live or cached.trust != "whole":
+                    cached.listed = self._row_from_file(id, cached.content, cached.trust, now)
+                unread += cached.listed.row.unread
+                rows.append(_with_current_age(cached.listed, 0.0 if cached.content.live else now - cached.built_at))
+            elif cached.listed is None:
+                unreadable += 1
+            elif self._may_be_shown(cached.listed.row, now - cached.built_at):
+                rows.append(_with_current_age(cached.listed, now - cached.built_at))
+            else:
+                unread += 1
+        return RunRows(rows, unread, unreadable)
 
-    def _is_current(self, id: str, stamp: Stamp, now: float) -> bool:
-        cached = self._cached_rows.get(id)
-        return cached is not None and cached.is_current(stamp, now)
+    def _take_turn(self) -> bool:
+        """Whether this thread may read; the first rows are waited for, later ones hardly."""
+        while not self._read_lock.acquire(timeout=WAIT_SECONDS):
+            if self._listed_once:
+                return False
+        return True
 
-    def _read_priority(self, id: str, stamp: Stamp) -> tuple[float, int]:
-        """Runs that are shown first, the oldest row before newer ones; then unread runs, the newest first."""
+    def _read_due(self, make_row: Callable[[RunReader], ListedRun]) -> None:
+        now, deadline = time.time(), time.monotonic() + BUDGET_SECONDS
+        paths = self._current_paths()
+        due = [id for id, path in paths.items() if not self._is_current(id, path, now)]
+        self._read_state_files(due, now)
+        self._listed_once = True
+        unsettled = [id for id in due if not self._is_settled(id)]
+        for id in sorted(unsettled, key=lambda id: self._read_priority(id, paths[id])):
+            with self.marks.reading(id):
+                self._cached_rows[id] = self._read_row(id, make_row)
+            if time.monotonic() > deadline:
+                break
+
+    def _read_state_files(self, due: Sequence[str], now: float) -> None:
+        """Read the state files of these runs; several at once if that is slow, as over a network."""
+
+        def read(id: str) -> None:
+            if id in self.marks.set_aside:
+                return
+            with self.marks.reading(id):
+                file = read_state_file(paths[id], now)
+            cached = self._cached_rows.get(id)
+            if file is None:
+                if cached is not None and cached.content is not None:
+                    del self._cached_rows[id]  # it is gone: only the run itself says how it stands
+                return
+            content, trust = file
+            if trust == "whole" or cached is None or cached.content is not None:
+                stamp = self._stamp(paths[id], content.attempt)
+                self._cached_rows[id] = _CachedRow(None, content.attempt, stamp, now, content, trust)
+
+        paths, began = self._paths, time.monotonic()
+        for id in due[:FEW_FILES]:
+            read(id)
+        if time.monotonic() - began < FEW_FILES * SLOW_SECONDS:
+            for id in due[FEW_FILES:]:
+                read(id)
+            return
+        with ThreadPoolExecutor(FILE_THREADS) as threads:
+            list(threads.map(read, due[FEW_FILES:]))
+
+    def _row_from_file(self, id: str, content: StateFile, trust: Trust, now: float) -> ListedRun:
+        row = row_from_file(id, run_name(Path(self._paths[id])), content, trust, now)
+        return ListedRun(row, content.since, content.people)
+
+    def _is_settled(self, id: str) -> bool:
         cached = self._cached_rows.get(id)
-        return (cached.built_at if cached is not None else float("inf"), -max(stamp, default=0))
+        return cached is not None and cached.content is not None and cached.trust == "whole"
+
+    def _is_current(self, id: str, path: str, now: float) -> bool:
+        cached = self._cached_rows.get(id)
+        return cached is not None and cached.is_current(self._stamp(path, cached.last_attempt), now)
+
+    def _read_priority(self, id: str, path: str) -> tuple[object, ...]:
+        """Runs whose file says that they need a person; then those shown, the oldest row before newer ones; then
+        unread runs, the newest first."""
+        cached = self._cached_rows.get(id)
+        content = None if cached is None else cached.content
+        newest = -max(self._stamp(path, -1 if cached is None else cached.last_attempt))
+        if content is not None:
+            return 0, SEVERITY[content.state], newest
+        return (1, cached.built_at, newest) if cached is not None else (2, 0.0, newest)
 
     def _read_row(self, id: str, make_row: Callable[[RunReader], ListedRun]) -> _CachedRow:
         was_open, last = id in self._readers, -1
@@ -188,14 +283,10 @@ class RunList:
         silent = (row.age_s or 0.0) > SILENT_SECONDS
         return not row.live or silent or row_age < OLD_SECONDS
 
-    def _last_attempt(self, id: str) -> int:
-        cached = self._cached_rows.get(id)
-        return cached.last_attempt if cached is not None else -1
-
     @staticmethod
     def _stamp(path: str, last: int) -> Stamp:
         """Changes whenever an attempt begins, a step is stored, an event is written, or the run is replaced."""
-        names = ("/run.json", "/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl")
+        names = ("/run.json", "/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl", f"/cache/{NAME}")
         numbers = []
         for name in names:
             try:
@@ -217,9 +308,9 @@ class RunList:
             if (id := ids_by_path.get(folder)) is not None:
                 paths[id] = folder
                 continue
-            inner, is_run = list_folder(folder)
+            inner, is_run = ([], True) if _is_run(folder) else list_folder(folder)
             if is_run:
-                paths[RunReader(RunDirectory(folder)).id] = folder
+                paths[run_id(folder)] = folder  # no link is on the way: the path is resolved
             elif depth < DEPTH:
                 pending += [(f"{folder}/{name}", depth + 1) for name in inner]
         self._paths = paths
@@ -227,6 +318,13 @@ class RunList:
             del self._readers[gone]
         self._cached_rows = {id: cached for id, cached in self._cached_rows.items() if id in paths}
         self._scanned_at = time.monotonic()
+
+
+def _is_run(folder: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(f"{folder}/run.json", follow_symlinks=False).st_mode)  # noqa: PTH116 - thousands
+    except OSError:
+        return False
 
 
 def _with_current_age(listed: ListedRun, row_age: float) -> ListedRun:

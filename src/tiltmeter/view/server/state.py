@@ -48,9 +48,8 @@ class ServerState:
 
     def read_ahead(self) -> None:
         """Read every run once, while the user opens the page."""
-        unread, before = 0, -1
-        while unread != before and not self.stream.closing:
-            unread, before = self.run_list.rows(list_run)[1], unread
+        while self.run_list.rows(list_run).unread and not self.stream.closing:
+            time.sleep(0.01)  # others want the lock as well
 
     def index(self, run: str) -> RolloutIndex:
         """The rollout index of a run, created on first use. Few are kept, because each has a row per rollout."""

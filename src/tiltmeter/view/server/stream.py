@@ -22,7 +22,7 @@ from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.run_list import ListedRun, RunList
+from tiltmeter.view.server.run_list import ListedRun, RunList, RunRows
 
 POLL_SECONDS = 0.5
 ENDED_SECONDS = 1.5  # an ended run may be resumed
@@ -198,7 +198,7 @@ class EventStream:
     def _take_snapshot(self, channel: Channel) -> Snapshot:
         """Run in a thread: messages for the new events, and the current status."""
         if channel.reader is None:
-            return Snapshot(0, [], fleet_status(*self.run_list.rows(self.make_row)))
+            return Snapshot(0, [], fleet_status(self.run_list.rows(self.make_row)))
         reader = channel.reader
         if self.run_list.reader(reader.id).directory_id != reader.directory_id:
             raise StoreError("another run is there now")
@@ -241,17 +241,20 @@ def stream_status(reader: RunReader) -> StreamStatus:
     return StreamStatus(head.state, head.sentence, head.step, head.age_s, head.live)
 
 
-def fleet_status(listed: list[ListedRun], left_out: int) -> StreamStatus:
+def fleet_status(runs: RunRows) -> StreamStatus:
     """The worst status of all runs; it changes whenever that of any run does."""
-    rows = [run.row for run in listed]
+    rows = [run.row for run in runs.listed]
     worst: State = min((row.state for row in rows), key=SEVERITY.__getitem__, default="BLIND")
+    if runs.unread and SEVERITY[worst] > SEVERITY["BLIND"]:
+        worst = "BLIND"  # what is not read yet may be worse
     needs = sum(row.state == "ACT" for row in rows)
     live = sum(row.live for row in rows)
     ages = [row.age_s for row in rows if row.age_s is not None]
     mark = hash(tuple((row.run, row.state, row.step, row.live) for row in rows))
-    sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm"
+    left = f", {runs.unread} not read yet" if runs.unread else ""
+    sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm{left}"
     steps = max((row.step for row in rows), default=-1)
-    return StreamStatus(worst, sentence, steps, min(ages, default=None), live > 0, (mark, left_out))
+    return StreamStatus(worst, sentence, steps, min(ages, default=None), live > 0, (mark, runs.unread))
 
 
 def _event_id(event: Event) -> str:

@@ -1,0 +1,172 @@
+"""Leaves the state file beside the journal: read from the journal as any reader does, so that it says the same.
+
+It never stops a monitor: what goes wrong is logged once, and no file is written from then on. The last one then grows
+old, which its readers see.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from array import array
+from contextlib import suppress
+
+import numpy as np
+
+from tiltmeter.data.records import Alarm, Floats
+from tiltmeter.gold.people import asks_people
+from tiltmeter.rundir.journal import Event, JournalReader, list_journal
+from tiltmeter.rundir.run_path import OpenRun, remove
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_state import RunState, alarm_id
+from tiltmeter.verdict.state_file import (
+    NAME,
+    SCHEMA,
+    SENTENCE,
+    StateFile,
+    clip,
+    gold_values,
+    journal_end,
+    last_good_checkpoint,
+    lineage_values,
+    make_spark,
+    names_in_order,
+    newest_change,
+    write_state_file,
+)
+from tiltmeter.verdict.verdict import Verdict, ages, patience_seconds, verdict_of
+
+CHANGE_SECONDS = 2.0  # between two files while there is news
+BEAT_SECONDS = 10.0  # between two while there is none
+SHARE = 0.02  # of the time that is spent on them, at most
+LATE = 3.0  # pauses after which a monitor that wrote nothing is late
+LEAST_LATE_SECONDS = 30.0
+CHUNK_SECONDS = 0.2  # of reading a long journal at once, because measuring waits for it
+REWARD = "reward.mean"
+KL = "policy.kl.k3"
+
+log = logging.getLogger("tiltmeter")
+
+
+class StateWriter:
+    """Writes the state file of one run, for as long as its monitor runs."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run, self._off = run, False
+        self._run_state = RunState()
+        self._alarm_times: dict[str, float] = {}
+        self._last_time = 0.0
+        self._rewards = (array("q"), array("q"), array("d"))  # attempt, step, mean reward
+        self._journal = JournalReader(run.path / "events")
+        self._events = self._journal.poll()
+        self._caught_up = False
+        self._pause, self._next, self._next_beat = CHANGE_SECONDS, 0.0, 0.0
+        self._news = True
+
+    def update(self, *, over: bool = False) -> None:
+        """Read what is new and write the file if it is time to. `over`: the monitor ends; it is written anyway."""
+        now = time.monotonic()
+        if self._off or (not over and now < self._next):
+            return
+        try:
+            self._read(time.monotonic() + (math.inf if over else CHUNK_SECONDS))
+            if self._caught_up and (over or self._news or now >= self._next_beat):
+                self._write(over)
+                self._news, self._next_beat = False, now + BEAT_SECONDS
+        except Exception as error:  # noqa: BLE001 - no monitor may end because of a convenience
+            self._off = True
+            log.warning("no state file any more, lists of runs read the journal: %s: %s", type(error).__name__, error)
+            with suppress(OSError):
+                remove(self.run.path / "cache" / NAME, missing_ok=True)
+        cost = time.monotonic() - now
+        self._pause = max(CHANGE_SECONDS, cost / SHARE) if self._caught_up else 0.0
+        self._next = time.monotonic() + self._pause
+
+    def _read(self, deadline: float) -> None:
+        if self._caught_up:
+            self._events = self._journal.poll()
+        self._caught_up = False
+        for event in self._events:
+            self._add(event)
+            if time.monotonic() > deadline:
+                return
+        self._run_state.skipped = self._journal.skipped
+        self._caught_up = True
+
+    def _add(self, event: Event) -> None:
+        self._news, self._last_time = True, event.time
+        self._run_state.add(event)
+        if isinstance(alarm := event.payload, Alarm) and alarm.resolved is None:
+            self._alarm_times.setdefault(alarm_id(alarm), event.time)
+        packed = event.data.get("measured", {}).get(REWARD) if event.kind == "reading" else None
+        if packed is not None:
+            attempts, steps, values = self._rewards
+            attempts.append(event.attempt)
+            steps.append(event.step)
+            values.append(packed[0])
+
+    def _write(self, over: bool) -> None:
+        names = names_in_order(list_journal(self.run.path / "events"))
+        if not names or (ending := self._journal_end(names[-1])) is None:
+            return  # nothing is concluded yet
+        run_state, now = self._run_state, time.time()
+        last = ages(self.run, run_state)
+        verdict = verdict_of(run_state, last)
+        if ending != self._journal_end(names[-1]):
+            return  # another monitor writes: this is no time to say how it stands
+        finding = max(run_state.findings.values(), key=lambda one: (one.confidence, one.failure), default=None)
+        best = last_good_checkpoint(run_state, verdict)
+        drift = lineage_values(run_state, run_state.history.get(KL, ()))
+        late = max(LEAST_LATE_SECONDS, LATE * max(self._pause, BEAT_SECONDS))
+        content = StateFile(
+            schema=SCHEMA,
+            heartbeat=now,
+            due=now + late,
+            over=over,
+            journal=names[-1],
+            journal_bytes=ending[0],
+            journal_tail=ending[1],
+            state=verdict.state,
+            sentence=clip(verdict.sentence, SENTENCE),
+            live=run_state.attempt is None or run_state.attempt not in run_state.ended,
+            attempt=run_state.attempt or 0,
+            step=run_state.last_step,
+            data_time=now - last.data if run_state.recent else None,
+            patience=patience_seconds(run_state),
+            since=self._since(verdict),
+            failure="" if finding is None else finding.failure[:300],
+            confidence=0.0 if finding is None else finding.confidence,
+            onset=verdict.alarms[0].onset if verdict.alarms else None,
+            last_good=None if best is None else best.step,
+            proxy=make_spark(self._proxy()),
+            gold=make_spark(gold_values(run_state)),
+            kl=float(drift[-1]) if len(drift) and np.isfinite(drift[-1]) else None,
+            labels=run_state.labels,
+            people=run_state.gold is not None and asks_people(run_state.gold),
+            change=newest_change(run_state),
+            agreement=verdict.agreement,
+            level=verdict.level,
+        )
+        write_state_file(self.run, content)
+
+    def _journal_end(self, name: str) -> tuple[int, str] | None:
+        with OpenRun(str(self.run.path)) as opened:
+            return journal_end(opened, name)
+
+    def _since(self, verdict: Verdict) -> float:
+        alarms = verdict.alarms or (verdict.warnings if verdict.state == "WATCH" else ())
+        return min((self._alarm_times.get(alarm_id(one), self._last_time) for one in alarms), default=self._last_time)
+
+    def _proxy(self) -> Floats:
+        attempts, steps, values = (np.asarray(column) for column in self._rewards)
+        spans = self._run_state.spans()
+        limits = np.array([spans.get(int(attempt), -1.0) for attempt in attempts], np.float64)
+        on_lineage = steps < limits if len(steps) else np.zeros(0, bool)
+        order = np.argsort(steps[on_lineage], kind="stable")
+        return np.asarray(values[on_lineage][order], np.float64)
+
+
+def leave_state(run: RunDirectory) -> None:
+    """Leave the state file of a run that was measured and is not watched any more."""
+    StateWriter(run).update(over=True)

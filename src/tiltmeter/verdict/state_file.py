@@ -1,0 +1,222 @@
+"""The state file: what a run's monitor last concluded, in one small file, so that a list of runs reads no journals.
+
+The journal stays the truth. The file names the place in the journal that it was made of and the time until which a
+newer one is promised, so that a reader can see whether it still says what the run says: `Trust`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Meta, Struct, to_builtins
+
+from tiltmeter.data.records import Floats, Reading
+from tiltmeter.rundir.atomic_write import replace_file
+from tiltmeter.rundir.run_path import OpenRun, make_folder
+from tiltmeter.rundir.sidecar import HOSTILE, Count, Text300, parse_sidecar
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
+from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
+from tiltmeter.verdict.verdict import State, Verdict
+
+NAME = "state.json"  # in cache/
+LIMIT = 16_384  # bytes
+SCHEMA = 1
+SPARK = 24  # points of a small chart
+SENTENCE = 600  # characters
+AHEAD_SECONDS = 5.0  # by which the journal of a live run may be ahead of the file
+CLOCK_SECONDS = 60.0  # by which two machines' clocks may differ
+TAIL = 18  # bytes at the end of a journal line that hold its checksum
+
+Step: TypeAlias = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
+Height: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+#: How far a file speaks for its run. "whole": it says what the journal says; "ended": its monitor is gone while the
+#: run is not over; "late": its monitor has not written for longer than it promised; "behind": the run has more,
+#: or something else, than the file was made of.
+Trust = Literal["whole", "ended", "late", "behind"]
+
+
+class StateChange(Struct, frozen=True, kw_only=True):
+    """The newest change that was proposed, else the newest that was made."""
+
+    knob: Text300
+    before: float
+    after: float
+    state: Text300
+
+
+class Spark(Struct, frozen=True, kw_only=True):
+    """A small chart: heights in thousandths between two values, which are quicker to parse than numbers."""
+
+    low: float
+    high: float
+    points: Annotated[list[Height | None], Meta(max_length=SPARK)]
+
+    def values(self) -> list[float | None]:
+        """The chart's values, with four digits.
+
+        >>> Spark(low=1.0, high=3.0, points=[0, None, 500]).values()
+        [1.0, None, 2.0]
+        """
+        scale = (self.high - self.low) / 1000
+        return [None if one is None else float(f"{self.low + scale * one:.4g}") for one in self.points]
+
+
+class StateFile(Struct, frozen=True, kw_only=True):
+    """What a monitor left of a run. Texts may hold what a model or a dataset wrote."""
+
+    schema: Annotated[int, Meta(ge=SCHEMA)]
+    heartbeat: float  # when the monitor wrote this, seconds since 1970
+    due: float  # when it writes again at the latest
+    over: bool  # the monitor has ended: nothing newer is to come
+    journal: Annotated[str, Meta(pattern=r"^[0-9]{1,18}\.jsonl$")]  # the file that was written last
+    journal_bytes: Count
+    journal_tail: Annotated[str, Meta(max_length=TAIL)]  # its last bytes: a checksum
+    state: State
+    sentence: Annotated[str, Meta(max_length=SENTENCE)]
+    live: bool
+    attempt: Count
+    step: Step
+    data_time: float | None  # of the newest rollouts; null: there are none
+    patience: float  # seconds without rollouts after which a live run is STALE
+    since: float  # when the problem began
+    failure: Text300  # the likeliest finding; empty: none
+    confidence: float
+    onset: Step | None
+    last_good: Step | None
+    proxy: Spark
+    gold: Spark
+    kl: float | None
+    labels: Count
+    people: bool
+    change: StateChange | None
+    agreement: Agreement | None
+    level: GoldLevel | None
+
+
+def read_state_file(run: str, now: float) -> tuple[StateFile, Trust] | None:
+    """The state file of a run directory and how far it speaks for it; None if there is none that can be used."""
+    try:
+        with OpenRun(run) as opened:
+            with opened.file("cache", NAME) as (handle, info):
+                if info.st_size > LIMIT:
+                    return None
+                content = parse_sidecar(os.pread(handle, LIMIT, 0), StateFile)
+            return content, trust_file(opened, content, info.st_mtime, now)
+    except HOSTILE:
+        return None
+
+
+def write_state_file(run: RunDirectory, content: StateFile) -> None:
+    """Put it in place of the one before. Raises `OSError`."""
+    text = json.dumps(to_builtins(content), allow_nan=False, separators=(",", ":")).encode("ascii")
+    if len(text) > LIMIT:
+        raise OSError(f"a state file of {len(text)} bytes")
+    replace_file(make_folder(run.path, "cache") / NAME, text)
+
+
+def trust_file(run: OpenRun, content: StateFile, written: float, now: float) -> Trust:
+    """How far a state file speaks for its run, by its own words and by looking at four other files."""
+    size, tail = journal_end(run, content.journal, content.journal_bytes) or (-1, "")
+    if size < content.journal_bytes or tail != content.journal_tail:
+        return "behind"
+    if size > content.journal_bytes and not (content.live and now - content.heartbeat < AHEAD_SECONDS):
+        return "behind"
+    if run.modified("rollouts") > written or run.modified("events") > written:
+        return "behind"  # an attempt or a journal began since
+    if content.over and content.live:
+        return "ended"
+    if not content.live:
+        # Something was stored, packed or deleted since: what it was is not in the file.
+        return "behind" if run.modified(f"rollouts/{content.attempt}") > written else "whole"
+    if now > content.due or content.heartbeat > now + CLOCK_SECONDS:
+        return "late"
+    return "whole"
+
+
+def journal_end(run: OpenRun, name: str, end: int | None = None) -> tuple[int, str] | None:
+    """The size of a file of the journal, and its last bytes or those before `end`, which say which line stands there;
+    None without a file."""
+    try:
+        with run.file("events", name) as (handle, info):
+            end = info.st_size if end is None else end
+            return info.st_size, os.pread(handle, min(TAIL, end), max(0, end - TAIL)).decode("ascii", "replace")
+    except OSError:
+        return None
+
+
+def last_good_checkpoint(run_state: RunState, verdict: Verdict) -> Estimate | None:
+    """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
+    those strictly below the onset's lower end. None: no checkpoint can be named."""
+    bound = min((alarm.onset_low for alarm in run_state.open_alarms("alarm")), default=None)
+    best = None if verdict.advice is None else verdict.advice.best
+    if bound is None or best is None or best.step < bound:
+        return best
+    earlier = advise_on_run(run_state, before=bound)
+    return None if earlier is None else earlier.best
+
+
+def newest_change(run_state: RunState) -> StateChange | None:
+    actions = list(run_state.actions.values())
+    for states in (("proposed", "approved"), ("applied", "reverted")):
+        if newest := max((one for one in actions if one.state in states), key=lambda one: one.step, default=None):
+            return StateChange(knob=newest.knob[:300], before=newest.before, after=newest.after, state=newest.state)
+    return None
+
+
+def lineage_values(run_state: RunState, readings: Iterable[Reading]) -> Floats:
+    """The values of one reading along the current lineage, in step order."""
+    spans = run_state.spans()
+    points = sorted((one.step, one.value) for one in readings if one.step < spans.get(one.attempt, -1))
+    return np.array([value for _, value in points], np.float64)
+
+
+def gold_values(run_state: RunState) -> Floats:
+    """Gold over the run: by the source that is closest to every answer, else by the evaluation an alarm is about, or
+    the one with most items."""
+    for name in SOURCES:
+        if len(values := lineage_values(run_state, run_state.history.get(name, ()))):
+            return values
+    names = sorted(name for name in run_state.history if name.startswith("eval."))
+    alarms = {alarm.name for alarm in run_state.open_alarms("alarm")}
+    names.sort(key=lambda name: (name not in alarms, -sum(one.n for one in run_state.history[name])))
+    return lineage_values(run_state, run_state.history[names[0]]) if names else np.empty(0)
+
+
+def sparkline_values(values: Floats, points: int = SPARK) -> Floats:
+    """Means over so many equal stretches of the series."""
+    if len(values) <= points:
+        return values
+    edges = np.linspace(0, len(values), points + 1).astype(np.int64)
+    return np.asarray(np.add.reduceat(values, edges[:-1]) / np.diff(edges), np.float64)
+
+
+def make_spark(values: Floats) -> Spark:
+    """A small chart of a series; what is not finite is a gap."""
+    points = sparkline_values(values)
+    finite = points[np.isfinite(points)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
+    if not np.isfinite(high - low):
+        return Spark(low=0.0, high=0.0, points=[])
+    scale = 1000.0 / (high - low) if high > low else 0.0
+    return Spark(low=low, high=high, points=[round((x - low) * scale) if np.isfinite(x) else None for x in points])
+
+
+def clip(text: str, most: int) -> str:
+    """
+    >>> clip("a long sentence", 7)
+    'a long…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def names_in_order(files: Sequence[Path]) -> list[str]:
+    """The journal's files by the number of their attempt; others are not ours."""
+    names = [path.name for path in files if path.name.removesuffix(".jsonl").isdecimal()]
+    return sorted(names, key=lambda name: int(name.removesuffix(".jsonl")))
