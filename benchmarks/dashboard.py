@@ -297,7 +297,8 @@ def fleet_first(browser: Browser, place: Path, runs: int) -> dict[str, Any]:
             page.wait_for_selector(f".counts:has-text('{word}')")
             figures[f"fleet_{count}_first_s"] = round(time.monotonic() - began, 2)
             first = page.locator("table.fleet tbody tr").first
-            assert first.locator(".state").inner_text() == "ACT" and (first.bounding_box() or {})["y"] < WIDE[1]
+            box = first.bounding_box()
+            assert first.locator(".state").inner_text() == "ACT" and box is not None and box["y"] < WIDE[1]
             context.close()
     return figures
 

@@ -6,8 +6,8 @@ import { COMPARED, difference, type Piece } from "./diff";
 import { count, exact, number } from "./format";
 import { useSource } from "./shared";
 import { link } from "./route";
-import { Markdown, Shown, visible } from "./text";
-import type { Number } from "./types";
+import { Markdown, Marked, Shown, visible } from "./text";
+import type { Number, TextHit } from "./types";
 
 export type How = "diff" | "plain" | "markdown";
 
@@ -32,14 +32,16 @@ export interface Side {
   label: string; // for people who hear it
   text: string | null;
   missing: string; // why there is no text
+  hits?: TextHit[]; // of a search, marked instead of what differs
 }
 
 export function Panes({ sides, how }: { sides: [Side, Side]; how: How }) {
   const [left, right] = sides;
   const { live } = useSource();
+  const hits = right.hits?.some((hit) => hit.where === "completion") ?? false;
   const found = useMemo(
-    () => (how === "diff" && left.text !== null && right.text !== null ? difference(visible(left.text), visible(right.text)) : null),
-    [left.text, right.text, how],
+    () => (how === "diff" && !hits && left.text !== null && right.text !== null ? difference(visible(left.text), visible(right.text)) : null),
+    [left.text, right.text, how, hits],
   );
   const nothing = found !== null && found.shared < 0.03;
   const marked = found && !nothing ? [found.before, found.after] : [null, null];
@@ -64,6 +66,7 @@ function Pane({ side, how, pieces, mark }: { side: Side; how: How; pieces: Piece
         {side.text === null ? <p class="empty">{visible(side.missing)}</p>
           : side.text === "" ? <p class="empty">An empty text.</p>
           : pieces ? <Pieces pieces={pieces} mark={mark} />
+          : side.hits?.some((hit) => hit.where === "completion") && how !== "markdown" ? <pre class="said"><Marked text={side.text} hits={side.hits} where="completion" /></pre>
           : how === "markdown" ? <Markdown text={side.text} />
           : <Shown text={side.text} block />}
       </div>

@@ -1,5 +1,6 @@
 /** The only way in for text that somebody else wrote: text nodes, with what is invisible made visible. */
 import type { ComponentChildren } from "preact";
+import type { TextHit } from "./types";
 
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
@@ -8,6 +9,18 @@ export function visible(text: string): string {
   return text
     .replaceAll("\\u{", "\\u{5c}u{")
     .replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
+}
+
+/** A text as it was written, with the places marked that a search found. Offsets count as JavaScript does. */
+export function Marked({ text, hits, where }: { text: string; hits: TextHit[]; where: TextHit["where"] }) {
+  const parts: ComponentChildren[] = [];
+  let at = 0;
+  for (const { start, stop, where: there } of hits) {
+    if (there !== where || start < at) continue;
+    parts.push(visible(text.slice(at, start)), <mark class="hit">{visible(text.slice(start, stop))}</mark>);
+    at = stop;
+  }
+  return <>{parts}{visible(text.slice(at))}</>;
 }
 
 /** Text of a model, a dataset or a person. `limit`: characters shown; the rest is said. */

@@ -495,9 +495,17 @@ export interface Filters {
   truncated?: YesNo;
   flagged?: YesNo; // a reward that is no plain number
   disagree?: YesNo; // reward functions disagree: the widest quarter of steps' rows
-  phrase?: string; // completions of the shown steps that contain this text
+  phrase?: string; // completions that contain this text
+  find?: string; // a query line: conditions and texts to find
   sort?: RolloutSort;
   order?: SortOrder;
+}
+
+/** Where something that was searched for stands in a text. */
+export interface TextHit {
+  start: number;
+  stop: number;
+  where: "prompt" | "completion";
 }
 
 /** A rollout in a list. */
@@ -512,7 +520,8 @@ export interface RolloutRow {
   length: Number;
   truncated: boolean | null;
   advantage: Number;
-  text: string; // first 200 characters
+  text: string; // first 200 characters, or what stands around the first hit
+  hit: TextHit | null; // in `text`; null: nothing was searched for
 }
 
 /** A page of rollouts. */
@@ -523,8 +532,9 @@ export interface RolloutPage {
   after: string; // cursor of the next page; empty: this was the last
   ready: number; // share of the run that is indexed, 1: all
   ms: number; // server time
-  searched?: number; // rows whose text was searched for a phrase,
-  to_search?: number; // of so many
+  searched?: number; // rows whose texts were searched so far,
+  to_search?: number; // of so many; it goes on
+  unsearchable?: number; // rows whose texts are not stored, or cannot be read
 }
 
 /** What one reward function gave. */
@@ -581,6 +591,7 @@ export interface RolloutGroup {
   spread: Number;
   base: StartAnswer | null;
   base_why: string; // why there is none
+  hits: TextHit[]; // of the query, in the open rollout's prompt and completion
 }
 
 /** A phrase that is over-used. */

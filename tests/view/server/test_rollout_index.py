@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -127,6 +128,7 @@ def _line(batch: RolloutBatch, row: int, bought: dict[tuple[int, int, int], floa
         "truncated": bool(batch.truncated[row]),
         "advantage": float(batch.advantage[row]),
         "text": batch.completion[row],
+        "prompt": "" if batch.prompt is None else batch.prompt[row],
         "abandoned": batch.attempt == 0 and batch.step >= REWIND,
     }
 
@@ -313,13 +315,76 @@ def test_a_search_finds_the_text_literally_and_says_how_far_it_looked(
         assert keys == want and totals == {len(want)}
         page = rollouts(index, filters)
         assert page["searched"] == page["to_search"] == 5 * RANKS * EACH
-    monkeypatch.setattr(rollout_search, "SEARCH_ROWS", 700)
-    page = rollouts(index, {"phrase": "answer"})
-    assert page["searched"] == page["total"] == 700 and page["to_search"] > 700
-    stopped = threading.Event()
-    stopped.set()
-    page = rollouts(index, {"phrase": "long"}, cancel=stopped)
-    assert page["searched"] == 0 and page["rows"] == []
+    monkeypatch.setattr(rollout_search, "WAIT_SECONDS", 0.0)
+    seen: set[tuple[int, int]] = set()
+    while (page := rollouts(index, {"phrase": "answer"}))["searched"] < page["to_search"]:
+        seen.add((page["searched"], page["total"]))  # so far, and it goes on
+        assert page["total"] <= page["searched"]
+    assert page["total"] == sum("answer" in texts[key] for key in expected(lines, {}, "step", "down"))
+
+
+def test_a_query_is_what_brute_force_finds_with_case_expressions_and_prompts(whole: Any) -> None:
+    index, lines = whole
+    rows = {line["key"]: line for line in lines}
+    keys = expected(lines, {"from": 2, "to": 8}, "step", "down")
+    for query, wanted in (
+        ('"answer 7."', lambda line: "answer 7." in line["text"] or "answer 7." in line["prompt"]),
+        ('text:"ANSWER 7"i', lambda line: "answer 7" in line["text"].lower()),
+        (r"text~/answer \d\.[13]/", lambda line: re.search(r"answer \d\.[13]", line["text"])),
+        ("prompt~/^PROMPT \\d*3/i", lambda line: re.search(r"(?i)^prompt \d*3", line["prompt"])),
+        ('text:"answer" prompt:"3"', lambda line: "answer" in line["text"] and "3" in line["prompt"]),
+    ):
+        got, _ = walked(index, {"find": f"step:2..8 {query}"}, "step", "down", 40, 100)
+        assert got == [key for key in keys if wanted(rows[key])], query
+        assert got, "it must be able to fail"
+    page = rollouts(index, {"find": "step:3 sort:reward.up reward>0"})
+    assert [row["reward"] for row in page["rows"]] == sorted(row["reward"] for row in page["rows"])
+    assert page["rows"] and all(row["reward"] > 0 and row["step"] == 3 for row in page["rows"])
+
+
+def test_hits_are_marked_in_the_list_and_in_the_open_rollout(whole: Any) -> None:
+    index, _ = whole
+    page = rollouts(index, {"find": "text~/ANSWER [0-9]+/i"})
+    row = page["rows"][0]
+    assert re.fullmatch("answer [0-9]+", utf16(row["text"], row["hit"]))
+    opened = group(index, row["id"], "text~/(ANSWER) [0-9]+/i")
+    (hit, *_) = opened["hits"]
+    assert hit["where"] == "completion" and re.fullmatch("answer [0-9]+", utf16(opened["rollout"]["completion"], hit))
+    assert group(index, row["id"])["hits"] == []
+
+
+def utf16(text: str, hit: dict[str, Any]) -> str:
+    """What JavaScript would cut out."""
+    raw = text.encode("utf-16-le", "surrogatepass")
+    return raw[2 * hit["start"] : 2 * hit["stop"]].decode("utf-16-le", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["text~/(/", 'text:"', "reward>much", "step:", "step:3..2..1", "reward:3", "sort:nothing", "text~/a{1001}/",
+     'prompt:/x/', '"' + "x" * 300 + '"', "x " * 40, "text~/(?=a)/", "gold<0.1 gold<0.2", '"\ud800"'],
+)  # fmt: skip
+def test_a_query_that_is_not_understood_is_refused_with_a_reason(whole: Any, query: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        rollouts(whole[0], {"find": query})
+
+
+def test_an_expression_that_would_take_for_ever_elsewhere_takes_none(whole: Any) -> None:
+    began = time.process_time()
+    rollouts(whole[0], {"find": "text~/(a+)+$/ text~/(.*a){20}/"})
+    assert time.process_time() - began < 20
+
+
+def test_the_filter_of_texts_never_misses(whole: Any) -> None:
+    """Every search again, with all files in the filter: the same rows as reading everything gives."""
+    index, lines = whole
+    texts = {line["key"]: line["text"] for line in lines}
+    keys = expected(lines, {"from": 3, "to": 5}, "step", "down")
+    for phrase in ("answer", "wer 3", "\u00e9", "x"):
+        rollouts(index, {"find": f'text:"{phrase}"'})
+        index.searches.clear()
+        got, _ = walked(index, {"find": f'step:3..5 text:"{phrase}"'}, "step", "down", 100, 100)
+        assert got == [key for key in keys if phrase in texts[key]]
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,22 @@ import { exact, number } from "../format";
 import { Figure, Gold, HowButtons, Panes, type How } from "../panes";
 import { Trouble } from "../parts";
 import { useData, useKeys, useSource } from "../shared";
-import { Shown, visible } from "../text";
-import type { RolloutGroup as Group, Rollout } from "../types";
+import { Marked, Shown, visible } from "../text";
+import type { RolloutGroup as Group, Rollout, TextHit } from "../types";
 
 interface OpenedProps {
   run: string;
   step: number;
   id: string;
+  find: string; // a query, whose texts are marked
   how: How;
   setHow: (how: How) => void;
   open: (id: string) => void;
   move: (by: number) => void;
 }
 
-export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) {
-  const asked = useData<Group>("/api/group", { run, id }, false);
+export function Opened({ run, step, id, find, how, setHow, open, move }: OpenedProps) {
+  const asked = useData<Group>("/api/group", { run, id, find }, false);
   const last = useRef<Group | null>(null);
   if (asked.data) last.current = asked.data;
   const group = asked.data ?? last.current;
@@ -63,7 +64,7 @@ export function Opened({ run, step, id, how, setHow, open, move }: OpenedProps) 
       {shown}
       <div class="against">
         <div>
-          <Prompt text={group.rollout.prompt} />
+          <Prompt text={group.rollout.prompt} hits={group.hits} />
           {group.rollout.turns.length ? <Conversation rollout={group.rollout} /> : <Compared group={group} how={how} />}
           <Steps steps={group.rollout.steps} />
         </div>
@@ -80,13 +81,14 @@ function spoken(row: Rollout): string {
   return `Step ${row.step}, group ${row.group}, reward ${row.flag || number(row.reward)}, gold ${row.gold === null ? "not labelled" : number(row.gold)}`;
 }
 
-function Prompt({ text }: { text: string | null }) {
+function Prompt({ text, hits }: { text: string | null; hits: TextHit[] }) {
   if (text === null) return <p class="faint prompt">No prompt was recorded.</p>;
-  const long = text.length > 400;
+  const marked = hits.some((hit) => hit.where === "prompt");
+  const long = text.length > 400 && !marked;
   return (
     <details class="prompt" open={!long}>
       <summary>Prompt{long ? <span class="faint"> <Shown text={text.slice(0, 80)} />…</span> : ""}</summary>
-      <Shown text={text} block />
+      {marked ? <pre class="said"><Marked text={text} hits={hits} where="prompt" /></pre> : <Shown text={text} block />}
     </details>
   );
 }
@@ -105,7 +107,7 @@ function Compared({ group, how }: { group: Group; how: How }) {
         {rollout.capped && <span class="flag">stored only in part</span>}
       </>
     ),
-    label: "this rollout", text: rollout.completion, missing: "No text was recorded for this rollout.",
+    label: "this rollout", text: rollout.completion, missing: "No text was recorded for this rollout.", hits: group.hits,
   };
   return <Panes sides={[left, right]} how={how} />;
 }

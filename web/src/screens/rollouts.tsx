@@ -7,12 +7,12 @@ import { Figure, Gold, type How } from "../panes";
 import { Empty, Trouble } from "../parts";
 import { news, useAddress, useKeys, useShared, useSource, type Change } from "../shared";
 import { Refused, type Params } from "../source";
-import { Shown } from "../text";
+import { Marked, Shown } from "../text";
 import type { RolloutPage as Page, RolloutRow } from "../types";
 import { Opened } from "./rollout";
 
 const NUMBERS = ["from", "to", "reward_min", "reward_max", "gold_min", "gold_max", "length_min", "length_max"] as const;
-const ASKED = [...NUMBERS, "attempt", "labelled", "truncated", "flagged", "disagree", "phrase", "sort", "order"];
+const ASKED = [...NUMBERS, "attempt", "labelled", "truncated", "flagged", "disagree", "phrase", "find", "sort", "order"];
 const LIMIT = 50;
 
 export function Rollouts({ run, summary, params }: ScreenProps) {
@@ -34,26 +34,31 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
     button?.scrollIntoView({ block: "nearest" });
     if (list.current?.contains(document.activeElement)) button?.focus({ preventScroll: true });
   };
-  useKeys((key) => {
+  useKeys((key, event) => {
+    if (key === "/") event.preventDefault(); // it is not typed into the field
     if (key === "j") move(1);
     else if (key === "k") move(-1);
+    else if (key === "n" || key === "N") {
+      if (!nextHit(key === "n" ? 1 : -1)) move(key === "n" ? 1 : -1);
+    } else if (key === "/") document.querySelector<HTMLInputElement>("#find")?.focus();
     else if (key === "d") setHow((old) => (old === "diff" ? "plain" : "diff"));
     else if (key === "m") setHow((old) => (old === "markdown" ? "plain" : "markdown"));
   });
   return (
     <div class="rollouts">
+      <FindBar told={told} change={change} error={pages.error} />
       <FilterBar told={told} change={change} attempts={summary.lanes.map((lane) => lane.attempt)} />
       {pages.error && <Trouble error={pages.error} />}
       <div class="browse">
         <section class="listing" aria-label="Rollouts that match">
-          <Totals pages={pages} searching={told.get("phrase") !== null} />
+          <Totals pages={pages} />
           <ul ref={list} class="index" aria-busy={pages.busy || pages.ready < 1} hidden={!pages.rows.length}>
             {pages.rows.map((row) => <li key={row.id}><EntryButton row={row} open={row.id === id} choose={open} /></li>)}
             {pages.after && <li><button type="button" class="full" onClick={pages.more} aria-disabled={pages.busy}>{pages.busy ? "…" : "More"}</button></li>}
           </ul>
           {!pages.busy && !pages.error && pages.rows.length === 0 && <Empty>{nothing(pages)}</Empty>}
         </section>
-        {id ? <Opened run={run} step={summary.step} id={id} how={how} setHow={setHow} open={open} move={move} />
+        {id ? <Opened run={run} step={summary.step} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} how={how} setHow={setHow} open={open} move={move} />
           : <div class="opened" />}
       </div>
     </div>
@@ -66,6 +71,9 @@ interface Pages {
   rollouts: number; // in the index
   after: string;
   ready: number;
+  searched?: number;
+  to_search?: number;
+  unsearchable?: number;
   ms: number;
   busy: boolean;
   newer: boolean; // rollouts came since the list was made
@@ -107,11 +115,13 @@ function usePages(run: string, asked: Params): Pages {
     fetchPage("", abort.signal);
     return () => abort.abort();
   }, [source, key, turn]);
+  const going = state.ready < 1 || left(state) > 0;
   useEffect(() => {
-    if (state.ready >= 1 || state.busy) return;
-    const timer = setTimeout(() => setTurn((old) => old + 1), 600);
+    // More may have been found meanwhile; the list of somebody who has paged on stays as it is.
+    if (!going || state.busy || state.error || (state.ready >= 1 && state.rows.length > LIMIT)) return;
+    const timer = setTimeout(() => setTurn((old) => old + 1), 400);
     return () => clearTimeout(timer);
-  }, [state.ready, state.busy]);
+  }, [going, state.busy, state.error, turn]);
   return {
     ...state,
     newer: fresh > made.current && !state.busy,
@@ -120,15 +130,46 @@ function usePages(run: string, asked: Params): Pages {
   };
 }
 
+/** Rows whose texts are still to be searched. */
+function left({ searched = 0, to_search = 0, unsearchable = 0 }: Pick<Pages, "searched" | "to_search" | "unsearchable">): number {
+  return to_search - searched - unsearchable;
+}
+
+/** A phrase as a query, so that it is marked in the open text. */
+function quoted(phrase: string | null): string {
+  return phrase ? `text:"${phrase.replace(/["\\]/g, "\\$&")}"` : "";
+}
+
+/** Go to the next place that was found in the open text; false: there is none further on. */
+function nextHit(by: number): boolean {
+  const hits = [...document.querySelectorAll<HTMLElement>(".opened mark.hit")];
+  const here = hits.findIndex((one) => one.classList.contains("here"));
+  const next = hits[here < 0 ? (by > 0 ? 0 : hits.length - 1) : here + by];
+  hits[here]?.classList.remove("here");
+  next?.classList.add("here");
+  next?.scrollIntoView({ block: "center" });
+  return next !== undefined;
+}
+
 function nothing(pages: Pages): string {
   if (pages.ready < 1) return "The run is still being read.";
+  if (left(pages) > 0) return "Nothing so far; the search goes on.";
+  if (pages.unsearchable) return `Nothing in the texts that are stored; ${count(pages.unsearchable)} rollouts have none, or none that can be read.`;
   return pages.rollouts ? "No rollout matches. Take a filter away." : "No rollout has been recorded yet.";
 }
 
-function Totals({ pages, searching }: { pages: Pages; searching: boolean }) {
+function Totals({ pages }: { pages: Pages }) {
+  const { searched, to_search: of, unsearchable = 0 } = pages;
+  const first = !pages.rows.length && pages.busy && searched === undefined;
   return (
     <p class="totals">
-      <span role="status">{pages.busy && searching ? "searching the text…" : (pages.busy || pages.ready < 1) && !pages.rows.length ? "…" : `${count(pages.rows.length)} of ${count(pages.total)}`}</span>
+      <span role="status">{first || (pages.ready < 1 && !pages.rows.length) ? "…" : `${count(pages.rows.length)} of ${count(pages.total)}${left(pages) > 0 ? " so far" : ""}`}</span>
+      {searched !== undefined && of !== undefined && (
+        <span>
+          {"searched "}{count(searched)} of {count(of)}{unsearchable ? `, ${count(unsearchable)} without readable text` : ""}
+          {left(pages) > 0 && <> <progress value={searched} max={of} aria-label="Share of the rollouts whose texts were searched" /> newest first, it goes on</>}
+        </span>
+      )}
       {pages.ready < 1 && <span>reading the run: <progress value={pages.ready} max={1} aria-label="Share of the run that is indexed" /> {Math.floor(100 * pages.ready)} %</span>}
       {pages.newer && pages.ready >= 1 && <button type="button" class="slim" onClick={pages.again}>Newer rollouts</button>}
     </p>
@@ -145,8 +186,20 @@ function EntryButton({ row, open, choose }: { row: RolloutRow; open: boolean; ch
         {row.length !== null && <span>{number(row.length)} tok</span>}
         {row.truncated && <span class="flag">cut</span>}
       </span>
-      <span class="begin"><Shown text={row.text} limit={90} /></span>
+      <span class="begin">{row.hit ? <Marked text={row.text} hits={[row.hit]} where={row.hit.where} /> : <Shown text={row.text} limit={90} />}</span>
     </button>
+  );
+}
+
+/** The query line: the same words as on the command line. */
+function FindBar({ told, change, error }: { told: URLSearchParams; change: (change: Change) => void; error: Refused | null }) {
+  return (
+    <form class="find" role="search" onSubmit={(event) => event.preventDefault()}>
+      <label for="find">Find <kbd>/</kbd></label>
+      <Field type="search" id="find" maxLength={500} spellcheck={false} value={told.get("find") ?? ""} set={(find) => change({ find, id: undefined })}
+        placeholder={'"words" text~/exit\\(\\d\\)/i prompt:"sum" gold<0.3 step:100.. sort:gap'} aria-invalid={error?.status === 400} aria-describedby="find-help" />
+      <span id="find-help" class="faint small"><kbd>n</kbd> <kbd>N</kbd> next and previous hit; <kbd>i</kbd> after quotes or slashes ignores case</span>
+    </form>
   );
 }
 
@@ -206,6 +259,10 @@ interface FieldAttributes {
   value: string;
   set: (value: string) => void;
   size?: number;
+  id?: string;
+  spellcheck?: boolean;
+  "aria-invalid"?: boolean;
+  "aria-describedby"?: string;
   maxLength?: number;
   step?: string;
   placeholder?: string;

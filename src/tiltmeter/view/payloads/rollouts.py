@@ -29,9 +29,18 @@ class Filters(Struct, frozen=True, kw_only=True):
     truncated: YesNo | UnsetType = UNSET
     flagged: YesNo | UnsetType = UNSET  # a reward that is no plain number
     disagree: YesNo | UnsetType = UNSET  # reward functions disagree: the widest quarter of steps' rows
-    phrase: str | UnsetType = UNSET  # completions of the shown steps that contain this text
+    phrase: str | UnsetType = UNSET  # completions that contain this text
+    find: str | UnsetType = UNSET  # a query line: conditions and texts to find
     sort: RolloutSort | UnsetType = UNSET
     order: SortOrder | UnsetType = UNSET
+
+
+class TextHit(Struct, frozen=True, kw_only=True):
+    """Where something that was searched for stands in a text."""
+
+    start: int
+    stop: int
+    where: Literal["prompt", "completion"]
 
 
 class RolloutRow(Struct, frozen=True, kw_only=True):
@@ -47,7 +56,8 @@ class RolloutRow(Struct, frozen=True, kw_only=True):
     length: int | None
     truncated: bool | None
     advantage: Number
-    text: str  # first 200 characters
+    text: str  # first 200 characters, or what stands around the first hit
+    hit: TextHit | None  # in `text`; null: nothing was searched for
 
 
 class RolloutPage(Struct, frozen=True, kw_only=True):
@@ -59,8 +69,9 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     after: str  # cursor of the next page; empty: this was the last
     ready: float  # share of the run that is indexed, 1: all
     ms: float  # server time
-    searched: int | UnsetType = UNSET  # rows whose text was searched for a phrase,
-    to_search: int | UnsetType = UNSET  # of so many
+    searched: int | UnsetType = UNSET  # rows whose texts were searched so far,
+    to_search: int | UnsetType = UNSET  # of so many; it goes on
+    unsearchable: int | UnsetType = UNSET  # rows whose texts are not stored, or cannot be read
 
 
 class RewardPart(Struct, frozen=True, kw_only=True):
@@ -123,6 +134,7 @@ class RolloutGroup(Struct, frozen=True, kw_only=True):
     spread: Number
     base: StartAnswer | None
     base_why: str  # why there is none
+    hits: list[TextHit]  # of the query, in the open rollout's prompt and completion
 
 
 class PhraseRow(Struct, frozen=True, kw_only=True):

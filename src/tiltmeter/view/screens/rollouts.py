@@ -57,6 +57,7 @@ def group(reader: RunReader, id: str) -> RolloutGroup:
         spread=json_number(float(scored.std())) if len(scored) else None,
         base=base,
         base_why=why,
+        hits=[],
     )
 
 
@@ -73,6 +74,7 @@ def _rollout_row(batch: RolloutBatch, gold: Floats, row: int) -> RolloutRow:
         length=None if batch.length is None else int(batch.length[row]),
         truncated=None if batch.truncated is None else bool(batch.truncated[row]),
         advantage=None if batch.advantage is None else json_number(float(batch.advantage[row])),
+        hit=None,
         text=(text or "")[:BEGINNING],
     )
 
@@ -110,6 +112,7 @@ def full_rollout(
         group=row.group,
         reward=row.reward,
         flag=row.flag,
+        hit=row.hit,
         gold=row.gold,
         length=row.length,
         truncated=row.truncated,

@@ -106,7 +106,9 @@ def rollout(request: ApiRequest) -> Rollout:
 
 def group(request: ApiRequest) -> RolloutGroup:
     with value_error_as_400(), key_error_as_404("rollout"):
-        return pages.group(request.state.index(request.params["run"]), request.params["id"])
+        return pages.group(
+            request.state.index(request.params["run"]), request.params["id"], request.params.get("find", "")
+        )
 
 
 def phrases(request: ApiRequest) -> PhraseList:

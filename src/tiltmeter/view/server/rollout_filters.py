@@ -1,6 +1,6 @@
 """Filters and sort orders of the rollout table: a closed list, as fixed SQL with bound values.
 
-`phrase` is not here, because text is not in the table.
+Texts to find are not SQL, because text is not in the table: `find`, a query line, and `phrase`, words of a completion.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 
 from tiltmeter.data.records import FLAGS
 from tiltmeter.view.screens.samples import rollout_id
+from tiltmeter.view.server.rollout_query import LONGEST, parse_query
+from tiltmeter.view.server.text_match import TextMatch
 
 SortKey = Literal["step", "reward", "gold", "length", "gap"]
 SortOrder = Literal["up", "down"]
@@ -24,6 +26,8 @@ PHRASE_CHARACTERS = 200
 _WHOLE = {"from": "step >= ?", "to": "step <= ?", "attempt": "attempt = ?", "length_min": "length >= ?"}
 _WHOLE |= {"length_max": "length <= ?"}
 _REAL = {"reward_min": "reward >= ?", "reward_max": "reward <= ?", "gold_min": "gold >= ?", "gold_max": "gold <= ?"}
+_REAL |= {f"{name}_{word}": f"{name} {sign} ?" for name in ("reward", "gold", "length")
+          for word, sign in (("above", ">"), ("below", "<"))}  # fmt: skip
 #: The condition for 0 and for 1. Rows with an unknown value match neither.
 _YES_NO = {
     "labelled": ("gold IS NULL", "gold IS NOT NULL"),
@@ -48,17 +52,19 @@ class RolloutFilter:
 
     where: str
     values: tuple[float, ...]
-    phrase: str
+    texts: tuple[TextMatch, ...]
     attempt: int | None
     steps: tuple[int, int] | None
 
     @classmethod
     def of(cls, filters: Mapping[str, Any]) -> RolloutFilter:
         """Read filters as a client sent them. Raises `ValueError` for anything that is not on the list."""
+        query = parse_query(_text("find", filters, LONGEST))
         parts: list[str] = []
         values: list[float] = []
         numbers: dict[str, int] = {}
-        for name, value in filters.items():
+        # What a query bounds and a filter as well must pass both.
+        for name, value in [*filters.items(), *query.filters.items()]:
             if name in _WHOLE:
                 parts.append(_WHOLE[name])
                 numbers[name] = _whole(name, value)
@@ -70,12 +76,15 @@ class RolloutFilter:
                 if str(value) not in ("0", "1"):
                     raise ValueError(f"{name} is 0 or 1")
                 parts.append(_YES_NO[name][int(value)])
-            elif name != "phrase":
+            elif name not in ("phrase", "find"):
                 raise ValueError(f"there is no filter {str(name)[:40]!r}; there are {', '.join(_ALL_FILTERS)}")
         if "attempt" not in numbers:
             parts.append("NOT abandoned")  # as in plots; a filter on one attempt shows all of it
         steps = (numbers["from"], numbers["to"]) if {"from", "to"} <= set(numbers) else None
-        return cls(" AND ".join(parts) or "TRUE", tuple(values), _phrase(filters), numbers.get("attempt"), steps)
+        texts = query.texts
+        if phrase := _text("phrase", filters, PHRASE_CHARACTERS):
+            texts = (*texts, TextMatch.of(phrase, where="completion"))
+        return cls(" AND ".join(parts) or "TRUE", tuple(values), texts, numbers.get("attempt"), steps)
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,7 @@ def flag_word(code: int) -> str:
     return "" if code == 0 else FLAGS[code]
 
 
-_ALL_FILTERS = (*_WHOLE, *_REAL, *_YES_NO, "phrase")
+_ALL_FILTERS = (*_WHOLE, *_REAL, *_YES_NO, "phrase", "find")
 
 
 def _whole(name: str, value: object) -> int:
@@ -162,12 +171,8 @@ def _real(name: str, value: object) -> float:
     return number
 
 
-def _phrase(filters: Mapping[str, Any]) -> str:
-    phrase = filters.get("phrase", "")
-    if not isinstance(phrase, str) or len(phrase) > PHRASE_CHARACTERS:
-        raise ValueError(f"phrase is a text of at most {PHRASE_CHARACTERS} characters")
-    try:
-        phrase.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("phrase holds half of a character, which no completion is searched for") from error
-    return phrase
+def _text(name: str, filters: Mapping[str, Any], most: int) -> str:
+    value = filters.get(name, "")
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"{name} is a text of at most {most} characters")
+    return value

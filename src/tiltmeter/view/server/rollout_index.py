@@ -25,6 +25,7 @@ from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server.read_marks import ReadMarks
 from tiltmeter.view.server.rollout_files import SCHEMA, StepFileReader
 from tiltmeter.view.server.rollout_labels import BoughtLabels
+from tiltmeter.view.server.text_filter import TextFilter
 
 CHUNK_ROWS = 50_000  # inserted at once
 CHUNK_SECONDS = 1.0  # or sooner, so that a slow disk shows progress
@@ -88,7 +89,9 @@ class RolloutIndex:
         self._thread: threading.Thread | None = None
         self._connection = _open_database()
         self.labels = BoughtLabels(self.run)
-        self.searches: dict[Any, Any] = {}  # cached phrase searches with their results
+        self.texts = TextFilter()
+        self.searches: dict[Any, Any] = {}  # searches of texts, the newest last
+        self.search_lock = threading.Lock()
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -135,6 +138,10 @@ class RolloutIndex:
             raise KeyError(f"step {step} of attempt {attempt} is not stored")
         self._insert_labels(self.labels.labels_of_step(attempt, step))
         self._insert([((attempt, step), tuple(f.rank for f in files), StepFileReader().read_step(files))])
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Stop updating. Running queries finish; the table is freed after the last one."""

@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 
@@ -23,6 +24,7 @@ from tiltmeter.view.payloads.rollouts import (
     RolloutPage,
     RolloutRow,
     StartAnswer,
+    TextHit,
 )
 from tiltmeter.view.screens.rollouts import full_rollout, score_rows
 from tiltmeter.view.screens.run_reader import RunReader
@@ -30,7 +32,9 @@ from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.rollout_files import StepFileReader, find_step_file, prompt_hash, text_hashes, text_of
 from tiltmeter.view.server.rollout_filters import Ordering, RolloutFilter, RolloutKey, flag_word, parse_rollout_id
 from tiltmeter.view.server.rollout_index import RolloutIndex
-from tiltmeter.view.server.rollout_search import RolloutSearchResult, search
+from tiltmeter.view.server.rollout_query import parse_query
+from tiltmeter.view.server.rollout_search import TextSearchResult, search
+from tiltmeter.view.server.text_match import TextMatch
 
 __all__ = ["RolloutIndex", "group", "rollout", "rollouts"]
 
@@ -38,8 +42,17 @@ MOST_ROWS = 100  # a page
 GROUP_ROWS = 256  # shown of one prompt group, highest reward first
 BEGINNING = 200  # characters of a completion in a list
 
+
+class Snippet(NamedTuple):
+    """What a list shows of a text, and where in it something was found."""
+
+    text: str = ""
+    hit: TextHit | None = None
+
+
 _COLUMNS = "attempt, step, row, rank, place, prompt_group, reward, flag, gold, length, truncated, advantage"
-_Texts = dict[RolloutKey, str]
+AROUND = 80  # characters on either side of what was searched for
+_Texts = dict[RolloutKey, Snippet]
 
 
 def rollouts(
@@ -54,24 +67,26 @@ def rollouts(
 ) -> RolloutPage:
     """A page of the rollouts that match. Raises `ValueError` for invalid filters.
 
-    With `phrase`, text is searched, newest steps first, within limits: `searched` of `to_search` rows, and `cancel`
-    ends it.
+    With texts to find, `searched` of `to_search` rows were looked at so far, newest steps first; the search goes on,
+    and who asks again gets more. `cancel` ends the wait for it.
     """
     began = time.perf_counter()
-    row_filter, ordering = RolloutFilter.of(filters), Ordering.of(sort, order)
+    row_filter = RolloutFilter.of(filters)
+    query = parse_query(str(filters.get("find", "")))
+    ordering = Ordering.of(query.sort or sort, query.order or order)
     if not 1 <= limit <= MOST_ROWS:
         raise ValueError(f"limit is a whole number from 1 to {MOST_ROWS}")
     beyond, at = ordering.after(after) if after else ("TRUE", ())
     index.keep_up()
     if index.ready < 1.0 and row_filter.steps is not None and row_filter.steps[0] == row_filter.steps[1]:
         _fetch_step(index, row_filter.steps[0], row_filter.attempt)
-    search_result: RolloutSearchResult | None = None
+    search_result: TextSearchResult | None = None
     where = row_filter.where
     with index.cursor() as cursor:
-        if row_filter.phrase:
-            search_result = search(index, row_filter, fresh=not after, cancel=cancel)
-            cursor.register("found", search_result.rows)
-            where += " AND (attempt, step, row) IN (SELECT (attempt, step, row) FROM found)"
+        if row_filter.texts:
+            search_result = search(index, row_filter, cancel=cancel)
+            cursor.register("matches", search_result.rows)
+            where += " AND (attempt, step, rank, place) IN (SELECT (attempt, step, rank, place) FROM matches)"
         (total,) = cursor.execute(f"SELECT count(*) FROM rollouts WHERE {where}", row_filter.values).fetchone() or (0,)
         cursor.execute(
             f"SELECT {_COLUMNS}, {ordering.key} FROM rollouts WHERE {where} AND {beyond} "
@@ -80,7 +95,7 @@ def rollouts(
         )
         rows = cursor.fetchall()
     page_rows, more = rows[:limit], len(rows) > limit
-    texts = _text_starts(index, page_rows)
+    texts = _text_starts(index, page_rows, row_filter.texts)
     return RolloutPage(
         rows=[_rollout_row(row, texts) for row in page_rows],
         total=total,
@@ -90,6 +105,7 @@ def rollouts(
         ms=round(1000.0 * (time.perf_counter() - began), 1),
         searched=UNSET if search_result is None else search_result.searched,
         to_search=UNSET if search_result is None else search_result.of,
+        unsearchable=UNSET if search_result is None else search_result.unsearchable,
     )
 
 
@@ -101,8 +117,10 @@ def rollout(of: RolloutIndex | RunReader, id: str) -> Rollout:
         return _rollout(index, _find_row(index, cursor, key))
 
 
-def group(of: RolloutIndex | RunReader, id: str) -> RolloutGroup:
-    """A rollout, the others of its prompt group, and the same prompt at the start."""
+def group(of: RolloutIndex | RunReader, id: str, find: str = "") -> RolloutGroup:
+    """A rollout, the others of its prompt group, and the same prompt at the start. `find`: a query, whose texts are
+    marked."""
+    wanted = parse_query(find).texts
     key = parse_rollout_id(id)
     with _index_for(of) as index, index.cursor() as cursor:
         own_row = _find_row(index, cursor, key)
@@ -119,7 +137,30 @@ def group(of: RolloutIndex | RunReader, id: str) -> RolloutGroup:
         base, why = _start_answer(index, cursor, full.prompt, own_row)
         texts = _text_starts(index, rows)
         group_rows = [_rollout_row(row, texts) for row in rows]
-    return RolloutGroup(rollout=full, rows=group_rows, mean=mean, spread=spread, base=base, base_why=why)
+    return RolloutGroup(
+        rollout=full,
+        rows=group_rows,
+        mean=mean,
+        spread=spread,
+        base=base,
+        base_why=why,
+        hits=[hit for name in ("prompt", "completion") for hit in _hits(getattr(full, name), name, wanted)],
+    )
+
+
+def _hits(text: str | None, name: Literal["prompt", "completion"], wanted: Sequence[TextMatch]) -> list[TextHit]:
+    """Where the texts stand, without overlaps, in the order of the text, counted as JavaScript counts characters."""
+    if not text:
+        return []
+    spans = sorted({span for match in wanted if name in match.columns for span in match.spans(text)})
+    units = np.concatenate(([0], np.cumsum([1 + (ord(one) > 0xFFFF) for one in text]))) if spans else np.empty(0)
+    hits: list[TextHit] = []
+    end = 0
+    for start, stop in spans:
+        if start >= end:
+            hits.append(TextHit(start=int(units[start]), stop=int(units[stop]), where=name))
+            end = stop
+    return hits
 
 
 @contextmanager
@@ -166,12 +207,15 @@ def _rollout_row(row: Sequence[Any], texts: _Texts) -> RolloutRow:
         length=row[9],
         truncated=row[10],
         advantage=row[11],
-        text=texts.get((row[0], row[1], row[2]), ""),
+        text=texts.get((row[0], row[1], row[2]), Snippet()).text,
+        hit=texts.get((row[0], row[1], row[2]), Snippet()).hit,
     )
 
 
-def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Texts:
-    """The beginnings of the completions of these rows; none where the text is not stored."""
+def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]], wanted: Sequence[TextMatch] = ()) -> _Texts:
+    """The beginnings of the completions of these rows, or what stands around the first text that was searched for;
+    none where the text is not stored."""
+    columns = ("completion", "prompt") if wanted else ("completion",)
     starts: _Texts = {}
     reader = StepFileReader()
     files: dict[tuple[int, int, int], list[Sequence[Any]]] = {}
@@ -179,14 +223,34 @@ def _text_starts(index: RolloutIndex, rows: Sequence[Sequence[Any]]) -> _Texts:
         files.setdefault((row[0], row[1], row[3]), []).append(row)
     for file_key, file_rows in files.items():
         try:
-            cells = reader.read_cells(
-                find_step_file(index.run, *file_key), [row[4] for row in file_rows], ("completion",)
-            )
+            cells = reader.read_cells(find_step_file(index.run, *file_key), [row[4] for row in file_rows], columns)
         except StoreError:
             continue
         for row, cell in zip(file_rows, cells, strict=True):
-            starts[row[0], row[1], row[2]] = (text_of(cell, "completion") or "")[:BEGINNING]
+            starts[row[0], row[1], row[2]] = _snippet(cell, wanted)
     return starts
+
+
+def _units(text: str) -> int:
+    """Its length as JavaScript counts."""
+    return len(text) + sum(one > "\uffff" for one in text)
+
+
+def _snippet(cell: dict[str, Any], wanted: Sequence[TextMatch]) -> Snippet:
+    """The text of a row in a list: around the first hit, else its beginning."""
+    for match in wanted:
+        for name in reversed(match.columns):
+            text = text_of(cell, name)
+            if text and (spans := match.spans(text, most=1)):
+                start, stop = spans[0]
+                low, stop = max(0, start - AROUND), min(stop, start + BEGINNING)
+                before = "…" * bool(low) + text[low:start]
+                places = (_units(before), _units(before + text[start:stop]))
+                where: Literal["prompt", "completion"] = "prompt" if name == "prompt" else "completion"
+                return Snippet(
+                    f"{before}{text[start : stop + AROUND]}", TextHit(start=places[0], stop=places[1], where=where)
+                )
+    return Snippet((text_of(cell, "completion") or "")[:BEGINNING])
 
 
 def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
@@ -208,7 +272,7 @@ def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
         for name in names  # of a packed file, where another step had more functions, only this one's have a flag
     ]
     return full_rollout(
-        _rollout_row(row, {(row[0], row[1], row[2]): (completion or "")[:BEGINNING]}),
+        _rollout_row(row, {(row[0], row[1], row[2]): Snippet((completion or "")[:BEGINNING])}),
         text_of(cell, "prompt"),
         completion,
         rewards,

@@ -129,6 +129,7 @@ FILTERS: Mapping[str, Parser] = {
     **dict.fromkeys(("length_min", "length_max"), whole(0, 10**9)),
     **dict.fromkeys(("labelled", "truncated", "flagged", "disagree"), yes_no),
     "phrase": text(200),
+    "find": text(500),
     "sort": choice(*get_args(RolloutSort)),
     "order": choice(*get_args(SortOrder)),
 }
@@ -180,7 +181,7 @@ ROUTES: tuple[Route, ...] = (
         "rollouts", handlers.rollouts, {"run": RUN, **FILTERS, "after": text(300), "limit": whole(1, 100)}, "run"
     ),
     _view_route("rollout", handlers.rollout, {"run": RUN, "id": ROLLOUT}, "run", "id"),
-    _view_route("group", handlers.group, {"run": RUN, "id": ROLLOUT}, "run", "id"),
+    _view_route("group", handlers.group, {"run": RUN, "id": ROLLOUT, "find": text(500)}, "run", "id"),
     _view_route("phrases", handlers.phrases, {"run": RUN, "step": STEP}, "run"),
     _view_route("pinned", handlers.pinned, {"run": RUN}, "run"),
     _view_route("alarms", handlers.alarms, {"run": RUN}, "run"),
