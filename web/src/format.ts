@@ -11,6 +11,11 @@ export function number(value: Number | undefined, missing = "–", digits = 3): 
   return String(Number(value.toPrecision(digits)));
 }
 
+/** Log odds as odds, which is the one unit in which evidence is told. */
+export function odds(log: number): string {
+  return log > 50 ? "more than 1e21 to 1" : `${number(Math.exp(log))} to 1`;
+}
+
 /** Every digit that matters. A number of 32 bits is shown by the shortest digits that mean it, not by its 64-bit tail. */
 export function exact(value: number): string {
   if (Math.fround(value) !== value) return String(value);

@@ -200,7 +200,7 @@ def test_runs_that_part_are_told_from_where_on_and_equal_ones_are_not(tmp_path: 
     assert apart["diverged"].endswith(f"step {gold['difference']['first']:.0f}")
     assert compare([one, same])["diverged"] == ""
     third = compare([one, same, other])
-    assert "of other" in third["diverged"]
+    assert "other against" in third["diverged"], "both runs are named"
     assert len(third["runs"]) == 3
 
 

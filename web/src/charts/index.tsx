@@ -1,6 +1,6 @@
 /** The plots that other screens use: a panel over steps, the evidence of an alarm, and runs compared. */
 import { cursor, useShared } from "../shared";
-import { count, number } from "../format";
+import { count, number, odds as oddsText } from "../format";
 import type { AlarmDetail, Compare, Lane, Mark, Panel } from "../types";
 import { Frame, Legend, type Column, type Item } from "./frame";
 import { colour, plain, RUNS, shape, styles, type Style } from "./palette";
@@ -79,12 +79,12 @@ export function EvidencePlot({ evidence, height = 220 }: { evidence: AlarmDetail
   const at = raised >= 0 && raised < labels.length ? raised : -1;
   const most = odds.length ? Math.max(...odds) : NaN;
   const sentence = odds.length
-    ? `Evidence after ${count(labels[labels.length - 1] ?? 0)} gold labels: at most ${number(most)} log odds; the alarm needs ${number(threshold)}${at >= 0 ? `, reached at step ${steps[at]} after ${count(labels[at] ?? 0)} labels` : ""}.`
+    ? `Evidence after ${count(labels[labels.length - 1] ?? 0)} gold labels: at most ${oddsText(most)}; the alarm needs ${oddsText(threshold)}${at >= 0 ? `, reached at step ${steps[at]} after ${count(labels[at] ?? 0)} labels` : ""}.`
     : "";
   const style = plain(0);
   return (
     <Frame
-      title="Evidence" sentence={sentence} left="log odds against chance" empty={odds.length ? "" : "The evidence of this alarm was not kept step by step."}
+      title="Evidence" sentence={sentence} left="logarithm of the odds against chance" empty={odds.length ? "" : "The evidence of this alarm was not kept step by step."}
       legend={<Legend items={[
         { label: "evidence", sign: { kind: "line", style } },
         { label: "threshold", sign: { kind: "line", style: { token: "act", dash: [5, 3], width: 1.5 } } },

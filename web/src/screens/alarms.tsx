@@ -1,7 +1,7 @@
 /** S4: alarms and warnings, with the evidence as it was when each was raised. */
 import "../screens.css";
 import { useControl, type Wish } from "../control";
-import { count, number } from "../format";
+import { count, number, odds } from "../format";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Figure, Gold, ToRollout } from "../panes";
@@ -77,7 +77,7 @@ function Detail({ run, id, summary }: ScreenProps & { id: string }) {
       <p><Shown text={alarm.summary} /></p>
       <p class="faint">
         Raised at step {alarm.step} of attempt {alarm.attempt} by <Shown text={alarm.detector} />, {onset(alarm)}
-        {alarm.evidence !== null && alarm.threshold !== null ? `; log evidence ${number(alarm.evidence)}, threshold ${number(alarm.threshold)}` : ""}
+        {alarm.evidence !== null && alarm.threshold !== null ? /\bodds\b/.test(alarm.summary) ? `; odds ${odds(alarm.evidence)}, where ${odds(alarm.threshold)} is needed` : `; statistic ${number(alarm.evidence)}, threshold ${number(alarm.threshold)}` : ""}
         {alarm.resolved !== null ? `; resolved at step ${alarm.resolved}` : ""}.
         {alarm.said && <> Operator's note: <Shown text={alarm.said} /></>}
       </p>

@@ -105,7 +105,7 @@ function Both({ data, busy }: { data: Told; busy: boolean }) {
       <div class="two plots">
         {data.measures.flatMap((measure) => [
           <ComparePlot key={`${measure.name} lines`} measure={measure} names={names} x={data.x} />,
-          ...(measure.difference ? [<DifferencePlot key={`${measure.name} difference`} difference={measure.difference} label={`${measure.label}: B − A`} x={data.x} />] : []),
+          ...(measure.difference ? [<DifferencePlot key={`${measure.name} difference`} difference={measure.difference} label={`${measure.label}: ${names[measure.difference.run]} − ${names[0]}${data.runs.length > 2 ? ", the first of these to differ" : ""}`} x={data.x} />] : []),
         ])}
       </div>
       {!data.measures.length && <Empty>These runs share no reading.</Empty>}

@@ -197,11 +197,10 @@ function Row({ name, children }: { name: string; children: ComponentChildren }) 
 
 /** `told`: the headline already says it in the same words. */
 function Raised({ run, alarm, told }: { run: string; alarm: AlarmRow; told?: boolean }) {
-  const odds = alarm.evidence !== null && alarm.threshold !== null ? `evidence ${number(alarm.evidence)}, threshold ${number(alarm.threshold)}` : "";
   return (
     <li>
       <Sign kind={alarm.tier} /> <b>{alarm.tier} at step {alarm.step}</b>{told ? <> on <Shown text={alarm.name} limit={60} /></> : <>: <Shown text={alarm.summary} /></>}{" "}
-      <span class="faint">{odds}{alarm.count > 1 && `, raised ${alarm.count} times`}{alarm.status !== "open" && `, ${alarm.status}`}</span>{" "}
+      <span class="faint">{alarm.count > 1 && `raised ${alarm.count} times`}{alarm.status !== "open" && `, ${alarm.status}`}</span>{" "}
       <Go to="alarms" run={run} params={{ id: alarm.id }} only>why</Go>
     </li>
   );

@@ -103,7 +103,7 @@ def _measure(readers: Sequence[RunReader], name: str, label: str, x: CompareAxis
     curves = [_run_curve(reader, name, x) for reader in readers]
     pairs = [difference(curves[0], other, run) for run, other in enumerate(curves[1:], 1)]
     differences = [pair for pair in pairs if pair is not None]
-    # The page draws one difference: that of the run which diverges earliest, else that of the second run.
+    # The page draws one difference, and names both runs: that which diverges earliest, else that of the second run.
     diverging = [(pair.first, pair.run, pair) for pair in differences if pair.first is not None]
     difference_shown = min(diverging)[2] if diverging else next(iter(differences), None)
     return ComparedMeasure(
@@ -228,8 +228,7 @@ def _describe_divergence(measures: Sequence[ComparedMeasure], x: CompareAxis, na
         return ""
     position, place, run = min(diverging)
     where = f"{position:.3g}" if x == "root_kl" else f"{position:.0f}" if x == "step" else f"{position:,.0f}"
-    whose = f" of {names[run]}" if len(names) > 2 else ""
-    return f"{measures[place].label}{whose}, {UNITS[x]} {where}"
+    return f"{measures[place].label}, {names[run]} against {names[0]}, {UNITS[x]} {where}"
 
 
 def _differing_settings(readers: Sequence[RunReader]) -> tuple[list[ComparedSetting], int]:
