@@ -7,6 +7,7 @@ Three runs are measured; the others share their files by hard links and have fol
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tiltmeter.rundir.store import RunDirectory
 
 KINDS = ("healthy", "blind", "hacked")
 SHARES = (0.8, 0.18, 0.02)
+BETAS = (0.01, 0.04, 0.1)
 
 
 def make_models(folder: Path) -> Path:
@@ -42,11 +44,12 @@ def make_many(folder: Path, count: int, models: Path, *, files: bool = True, see
     kinds = np.random.default_rng(seed).choice(KINDS, count, p=SHARES)
     kinds[-1] = "hacked"  # at least one, and last by name
     for number, kind in enumerate(kinds):
-        _link_run(models / str(kind), folder / f"sweep-{number // 100:02d}" / f"run-{number:05d}", files)
+        settings = {"beta": str(BETAS[number % 3]), "learning_rate": f"{1 + number % 5}e-06", "model": "org/small-1.5B"}
+        _link_run(models / str(kind), folder / f"sweep-{number // 100:02d}" / f"run-{number:05d}", files, settings)
     return [f"run-{number:05d}" for number in np.flatnonzero(kinds == "hacked")]
 
 
-def _link_run(model: Path, target: Path, files: bool) -> None:
+def _link_run(model: Path, target: Path, files: bool, settings: dict[str, str]) -> None:
     for path in sorted(model.rglob("*")):
         place = target / path.relative_to(model)
         if path.is_dir():
@@ -55,7 +58,8 @@ def _link_run(model: Path, target: Path, files: bool) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, place)
     if files:  # last, because it is newer than what it speaks for
-        (target / "cache" / "state.json").write_bytes((model / "cache" / "state.json").read_bytes())
+        content = json.loads((model / "cache" / "state.json").read_text())
+        (target / "cache" / "state.json").write_text(json.dumps({**content, "settings": settings}))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main() -> None:
         path = options.run or Path(folder) / "run"
         if not path.exists():
             make(path, options.rows)
-        figures = search_figures(RunDirectory(path), options.rows)
+        figures = search_figures(RunDirectory(path))
     figures |= sqlite_figures(2000)
     print(json.dumps(figures) if options.json else "\n".join(f"{name:28} {value}" for name, value in figures.items()))
 
@@ -78,7 +78,7 @@ def word_pool(rng: np.random.Generator) -> str:
     return " ".join(rng.choice(np.array(words), 2_000_000))
 
 
-def search_figures(run: RunDirectory, rows: int) -> dict[str, Any]:
+def search_figures(run: RunDirectory) -> dict[str, Any]:
     index = RolloutIndex(RunReader(run))
     began = time.monotonic()
     index.update()

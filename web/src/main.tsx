@@ -41,7 +41,7 @@ function App() {
       <main id="content" tabIndex={-1}>
         {route.screen === "label" ? <Label />
           : route.screen === "compare" ? <Compare params={route.params} />
-          : route.screen === "fleet" ? <Fleet />
+          : route.screen === "fleet" ? <Fleet params={route.params} />
           : <RunPage key={route.run} route={route} />}
       </main>
       {!labelling && <Foot />}

@@ -103,14 +103,23 @@ export interface Headline {
 export interface FleetRow extends Headline {
   last_good: Number; // step of the checkpoint to go back to
   what: string; // the surest finding, or the sentence, short
-  picture: RunPicture | null; // proxy and gold, small; null: not drawn in a long list
+  picture: RunPicture | null; // proxy and gold; null: drawn for the rows that are sent
+  settings: Record<string, string>; // of the trainer, those on a short list, and where the code and the data came from
   kl: Number;
   did: string; // the newest change made or proposed
   labels: number;
   unread: boolean; // by its monitor's state file, which does not settle it: the run itself is read next
 }
+export type FleetSort = "state" | "name" | "step" | "age" | "gold" | "lost" | "kl" | "labels";
 
-/** GET /api/fleet */
+/** Runs that share the value of a setting. */
+export interface FleetGroup {
+  value: string;
+  runs: number;
+  states: Record<string, number>;
+}
+
+/** GET /api/fleet?find&sort&order&group&limit&pictures */
 export interface Fleet {
   version: string;
   runs: FleetRow[]; // worst first, then by age of the problem
@@ -121,6 +130,9 @@ export interface Fleet {
   unread: number; // runs that are still to be read, those in `runs` with `unread` included
   unreadable: number;
   left_out: number; // rows beyond the limit
+  matches: number; // runs that the query finds
+  groups: FleetGroup[]; // by the setting that was asked for
+  setting_names: string[]; // that differ between the runs
 }
 
 /** One of the checks behind a verdict. */

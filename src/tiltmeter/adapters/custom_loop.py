@@ -26,6 +26,7 @@ from tiltmeter import adapters
 from tiltmeter.adapters.launch import int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
+from tiltmeter.adapters.settings import capture_settings
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
@@ -70,6 +71,7 @@ def open_run(
     slice: str | None = None,
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
+    settings: Mapping[str, Any] | None = None,
     monitor: bool = True,
     strict: bool = False,
 ) -> Run:
@@ -91,7 +93,8 @@ def open_run(
     function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
     phrase is paid. `slice`: a column of `facts` whose value is the environment of a row, as `slice="language"`: each is
     judged by itself too. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact),
-    round12 or fp16. `strict`: raise what would otherwise be counted.
+    round12 or fp16. `settings`: of your trainer, as `{"learning_rate": 1e-6}`, by which runs are told apart, grouped
+    and compared on the page; the commit of your code is added. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
     """
@@ -126,7 +129,9 @@ def open_run(
         if rank == 0:
             for earlier in run.attempts():
                 sweep(path / "rollouts" / str(earlier))
-            attempt = run.open_attempt(launch=launch, ranks=ranks, resume_step=resume_step)
+            attempt = run.open_attempt(
+                launch=launch, ranks=ranks, resume_step=resume_step, settings=capture_settings(settings)
+            )
             run.claim(attempt, rank)
         else:
             attempt = run.join_attempt(launch=launch, rank=rank)

@@ -25,6 +25,7 @@ from tiltmeter.verdict.state_file import (
     SCHEMA,
     SENTENCE,
     StateFile,
+    captured_settings,
     clip,
     gold_values,
     journal_end,
@@ -132,6 +133,7 @@ class StateWriter:
             live=run_state.attempt is None or run_state.attempt not in run_state.ended,
             attempt=run_state.attempt or 0,
             step=run_state.last_step,
+            first=max(0, min(run_state.first.values(), default=0)),
             data_time=now - last.data if run_state.recent else None,
             patience=patience_seconds(run_state),
             since=self._since(verdict),
@@ -145,6 +147,7 @@ class StateWriter:
             labels=run_state.labels,
             people=run_state.gold is not None and asks_people(run_state.gold),
             change=newest_change(run_state),
+            settings=captured_settings(run_state),
             agreement=verdict.agreement,
             level=verdict.level,
         )

@@ -186,8 +186,11 @@ class RunDirectory:
         folder = self.path / "rollouts"
         return sorted(int(entry.name) for entry in entries(folder) if entry.name.isdecimal() and entry.is_dir())
 
-    def open_attempt(self, *, launch: str, ranks: int, resume_step: int | None) -> int:
-        """Claim the next attempt; `mkdir` has one winner, so two trainers on one directory never share one."""
+    def open_attempt(
+        self, *, launch: str, ranks: int, resume_step: int | None, settings: Mapping[str, str] | None = None
+    ) -> int:
+        """Claim the next attempt; `mkdir` has one winner, so two trainers on one directory never share one. `settings`:
+        of the trainer, for lists of runs."""
         if why := storage_problem(self.path):
             raise AttachError(f"cannot keep a run in {self.path}: {why}, or set TILTMETER_DISABLED=1")
         with _as_attach_error(self.path):
@@ -202,7 +205,7 @@ class RunDirectory:
                     # Somebody else's, or this one's if a file server lost its reply: the next is free either way.
                     if not (isinstance(error, FileExistsError) or is_folder(self.path / "rollouts" / str(number))):
                         raise
-            facts = {
+            facts: dict[str, Any] = {
                 "attempt": number,
                 # Not simply the one before: a start that failed here has left a folder and no attempt.
                 "parent": next((earlier for earlier in reversed(before) if self._attempt_if_sound(earlier)), None),
@@ -211,6 +214,8 @@ class RunDirectory:
                 "ranks": ranks,
                 "started": time.time(),
             }
+            if settings:
+                facts["settings"] = dict(settings)
             write_sidecar(self.path / "rollouts" / str(number) / "attempt.json", facts)
             sync_folder(self.path / "rollouts")  # or a power cut takes the folder, and every file in it
         return number

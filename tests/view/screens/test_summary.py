@@ -42,8 +42,10 @@ summary, fleet = as_sent(summary_screen.summary), as_sent(fleet_screen.fleet)
 health = as_sent(health_screen.health)
 
 
-def row_of(book: RunReader) -> tuple[FleetRow, float]:
-    return fleet_screen.fleet_row(book), fleet_screen.problem_since(book)
+def in_order(books: list[RunReader]) -> list[FleetRow]:
+    """The rows of these runs, the worst first."""
+    rows = [(fleet_screen.fleet_row(book), fleet_screen.problem_since(book)) for book in books]
+    return [row for row, _ in sorted(rows, key=lambda item: fleet_screen.worst_first(*item))]
 
 
 DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
@@ -117,7 +119,7 @@ def test_what_is_sent_has_the_types_that_are_declared(demo: dict[str, RunDirecto
         book = RunReader(run)
         payloads = list(collect_answers(book).answers.values())
         payloads += [
-            fleet_screen.fleet([row_of(book)]),
+            fleet_screen.fleet([fleet_screen.fleet_row(book)]),
             health_screen.health(book),
             readings(book),
             compare([book, book]),
@@ -166,7 +168,7 @@ def test_nothing_was_measured_yet(tmp_path: Path) -> None:
     assert (made["state"], made["name"], made["age_s"], made["step"]) == ("STALE", "tonight", None, -1)
     assert made["proves"] == made["lanes"] == made["entries"] == []
     assert made["last_good"] is made["advice"] is None
-    assert json.dumps(fleet([row_of(RunReader(run))]), allow_nan=False)
+    assert json.dumps(fleet([fleet_screen.fleet_row(RunReader(run))]), allow_nan=False)
     assert json.dumps(health(RunReader(run)), allow_nan=False)
 
 
@@ -189,13 +191,12 @@ def test_a_rewound_run_has_a_lane_that_was_left(tmp_path: Path) -> None:
 
 def test_the_worst_run_comes_first_and_the_rest_are_counted(demo: dict[str, RunDirectory], tmp_path: Path) -> None:
     books = [RunReader(demo["honest"]), RunReader(RunDirectory.create(tmp_path / "new")), RunReader(demo["hacked"])]
-    rows = [row_of(book) for book in books]
+    rows = in_order(books)
     made = fleet(rows)
     json.dumps(made, allow_nan=False)
     assert [row["state"] for row in made["runs"]] == ["ACT", "STALE", "OK"]
     assert made["runs"][0]["sentence"] == judge_run(demo["hacked"])[0].sentence
-    assert 2 <= len(made["runs"][0]["gold"]) <= 24 and made["runs"][1]["gold"] == []
-    made = fleet(rows, unread=3, unreadable=1, limit=1)
+    made = fleet(rows, unread=3, unreadable=1, shown=fleet_screen.FleetPage(rows[:1], len(rows)))
     assert (len(made["runs"]), made["left_out"], made["total"], made["states"]["ACT"]) == (1, 2, 7, 1)
 
 
@@ -210,7 +211,7 @@ def test_of_two_alarms_the_older_comes_first(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "0.jsonl").write_bytes(b"".join(event.line() for event in lines))
         books.append(RunReader(run))
-    assert [row["name"] for row in fleet(map(row_of, books))["runs"]] == ["old", "young"]
+    assert [row["name"] for row in fleet(in_order(books))["runs"]] == ["old", "young"]
 
 
 def _timed(alarm: Alarm, when: float) -> Event:

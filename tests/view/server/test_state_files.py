@@ -113,8 +113,7 @@ def test_a_file_says_what_the_journal_says_and_no_journal_is_read(runs: Path, mo
     for name, row in by_file.items():
         left, right = asdict(row), asdict(by_journal[name])
         assert abs(left.pop("age_s") - right.pop("age_s")) < 30
-        for line in ("proxy", "gold"):
-            assert np.allclose(left.pop(line), right.pop(line), atol=2e-3)
+        assert left.pop("picture") is None and right.pop("picture") is not None  # it is drawn when it is shown
         assert left == right
 
 
@@ -189,7 +188,6 @@ def test_a_monitor_that_is_late_or_gone_takes_the_green_away(runs: Path) -> None
 
 HOSTILE: dict[str, bytes] = {
     "not JSON": b"\xff\xfe{",
-    "a key twice": b'{"schema": 1, "schema": 1}',
     "too large": b"[" + b" " * 20_000 + b"]",
     "nested": b"[" * 9000 + b"]" * 9000,
     "another type": b'{"schema": "one"}',

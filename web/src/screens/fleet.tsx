@@ -2,11 +2,12 @@
 import { useEffect, useState } from "preact/hooks";
 import "../fleet.css";
 import { count, number, percent, span } from "../format";
-import { Empty, Spark, StateMark, Trouble } from "../parts";
+import { Empty, StateMark, Trouble } from "../parts";
+import { Drawn } from "../picture";
 import { link } from "../route";
-import { news, useData } from "../shared";
+import { news, useAddress, useData, type Change } from "../shared";
 import { RunName, Shown, visible } from "../text";
-import type { FleetRow, State, Fleet as Told } from "../types";
+import type { FleetRow, FleetSort, State, Fleet as Told } from "../types";
 
 const MOST = 6;
 
@@ -14,8 +15,21 @@ export function compareLink(runs: string[]): string {
   return `#/compare?${new URLSearchParams(runs.map((run) => ["run", run]))}`;
 }
 
-export function Fleet() {
-  const { data, error } = useData<Told>("/api/fleet");
+type View = "list" | "table" | "wall";
+const VIEWS: [View, string][] = [["list", "List"], ["table", "Table"], ["wall", "Wall"]];
+const SORTS: [FleetSort, string][] = [["state", "worst first"], ["name", "name"], ["step", "step"], ["age", "age of the data"], ["gold", "gold"], ["lost", "gold lost"], ["kl", "KL"], ["labels", "labels"]];
+const LIMITS: Record<View, number> = { list: 60, table: 400, wall: 400 };
+
+export function Fleet({ params }: { params: URLSearchParams }) {
+  const [told, change] = useAddress(params);
+  const view = VIEWS.find(([name]) => name === told.get("view"))?.[0] ?? "list";
+  const limit = Math.min(1000, Math.max(1, Number(told.get("limit")) || LIMITS[view]));
+  const plain = !["find", "sort", "order", "group", "view", "limit"].some((name) => told.get(name)); // as it is asked for early
+  const asked = plain ? {} : {
+    find: told.get("find") ?? undefined, sort: told.get("sort") ?? undefined, order: told.get("order") ?? undefined,
+    group: told.get("group") ?? undefined, limit, pictures: view === "table" ? 0 : 1,
+  };
+  const { data, error } = useData<Told>("/api/fleet", asked);
   const [picked, setPicked] = useState<string[]>([]);
   const unread = data?.unread ?? 0;
   useEffect(() => {
@@ -26,28 +40,28 @@ export function Fleet() {
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading the runs…</p>;
   if (!data.total) return <First />;
   const toggle = (run: string) => setPicked((old) => (old.includes(run) ? old.filter((one) => one !== run) : [...old, run]));
+  const group = told.get("group") ?? "";
+  const parts = group ? data.groups.map((one) => ({ group: one, rows: data.runs.filter((row) => (row.settings[group] ?? "not known") === one.value) })).filter(({ rows }) => rows.length)
+    : [{ group: null, rows: data.runs }];
   return (
     <>
       {error && <Trouble error={error} />}
       <Counts fleet={data} />
-      <table class="fleet" role="table">
-        <thead role="rowgroup">
-          <tr role="row">
-            <th role="columnheader" scope="col"><span class="unseen">Compare</span></th>
-            {["State", "Run"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
-            <th role="columnheader" scope="col" class="number">Step</th>
-            <th role="columnheader" scope="col" class="number">Last good</th>
-            {["What", "Proxy and gold"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
-            <th role="columnheader" scope="col" class="number">KL</th>
-            <th role="columnheader" scope="col">Last change</th>
-          </tr>
-        </thead>
-        <tbody role="rowgroup">
-          {data.runs.map((row) => <Row key={row.run} row={row} picked={picked.includes(row.run)} full={picked.length >= MOST} toggle={toggle} />)}
-        </tbody>
-      </table>
-      {data.left_out > 0 && <Empty>{data.left_out} more runs, none of them in a worse state, are not shown. Open a folder with fewer: <code>tiltmeter view FOLDER</code></Empty>}
-      {data.runs.length > 1 && (
+      {data.total > 1 && <Chooser told={told} change={change} view={view} fleet={data} />}
+      {!data.runs.length && <Empty>{data.unread ? "No run that was read so far is found." : "No run is found. Take a condition away."}</Empty>}
+      {parts.map(({ group: one, rows }) => (
+        <section key={one?.value ?? ""} aria-label={one ? `Runs with ${visible(group)} ${visible(one.value)}` : "Runs"}>
+          {one && <h2 class="group"><Shown text={`${group} ${one.value}`} limit={120} /> <span class="faint">{said(one.states, one.runs)}</span></h2>}
+          {view === "wall" ? <Wall rows={rows} /> : rows.length > 0 && <Rows rows={rows} view={view} picked={picked} toggle={toggle} group={group} names={data.setting_names} />}
+        </section>
+      ))}
+      {data.left_out > 0 && (
+        <p class="picked">
+          <span>{count(data.left_out)} more of the {count(data.matches)} runs that are found are not shown{(told.get("sort") ?? "state") === "state" && !group ? "; none of them is in a worse state" : ""}.</span>
+          {limit < 1000 && <button type="button" onClick={() => change({ limit: Math.min(1000, limit * 2), view })}>Show more</button>}
+        </p>
+      )}
+      {data.runs.length > 1 && view !== "wall" && (
         <p class="picked">
           {picked.length >= 2 ? <a class="button" href={compareLink(picked)}>Compare {picked.length} runs</a>
             : <span class="faint">Check 2 to {MOST} runs to compare them.</span>}
@@ -55,6 +69,84 @@ export function Fleet() {
         </p>
       )}
     </>
+  );
+}
+
+function said(states: Told["states"], runs: number): string {
+  const parts = WORDS.map(([state, word]) => [states[state] ?? 0, word] as const).filter(([n]) => n > 0).map(([n, word]) => `${n} ${word === "needs you" && n > 1 ? "need you" : word}`);
+  return [`${runs} ${runs === 1 ? "run" : "runs"}`, ...parts].join(", ");
+}
+
+/** Which runs, in which order and groups, and how they are shown: all in the address. */
+function Chooser({ told, change, view, fleet }: { told: URLSearchParams; change: (change: Change) => void; view: View; fleet: Told }) {
+  const [typed, setTyped] = useState(told.get("find") ?? "");
+  useEffect(() => setTyped(told.get("find") ?? ""), [told]);
+  return (
+    <form class="chooser" role="search" onSubmit={(event) => { event.preventDefault(); change({ find: typed }); }}>
+      <label>Find <input type="search" value={typed} maxLength={300} spellcheck={false} placeholder="words, /name/, state:act, live:yes, beta=0.1" onInput={(e) => setTyped(e.currentTarget.value)} onChange={(e) => change({ find: e.currentTarget.value })} /></label>
+      {told.get("find") && <span class="faint">{count(fleet.matches)} of {count(fleet.total)}</span>}
+      <label>Sort <select value={told.get("sort") ?? "state"} onChange={(e) => change({ sort: e.currentTarget.value === "state" ? undefined : e.currentTarget.value })}>
+        {SORTS.map(([value, title]) => <option key={value} value={value}>{title}</option>)}
+      </select></label>
+      {told.get("sort") && <button type="button" onClick={() => change({ order: told.get("order") === "up" ? undefined : "up" })}>{told.get("order") === "up" ? "lowest first" : "highest first"}</button>}
+      {(fleet.setting_names.length > 0 || told.get("group")) && (
+        <label>Group by <select value={told.get("group") ?? ""} onChange={(e) => change({ group: e.currentTarget.value || undefined })}>
+          <option value="">nothing</option>
+          {[...new Set([...fleet.setting_names, ...(told.get("group") ? [told.get("group") as string] : [])])].map((name) => <option key={name} value={name}>{visible(name)}</option>)}
+        </select></label>
+      )}
+      <span class="end">{VIEWS.map(([name, title]) => <button key={name} type="button" aria-pressed={view === name} onClick={() => change({ view: name === "list" ? undefined : name, limit: undefined })}>{title}</button>)}</span>
+    </form>
+  );
+}
+
+/** A hundred runs in one look: each a picture in the colour of its state. */
+function Wall({ rows }: { rows: FleetRow[] }) {
+  return (
+    <ul class="wall plain">
+      {rows.map((row) => (
+        <li key={row.run} class={`tile ${row.state.toLowerCase()}`}>
+          <a href={link("overview", row.run)} title={visible(row.what)}>
+            <span class="tile-head"><StateMark state={row.state} /> <span class="faint">{row.live ? row.step < 0 ? "–" : row.step : "ended"}</span></span>
+            {row.picture ? <Drawn picture={row.picture} size="thumbnail" /> : <span class="faint">–</span>}
+            <span class="tile-name"><RunName name={row.name} /></span>
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface RowsProps {
+  rows: FleetRow[];
+  view: View;
+  picked: string[];
+  toggle: (run: string) => void;
+  group: string;
+  names: string[];
+}
+
+function Rows({ rows, view, picked, toggle, group, names }: RowsProps) {
+  const dense = view === "table";
+  const columns = dense ? names.filter((name) => name !== group).slice(0, 4) : [];
+  return (
+    <table class={dense ? "fleet dense" : "fleet"} role="table">
+      <thead role="rowgroup">
+        <tr role="row">
+          <th role="columnheader" scope="col"><span class="unseen">Compare</span></th>
+          {["State", "Run"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}
+          <th role="columnheader" scope="col" class="number">Step</th>
+          <th role="columnheader" scope="col" class="number">Last good</th>
+          <th role="columnheader" scope="col">What</th>
+          {dense ? <th role="columnheader" scope="col" class="number">Gold</th> : <th role="columnheader" scope="col">Proxy and gold</th>}
+          <th role="columnheader" scope="col" class="number">KL</th>
+          {dense ? columns.map((name) => <th key={name} role="columnheader" scope="col"><Shown text={name} limit={24} /></th>) : <th role="columnheader" scope="col">Last change</th>}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        {rows.map((row) => <Row key={row.run} row={row} columns={dense ? columns : null} picked={picked.includes(row.run)} full={picked.length >= MOST} toggle={toggle} />)}
+      </tbody>
+    </table>
   );
 }
 
@@ -75,7 +167,8 @@ function Counts({ fleet }: { fleet: Told }) {
   );
 }
 
-function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; full: boolean; toggle: (run: string) => void }) {
+function Row({ row, columns, picked, full, toggle }: { row: FleetRow; columns: string[] | null; picked: boolean; full: boolean; toggle: (run: string) => void }) {
+  const life = `${row.unread ? "not read yet, " : ""}${row.live ? "live" : "ended"}${row.attempt > 0 ? `, attempt ${row.attempt}` : ""}`;
   return (
     <tr role="row">
       <td role="cell" class="pick">
@@ -84,17 +177,20 @@ function Row({ row, picked, full, toggle }: { row: FleetRow; picked: boolean; fu
       <td role="cell" class="st"><StateMark state={row.state} /></td>
       <td role="cell" class="run">
         <a href={link("overview", row.run)}><RunName name={row.name} /></a>
-        <div class="small">{row.unread ? "not read yet, " : ""}{row.live ? "live" : "ended"}{row.attempt > 0 ? `, attempt ${row.attempt}` : ""}</div>
+        {columns ? <span class="small"> {life}</span> : <div class="small">{life}</div>}
       </td>
       <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>
       <td role="cell" class="number" data-label="Last good">{row.last_good ?? "–"}</td>
-      <td role="cell" class="what" data-label="What"><Shown text={row.what} limit={160} /></td>
-      <td role="cell" class="line">
-        {row.picture ? <a class="thumb" href={link("overview", row.run)}><Drawn picture={row.picture} size="thumbnail" /></a> : <span class="faint">–</span>}
-        {row.agreement && <div class="small" title={`the reward prefers the better of two answers in ${percent(row.agreement.share)}`}>agrees {percent(row.agreement.share)}</div>}
-      </td>
+      <td role="cell" class="what" data-label="What"><Shown text={row.what} limit={columns ? 70 : 160} /></td>
+      {columns ? <td role="cell" class="number" data-label="Gold">{row.level ? number(row.level.now) : <span class="faint" title="no gold">?</span>}</td> : (
+        <td role="cell" class="line">
+          {row.picture ? <a class="thumb" href={link("overview", row.run)}><Drawn picture={row.picture} size="thumbnail" /></a> : <span class="faint">–</span>}
+          {row.agreement && <div class="small" title={`the reward prefers the better of two answers in ${percent(row.agreement.share)}`}>agrees {percent(row.agreement.share)}</div>}
+        </td>
+      )}
       <td role="cell" class="number" data-label="KL">{number(row.kl)}</td>
-      <td role="cell" class={row.did ? "did" : "did bare"} data-label="Last change">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>
+      {columns ? columns.map((name) => <td key={name} role="cell" data-label={visible(name)}>{row.settings[name] === undefined ? <span class="faint">–</span> : <Shown text={row.settings[name] ?? ""} limit={24} />}</td>)
+        : <td role="cell" class={row.did ? "did" : "did bare"} data-label="Last change">{row.did ? <Shown text={row.did} limit={80} /> : "–"}</td>}
     </tr>
   );
 }

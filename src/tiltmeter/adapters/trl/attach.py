@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
+from tiltmeter.adapters.settings import trainer_settings
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, run_facts
@@ -242,6 +243,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             groups="shared",
             rewards=[part for part in rewards if callable(part)],
             steps=_planned_steps(trainer),
+            settings=trainer_settings(trainer, args),
             **self._settings,
         )
         # The next attempt at this run has the same gold, and nothing is tried while it trains.

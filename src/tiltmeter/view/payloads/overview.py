@@ -43,15 +43,27 @@ class FleetRow(Headline, frozen=True, kw_only=True):
 
     last_good: int | None  # step of the checkpoint to go back to
     what: str  # the surest finding, or the sentence, short
-    picture: RunPicture | None  # proxy and gold, small; null: not drawn in a long list
+    picture: RunPicture | None  # proxy and gold; null: drawn for the rows that are sent
+    settings: dict[str, str]  # of the trainer, those on a short list, and where the code and the data came from
     kl: Number
     did: str  # the newest change made or proposed
     labels: int
     unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
 
 
+FleetSort = Literal["state", "name", "step", "age", "gold", "lost", "kl", "labels"]
+
+
+class FleetGroup(Struct, frozen=True, kw_only=True):
+    """Runs that share the value of a setting."""
+
+    value: str
+    runs: int
+    states: dict[State, int]
+
+
 class Fleet(Struct, frozen=True, kw_only=True):
-    """GET /api/fleet"""
+    """GET /api/fleet?find&sort&order&group&limit&pictures"""
 
     version: str
     runs: list[FleetRow]  # worst first, then by age of the problem
@@ -62,6 +74,9 @@ class Fleet(Struct, frozen=True, kw_only=True):
     unread: int  # runs that are still to be read, those in `runs` with `unread` included
     unreadable: int
     left_out: int  # rows beyond the limit
+    matches: int  # runs that the query finds
+    groups: list[FleetGroup]  # by the setting that was asked for
+    setting_names: list[str]  # that differ between the runs
 
 
 class VerdictCheck(Struct, frozen=True, kw_only=True):

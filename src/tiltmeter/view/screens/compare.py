@@ -13,6 +13,7 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.pinned_prompts import shorten
 from tiltmeter.rundir.requests import read_knobs
+from tiltmeter.verdict.state_file import captured_settings
 from tiltmeter.view.payloads.compare import (
     Compare,
     CompareAxis,
@@ -244,7 +245,8 @@ def _differing_settings(readers: Sequence[RunReader]) -> tuple[list[ComparedSett
 
 
 def _settings(reader: RunReader) -> dict[str, str]:
-    """The known settings of a run. A closed list: no environment variables, no paths, no command line."""
+    """The known settings of a run. A closed list: no environment variables, no paths, no command line; and what was
+    captured of its trainer when it was opened."""
     with reader.lock:
         run_state, columns = reader.run_state, reader.columns
         settings: dict[str, str] = {}
@@ -267,6 +269,7 @@ def _settings(reader: RunReader) -> dict[str, str]:
         for part in run_state.detectors:
             settings[f"detector {part.get('name', '')}"] = f"{part.get('tier', '')}, {part.get('alpha', '')}"
         settings["compared with"] = run_state.baseline or UNKNOWN
+        settings |= captured_settings(run_state)
         attempt = run_state.attempt
     if attempt is not None:
         settings |= _knob_settings(reader, min(run_state.attempts, default=attempt))

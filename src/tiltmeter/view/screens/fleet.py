@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
 
+import numpy as np
 from msgspec.structs import asdict, replace
 
+from tiltmeter.data.records import Floats
 from tiltmeter.verdict.message import likelihood_word
 from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.state_file import StateFile, Trust, sparkline_values
+from tiltmeter.verdict.state_file import Spark, StateFile, Trust, captured_settings
 from tiltmeter.verdict.verdict import State, duration_text
 from tiltmeter.version import __version__
-from tiltmeter.view.payloads.overview import Fleet, FleetRow, Headline
+from tiltmeter.view.payloads.overview import Fleet, FleetGroup, FleetRow, Headline
+from tiltmeter.view.payloads.picture import RunPicture
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.history import RunHistory
+from tiltmeter.view.screens.picture.curves import NO_GOLD, CurvePoints, PictureCurves, read_curves
+from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
 TEXT = 120
-LIMIT = 200  # rows in one answer
+LIMIT = 60  # rows in one answer, if no other number is asked for
 URGENT: tuple[State, ...] = ("ACT", "HOLLOW")  # said though the file that says it may be old: a person is needed
 TRUST_WORDS: dict[Trust, str] = {
     "ended": "not read yet: its monitor ended before the run did,",
@@ -32,21 +37,33 @@ TRUST_WORDS: dict[Trust, str] = {
 SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
 
-def fleet(rows: Iterable[tuple[FleetRow, float]], unread: int = 0, unreadable: int = 0, limit: int = LIMIT) -> Fleet:
-    """Rows, each with the time since when it has a problem: worst state first, then the oldest problem."""
-    ordered = [row for row, _ in sorted(rows, key=lambda item: worst_first(*item))]
-    ages = [row.age_s for row in ordered if row.live and row.age_s is not None]
+def fleet(rows: Sequence[FleetRow], unread: int = 0, unreadable: int = 0, *, shown: FleetPage | None = None) -> Fleet:
+    """All rows, counted, and of them those that are shown; without `shown` the worst."""
+    ages = [row.age_s for row in rows if row.live and row.age_s is not None]
+    page = FleetPage(rows[:LIMIT], len(rows)) if shown is None else shown
     return Fleet(
         version=__version__,
-        runs=ordered[: max(0, limit)],
-        total=len(ordered) + unreadable + unread - sum(row.unread for row in ordered),
-        live=sum(row.live for row in ordered),
-        states=dict(Counter(row.state for row in ordered)),
+        runs=list(page.rows),
+        total=len(rows) + unreadable + unread - sum(row.unread for row in rows),
+        live=sum(row.live for row in rows),
+        states=dict(Counter(row.state for row in rows)),
         age_s=min(ages, default=None),
         unread=unread,
         unreadable=unreadable,
-        left_out=max(0, len(ordered) - max(0, limit)),
+        left_out=page.matches - len(page.rows),
+        matches=page.matches,
+        groups=list(page.groups),
+        setting_names=list(page.setting_names),
     )
+
+
+class FleetPage(NamedTuple):
+    """The rows that are shown of those that a query finds."""
+
+    rows: Sequence[FleetRow]
+    matches: int
+    groups: Sequence[FleetGroup] = ()
+    setting_names: Sequence[str] = ()
 
 
 def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: float) -> FleetRow:
@@ -82,13 +99,54 @@ def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: fl
         **{field: getattr(head, field) for field in head.__struct_fields__},
         last_good=content.last_good,
         what=what,
-        proxy=content.proxy.values(),
-        gold=content.gold.values(),
+        picture=None,
+        settings=content.settings,
         kl=content.kl,
         did="" if change is None else truncate(f"{describe_change(asdict(change))} ({change.state})", TEXT),
         labels=content.labels,
         unread=trust != "whole",
     )
+
+
+def picture_from_file(name: str, content: StateFile) -> RunPicture:
+    """The thumbnail of a run by its state file: its curves, the gap since the onset, no marks."""
+    proxy, gold = (_points(line, content.first, content.step) for line in (content.proxy, content.gold))
+    ends = [_ends(line.values) for line in (proxy, gold)]
+    phrases = [
+        f"{word} from {a:.3g} to {b:.3g}" for word, (a, b) in zip(("proxy", "gold"), ends, strict=True) if a == a
+    ]
+    curves = PictureCurves(
+        name=name,
+        state=content.state,
+        verdict=content.sentence,
+        sentence=", ".join(phrases) or "no step is measured yet",
+        first=content.first,
+        last=content.step,
+        proxy=proxy,
+        gold=gold,
+        abandoned=(),
+        proxy_ends=ends[0],
+        gold_ends=ends[1],
+        shaded_from=content.onset,
+        flags=(),
+        keep=None,
+        actions=(),
+        missing="" if gold else NO_GOLD,
+        why_missing="",
+        notes=(),
+    )
+    return draw_run(curves, THUMBNAIL)
+
+
+def _points(line: Spark, first: int, last: int) -> CurvePoints:
+    values = np.array([math.nan if one is None else one for one in line.values()], np.float64)
+    steps = np.linspace(first, last, len(values)) if len(values) > 1 else np.full(len(values), float(last))
+    return CurvePoints(steps, values, values, values)
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return (float(finite[0]), float(finite[-1])) if len(finite) else (math.nan, math.nan)
 
 
 def worst_first(row: FleetRow, since: float) -> tuple[object, ...]:
@@ -111,6 +169,7 @@ def _row(reader: RunReader, head: Headline) -> FleetRow:
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
         picture=draw_run(read_curves(reader), THUMBNAIL),
+        settings=captured_settings(reader.run_state),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
 from tiltmeter.view.payloads.compare import Compare
 from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
-from tiltmeter.view.payloads.overview import Fleet, Summary
+from tiltmeter.view.payloads.overview import Fleet, FleetGroup, Summary
 from tiltmeter.view.payloads.people import Controlled, LabelTask, Login
 from tiltmeter.view.payloads.plots import Geometry, Plots, Readings, Series
 from tiltmeter.view.payloads.rollouts import PhraseList, Pinned, Rollout, RolloutGroup, RolloutPage
@@ -33,6 +33,7 @@ from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import RequestError
+from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows
 from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
 
@@ -65,8 +66,18 @@ def login(request: ApiRequest) -> Login:
 
 
 def fleet(request: ApiRequest) -> Fleet:
-    listed, unread, unreadable = request.state.run_list.rows(list_run)
-    return fleet_screen.fleet([(run.row, run.since) for run in listed], unread, unreadable)
+    params, run_list = request.params, request.state.run_list
+    listed, unread, unreadable = run_list.rows(list_run)
+    with value_error_as_400():
+        chosen = choose_rows(listed, params.get("find", ""))
+    chosen = sort_rows(chosen, params.get("sort", "state"), up=params.get("order", "down") == "up")
+    groups: list[FleetGroup] = []
+    if params.get("group"):
+        chosen, groups = group_rows(chosen, params["group"])
+    shown = [run.row for run in chosen[: params.get("limit", fleet_screen.LIMIT)]]
+    draw = run_list.with_picture if params.get("pictures", 1) else run_list.without_picture
+    page = fleet_screen.FleetPage([draw(row) for row in shown], len(chosen), groups, setting_names(listed))
+    return fleet_screen.fleet([run.row for run in listed], unread, unreadable, shown=page)
 
 
 def summary(request: ApiRequest) -> Summary:

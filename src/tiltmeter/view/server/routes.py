@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from tiltmeter.view.payloads.compare import CompareAxis
+from tiltmeter.view.payloads.overview import FleetSort
 from tiltmeter.view.payloads.people import AnswerValue, ControlKind
 from tiltmeter.view.payloads.rollouts import RolloutSort, SortOrder
 from tiltmeter.view.server import handlers
@@ -164,7 +165,18 @@ def _view_route(
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/login", "open", handlers.login, {"code": text(100)}, frozenset({"code"})),
-    _view_route("fleet", handlers.fleet, {}),
+    _view_route(
+        "fleet",
+        handlers.fleet,
+        {
+            "find": text(300),
+            "sort": choice(*get_args(FleetSort)),
+            "order": choice(*get_args(SortOrder)),
+            "group": text(100),
+            "limit": whole(1, 1000),
+            "pictures": yes_no,
+        },
+    ),
     _view_route("summary", handlers.summary, {"run": RUN, "since": real}, "run"),
     _view_route("plots", handlers.plots, {"run": RUN, **RANGE, "points": POINTS}, "run"),
     _view_route("geometry", handlers.geometry, {"run": RUN, **RANGE}, "run"),

@@ -23,7 +23,8 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.state_file import NAME, StateFile, Trust, read_state_file
 from tiltmeter.view.payloads.overview import FleetRow
-from tiltmeter.view.screens.fleet import SEVERITY, fleet_row, problem_since, row_from_file
+from tiltmeter.view.payloads.picture import RunPicture
+from tiltmeter.view.screens.fleet import SEVERITY, fleet_row, picture_from_file, problem_since, row_from_file
 from tiltmeter.view.screens.run_reader import RunReader, directory_id, run_id, run_name
 from tiltmeter.view.server.read_marks import ReadMarks
 
@@ -83,6 +84,7 @@ class _CachedRow:
     built_at: float
     content: StateFile | None = None  # the run's state file, if the row is made of it
     trust: Trust = "whole"
+    picture: RunPicture | None = None  # drawn of it
 
     def is_current(self, stamp: Stamp, now: float) -> bool:
         """Whether the row is up to date: always, if the run has ended and has not changed since."""
@@ -238,6 +240,19 @@ class RunList:
     def _row_from_file(self, id: str, content: StateFile, trust: Trust, now: float) -> ListedRun:
         row = row_from_file(id, run_name(Path(self._paths[id])), content, trust, now)
         return ListedRun(row, content.since, content.people)
+
+    def with_picture(self, row: FleetRow) -> FleetRow:
+        """A row with its thumbnail: one by a state file is drawn when it is shown, and kept."""
+        cached = self._cached_rows.get(row.run)
+        if row.picture is not None or cached is None or cached.content is None:
+            return row
+        if cached.picture is None:
+            cached.picture = picture_from_file(row.name, cached.content)
+        return replace(row, picture=cached.picture)
+
+    @staticmethod
+    def without_picture(row: FleetRow) -> FleetRow:
+        return row if row.picture is None else replace(row, picture=None)
 
     def _is_settled(self, id: str) -> bool:
         cached = self._cached_rows.get(id)

@@ -1,7 +1,7 @@
 """A filter over the texts of a run: which blocks of rows may hold a text, so that a search reads few files.
 
 A bit for every three bytes of each block, hashed, in lower case. Against a full-text index of SQLite (FTS5 trigrams) it
-takes a fiftieth of the space and a tenth of the time to make; it never misses, and what it lets through is read.
+takes a fiftieth of the space and a quarter of the time to make; it never misses, and what it lets through is read.
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""The list of runs as asked for: which runs, in which order and groups. It happens here, so that of thousands of runs
+a short answer is sent.
+
+    act beta=0.1 live:yes /lr-1e-[56]/
+
+A word stands in the run's name, its problem or its settings; `NAME=VALUE` is a setting, `state:act` a state.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+import pyarrow as pa
+
+from tiltmeter.verdict.verdict import State
+from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort
+from tiltmeter.view.screens.fleet import worst_first
+from tiltmeter.view.server.run_list import ListedRun
+from tiltmeter.view.server.text_match import TextMatch
+
+MOST_TERMS = 8
+MOST_NAMES = 40  # settings by which runs can be grouped
+MISSING = "not known"
+
+#: Numbers by which rows are sorted; what is missing comes last.
+_KEYS: dict[FleetSort, Callable[[FleetRow], float | str | None]] = {
+    "name": lambda row: row.name.lower(),
+    "step": lambda row: row.step,
+    "age": lambda row: row.age_s,
+    "gold": lambda row: None if row.level is None else row.level.now,
+    "lost": lambda row: None if row.level is None else row.level.change,
+    "kl": lambda row: row.kl,
+    "labels": lambda row: row.labels,
+}
+
+
+def choose_rows(runs: Sequence[ListedRun], find: str) -> list[ListedRun]:
+    """The runs that a query finds. Raises `ValueError` for one that is not understood."""
+    try:
+        terms = shlex.split(find) if '"' in find else find.split()
+    except ValueError:
+        raise ValueError("a quotation mark is not closed") from None
+    if len(terms) > MOST_TERMS:
+        raise ValueError(f"a query has at most {MOST_TERMS} terms")
+    for term in terms:
+        test = _test(term, runs)
+        runs = [run for run, fits in zip(runs, test, strict=True) if fits]
+    return list(runs)
+
+
+def _test(term: str, runs: Sequence[ListedRun]) -> list[bool]:
+    rows = [run.row for run in runs]
+    if len(term) > 2 and term[0] == term[-1] == "/":
+        match = TextMatch.of(term[1:-1], regex=True, ignore_case=True)
+        names = pa.array([row.name.encode("utf-8", "replace").decode() for row in rows], pa.string())
+        return [bool(hit) for hit in match.rows(names)]
+    word = term.lower()
+    if word.startswith("state:"):
+        if word[6:].upper() not in get_args(State):
+            raise ValueError(f"a state is one of {', '.join(get_args(State)).lower()}")
+        return [row.state == word[6:].upper() for row in rows]
+    if word in ("live:yes", "live:no"):
+        return [row.live == (word == "live:yes") for row in rows]
+    if "=" in term:
+        name, _, value = term.partition("=")
+        return [row.settings.get(name, MISSING) == value for row in rows]
+    return [
+        word in row.name.lower()
+        or word in row.what.lower()
+        or any(word in one.lower() for one in row.settings.values())
+        for row in rows
+    ]
+
+
+def sort_rows(runs: Sequence[ListedRun], sort: FleetSort, *, up: bool) -> list[ListedRun]:
+    """In order; by state the worst first, whichever way, because nothing may be buried."""
+    worst = sorted(runs, key=lambda run: worst_first(run.row, run.since))
+    if sort == "state":
+        return worst
+    key = _KEYS[sort]
+    present = [(value, run) for run in worst if (value := key(run.row)) is not None]
+    missing = [run for run in worst if key(run.row) is None]
+    return [run for _, run in sorted(present, key=lambda item: item[0], reverse=not up)] + missing
+
+
+def group_rows(runs: Sequence[ListedRun], name: str) -> tuple[list[ListedRun], list[FleetGroup]]:
+    """The runs by the value of a setting, each group in the order given; those with most trouble first."""
+    values: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        values.setdefault(run.row.settings.get(name, MISSING), []).append(run)
+    groups = [
+        FleetGroup(value=value, runs=len(members), states=dict(Counter(run.row.state for run in members)))
+        for value, members in values.items()
+    ]
+    groups.sort(key=lambda one: (-one.states.get("ACT", 0) / one.runs, -one.runs, one.value))
+    return [run for one in groups for run in values[one.value]], groups
+
+
+def setting_names(runs: Sequence[ListedRun]) -> list[str]:
+    """The settings that differ between the runs, those with fewest values first."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run.row.settings.items():
+            values.setdefault(name, set()).add(value)
+    differ = [name for name, seen in values.items() if len(seen) > 1]
+    return sorted(differ, key=lambda name: (len(values[name]), name))[:MOST_NAMES]

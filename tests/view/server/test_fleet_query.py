@@ -1,0 +1,74 @@
+"""Which runs a query finds, in which order and groups; nothing that needs a person is buried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
+
+from tiltmeter.verdict.agreement_and_level import GoldLevel
+from tiltmeter.verdict.verdict import State
+from tiltmeter.view.payloads.overview import FleetRow
+from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows
+from tiltmeter.view.server.run_list import ListedRun
+
+
+def run(name: str, state: State = "OK", gold: float | None = None, **settings: str) -> ListedRun:
+    level = None if gold is None else GoldLevel(gold, gold, 0.0, 0.0, 0.0, "gold.mean", 0, 9, 0, 9)
+    rest: dict[str, Any] = {"agreement": None, "kl": None, "did": "", "labels": 0, "last_good": None, "picture": None}
+    row = FleetRow(
+        run=name, name=name, state=state, sentence="", live=state != "STALE", attempt=0, step=3, age_s=1.0,
+        level=level, what=f"{state} it is", unread=False, settings=settings, **rest,
+    )  # fmt: skip
+    return ListedRun(row, 0.0, False)
+
+
+RUNS = [
+    run("lr-1e-5", gold=0.2, beta="0.1"),
+    run("lr-1e-6", "ACT", gold=0.9, beta="0.1", model="org/a"),
+    run("<img src=x>", "STALE", beta="0.04"),
+    run("other", "BLIND", gold=0.5),
+]
+
+
+def names(runs: list[ListedRun]) -> list[str]:
+    return [one.row.name for one in runs]
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("", ["lr-1e-5", "lr-1e-6", "<img src=x>", "other"]),
+        ("LR", ["lr-1e-5", "lr-1e-6"]),
+        ("/^lr-1e-[6]$/", ["lr-1e-6"]),
+        ("state:act", ["lr-1e-6"]),
+        ("live:no", ["<img src=x>"]),
+        ("beta=0.1 org/a", ["lr-1e-6"]),
+        ('"<img src"', ["<img src=x>"]),
+        ("nothing-of-it", []),
+    ],
+)
+def test_a_query_finds_by_name_state_and_setting(query: str, wanted: list[str]) -> None:
+    assert names(choose_rows(RUNS, query)) == wanted
+
+
+@pytest.mark.parametrize("query", ["/(/", "state:fine", '"open', "a " * 20, "/(?=x)/"])
+def test_a_query_that_is_not_understood_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        choose_rows(RUNS, query)
+
+
+def test_the_worst_comes_first_and_what_is_missing_last() -> None:
+    assert names(sort_rows(RUNS, "state", up=True))[:2] == ["lr-1e-6", "<img src=x>"]
+    assert names(sort_rows(RUNS, "gold", up=True)) == ["lr-1e-5", "other", "lr-1e-6", "<img src=x>"]
+    assert names(sort_rows(RUNS, "gold", up=False)) == ["lr-1e-6", "other", "lr-1e-5", "<img src=x>"]
+
+
+def test_groups_have_their_counts_and_those_in_trouble_come_first() -> None:
+    rows, groups = group_rows(RUNS, "beta")
+    assert [(one.value, one.runs, one.states.get("ACT", 0)) for one in groups] == [
+        ("0.1", 2, 1), ("0.04", 1, 0), ("not known", 1, 0),
+    ]  # fmt: skip
+    assert names(rows)[:2] == ["lr-1e-5", "lr-1e-6"] and setting_names(RUNS) == ["beta"]
