@@ -40,7 +40,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import visible
 
 SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
-PARTS = ("hero", "paint", "live", "hostile", "query")
+PARTS = ("hero", "paint", "live", "hostile", "query", "search", "fleet", "stale")
 MADE = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
 #: Notes when a selector is first there and the frame with it was drawn.
@@ -74,17 +74,23 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.rows, options.steps, options.repeats, options.runs = 20_000, 1_000, 3, 200
-    figures: dict[str, Any] = sizes()
+    figures: dict[str, Any] = recorded() if options.only else {}
+    figures |= sizes()
     with tempfile.TemporaryDirectory(prefix="tiltmeter-page-") as folder, chromium() as browser:
         place = Path(folder)
-        figures |= hero(browser, place / "hero", options.steps)
-        figures |= first_paint(browser, place / "long", options.steps, options.repeats)
-        figures |= live_delay(browser, place / "live", options.repeats)
-        figures |= hostile_and_barriers(browser, place / "shelf")
-        figures |= rollout_query(browser, place / "many", options.rows, options.seed)
-        figures |= text_search_ms(place / "texts", options.rows)
-        figures |= fleet_first(browser, place / "fleet", options.runs)
-        figures |= stale_after(browser, place / "stale")
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "hero": lambda: hero(browser, place / "hero", options.steps),
+            "paint": lambda: first_paint(browser, place / "long", options.steps, options.repeats),
+            "live": lambda: live_delay(browser, place / "live", options.repeats),
+            "hostile": lambda: hostile_and_barriers(browser, place / "shelf"),
+            "query": lambda: rollout_query(browser, place / "many", options.rows, options.seed),
+            "search": lambda: text_search_ms(place / "texts", options.rows),
+            "fleet": lambda: fleet_first(browser, place / "fleet", options.runs),
+            "stale": lambda: stale_after(browser, place / "stale"),
+        }
+        for name in options.only or PARTS:
+            figures |= parts[name]()
+            figures["measured_at"] = {**figures.get("measured_at", {}), name: revision()}
     result = record("dashboard", figures, seed=options.seed, keep=not options.quick)
     if options.json:
         print(json.dumps(result))

@@ -18,7 +18,10 @@ EXTRAS = {
     "train": Extra("training by a recipe: tiltmeter model train", ("trl", "peft", "accelerate", "datasets", "yaml")),
     "compare": Extra("tiltmeter model compare", ("torch", "transformers", "lm_eval", "datasets")),
     "ray": Extra("audits on a cluster", ("ray",)),
-    "dashboard": Extra("the live page and the search of rollouts: tiltmeter view", ("starlette", "uvicorn", "duckdb")),
+    "dashboard": Extra(
+        "the live page and the search of rollouts: tiltmeter view; pictures as PNG",
+        ("starlette", "uvicorn", "duckdb", "PIL"),
+    ),
     "judge": Extra("gold from a judge's server", ("httpx",)),
     "plan": Extra("configurations in YAML: tiltmeter lint", ("yaml",)),
     "trackers": Extra("W&B, TensorBoard and Prometheus", ("wandb", "tensorboard", "prometheus_client", "PIL")),

@@ -70,6 +70,7 @@ VERBS = {
     "run undo": Verb("run.actions", "undo", FOLLOW),
     "run spot": Verb("run.spot", panel=CLOSER),
     "run rollouts": Verb("run.rollouts", panel=CLOSER),
+    "run picture": Verb("run.picture", panel=CLOSER),
     "run report": Verb("run.report", panel=CLOSER),
     "run diff": Verb("run.diff", panel=CLOSER),
     "run onset": Verb("run.onset", panel=CLOSER),

@@ -196,6 +196,8 @@ def test_the_worst_run_comes_first_and_the_rest_are_counted(demo: dict[str, RunD
     json.dumps(made, allow_nan=False)
     assert [row["state"] for row in made["runs"]] == ["ACT", "STALE", "OK"]
     assert made["runs"][0]["sentence"] == judge_run(demo["hacked"])[0].sentence
+    assert len(json.dumps(made["runs"][0]["picture"])) < 4000 and made["runs"][0]["picture"]["paths"]
+    assert "no step is measured yet" in json.dumps(made["runs"][1]["picture"])
     made = fleet(rows, unread=3, unreadable=1, shown=fleet_screen.FleetPage(rows[:1], len(rows)))
     assert (len(made["runs"]), made["left_out"], made["total"], made["states"]["ACT"]) == (1, 2, 7, 1)
 

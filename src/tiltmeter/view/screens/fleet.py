@@ -112,14 +112,12 @@ def picture_from_file(name: str, content: StateFile) -> RunPicture:
     """The thumbnail of a run by its state file: its curves, the gap since the onset, no marks."""
     proxy, gold = (_points(line, content.first, content.step) for line in (content.proxy, content.gold))
     ends = [_ends(line.values) for line in (proxy, gold)]
-    phrases = [
-        f"{word} from {a:.3g} to {b:.3g}" for word, (a, b) in zip(("proxy", "gold"), ends, strict=True) if a == a
-    ]
+    texts = [f"{word} from {a:.3g} to {b:.3g}" for word, (a, b) in zip(("proxy", "gold"), ends, strict=True) if a == a]
     curves = PictureCurves(
         name=name,
         state=content.state,
         verdict=content.sentence,
-        sentence=", ".join(phrases) or "no step is measured yet",
+        sentence=", ".join(texts) or "no step is measured yet",
         first=content.first,
         last=content.step,
         proxy=proxy,

@@ -12,6 +12,9 @@ from tiltmeter.safety.safe_text import visible
 from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.state_file import sparkline_values as stretches
 from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.view.screens.picture.curves import read_curves
+from tiltmeter.view.screens.picture.layout import PictureSize, draw_run
+from tiltmeter.view.screens.picture.svg import render_svg
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import summary
 
