@@ -107,7 +107,7 @@ function Wall({ rows }: { rows: FleetRow[] }) {
       {rows.map((row) => (
         <li key={row.run} class={`tile ${row.state.toLowerCase()}`}>
           <a href={link("overview", row.run)} title={visible(row.what)}>
-            <span class="tile-head"><StateMark state={row.state} /> <span class="faint">{row.live ? row.step < 0 ? "–" : row.step : "ended"}</span></span>
+            <span class="tile-head"><StateMark state={row.state} /> <span class="faint">{row.live ? (row.step < 0 ? "–" : row.step) : ""}</span></span>
             {row.picture ? <Drawn picture={row.picture} size="thumbnail" /> : <span class="faint">–</span>}
             <span class="tile-name"><RunName name={row.name} /></span>
           </a>

@@ -218,7 +218,7 @@ function FilterBar({ told, change, attempts }: { told: URLSearchParams; change: 
         <Range title="Reward" low="reward_min" high="reward_max" told={told} set={set} />
         <Range title="Gold" low="gold_min" high="gold_max" told={told} set={set} />
         <Range title="Length" low="length_min" high="length_max" told={told} set={set} step="1" />
-        <label class="pair">Phrase <Field type="search" size={16} maxLength={200} value={told.get("phrase") ?? ""} set={(phrase) => set({ phrase })} /></label>
+        {told.get("phrase") && <button type="button" class="slim" onClick={() => set({ phrase: undefined })}>Not only with “<Shown text={told.get("phrase") ?? ""} limit={40} />”</button>}
         <Choice name="labelled" title="Gold label" told={told} set={set} />
         <Choice name="truncated" title="Cut off" told={told} set={set} />
         <Box name="disagree" title="Components disagree" told={told} set={set} />
