@@ -67,6 +67,7 @@ PLANTED = {
     "gold/picked/0-1-0.json": "{}",
     "control/requests/0-1-beta.approve.json": "{}",
     "cache/trackers/webhook-00000000.json": "{}",
+    "cache/state.json": "{}",
     "audits/1800000000-00000000.json": "{}",
     "guide.md": "how to label",
 }

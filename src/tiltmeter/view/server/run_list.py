@@ -36,6 +36,8 @@ OPEN_ENDED = 16  # ended runs that stay open, since an open run holds its events
 BUDGET_SECONDS = 1.0  # for reading runs in one request for all rows
 SILENT_SECONDS = 3600.0  # without data for so long, a live run is read rarely
 SELDOM_SECONDS = 600.0
+MANY = 500  # runs, from which on they are not looked at for every question
+LOOK_SECONDS = 1.0
 FEW_FILES = 64  # state files that show how fast the storage is
 SLOW_SECONDS = 0.002  # for one of them: waiting, not work
 FILE_THREADS = 16
@@ -117,6 +119,7 @@ class RunList:
         self._cached_rows: dict[str, _CachedRow] = {}
         self._scanned_at = float("-inf")
         self._read_lock = threading.Lock()
+        self._settled, self._looked_at = False, 0.0  # whether the last look left nothing to read, and when it was
         self._listed_once = False  # every run's state file was looked at
         self.marks = ReadMarks()
 
@@ -197,12 +200,15 @@ class RunList:
         return True
 
     def _read_due(self, make_row: Callable[[RunReader], ListedRun]) -> None:
+        if self._settled and len(self._paths) > MANY and time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return  # several pages ask at once, and looking at thousands of runs takes a while
         now, deadline = time.time(), time.monotonic() + BUDGET_SECONDS
         paths = self._current_paths()
         due = [id for id, path in paths.items() if not self._is_current(id, path, now)]
         self._read_state_files(due, now)
         self._listed_once = True
         unsettled = [id for id in due if not self._is_settled(id)]
+        self._settled, self._looked_at = not unsettled, time.monotonic()
         for id in sorted(unsettled, key=lambda id: self._read_priority(id, paths[id])):
             with self.marks.reading(id):
                 self._cached_rows[id] = self._read_row(id, make_row)
