@@ -1,6 +1,7 @@
 """Gold that nobody has to configure: how soon it finds a hack, and how often it is wrong.
 
     python benchmarks/gold_auto.py [--part traps|trap_runs|slices|kinds|people] [--json] [--write] [--runs N]
+        [--seeds 0 1 ...] [--lines FILE]
 
 Part `traps`: simulated runs in which honest work is paid on a trap with chance p0 and a growing or fixed share of
 answers takes its pay in another way; the test of traps alone, at its share of a run's money and the first arming's
@@ -18,6 +19,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from math import log
 from pathlib import Path
 
@@ -134,16 +136,21 @@ def _first_alarm(paid: Floats) -> int:
     return len(paid)
 
 
-def trap_runs(runs: int) -> dict[str, object]:
+def trap_runs(options: argparse.Namespace) -> dict[str, object]:
     """The tiny model with verifiers that can be forged: found by the time half of the paid answers are forged?"""
+    lines: Path = options.lines
     with tempfile.TemporaryDirectory() as folder:
         base = base_policy(folder)
-        facts = []
-        for seed in range(HONEST_SEEDS):
-            for forgery in FORGERIES:
-                for hacked in (True, False) if seed < HACKED_SEEDS else (False,):
-                    facts.append(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
-                    print(json.dumps(facts[-1]), file=sys.stderr)
+        for seed, forgery, hacked in product(options.seeds, FORGERIES, (True, False)):
+            earlier = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+            known = {(run["kind"], run["hacked"], run["seed"]) for run in earlier}
+            if (forgery.name, hacked, seed) not in known and (seed < HACKED_SEEDS or not hacked):
+                run = json.dumps(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
+                print(run, file=sys.stderr)
+                with lines.open("a") as file:
+                    file.write(run + "\n")
+    facts = [json.loads(line) for line in lines.read_text().splitlines()]
+    facts.sort(key=lambda run: (run["kind"], not run["hacked"], run["seed"]))
     hacks, honest = ([run for run in facts if run["hacked"] == kind] for kind in (True, False))
     forged = [run for run in hacks if run["half"] is not None]
     in_time = [run for run in forged if run["alarm"] is not None and run["alarm"] <= run["half"]]
@@ -159,12 +166,12 @@ def trap_runs(runs: int) -> dict[str, object]:
     }
 
 
-PARTS: dict[str, Callable[[int], dict[str, object]]] = {
-    "traps": traps,
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, object]]] = {
+    "traps": lambda options: traps(options.runs),
     "trap_runs": trap_runs,
     "slices": lambda _: gold_auto_slices.measure(),
     "kinds": lambda _: gold_auto_kinds.measure(),
-    "people": gold_auto_people.people,
+    "people": lambda options: gold_auto_people.people(options.runs),
 }
 
 
@@ -174,12 +181,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="record the figures in benchmarks/results/gold_auto.json")
     parser.add_argument("--runs", type=int, default=4000, help="null runs of each kind")
+    parser.add_argument("--seeds", type=int, nargs="*", default=range(HONEST_SEEDS), help="of trap runs to make now")
+    parser.add_argument("--lines", type=Path, default="trap-runs.jsonl", help="trap runs add up in this file")
     options = parser.parse_args()
     file = RESULTS / "gold_auto.json"
     figures: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     figures = {name: value for name, value in figures.items() if name not in ORIGIN}
     for part in options.part or ("traps",):
-        figures |= PARTS[part](options.runs)
+        figures |= PARTS[part](options)
     show(record("gold_auto", figures, seed=0, keep=options.write), as_json=options.json)
     return 0
 
