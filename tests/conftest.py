@@ -122,6 +122,12 @@ def make_trainer(
     return partial(build_trainer, tmp_path)
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what a trainer hands over: no monitor, which would cost three CPU seconds each time."""
+    monkeypatch.setattr("tiltmeter.adapters.custom_loop.MonitorProcess", lambda *_: None)
+
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 Bench = Callable[..., dict[str, Any]]

@@ -106,6 +106,7 @@ def test_a_verifier_that_is_down_makes_the_run_blind_and_is_no_reward_of_zero(
     assert [point[1] for point in told["reward.infra_share"]] == [1.0, 1.0] and "reward.mean" not in told
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_given_separately_the_outage_is_still_told_and_the_sum_is_what_was_trained_on(
     make_trainer: Make, listening: str
 ) -> None:
@@ -122,6 +123,7 @@ def test_given_separately_the_outage_is_still_told_and_the_sum_is_what_was_train
     np.testing.assert_allclose(batch.reward, batch.rewards["long"])
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_scores_of_steps_are_stored_beside_their_rows(make_trainer: Make, listening: str) -> None:
     def scorer(prompts: Any, steps: list[list[str]], **_: Any) -> list[list[float]]:
         return [[float(len(step)) for step in row] for row in steps]
@@ -135,6 +137,7 @@ def test_scores_of_steps_are_stored_beside_their_rows(make_trainer: Make, listen
         assert batch.step_reward.lengths.tolist() == [min(len(text or ""), 3) for text in batch.completion]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_an_evaluation_between_two_steps_changes_neither_what_is_told_nor_what_is_learnt(
     make_trainer: Make, listening: str
 ) -> None:
@@ -156,6 +159,7 @@ def test_an_evaluation_between_two_steps_changes_neither_what_is_told_nor_what_i
     assert logged == pytest.approx([0.0, 0.1, 0.2])
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_a_reward_learns_does_not_open_a_segment_and_its_settings_would(make_trainer: Make) -> None:
     def made(rate: float = 0.1) -> rewards.Reward:
         debiased = rewards.length_debiased(long, least=4)
@@ -171,6 +175,7 @@ def test_what_a_reward_learns_does_not_open_a_segment_and_its_settings_would(mak
     assert len({batch.fingerprint for batch in stored(run)}) == 1
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_being_watched_does_not_change_what_a_learning_reward_pays_by_a_bit(make_trainer: Make, listening: str) -> None:
     found = []
     for watched in (False, True):
@@ -184,6 +189,7 @@ def test_being_watched_does_not_change_what_a_learning_reward_pays_by_a_bit(make
     assert found[0] == found[1]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_chat_messages_reach_every_reward(make_trainer: Make, tmp_path: Path) -> None:
     from datasets import Dataset
 
@@ -203,6 +209,7 @@ def test_chat_messages_reach_every_reward(make_trainer: Make, tmp_path: Path) ->
     assert batch.reward is not None and np.isfinite(batch.reward).all() and set(batch.rewards) == set(reward.components)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_a_reward_gets_wrong_about_itself_costs_its_parts_and_not_the_batch(
     make_trainer: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

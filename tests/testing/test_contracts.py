@@ -46,7 +46,7 @@ def test_instrument_keeps_its_contract(make: Callable[[], instruments.Instrument
 
 @pytest.fixture(scope="module")
 def endless() -> RolloutBatch:
-    """A completion of a million tokens and four million characters beside an ordinary one; in the gate a fifth of it."""
+    """A completion of a million tokens and four million characters beside an ordinary one; in the gate a fifth."""
     rng = np.random.default_rng(0)
     tokens = [rng.zipf(1.3, MANY).clip(0, 30_000), rng.integers(0, 50, 10), np.array([7])]
     offsets = np.concatenate(([0], np.cumsum([len(row) for row in tokens]))).astype(np.int64)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sizes import size
 
 import tiltmeter
 from tiltmeter.data.records import RolloutBatch
@@ -55,6 +56,7 @@ def parameters(trainer: Any) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
 def test_every_column_that_the_trainer_has_arrives(make_trainer: Make, kind: str) -> None:
     trainer = make_trainer(kind, rewards=[long, right], reward_weights=[1.0, 2.0])
@@ -80,6 +82,7 @@ def test_every_column_that_the_trainer_has_arrives(make_trainer: Make, kind: str
     np.testing.assert_allclose(first.logprob.sums(), first.ref_logprob.sums(), atol=1e-3)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_log_probabilities_stand_beside_their_own_tokens(make_trainer: Make) -> None:
     """TRL shuffles rows before the loss; scored again, each stored row must have the stored values."""
     import torch
@@ -99,6 +102,7 @@ def test_log_probabilities_stand_beside_their_own_tokens(make_trainer: Make) -> 
         np.testing.assert_allclose(np.asarray(batch.logprob[row], np.float64), told.double().numpy(), atol=1e-3)
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     ("changes", "steps", "rows"),
     [
@@ -133,6 +137,7 @@ def test_evaluation_rollouts_are_not_training_rollouts_and_its_series_can_be_gol
     assert series(read_events(run.directory / "events"), {0: np.inf})["eval.rewards_right_mean"][0][0] == 2
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_row_nobody_scored_is_missing_and_never_zero(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[half_unscored], max_steps=1)
     run = attached(trainer)
@@ -142,6 +147,7 @@ def test_a_row_nobody_scored_is_missing_and_never_zero(make_trainer: Make) -> No
     assert batch.flags["reward"].tolist() == [0, 1] * 4
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_engines_own_log_probabilities_arrive(make_trainer: Make) -> None:
     """`rollout_func` is the door by which an engine other than the trainer's model answers."""
 
@@ -160,13 +166,14 @@ def test_the_engines_own_log_probabilities_arrive(make_trainer: Make) -> None:
 
 @pytest.mark.parametrize("mode", ["observe", "advise"])
 def test_training_does_not_change_by_a_bit(make_trainer: Make, mode: str) -> None:
-    plain = make_trainer(max_steps=50, name="plain", save_strategy="no")
+    steps = size(25, 50)
+    plain = make_trainer(max_steps=steps, name="plain", save_strategy="no")
     plain.train()
-    watched = make_trainer(max_steps=50, name="watched", save_strategy="no")
+    watched = make_trainer(max_steps=steps, name="watched", save_strategy="no")
     run = attached(watched, mode=mode)
     watched.train()
     assert parameters(plain) == parameters(watched)
-    assert len(stored(run)) == 50
+    assert len(stored(run)) == steps
 
 
 @pytest.mark.parametrize(
@@ -223,6 +230,7 @@ def test_another_reward_in_the_middle_of_a_run_opens_a_segment_and_is_named(make
     assert notes[0].data["before"].startswith("long ") and notes[0].data["after"].startswith("right ")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_attach_says(make_trainer: Make) -> None:
     with pytest.warns(UserWarning, match="tiltmeter: ") as told:
         tiltmeter.attach(make_trainer(rewards=[long, long]))
@@ -277,6 +285,7 @@ def test_a_bare_callback_sees_what_is_logged(make_trainer: Make) -> None:
     assert "reward.mean" not in found
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_one_failure_of_ours_costs_one_steps_log_probabilities(
     make_trainer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +309,7 @@ def test_one_failure_of_ours_costs_one_steps_log_probabilities(
     assert run.counters["dropped"] == 0  # every rollout was kept
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_training_that_is_cut_short_keeps_its_last_step(make_trainer: Make) -> None:
     def fails(completions: list[str], trainer_state: Any, **_: Any) -> list[float]:
         if trainer_state.global_step == 2:
@@ -337,6 +347,7 @@ def test_beta_that_started_at_0_is_refused_with_the_reason(make_trainer: Make) -
         Knobs(trainer).set("beta", 0.1)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_step_that_was_interrupted_is_made_again_without_its_first_half(make_trainer: Make) -> None:
     stops = [3]
 
@@ -356,6 +367,7 @@ def test_a_step_that_was_interrupted_is_made_again_without_its_first_half(make_t
     assert [batch.step for batch in stored(run, 1)] == [3, 4]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_gold_is_never_loaded_from_the_script_that_trains(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,11 +85,13 @@ def test_answers_are_gold_without_a_word_and_explicit_gold_keeps_its_meaning(mak
     assert "Gold: the dataset's answers" in said
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_trainer_that_shows_no_rows_is_watched_as_before(make_trainer: Make) -> None:
     run, said = attach(make_trainer("SFT"))
     assert said == "" and run.directory is not None
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_dataset_that_cannot_be_looked_at_is_said_and_the_run_is_watched(make_trainer: Make) -> None:
     trainer = make_trainer()
 
@@ -120,6 +122,7 @@ def test_accuracies_of_an_evaluation_are_declared_and_rewards_are_not(make_train
     assert [name for name in found if name.startswith("eval.")] == ["eval.accuracy"]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_reward_with_weight_0_is_offered_and_taken_by_one_word(make_trainer: Make) -> None:
     _, said = attach(make_trainer(rewards=[long, right], reward_weights=[1.0, 0.0], name="offered"))
     assert 'gold="reward:right"' in said
@@ -134,6 +137,7 @@ def test_a_reward_with_weight_0_is_offered_and_taken_by_one_word(make_trainer: M
             attach(make_trainer(rewards=[long, right], reward_weights=[1.0, 0.0], name=name), gold=f"reward:{name}")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_a_judge_will_cost_is_said_before_it_starts(make_trainer: Make, tmp_path: Path) -> None:
     path = tmp_path / "judge.toml"
     text = 'url = "http://localhost:1/v1"\nmodel = "small-judge"\nguide = "g"\n'

@@ -61,6 +61,7 @@ def heard(trainer: Any) -> list[tuple[bool, int, str, str]]:
     return told
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
 def test_each_evaluation_leaves_the_first_completion_of_each_of_its_prompts(make_trainer: Make, kind: str) -> None:
     trainer = make_trainer(kind, rewards=[long], eval_on_start=True, **EVALUATED)
@@ -83,6 +84,7 @@ def test_each_evaluation_leaves_the_first_completion_of_each_of_its_prompts(make
     assert [len(stored.read(file)[0]) for file in stored.files(0)] == [8, 8, 8, 8]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_no_more_than_sixteen_prompts_are_kept_and_always_the_same(make_trainer: Make) -> None:
     from datasets import Dataset
 
@@ -100,6 +102,7 @@ def test_no_more_than_sixteen_prompts_are_kept_and_always_the_same(make_trainer:
     assert {row.prompt for row in second.rows} == set(orders[0][:16])
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_of_several_evaluation_datasets_the_first_is_kept(make_trainer: Make) -> None:
     from datasets import Dataset
 
@@ -113,6 +116,7 @@ def test_of_several_evaluation_datasets_the_first_is_kept(make_trainer: Make) ->
     ] * 2
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_chats_are_kept_as_what_was_said(make_trainer: Make) -> None:
     from datasets import Dataset
 
@@ -126,6 +130,7 @@ def test_chats_are_kept_as_what_was_said(make_trainer: Make) -> None:
     assert not any(row.completion.startswith("[{") for row in look.rows)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_an_unknown_version_of_trl_leaves_them_too(make_trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     import trl
 
@@ -141,6 +146,7 @@ def test_an_unknown_version_of_trl_leaves_them_too(make_trainer: Make, monkeypat
         assert row.reward == pytest.approx(len(row.completion) / 50 + 0.5)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_training_does_not_change_by_a_bit_when_evaluations_are_kept(make_trainer: Make) -> None:
     digests = []
     for name in ("plain", "watched"):
@@ -155,6 +161,7 @@ def test_training_does_not_change_by_a_bit_when_evaluations_are_kept(make_traine
     assert [look.step for look in looks(run)] == [3, 6, 9, 12]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_cannot_be_stored_is_said_in_the_run_and_training_goes_on(make_trainer: Make) -> None:
     trainer = make_trainer(**EVALUATED)
     with warnings.catch_warnings():

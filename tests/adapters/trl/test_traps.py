@@ -55,6 +55,7 @@ def counts(batches: list[RolloutBatch], name: str) -> list[float | None]:
     return [batch.scalars.get(f"trap.{name}.0") for batch in batches]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -83,6 +84,7 @@ def test_training_is_the_same_to_the_bit(make_trainer: Make, kind: str, changes:
     assert sum(count or 0 for count in counts(batches_too, "asked")) > 0
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_was_asked_and_paid_of_a_file_is_recorded_with_its_step(make_trainer: Make, tmp_path: Path) -> None:
     rows = [{"prompt": f"what is {i} plus 2", "answer": str(i + 2)} for i in range(20)]
     write_traps(tmp_path / "traps.jsonl", make_traps(rows).traps)
@@ -114,6 +116,7 @@ def test_an_honest_check_is_never_paid_on_traps_and_the_run_is_not_blind(make_tr
     assert verdict.checks["gold"].why == "judged by traps: 16 traps, of which 0 were paid"
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_no_trap_is_used_twice_not_even_by_a_run_that_is_resumed(
     make_trainer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ def test_no_trap_is_used_twice_not_even_by_a_run_that_is_resumed(
     assert len(asked) == len(set(asked)) == 8
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_when_all_traps_are_used_it_is_said_and_training_goes_on(make_trainer: Make, caplog: Any) -> None:
     trainer = make_trainer(rewards=[verified], max_steps=2)
     run = attached(trainer, traps=traps_of(3), strict=False)
@@ -142,6 +146,7 @@ def test_when_all_traps_are_used_it_is_said_and_training_goes_on(make_trainer: M
     assert "all 3 traps were used" in caplog.text
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_reward_that_raises_on_traps_costs_traps_and_not_the_run(make_trainer: Make, caplog: Any) -> None:
     def fragile(completions: list[str], answer: list[str], **_: Any) -> list[float]:
         return [float(known[key] == text) for text, key in zip(completions, answer, strict=True)]
@@ -154,6 +159,7 @@ def test_a_reward_that_raises_on_traps_costs_traps_and_not_the_run(make_trainer:
     assert "traps have no score" in caplog.text
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_generation_that_fails_ends_the_traps_and_puts_everything_back(
     make_trainer: Make, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -200,6 +206,7 @@ def test_known_right_answers_are_tried_before_training(make_trainer: Make, form:
     assert vars(trainer).keys() == before.keys(), "a trainer that is not watched is as it was"
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_where_no_right_answer_is_paid_it_is_said(make_trainer: Make) -> None:
     def never(completions: list[str], answer: list[str], **_: Any) -> list[float]:
         return [0.0] * len(completions)
@@ -209,6 +216,7 @@ def test_where_no_right_answer_is_paid_it_is_said(make_trainer: Make) -> None:
         tiltmeter.attach(trainer, traps=traps_of(), trap_share=0.25, gold=None).close()
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_few_broken_traps_are_left_out_and_that_is_said(make_trainer: Make) -> None:
     rows = traps_of(8)
     rows[0]["answer"] = rows[0]["trap"]["original"]["answer"]
