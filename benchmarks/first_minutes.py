@@ -1,12 +1,15 @@
 """The first minutes of somebody who tries Tiltmeter: mistakes, the demo, the first verdict, the size of the install.
 
-    python benchmarks/first_minutes.py [--part mistakes|demo|first_verdict] [--json] [--write]
+    python benchmarks/first_minutes.py [--part mistakes|demo|first_verdict|screens|trackers] [--json] [--write]
 
 Part `mistakes`: `first_mistakes.py`, ways to give gold and rewards wrongly. Part `demo`: the package alone is installed
 into an empty environment, `install_mb` is what that holds, and `demo_cpu_s` is what `tiltmeter demo` takes there at its
 first use, compiled kernels included. Part `first_verdict`: the CPU seconds of the quickstart, its monitor and
 `tiltmeter show`, from the start of Python to the first verdict that is printed, with nothing compiled before. CPU
-seconds are of all processes that are started. Parts that are not named keep the figures that are recorded.
+seconds are of all processes that are started. Part `screens`: the most lines of `show` over the kinds of run in
+docs/show.md. Part `trackers`: how many trackers have our readings in the trainer's own run, by the tests of each with
+the real package; one that is not installed counts as not tried. Parts that are not named keep the figures that are
+recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from record import RESULTS, record, show
 
@@ -65,6 +69,36 @@ def first_verdict() -> dict[str, Any]:
     return {"first_verdict_cpu_s": round(seconds, 1), "first_verdict": state}
 
 
+def screens() -> dict[str, Any]:
+    import show_runs
+
+    with show_runs.made() as runs:
+        found = show_runs.screens(runs)
+    return {"show_kinds": len(found), "show_lines_max": max(map(len, found.values()))}
+
+
+def trackers() -> dict[str, Any]:
+    tests = ROOT / "tests" / "adapters" / "trl" / "test_own_trackers.py"
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-first-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), "-k", "has_them_in_the"]
+        done = subprocess.run(
+            [*command, f"--junit-xml={report}"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    outcomes = {
+        str(case.get("name")).removeprefix("test_").partition("_has_")[0]: next((one.tag for one in case), "passed")
+        for case in cases
+    }
+    if not outcomes or done.returncode not in (0, 1):
+        raise SystemExit(done.stdout[-2000:])
+    return {
+        "same_run_trackers": sum(outcome == "passed" for outcome in outcomes.values()),
+        "same_run_trackers_tried": sum(outcome != "skipped" for outcome in outcomes.values()),
+        "same_run_trackers_by_name": outcomes,
+    }
+
+
 def cpu_seconds(command: list[str], folder: str, codes: tuple[int, ...] = (0,)) -> float:
     """What a command and all that it starts takes, with empty caches."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TILTMETER_", "NUMBA_"))}
@@ -96,7 +130,13 @@ def _children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {"mistakes": mistakes, "demo": demo, "first_verdict": first_verdict}
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "mistakes": mistakes,
+    "demo": demo,
+    "first_verdict": first_verdict,
+    "screens": screens,
+    "trackers": trackers,
+}
 
 
 def main() -> None:
@@ -104,13 +144,17 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
+    parser.add_argument("--quick", action="store_true", help="only the screens")
+    parser.add_argument("--seed", type=int, default=0, help="of the record; nothing here is drawn")
     options = parser.parse_args()
+    if options.quick:
+        options.part = ["screens"]
     recorded = RESULTS / "first_minutes.json"
     figures = json.loads(recorded.read_text()) if recorded.exists() and options.part else {}
     figures = {name: value for name, value in figures.items() if name not in ORIGIN}
     for part in options.part or PARTS:
         figures |= PARTS[part]()
-    show(record("first_minutes", figures, seed=0, keep=options.write), as_json=options.json)
+    show(record("first_minutes", figures, seed=options.seed, keep=options.write), as_json=options.json)
 
 
 if __name__ == "__main__":
