@@ -181,7 +181,9 @@ class MessageBuilder:
         if alarm.tier == "alarm" and (moved := symptom(self.reader)):
             sentences.append(f"{moved[:1].upper()}{moved[1:]}.")
         for finding in findings[:1]:
-            sentences.append(f"{describe_likelihood(finding).capitalize()} {finding.failure}: {finding.cause or finding.summary}.")
+            sentences.append(
+                f"{describe_likelihood(finding).capitalize()} {finding.failure}: {finding.cause or finding.summary}."
+            )
             sentences += [f"What helps: {finding.fix}."] if finding.fix else []
         if alarm.tier == "alarm":
             sentences += describe_advice(self.reader.verdict.advice)
