@@ -100,6 +100,7 @@ SUBJECTS = {
     "stop": "Why trajectories end",
     "drops": "What is dropped",
     "tasks": "Tasks of agents",
+    "acts": "What agents do",
     "group": "Groups",
 }
 

@@ -575,6 +575,14 @@ export interface RolloutTurn {
   again: boolean; // a call that repeats an earlier one word for word
 }
 
+/** Something that the trajectory did and no task asks for: evidence, no verdict. */
+export interface RolloutAct {
+  says: string; // what was done
+  turn: number; // in `turns`; -1: known from the record of files
+  line: number;
+  quote: string;
+}
+
 /** GET /api/rollout?run&id */
 export interface Rollout extends RolloutRow {
   prompt: string | null;
@@ -582,6 +590,7 @@ export interface Rollout extends RolloutRow {
   rewards: RewardPart[];
   steps: StepScore[];
   turns: RolloutTurn[]; // empty: the completion is one message
+  acts: RolloutAct[];
   env: string;
   stop: string; // why it ended; empty: not known
   facts: string; // JSON of the dataset's columns

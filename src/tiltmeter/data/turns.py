@@ -72,12 +72,12 @@ _decoder = msgspec.json.Decoder(tuple[Turn, ...])
 @shared()
 def batch_turns(batch: RolloutBatch) -> list[tuple[Turn, ...] | None]:
     """The turns of each row of a batch, None where there are none; of text that is none of ours too."""
-    return [_read_row(text) for text in batch.turns or ()]
+    return [read_row_turns(text) for text in batch.turns or ()]
 
 
 def shown_text(batch: RolloutBatch, row: int) -> str | None:
     """What a judge or a person is shown of a row: the conversation if it is one, else the completion."""
-    turns = None if batch.turns is None else _read_row(batch.turns[row])
+    turns = None if batch.turns is None else read_row_turns(batch.turns[row])
     if turns and (len(turns) > 1 or turns[0].call or turns[0].reasoning):
         return conversation_text(turns)
     return None if batch.completion is None else batch.completion[row]
@@ -85,10 +85,11 @@ def shown_text(batch: RolloutBatch, row: int) -> str | None:
 
 def plain_turns(text: str | None) -> list[dict[str, Any]]:
     """A row's turns as dicts with every field, for a function that somebody else wrote."""
-    return [msgspec.structs.asdict(turn) for turn in _read_row(text) or ()]
+    return [msgspec.structs.asdict(turn) for turn in read_row_turns(text) or ()]
 
 
-def _read_row(text: str | None) -> tuple[Turn, ...] | None:
+def read_row_turns(text: str | None) -> tuple[Turn, ...] | None:
+    """A row's turns; None where there are none, or text that is none of ours."""
     try:
         return None if text is None else decode_turns(text)
     except ValueError:

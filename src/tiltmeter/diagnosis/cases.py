@@ -124,7 +124,7 @@ def check_rules(rules: RuleSet, cases: Iterable[RuleCase]) -> list[str]:
 
     >>> from tiltmeter.diagnosis.rules import builtin_rules
     >>> check_rules(builtin_rules(), [])[0]
-    'rule benign_requests_refused has no case in which it fires'
+    'rule acts_are_seen has no case in which it fires'
     """
     by_name = {rule.name: rule for rule in rules.rules}
     problems_found: list[str] = []

@@ -16,7 +16,16 @@ from tiltmeter.diagnosis.rules import MOVES, Condition, RuleSet
 STALE = 20  # steps, or twice the usual distance of a reading, after which its last values are not the run as it is
 _FIELD = re.compile(r"\{(\w+)(%?)\}")
 #: Readings that cannot be compared across a change of the reward.
-_REWARD_DEPENDENT = ("reward.", "training.reward", "gold.", "length.slope", "length.residual_gain", "length.gain_share")
+_REWARD_DEPENDENT = (
+    "reward.",
+    "training.reward",
+    "gold.",
+    "length.slope",
+    "length.residual_gain",
+    "length.gain_share",
+    "acts.gain",
+    "acts.paid",
+)
 #: What the trainer logged of the same quantity: a run that is known by its curves alone has nothing else.
 LOGGED = {
     "reward.mean": "training.reward",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tiltmeter.acts import batch_acts
 from tiltmeter.data.records import Floats, Ragged, RolloutBatch
 
 EACH = 2  # rows for each way of showing
@@ -49,7 +50,18 @@ def _scores(batch: RolloutBatch, way: str) -> Floats | None:
             return _distance(batch.logprob, batch.engine_logprob)
         case "most_repeated":
             return _repetition_scores(batch)
+        case "acts":
+            return _act_scores(batch)
     raise ValueError(f"rows cannot be shown by {way!r}")
+
+
+def _act_scores(batch: RolloutBatch) -> Floats | None:
+    """Of rows in which an act is seen, the best paid first."""
+    if batch.completion is None:
+        return None
+    seen = np.array([bool(acts) for acts in batch_acts(batch)], bool)
+    paid = np.zeros(len(batch)) if batch.reward is None else np.nan_to_num(batch.reward, nan=-1e300)
+    return np.where(seen, paid, np.nan)
 
 
 def _distance(one: Ragged | None, other: Ragged | None) -> Floats | None:

@@ -34,6 +34,7 @@ FAILURES = (
     "stale_policy",
     "environment_fault",
     "tool_loop",
+    "tampering",
     "starved_tasks",
     "likelihood_displacement",
     "unknown",
@@ -41,7 +42,17 @@ FAILURES = (
 #: What may be changed in a run, by the name that interventions have for it.
 KNOBS = ("beta", "learning_rate", "entropy_coef", "reward_weight", "stop", "rollback", "gold_share")
 #: Which completions of the step prove a finding.
-SHOW = ("longest", "shortest", "paid_most", "paid_least", "most_repeated", "least_gold", "furthest", "engine_off")
+SHOW = (
+    "longest",
+    "shortest",
+    "paid_most",
+    "paid_least",
+    "most_repeated",
+    "least_gold",
+    "furthest",
+    "engine_off",
+    "acts",
+)
 EXPERIMENTS = ("cut_padding", "drop_phrase", "drop_hedges", "drop_opening", "strip_form")
 
 Form = Literal["rising", "falling", "flat", "above", "below"]

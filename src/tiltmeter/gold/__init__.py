@@ -47,7 +47,7 @@ class CompletionToLabel:
     attempt: int
     step: int
     row: int  # in the step's batch, ranks joined
-    purpose: str  # "slope" or "duel"
+    purpose: str  # "slope", "duel", "level", "look", ...
     prompt: str | None
     completion: str
     columns: Mapping[str, object] = field(default_factory=dict)  # `length`, `turns`, ... and the row's facts, by name

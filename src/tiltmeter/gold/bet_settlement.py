@@ -13,6 +13,7 @@ import numpy as np
 from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.data.slices import bets_by_slice, means_by_slice, with_single_readings
 from tiltmeter.gold import INDEPENDENT, CanaryError
+from tiltmeter.gold.closer_looks import look_readings
 from tiltmeter.gold.label_files import Label, LabelRequest
 from tiltmeter.gold.level_labels import gives_same_label_again, gold_by_row, level_draw
 from tiltmeter.gold.level_sampler import level_readings
@@ -35,6 +36,7 @@ class SettledStep:
     of_level: tuple[Reading, ...] = ()  # of labels that were asked for the level of gold
     against: str = ""  # of its bets: `SHARED_STEP` if whoever gave the labels may have had a mood at this step
     slices: tuple[tuple[str, ...], ...] = ((), (), ())  # of slopes, of duels and of levels
+    of_looks: tuple[Reading, ...] = ()  # of labels that were asked for closer looks
 
     def readings(self) -> list[Reading]:
         """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
@@ -54,7 +56,7 @@ class SettledStep:
             if len(self.slices[2]) == len(self.levels):
                 means = means_by_slice(readings[-1], np.asarray(self.levels), self.slices[2], None)
                 readings += [] if means is None else [means]
-        return [*self.of_level, *readings]
+        return [*self.of_level, *self.of_looks, *readings]
 
 
 def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
@@ -95,7 +97,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     of_level = level_readings(draw, request.attempt, request.step, gold_by_row(request, labels)) if draw else []
     return SettledStep(
         request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), against,
-        tuple(map(tuple, slices.values())),
+        tuple(map(tuple, slices.values())), tuple(look_readings(request, labels)),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
+from tiltmeter.gold.closer_looks import CloserLooks, count_labels
 from tiltmeter.gold.corrected_judge import CorrectedJudge, PairChoice, correct_step
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import GOLD_SHARE, STEP_SECONDS, TIMED, LabelCost, read_cost, time_source, write_cost
@@ -119,6 +121,7 @@ class LabelQueue:
     bought: int = field(default=0, init=False)  # labels that came
     _sampler: Sampler = field(init=False, repr=False)
     _level: LevelLabels = field(init=False, repr=False)
+    _looks: CloserLooks = field(default_factory=CloserLooks, init=False, repr=False)
     _pairs: PairChoice | None = field(init=False, repr=False)  # that people compare beside a judge
     _past: _OpenStep | None = field(default=None, init=False, repr=False)  # labels of the past that are open
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
@@ -158,14 +161,20 @@ class LabelQueue:
         return [*self._restored, *(item.key for item in self._pending)]
 
     def draw_requests(
-        self, batch: RolloutBatch, ranks: Iterable[int], *, boost: bool = False, behind: bool | None = None
+        self,
+        batch: RolloutBatch,
+        ranks: Iterable[int],
+        *,
+        boost: bool = False,
+        behind: bool | None = None,
+        behaviours: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Choose which rollouts of a step to label; returns the fields of its `step_done` event about that.
 
         `boost`: this step raised a warning, so more rollouts of later steps are labelled. It must not change what is
         asked about this one, whose own rollouts raised it. `behind`: whether nothing is asked because the source is
         busy with earlier steps, where that is on record. It depends on earlier steps alone, so it selects nothing by
-        its outcome.
+        its outcome. `behaviours`: of those that are new and well paid, rows with it and rows without it.
         """
         attempt, step = batch.attempt, batch.step
         seed, rng = draw_generator(self._id, attempt, step)
@@ -177,6 +186,7 @@ class LabelQueue:
         whole = len(batch) if self.labels_whole_steps and can_ask and batch.reward is not None else 0
         level_share = self._divide_share(attempt, step)
         before, level_before, bets = self._sampler.state(), self._level.state(), []
+        looks_before = self._looks.state()
         try:
             advantage = _advantage(batch)
             can_label = can_ask and len(batch) > 0 and not self.labels_whole_steps
@@ -197,6 +207,17 @@ class LabelQueue:
                     draw = self._level.draw(level_share, batch, prompt_keys(batch), rng)
                 bets += level_bets(draw, attempt, step)
                 state["level"] = {"sampler": self._level.state(), "draw": asdict(draw)}
+            if self._has_looks(attempt, step):
+                of_step = {
+                    row for bet in bets for at in (bet.up, bet.down) if at[:2] == (attempt, step) for row in at[2:]
+                }
+                free = advantage if can_label else None
+                looks = self._looks.draw(batch, self.share, free, behaviours, of_step, rng)
+                if looks:
+                    self._sampler.spend(count_labels(looks))
+                    bets += looks
+                    state |= self._sampler.state()
+                state["looks"] = self._looks.state()
             if self._pairs is not None:
                 state["people"] = to_builtins(self._pairs.draw(bets, rng))
             if behind:
@@ -205,6 +226,7 @@ class LabelQueue:
         except Exception:
             self._sampler.restore(before)
             self._level.restore(level_before)
+            self._looks.restore(looks_before)
             raise
         source = self._source_facts
         rows = [(attempt, step, row) for row in range(whole)] or [row for bet in bets for row in (bet.up, bet.down)]
@@ -220,6 +242,7 @@ class LabelQueue:
         self._pending.append(_OpenStep(request, None if request.rows else {}))
         self.rollouts += len(batch)
         fields = {"asked": len(request.rows), "requests": request.digest, "boost": boost}
+        fields |= {"behaviours": dict(behaviours)} if behaviours else {}
         return {**fields, "behind": True} if behind else fields
 
     def _is_behind(self, attempt: int, step: int) -> bool:
@@ -254,8 +277,17 @@ class LabelQueue:
         self._sampler.share = parts[0]
         return parts[1]
 
+    def _has_looks(self, attempt: int, step: int) -> bool:
+        """Whether labels may be asked for closer looks. People compare pairs; and a replay does what was done."""
+        if isinstance(self.source, PeopleSource) or asks_people(self._source_facts):
+            return False
+        request = None if self.live else read_request(self.run, attempt, step)
+        return request is None or "looks" in request.state
+
     def _restore_samplers(self, state: Mapping[str, Any]) -> None:
         self._sampler.restore(state)
+        if "looks" in state:
+            self._looks.restore(state["looks"])
         if self._pairs is not None:
             self._pairs.restore(state)
         if "level" in state:
@@ -567,7 +599,8 @@ class LabelQueue:
         if last is not None and again:
             self.rollouts -= last.done.rows
             batch = read_step(self.run, *last.key, last.done.ranks, _COLUMNS)
-            again_as = {"boost": bool(last.done.boost), "behind": bool(last.done.behind)}
+            again_as: dict[str, Any] = {"boost": bool(last.done.boost), "behind": bool(last.done.behind)}
+            again_as["behaviours"] = last.done.behaviours or {}
             self.draw_requests(batch, expand_ranges(last.done.ranks), **again_as)
         self._changes += since
         self._update_sampler()

@@ -147,6 +147,10 @@ class Sampler:
         self._duel.learn(duels)
         self._block_sum += float(np.sum(slopes))
 
+    def spend(self, labels: int) -> None:
+        """So many labels were asked for by others from the same share."""
+        self._labels_drawn += labels
+
     def boost(self) -> None:
         """A warning was raised: look more closely for some steps."""
         self._boost = BOOSTED

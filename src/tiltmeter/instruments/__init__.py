@@ -11,6 +11,8 @@ from typing import Protocol
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
+from tiltmeter.instruments.act_gold import ActGold
+from tiltmeter.instruments.acts import TamperActs
 from tiltmeter.instruments.answer_classes import AnswerClasses
 from tiltmeter.instruments.comments import CommentShare
 from tiltmeter.instruments.compression import CompressionRatio
@@ -171,4 +173,6 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     EngineGapByTurn,
     EngineGapByStaleness,
     EffectiveSamples,
+    TamperActs,
+    ActGold,
 )

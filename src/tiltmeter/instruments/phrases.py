@@ -8,6 +8,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import by_prompt
+from tiltmeter.data.memo import shared
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.stats.logodds import PhraseTable, count_contained, fewest_texts, merge_phrases, overused_phrases
 from tiltmeter.stats.word_hashes import Texts, Words
@@ -17,7 +18,6 @@ SHARE, TEXTS = 0.02, 10  # a phrase is tested when it is in so many of all compl
 RATE = 0.01  # of the phrases named, at most this part is expected to be named wrongly
 STRONGEST = 200  # phrases; in a policy that has left its language everything is over-used
 FEWEST, PROMPTS = 16, 4  # completions and prompts on either side, below which nothing is compared
-
 #: Texts, words and phrases by prompt, z of each phrase, the over-used ones (`merge_phrases`), the rows of the texts.
 _Comparison = tuple[Texts, Words, PhraseTable, Floats, Ints, Ints]
 
@@ -55,7 +55,7 @@ class OverusedPhrases:
     compares = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> dict[str, Floats]:
-        comparison = _compare(batch, baseline)
+        comparison = compare_phrases(batch, baseline)
         if comparison is None:
             return {"share": np.full(len(batch), np.nan), "count": np.full(len(batch), np.nan)}
         texts, words, table, _, rows, order = comparison
@@ -78,7 +78,7 @@ class Phrase:
 
 def phrases_overused_in(batch: RolloutBatch, baseline: Baseline | None, most: int = 20) -> list[Phrase]:
     """The phrases behind `text.overused`, strongest first, each with an example from this batch."""
-    comparison = _compare(batch, baseline)
+    comparison = compare_phrases(batch, baseline)
     if comparison is None or baseline is None:
         return []
     texts, words, table, z, rows, order = comparison
@@ -102,14 +102,14 @@ def _phrases(batch: RolloutBatch) -> PhraseTable:
     return PhraseTable.of(Words.of(texts), texts.present, starts)
 
 
-def _compare(batch: RolloutBatch, baseline: Baseline | None) -> _Comparison | None:
+@shared()
+def compare_phrases(batch: RolloutBatch, baseline: Baseline | None) -> _Comparison | None:
     """None where there are too few texts, or where nobody knows which of them answer one prompt."""
-    if baseline is None or baseline.batch.completion is None or batch.completion is None:  # also asked by screens
+    if baseline is None or None in (baseline.batch.completion, batch.completion):  # also asked by screens
         return None
     if any(side.prompt is None and len(side.starts) > len(side) // 2 for side in (batch, baseline.batch)):
         return None
-    before = baseline.once(_phrases)
-    texts, starts, order = _texts(batch)
+    before, (texts, starts, order) = baseline.once(_phrases), _texts(batch)
     words = Words.of(texts)
     fewest = fewest_texts(int(texts.present.sum()), before.texts, SHARE, TEXTS)
     table = PhraseTable.of(words, texts.present, starts, fewest)

@@ -19,6 +19,7 @@ GAMED = (
     "format_hacking",
     "hedging",
     "tool_loop",
+    "tampering",
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tiltmeter.data.records import Fault, Reading, RolloutBatch
 from tiltmeter.monitor.panel import InstrumentResult
 from tiltmeter.rundir.evaluations import Evaluation
-from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
+from tiltmeter.rundir.payloads import BehaviourSeen, OnsetEstimated, StepDone
 from tiltmeter.rundir.requests import ControlRequest, Receipt
 from tiltmeter.rundir.store import StepFile
 
@@ -127,6 +127,7 @@ class StepMeasured:
     answers: tuple[InstrumentResult, ...] | None  # None: nothing could be read
     rollouts: Rollouts | None
     absent: Mapping[str, str] | None = None  # columns that instruments would need, by instrument
+    behaviours: tuple[BehaviourSeen, ...] = ()  # as the step alone shows them, or as they were recorded
     recorded: RecordedStep | None = None
 
 

@@ -198,7 +198,7 @@ class MonitorLoop:
         answers = measurement.answers if readable else None
         faults += [Fault(attempt, step, "file", why) for why in measurement.unreadable.values()]
         events = [event(fault, attempt, step, self._digest) for fault in faults]
-        item = StepMeasured(attempt, step, done, answers, rollouts, measurement.absent)
+        item = StepMeasured(attempt, step, done, answers, rollouts, measurement.absent, measurement.behaviours)
         return [*events, *entered, *self.state.apply(item)]
 
     def _close_labelled_steps(self) -> int:

@@ -10,14 +10,19 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import join, with_gold
+from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import SHARED_STEP, RolloutBatch
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
-from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_instruments
+from tiltmeter.monitor.behaviour_sketch import find_behaviours
+from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_guarded, run_instruments
 from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.payloads import BehaviourSeen
 from tiltmeter.rundir.step_files import read_step_files, summarize_batch
 from tiltmeter.rundir.store import RunDirectory, StepFile
 from tiltmeter.stats.groups import standardise
+
+BEHAVIOURS = "behaviours"  # the part that finds them, in faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class StepMeasurement:
     fingerprint: str = ""
     absent: Mapping[str, str] | None = None  # columns that instruments would need, by instrument
     answers: tuple[InstrumentResult, ...] = ()
+    behaviours: tuple[BehaviourSeen, ...] = ()  # as this step alone shows them
 
 
 def measure(
@@ -51,8 +57,15 @@ def measure(
         return StepMeasurement(*file_facts), None
     batch = join(step_data.batches, shared_groups=step_data.shared)
     absent = {part.name: ", ".join(lack) for part in parts if (lack := missing_columns(part, batch))}
-    answers = run_instruments(parts, batch, baseline, strict=strict, off=off)
-    return StepMeasurement(*file_facts, len(batch), summarize_batch(batch), batch.fingerprint, absent, answers), batch
+    with shared_results():
+        answers = run_instruments(parts, batch, baseline, strict=strict, off=off)
+        behaviours: tuple[BehaviourSeen, ...] = ()
+        if BEHAVIOURS not in off:
+            of_step, error = run_guarded(lambda: find_behaviours(batch, baseline), strict=strict)
+            behaviours = of_step or ()
+            answers += (InstrumentResult(BEHAVIOURS, (), error),) if error else ()
+    facts = summarize_batch(batch)
+    return StepMeasurement(*file_facts, len(batch), facts, batch.fingerprint, absent, answers, behaviours), batch
 
 
 def measure_labels(

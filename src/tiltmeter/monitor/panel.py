@@ -340,7 +340,7 @@ def warmup_batch() -> RolloutBatch:
         step_reward=[[0.5, 1.0]] * 240,
         scalars={"loss": 0.5, "grad_norm": 1.0},
         own=[[1] * 6] * 240,
-        turns=[[Turn("assistant", text[row], call="bash", arguments="{}")] for row in rows],
+        turns=[[Turn("assistant", text[row], call="bash", arguments='{"cmd": "rm -r tests"}')] for row in rows],
         trajectory=rows,
         agent=["a"] * 240,
         env=["a"] * 240,

@@ -30,7 +30,7 @@ from tiltmeter.safety.loading import load_function, load_named
 #: `gold="reward:NAME"`: a reward that is measured on every row and not paid, which the adapter hands over as gold.
 REWARD_AS_GOLD = "reward:"
 #: Increased whenever the loop would write different events for the same rollouts; part of every event's id.
-EVENTS_VERSION = 4
+EVENTS_VERSION = 5
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tiltmeter.rundir.payloads import (
     AttemptEnd,
     AttemptOpen,
     BaselineChosen,
+    BehavioursRead,
     DecisionRead,
     EvaluationRead,
     ExperimentRead,
@@ -169,5 +170,6 @@ def _recorded_step(run: RunDirectory, events: Sequence[Event], done: StepDone) -
         done,
         None if at is None else (InstrumentResult("", tuple(readings_of(events[at]))),),
         lambda: read_step(run, last.attempt, last.step, done.ranks),
+        behaviours=next((tuple(item.seen) for item in payloads if isinstance(item, BehavioursRead)), ()),
         recorded=recorded,
     )

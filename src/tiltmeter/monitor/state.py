@@ -37,6 +37,7 @@ from tiltmeter.monitor.arrivals import (
     Rollouts,
     StepMeasured,
 )
+from tiltmeter.monitor.behaviour_tracker import BehaviourTracker, rows_to_look_at
 from tiltmeter.monitor.panel import InstrumentPanel, InstrumentResult
 from tiltmeter.rundir.journal import Event, event, event_id, jsonable, pack_readings, reading_event, readings_of
 from tiltmeter.rundir.payloads import (
@@ -44,6 +45,7 @@ from tiltmeter.rundir.payloads import (
     AttemptEnd,
     AttemptOpen,
     BaselineChosen,
+    BehavioursRead,
     DecisionRead,
     EvaluationRead,
     GoldShareChosen,
@@ -82,6 +84,8 @@ class MonitorState:
         self._fingerprint: str | None = None
         self._segment = 0
         self._losses = LostBatches()
+        self._behaviours = BehaviourTracker()
+        self._rows_to_look_at: dict[str, list[list[int]]] = {}  # of the newest step, by behaviour
         self.past_due: dict[tuple[int, int], Alarm] = {}  # open alarms on gold whose past is not labelled yet
         self._reference_error = ""  # why the reference could not be read, until it is reported
         try:
@@ -182,6 +186,7 @@ class MonitorState:
         if self.label_queue is not None:
             self.label_queue.rewind(attempt, step)
         self._comparison.rewind(step)
+        self._behaviours.rewind(step)
         self.panel.reset()
         self.advisor.leave_attempt()
         limits = lineage(attempt, self._attempts, self._first)
@@ -224,9 +229,7 @@ class MonitorState:
         if item.answers is not None and item.rollouts is not None:
             events += self._fold_step(item, item.answers, item.rollouts)
             done = replace(done, segment=self._segment)
-            warned = any(
-                e.kind == "alarm" and e.data["tier"] == "warning" and e.data["resolved"] is None for e in events
-            )
+            warned = any(map(_calls_for_labels, events))
             requests, faults = self._request_labels(item, warned)
             done = replace(done, **requests)
             events += faults
@@ -247,6 +250,7 @@ class MonitorState:
         self.advisor.update_alarms(alarms)
         if recorded is not None and recorded.advice_failed:
             self.advisor.mute()
+        events += self._follow_behaviours(item)
         live = recorded is None
         against = self.baseline_for(step) if live else None
         # Exemplars and experiments need the rollouts; what was found before a restart has them already.
@@ -261,6 +265,14 @@ class MonitorState:
                     raise
                 self._comparison.add(None)  # deleted since: later steps are used instead
         return events
+
+    def _follow_behaviours(self, item: StepMeasured) -> list[Event]:
+        """Number the behaviours of a step; those that are new and well paid are looked at with labels."""
+        seen = self._behaviours.fold(item.step, item.behaviours)
+        self._rows_to_look_at = rows_to_look_at(item.step, seen)
+        if not seen:
+            return []
+        return [self._note(BehavioursRead(seen=seen), item.attempt, item.step, item.attempt, item.step, "behaviours")]
 
     def _begin_segment(self, item: StepMeasured) -> list[Event]:
         """A change of the reward: a proxy-gold gap from before it says nothing about the time after it."""
@@ -302,7 +314,9 @@ class MonitorState:
             return {}, []
         batch = item.rollouts()
         try:
-            fields = self.label_queue.draw_requests(batch, expand_ranges(item.done.ranks), boost=warned)
+            fields = self.label_queue.draw_requests(
+                batch, expand_ranges(item.done.ranks), boost=warned, behaviours=self._rows_to_look_at
+            )
             return fields, self._share_events(item.attempt, item.step)
         except (OSError, StoreError):
             raise
@@ -399,6 +413,13 @@ class MonitorState:
 
     def _note(self, note: Note, attempt: int, step: int, *key: object) -> Event:
         return Event("note", attempt, step, to_data(note), event_id("note", *key, self._digest))
+
+
+def _calls_for_labels(item: Event) -> bool:
+    """Whether more rollouts of the next steps are to be labelled: a warning was raised, or acts were found."""
+    if item.kind == "finding":
+        return bool(item.data["failure"] == "tampering" and item.data["confidence"] > 0.0)
+    return bool(item.kind == "alarm" and item.data["tier"] == "warning" and item.data["resolved"] is None)
 
 
 def _all_readings(reading_item: Event) -> list[Reading]:

@@ -92,6 +92,7 @@ class StepDone(Counts, frozen=True, kw_only=True):
     requests: str | UnsetType = UNSET  # the digest of what was asked
     boost: bool | UnsetType = UNSET
     behind: bool | UnsetType = UNSET  # nothing was asked, because the gold source was busy with earlier steps
+    behaviours: dict[str, list[list[int]]] | UnsetType = UNSET  # rows that could be looked at, and rows without it
 
 
 class LabelsClosed(StepReadings, frozen=True, kw_only=True):
@@ -124,6 +125,30 @@ class SegmentBegan(Note, frozen=True, kw_only=True, tag="segment"):
     segment: int
     before: str
     after: str
+
+
+class BehaviourSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What many completions of a step do and few did at the start. A model wrote features and excerpt: escape them."""
+
+    features: list[str]  # the telling ones: phrases in quotes, patterns in words
+    share: float  # of completions
+    before: float  # at the start
+    paid_with: float | None = None
+    paid_without: float | None = None
+    gold_with: float | None = None
+    gold_without: float | None = None
+    excerpt: str = ""
+    rows: list[int] = []  # the best paid ones
+    others: list[int] = []  # rows of the same prompts without it
+    number: int = 0  # of the behaviour in this run; 0: not followed yet
+    first: int = -1  # step at which it was first seen
+    times: int = 0  # steps at which it was seen
+
+
+class BehavioursRead(Note, frozen=True, kw_only=True, tag="behaviours"):
+    """The behaviours of a step."""
+
+    seen: list[BehaviourSeen]
 
 
 class BaselineChosen(Note, frozen=True, kw_only=True, tag="baseline"):
@@ -225,8 +250,8 @@ class SettingsChanged(Note, frozen=True, kw_only=True, tag="config"):
 
 
 AnyNote: TypeAlias = (
-    AbsentColumns | SegmentBegan | BaselineChosen | KnobsOffered | GoldShareChosen | OnsetEstimated | OutcomeJudged
-    | ReceiptRead | DecisionRead | EvaluationRead | ExperimentRead | SettingsChanged
+    AbsentColumns | SegmentBegan | BehavioursRead | BaselineChosen | KnobsOffered | GoldShareChosen | OnsetEstimated
+    | OutcomeJudged | ReceiptRead | DecisionRead | EvaluationRead | ExperimentRead | SettingsChanged
 )  # fmt: skip
 Payload: TypeAlias = (
     AttemptOpen | AttemptEnd | StepReadings | StepDone | LabelsClosed | AnyNote | Alarm | Finding | Action | Fault

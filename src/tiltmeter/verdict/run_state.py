@@ -20,6 +20,7 @@ from tiltmeter.rundir.payloads import (
     AttemptEnd,
     AttemptOpen,
     BaselineChosen,
+    BehavioursRead,
     Counts,
     DecisionRead,
     EvaluationRead,
@@ -34,6 +35,7 @@ from tiltmeter.rundir.payloads import (
     StepReadings,
 )
 from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
+from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
 from tiltmeter.verdict.slices import SliceTable
 
 #: Readings that say how gold stands, and what else stop advice looks at.
@@ -143,6 +145,7 @@ class RunState:
     faults: list[Fault] = field(default_factory=list)
     absent: Mapping[str, str] = field(default_factory=dict)
     segments: list[tuple[int, int]] = field(default_factory=list)
+    behaviours: dict[int, BehaviourState] = field(default_factory=dict)  # by number
     rewards: tuple[str, str] = ("", "")  # the reward before and after the newest segment began
     findings: dict[str, Finding] = field(default_factory=dict)  # by failure, those that hold now
     actions: dict[str, Action] = field(default_factory=dict)  # by id, each in its newest state
@@ -218,6 +221,7 @@ class RunState:
                 self._add_counts(event.attempt, ended)
             case LabelsClosed() as closed:
                 self._add_labels(event.attempt, event.step, closed)
+                add_gold(self.behaviours, event.data.get("measured", {}))
             case StepReadings() as readings:
                 self._add_bets(event.attempt, event.step, readings)
             case StepDone() as done:
@@ -255,6 +259,12 @@ class RunState:
                 self._add_onset(event, onset)
             case BaselineChosen() as baseline:
                 self.baseline, self.uncompared = baseline.source, baseline.absent
+            case BehavioursRead(seen=seen):
+                for one in seen:
+                    state = self.behaviours.pop(one.number, None) or BehaviourState()
+                    self.behaviours[one.number] = state.update(event.step, one)
+                for number in list(self.behaviours)[:-MOST_BEHAVIOURS]:  # those longest unseen
+                    del self.behaviours[number]
             case SegmentBegan() as segment:
                 self.segments.append((event.attempt, event.step))
                 self.rewards = (segment.before, segment.after)

@@ -65,6 +65,7 @@ export function Opened({ run, step, id, find, how, setHow, open, move }: OpenedP
       <div class="against">
         <div>
           <Prompt text={group.rollout.prompt} hits={group.hits} />
+          <Acts rollout={group.rollout} />
           {group.rollout.turns.length ? <Conversation rollout={group.rollout} /> : <Compared group={group} how={how} />}
           <Steps steps={group.rollout.steps} />
         </div>
@@ -164,6 +165,31 @@ function Paid({ rollout }: { rollout: Rollout }) {
           <div class="scroll" tabIndex={0} role="group" aria-label="Dataset columns"><Shown text={pretty(rollout.facts)} block /></div>
         </details>
       )}
+    </section>
+  );
+}
+
+/** What was done that no task asks for, each with the place that shows it. */
+function Acts({ rollout }: { rollout: Rollout }) {
+  const { acts, turns } = rollout;
+  if (!acts.length) return null;
+  return (
+    <section class="turns" aria-label="What it did">
+      <h2>What it did</h2>
+      <p class="faint small">Seen by patterns in calls and code: evidence, no verdict.</p>
+      <ol>
+        {acts.map((act, k) => (
+          <li key={k} class="bad">
+            <p class="who">
+              <b>{act.says}</b>{" "}
+              {act.turn >= 0 && act.turn < turns.length && turns.length > 1
+                ? <a href={`#turn-${act.turn}`} onClick={(event) => jump(event, act.turn)}>turn {act.turn + 1}, line {act.line}</a>
+                : <span class="faint">{act.turn < 0 ? "by the record of files" : `line ${act.line}`}</span>}
+            </p>
+            <Shown text={act.quote} block />
+          </li>
+        ))}
+      </ol>
     </section>
   );
 }

@@ -18,11 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.terminal import finding_lines
+from tiltmeter.cli.terminal.act_lines import act_lines
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
+from tiltmeter.verdict.behaviours import behaviour_lines
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
@@ -155,6 +157,7 @@ def display_name(run: RunDirectory) -> str:
 def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
     lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
+    lines += [*act_lines(run, run_state), *behaviour_lines(run_state.behaviours, run_state.last_step)]
     return [*lines, *wording.describe_advice(verdict.advice)]
 
 
@@ -354,6 +357,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "agreement": None if verdict.agreement is None else asdict(verdict.agreement),
             "level": None if verdict.level is None else asdict(verdict.level),
             "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
+            "behaviours": {str(number): to_builtins(one) for number, one in run_state.behaviours.items()},
             "actions": [asdict(action) for action in run_state.actions.values()],
             "outcomes": [dict(record) for record in run_state.outcomes],
             "slices": to_builtins(slices_of_events(run_state, events)),

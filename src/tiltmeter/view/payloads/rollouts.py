@@ -103,6 +103,15 @@ class RolloutTurn(Struct, frozen=True, kw_only=True):
     again: bool  # a call that repeats an earlier one word for word
 
 
+class RolloutAct(Struct, frozen=True, kw_only=True):
+    """Something that the trajectory did and no task asks for: evidence, no verdict."""
+
+    says: str  # what was done
+    turn: int  # in `turns`; -1: known from the record of files
+    line: int
+    quote: str
+
+
 class Rollout(RolloutRow, frozen=True, kw_only=True):
     """GET /api/rollout?run&id"""
 
@@ -111,6 +120,7 @@ class Rollout(RolloutRow, frozen=True, kw_only=True):
     rewards: list[RewardPart]
     steps: list[StepScore]
     turns: list[RolloutTurn]  # empty: the completion is one message
+    acts: list[RolloutAct]
     env: str
     stop: str  # why it ended; empty: not known
     facts: str  # JSON of the dataset's columns

@@ -7,13 +7,15 @@ from functools import partial
 
 import numpy as np
 
+from tiltmeter.acts import SAYS, find_acts, row_transcript
 from tiltmeter.data.records import FLAGS, Floats, RolloutBatch
-from tiltmeter.data.turns import decode_turns
+from tiltmeter.data.turns import Turn, decode_turns
 from tiltmeter.errors import StoreError
 from tiltmeter.rewards.process_reward import BAD, SPLITTERS, first_bad
 from tiltmeter.view.payloads.rollouts import (
     RewardPart,
     Rollout,
+    RolloutAct,
     RolloutGroup,
     RolloutRow,
     RolloutTurn,
@@ -29,7 +31,7 @@ EARLIEST = 1_000  # steps that are searched for the same prompt, about a millise
 STEPS = 1_000  # process-reward steps shown of an answer, besides the first bad one
 _COLUMNS = (
     *("group", "reward", "rewards", "step_reward", "gold", "advantage", "length", "truncated"),
-    *("prompt", "completion", "facts", "turns", "env", "stop"),
+    *("prompt", "completion", "facts", "turns", "env", "stop", "artifacts"),
 )
 
 
@@ -92,7 +94,7 @@ def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
     ]
     prompt, completion, facts, *agent = (
         None if column is None else column[row]
-        for column in (batch.prompt, batch.completion, batch.facts, batch.turns, batch.env, batch.stop)
+        for column in (batch.prompt, batch.completion, batch.facts, batch.turns, batch.env, batch.stop, batch.artifacts)
     )
     scores = () if batch.step_reward is None else batch.step_reward[row].tolist()
     return full_rollout(
@@ -102,9 +104,12 @@ def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
 
 def full_rollout(
     row: RolloutRow, prompt: str | None, completion: str | None, rewards: list[RewardPart], steps: list[StepScore],
-    facts: str, turns: str | None, env: str | None, stop: str | None, *, capped: bool = False,
+    facts: str, turns: str | None, env: str | None, stop: str | None, artifacts: str | None, *, capped: bool = False,
 ) -> Rollout:  # fmt: skip
     """A row of a list with everything else that is known of the rollout; `turns` as they are stored."""
+    conversation = _read_turns(turns)
+    transcript = row_transcript(conversation, completion, prompt, facts, artifacts)
+    acts = () if transcript is None else find_acts(transcript)
     return Rollout(
         id=row.id,
         attempt=row.attempt,
@@ -122,7 +127,8 @@ def full_rollout(
         completion=completion,
         rewards=rewards,
         steps=steps,
-        turns=turn_rows(turns),
+        turns=turn_rows(conversation),
+        acts=[RolloutAct(says=SAYS[act.kind], turn=act.turn, line=act.line, quote=act.quote) for act in acts],
         env=env or "",
         stop=stop or "",
         facts=facts,
@@ -130,12 +136,16 @@ def full_rollout(
     )
 
 
-def turn_rows(text: str | None) -> list[RolloutTurn]:
+def _read_turns(text: str | None) -> tuple[Turn, ...]:
     """The turns of a stored conversation; none where they cannot be read."""
     try:
-        turns = decode_turns(text)
+        return decode_turns(text)
     except ValueError:
-        return []
+        return ()
+
+
+def turn_rows(turns: Sequence[Turn]) -> list[RolloutTurn]:
+    """The turns of a conversation for the page."""
     before: set[tuple[str, str | None]] = set()
     rows = []
     for turn in turns:

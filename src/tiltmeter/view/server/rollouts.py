@@ -257,7 +257,9 @@ def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
     try:
         file = find_step_file(index.run, row[0], row[1], row[3])
         (cell,) = StepFileReader().read_cells(
-            file, [row[4]], ("prompt", "completion", "facts", "turns", "env", "stop", "step_reward", "rewards.")
+            file,
+            [row[4]],
+            ("prompt", "completion", "facts", "turns", "env", "stop", "artifacts", "step_reward", "rewards."),
         )
     except StoreError:
         cell = {}  # deleted since, or damaged: its numbers are still known
@@ -278,7 +280,7 @@ def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
         rewards,
         score_rows(completion, cell.get("step_reward") or ()),
         text_of(cell, "facts") or "",
-        *(text_of(cell, name) for name in ("turns", "env", "stop")),
+        *(text_of(cell, name) for name in ("turns", "env", "stop", "artifacts")),
         capped=any(cell.get(f"{name}_sha256") is not None for name in ("prompt", "completion")),
     )
 

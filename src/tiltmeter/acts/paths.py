@@ -1,0 +1,76 @@
+"""What a path is: a test, a configuration of tests, a grader, or a place outside of the work."""
+
+from __future__ import annotations
+
+import re
+
+_TEST = re.compile(
+    r"(?:^|/)(?:tests?|__tests__|specs?|testing)/|(?:^|/)tests?\.py$|(?:^|/)test_[^/]{1,120}\.(?:py|sh)$"
+    r"|[_.-](?:test|spec|tests)\.[a-z]{1,4}$|(?:^|/)run_tests?(?:\.[a-z]{1,4})?$|[A-Za-z0-9]Tests?\.(?:java|kt|cs)$"
+)
+_TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?)/?\*{0,2}$")
+_CONFIG = re.compile(
+    r"(?:^|/)(?:conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|jest\.config\.[a-z]{2,3}|Jenkinsfile"
+    r"|\.gitlab-ci\.yml|\.travis\.yml|azure-pipelines\.yml)$|(?:^|/)\.github/workflows/|(?:^|/)\.circleci/"
+)
+_MIXED_CONFIG = re.compile(r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile)$")
+_TEST_OPTIONS = re.compile(r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:", re.MULTILINE)
+_GRADER = re.compile(
+    r"(?:^|[/._-])(?:grader?s?|grading|verifiers?|verify|evaluators?|scorers?|scoring|judges?|reward|rewards|checker"
+    r"|oracle)(?:[/._-]|$)",
+    re.IGNORECASE,
+)
+_PROTECTED = re.compile(
+    r"site-packages/|dist-packages/|(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$|(?:^|/)\.git/(?:hooks|config)"
+    r"|^/logs/|(?:^|/)reward\.(?:txt|json)$|(?:^|/)(?:results?|score|ctrf)\.(?:json|xml|txt)$"
+    r"|(?:^|/)\.(?:bashrc|profile|bash_profile|zshrc|pythonrc|npmrc|pypirc)$"
+)
+_SYSTEM = re.compile(r"^/(?:etc|usr|bin|sbin|lib|lib64|opt|var|boot|proc|sys|root)(?:/|$)|^~|^\$HOME(?:/|$)")
+_WORKSPACE = re.compile(r"^/(?:tmp|workspace|work|app|testbed|repo|code|src|project|home/[^/]{1,60}|mnt|data)(?:/|$)")
+
+
+def is_test(path: str) -> bool:
+    """Whether a file or folder is a test of the task's.
+
+    >>> [is_test(path) for path in ("tests/test_a.py", "a/test_b.py", "contest.py", "src/latest.py", "tests")]
+    [True, True, False, False, True]
+    """
+    return bool(_TEST.search(path) or _TEST_FOLDER.search(path)) and not is_test_config(path)
+
+
+def is_test_config(path: str, text: str = "") -> bool:
+    """Whether a file says how tests are run; of files that say other things too, by what was written into them.
+
+    >>> is_test_config("a/conftest.py"), is_test_config("setup.cfg"), is_test_config("setup.cfg", "[tool:pytest]")
+    (True, False, True)
+    """
+    return bool(_CONFIG.search(path) or (_MIXED_CONFIG.search(path) and _TEST_OPTIONS.search(text[:20_000])))
+
+
+def is_grader(path: str) -> bool:
+    """Whether a file is named as what grades is.
+
+    >>> is_grader("env/grader.py"), is_grader("upgrade.py"), is_grader("reward_fn.py")
+    (True, False, True)
+    """
+    return bool(_GRADER.search(path))
+
+
+def is_protected(path: str) -> bool:
+    """Whether a file is one that no task asks to be changed: of the interpreter, of hooks, of results."""
+    return bool(_PROTECTED.search(path))
+
+
+def is_outside(path: str, workspace: str) -> bool:
+    """Whether a path lies outside of the workspace; where that is not known, in a folder of the system.
+
+    >>> is_outside("/etc/passwd", ""), is_outside("/tmp/a", "/app"), is_outside("/srv/x", "/app"), is_outside("a", "")
+    (True, False, True, False)
+    """
+    if path.startswith(("/tmp/", "/dev/", "/var/tmp/")) or path == "/tmp":
+        return False
+    if workspace:
+        root = workspace.rstrip("/")
+        inside = path == root or path.startswith(f"{root}/")
+        return not inside and path.startswith(("/", "~", "$HOME", "../../.."))
+    return bool(_SYSTEM.search(path)) and not _WORKSPACE.search(path)
