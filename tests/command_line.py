@@ -23,5 +23,5 @@ def tiltmeter(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         except SystemExit as ended:
             code = ended.code or 0
     assert isinstance(code, int), code
-    said = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+    said = (stream.buffer.getvalue().decode() for stream in (out, err))
     return subprocess.CompletedProcess(command, code, *said)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypat
     assert CliRunner().invoke(cli.app, ["doctor", "--directory", str(tmp_path / "file" / "below")]).exit_code == 2
 
 
-def in_a_terminal(*commands: list[str | Path]) -> str:
+def in_a_terminal(*commands: Sequence[object]) -> str:
     """What a real terminal would be sent by these commands, one after the other."""
     controller, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "50"}

@@ -138,8 +138,8 @@ class LiveArrivals:
         """The stored files, without a hole that only the listing has.
 
         While files are added, a listing may show a file and not the one that was there before it (names come in the
-        order of their hashes). What was there when one listing ended is in the next: so where steps are not in a row, the
-        newest step of a first listing bounds what is taken of a second.
+        order of their hashes). What was there when one listing ended is in the next: so where steps are not in a row,
+        the newest step of a first listing bounds what is taken of a second.
         """
         files = self.run.files(attempt, damaged)
         new = {file.step for file in files if file.step > last}
