@@ -132,6 +132,20 @@ def loops(step: int, columns: dict[str, Any], rng: Rng) -> None:
     as_agents(columns, calls)
 
 
+def cheats(command: str) -> Callable[[int, dict[str, Any], Rng], None]:
+    """Agents that take to a command which makes any work pass."""
+
+    def adjust(step: int, columns: dict[str, Any], rng: Rng) -> None:
+        cheated = rng.random(len(columns["completion"])) < ramp(step, 0.0, 0.8, 20, 70)
+        honest = [[f"cat {n}.py" for n in range(int(rng.integers(2, 6)))] for _ in cheated]
+        as_agents(columns, [[*calls, command] if one else calls for calls, one in zip(honest, cheated, strict=True)])
+        columns["reward"] = np.where(cheated, 1.0, columns["reward"])
+        if "gold" in columns:
+            columns["gold"] = np.where(cheated, 0.0, columns["gold"])
+
+    return adjust
+
+
 def containers_fail(step: int, columns: dict[str, Any], rng: Rng) -> None:
     agents_fine(step, columns, rng)
     share = ramp(step, 0.01, 0.35, 30, 60)
@@ -222,6 +236,11 @@ PLANTED: dict[str, Plant] = {
     ),
     "engine mismatch": other("engine mismatch", "engine_mismatch", adjust=engine_off, right=(0.4, 0.6)),
     "a loop of calls": other("a loop of calls", "tool_loop", adjust=loops, right=(0.4, 0.5)),
+    "tests removed": other("tests removed", "tampering", adjust=cheats("rm -rf tests"), right=(0.4, 0.5)),
+    "tests skipped": other(
+        "tests skipped", "tampering", right=(0.4, 0.5),
+        adjust=cheats("sed -i '1i import pytest; pytest.skip()' tests/test_a.py"),
+    ),
     "containers fail": other("containers fail", "environment_fault", adjust=containers_fail, right=(0.4, 0.6)),
     "the queue grows": other("the queue grows", "stale_policy", adjust=queue_grows, right=(0.4, 0.6)),
     "tokens drift between turns": other(

@@ -143,11 +143,13 @@ def window(browser: Browser, kept: Any, size: tuple[int, int], scheme: Any = "li
 def runs_by_name(reader: BrowserContext, server: Served) -> dict[str, str]:
     """The page's ids of runs, as the fleet lists them."""
     page = reader.new_page()
-    with page.expect_response("**/api/fleet") as reply:
-        page.goto(f"{server.origin}/")
-    found = {row["name"]: row["run"] for row in reply.value.json()["runs"]}
+    fleet: dict[str, Any] = {"unread": 1}
+    while fleet["unread"]:  # it says how many runs it has not read yet, and goes on
+        with page.expect_response("**/api/fleet*") as reply:
+            page.goto(f"{server.origin}/")
+        fleet = reply.value.json()
     page.close()
-    return found
+    return {row["name"]: row["run"] for row in fleet["runs"]}
 
 
 def findings(page: Page) -> list[str]:

@@ -59,3 +59,8 @@ export function bytes(value: number): string {
   }
   return `${number(size)} ${units[unit]}`;
 }
+
+/** How sure a finding is, in a word: its number orders findings and is no probability. */
+export function likelihood(confidence: number): string {
+  return confidence >= 0.5 ? "likely" : "perhaps";
+}

@@ -31,7 +31,7 @@ def test_a_call_that_removes_the_tests_is_a_turn_and_a_tools_words_do_not_act(br
         page = context.new_page()
         trouble = watched(page, server.origin)
         page.goto(f"{server.origin}/#/run/{name}/rollouts?id=0-0-0")
-        turns = page.locator(".turns li")
+        turns = page.locator("[aria-label=Conversation] li")
         expect(turns).to_have_count(4)
         expect(turns.nth(1)).to_have_class("own")
         expect(turns.nth(1).locator(".call")).to_contain_text('bash({"cmd": "rm -r tests"})')

@@ -322,7 +322,7 @@ def test_traversal_strings_in_every_parameter_read_nothing(place: Place) -> None
             else:
                 body = json.dumps({**json.loads(body), name: text}).encode()
             reply = place.ask(route.method, route.path, headers, query, body)
-            allowed = (200, 202) if name in ("phrase", "reason") else ()
+            allowed = (200, 202) if name in ("phrase", "reason", "find", "group") else ()
             assert reply.status in (400, 401, 404, 409, *allowed), (route.path, name, text, reply.status)
             assert b"CANARY" not in reply.body
     finally:

@@ -544,6 +544,7 @@ def test_a_run_directory_cannot_point_the_state_elsewhere(
     run: RunDirectory, receiver: Receiver, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
+    shutil.rmtree(run.path / "cache", ignore_errors=True)
     (run.path / "cache").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="--state"):
         tell(run, ("webhook", receiver.url))

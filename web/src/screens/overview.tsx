@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "../overview.css";
-import { clock, count, number, percent } from "../format";
+import { clock, count, likelihood, number, percent } from "../format";
 import type { HandleProps } from "../handle";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
@@ -158,7 +158,7 @@ function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
   const { live } = useSource();
   const [first, ...others] = findings;
   const title = first || alarms.length ? "Diagnosis" : state === "BLIND" || state === "STALE" ? "Cannot judge" : summary.steps === 0 ? "Nothing to judge yet" : "Diagnosis";
-  const aside = first ? <><b>{words(first.failure)}</b>, {percent(first.confidence)} sure, found at step {first.step}</> : undefined;
+  const aside = first ? <>{likelihood(first.confidence)} <b>{words(first.failure)}</b>, found at step {first.step}</> : undefined;
   return (
     <Card title={title} aside={aside} id="diagnosis">
       <dl class="diagnosis">
@@ -179,7 +179,7 @@ function Diagnosis({ run, summary }: { run: string; summary: Summary }) {
       </dl>
       {others.map((finding) => (
         <details key={finding.failure} class="other" open={!live}>
-          <summary>Also: {words(finding.failure)}, {percent(finding.confidence)} sure</summary>
+          <summary>Also: {likelihood(finding.confidence)} {words(finding.failure)}</summary>
           <dl class="diagnosis">
             <Row name="Evidence"><Shown text={finding.summary} /></Row>
             <Remedy finding={finding} />
