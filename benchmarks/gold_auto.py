@@ -139,16 +139,20 @@ def _first_alarm(paid: Floats) -> int:
 def trap_runs(options: argparse.Namespace) -> dict[str, object]:
     """The tiny model with verifiers that can be forged: found by the time half of the paid answers are forged?"""
     lines: Path = options.lines
+    earlier = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    known = {(run["kind"], run["hacked"], run["seed"]) for run in earlier}
+    left = [
+        (forgery, hacked, seed)
+        for seed, forgery, hacked in product(options.seeds, FORGERIES, (True, False))
+        if (forgery.name, hacked, seed) not in known and (seed < HACKED_SEEDS or not hacked)
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        base = base_policy(folder)
-        for seed, forgery, hacked in product(options.seeds, FORGERIES, (True, False)):
-            earlier = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-            known = {(run["kind"], run["hacked"], run["seed"]) for run in earlier}
-            if (forgery.name, hacked, seed) not in known and (seed < HACKED_SEEDS or not hacked):
-                run = json.dumps(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
-                print(run, file=sys.stderr)
-                with lines.open("a") as file:
-                    file.write(run + "\n")
+        base = base_policy(folder) if left else Path()
+        for forgery, hacked, seed in left:
+            run = json.dumps(train_with_traps(forgery, hacked=hacked, seed=seed, base=base))
+            print(run, file=sys.stderr)
+            with lines.open("a") as file:
+                file.write(run + "\n")
     facts = [json.loads(line) for line in lines.read_text().splitlines()]
     facts.sort(key=lambda run: (run["kind"], not run["hacked"], run["seed"]))
     hacks, honest = ([run for run in facts if run["hacked"] == kind] for kind in (True, False))

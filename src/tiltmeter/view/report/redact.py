@@ -14,7 +14,19 @@ from tiltmeter.view.screens.history import NOTE_WORDS
 
 #: Fields that always hold foreign text.
 TEXT_FIELDS = frozenset(
-    {"prompt", "completion", "excerpt", "folded", "facts", "reasoning", "call", "arguments", "tool_error", "task", "quote"}
+    {
+        "prompt",
+        "completion",
+        "excerpt",
+        "folded",
+        "facts",
+        "reasoning",
+        "call",
+        "arguments",
+        "tool_error",
+        "task",
+        "quote",
+    }
 )
 #: In a row with one of these fields `text` is foreign; elsewhere it is our own sentence.
 FOREIGN_TEXT_MARKERS = frozenset({"reward", "share", "source", "forgery", "expect"})
