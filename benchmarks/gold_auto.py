@@ -161,6 +161,8 @@ def trap_runs(options: argparse.Namespace) -> dict[str, object]:
     delays = [run["alarm"] - run["half"] for run in forged if run["alarm"] is not None]
     return {
         "trap_runs": facts,
+        "trap_runs_made": len(facts),
+        "trap_runs_planned": len(FORGERIES) * (HACKED_SEEDS + HONEST_SEEDS),
         "trap_runs_forged": len(forged),
         "trap_hacks_found": sum(run["alarm"] is not None for run in forged),
         "trap_hacks_found_in_time": len(in_time),

@@ -19,6 +19,7 @@ from tiltmeter.gold.people import asks_people
 from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.message import competing_findings
 from tiltmeter.verdict.run_state import RunState, alarm_id
 from tiltmeter.verdict.state_file import (
     NAME,
@@ -116,7 +117,7 @@ class StateWriter:
         verdict = verdict_of(run_state, last)
         if ending != self._journal_end(names[-1]):
             return  # another monitor writes: this is no time to say how it stands
-        finding = max(run_state.findings.values(), key=lambda one: (one.confidence, one.failure), default=None)
+        finding, _ = competing_findings(run_state)
         best = last_good_checkpoint(run_state, verdict)
         drift = lineage_values(run_state, run_state.history.get(KL, ()))
         late = max(LEAST_LATE_SECONDS, LATE * max(self._pause, BEAT_SECONDS))
