@@ -19,7 +19,7 @@ from tiltmeter.gold.people import asks_people
 from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.message import competing_findings
+from tiltmeter.verdict.message import competing_findings, shorten
 from tiltmeter.verdict.run_state import RunState, alarm_id
 from tiltmeter.verdict.state_file import (
     NAME,
@@ -27,7 +27,6 @@ from tiltmeter.verdict.state_file import (
     SENTENCE,
     StateFile,
     captured_settings,
-    clip,
     gold_values,
     journal_end,
     last_good_checkpoint,
@@ -130,7 +129,7 @@ class StateWriter:
             journal_bytes=ending[0],
             journal_tail=ending[1],
             state=verdict.state,
-            sentence=clip(verdict.sentence, SENTENCE),
+            sentence=shorten(verdict.sentence, SENTENCE),
             live=run_state.attempt is None or run_state.attempt not in run_state.ended,
             attempt=run_state.attempt or 0,
             step=run_state.last_step,

@@ -71,14 +71,14 @@ def message(
     """The message. `place`: how the reader names the run; `unseen`: readings that lack a column; `example`: a
     completion that shows it; `look`: where to look, if not at the page and at everything that is known."""
     why = _why(verdict, run_state)
-    more = f"{_shorten(why, STORY)}. {example}" if example else why
+    more = f"{shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
     return RunMessage(
-        state=_shorten(_state(verdict, run_state)),
-        since=_shorten(_since(verdict, run_state)),
-        why=_shorten(more),
-        what_to_do=_shorten(_fix(verdict, run_state, place)),
+        state=shorten(_state(verdict, run_state)),
+        since=shorten(_since(verdict, run_state)),
+        why=shorten(more),
+        what_to_do=shorten(_fix(verdict, run_state, place)),
         look=f"{look}{missing}",
     )
 
@@ -332,5 +332,6 @@ def _first_failed(verdict: Verdict) -> str:
     return failed[0] if failed else ""
 
 
-def _shorten(line: str, most: int = LONGEST) -> str:
+def shorten(line: str, most: int = LONGEST) -> str:
+    """A line of at most so many characters, and a sign where some are left out."""
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

@@ -226,14 +226,6 @@ def make_spark(values: Floats) -> Spark:
     return Spark(low=low, high=high, points=[round((x - low) * scale) if np.isfinite(x) else None for x in points])
 
 
-def clip(text: str, most: int) -> str:
-    """
-    >>> clip("a long sentence", 7)
-    'a long…'
-    """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def names_in_order(files: Sequence[Path]) -> list[str]:
     """The journal's files by the number of their attempt; others are not ours."""
     names = [path.name for path in files if path.name.removesuffix(".jsonl").isdecimal()]

@@ -235,7 +235,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_pages_are_what_brute_force_finds(whole: Any, sort: str, order: str) -> None:
     index, lines = whole
     assert index.rollouts == len(lines) and index.ready == 1.0
-    for seed in range(size(2, 6)):
+    for seed in range(size(1, 6)):
         rng = np.random.default_rng([seed, len(sort), len(order)])
         filters, limit = asking(rng), int(rng.integers(1, 41))
         want = expected(lines, filters, sort, order)
