@@ -75,9 +75,10 @@ def _on_one_line(text: str) -> str:
 
 
 def _totals(page: RolloutPage) -> str:
-    parts = [f"{len(page.rows)} of {page.total} rollouts"]
+    parts = [f"{len(page.rows)} of {page.total} rollouts" if page.total else "no rollout matches"]
     if page.to_search:
         parts.append(f"the texts of {page.searched} of {page.to_search} were searched")
+        parts += [] if page.total else ["capitals count unless an i stands after a text"]
     if page.unsearchable:
         parts.append(f"{page.unsearchable} have no text that can be read")
     return ", ".join(parts)
