@@ -9,7 +9,14 @@ RECORDED = src/tiltmeter/lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 PINS ?= /tmp/tiltmeter-pins.txt
 
-.PHONY: audit-dependencies check sbom test bench campaign crash docs format lab lock page rewards tiny training types
+DIST ?= dist
+ROOTLY = $(if $(filter 0,$(shell id -u)),,sudo)
+LOWEST ?= /tmp/tiltmeter-lowest
+# Of the last commit, so that everybody who builds it gets the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+.PHONY: audit-dependencies check core dist install lowest reproducible sbom test bench campaign crash docs format lab lock
+.PHONY: highest page rewards system tiny training types
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -22,6 +29,38 @@ format:  ## what check would complain about, mended where a tool can
 
 test:  ## everything but campaigns; two processes
 	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow"
+
+install:  ## what CI installs, from the lock, into this environment
+	$(PYTHON) -m pip install -q uv
+	uv pip install -q --python $(PYTHON) --no-deps -r .ci/requirements.lock -e .
+
+core:  ## the core in this environment: what is stored, and the demo to its verdicts
+	$(PYTHON) -m pytest -q -p no:cacheprovider tests/data tests/rundir/test_store.py
+	$(PYTHON) -m tiltmeter demo --plain
+
+highest:  ## the core with the newest versions, in an environment of its own
+	rm -rf $(LOWEST) && $(PYTHON) -m pip install -q uv && uv venv -q --python $(PYTHON) $(LOWEST)
+	uv pip install -q --python $(LOWEST)/bin/python . 'pytest>=8.3' 'hypothesis>=6.120' 'scipy>=1.14' 'httpx>=0.28'
+	$(MAKE) core PYTHON=$(LOWEST)/bin/python
+
+system:  ## a browser and a sandbox for tests, from Debian's packages
+	$(ROOTLY) apt-get update -q
+	$(ROOTLY) apt-get install -q -y --no-install-recommends chromium fonts-dejavu bubblewrap libseccomp2 nodejs npm
+
+lowest:  ## the core with the lowest versions that pyproject.toml allows, in an environment of its own
+	rm -rf $(LOWEST) && uv venv -q --python $(PYTHON) $(LOWEST)
+	uv pip compile -q --no-header --no-annotate --python $(LOWEST)/bin/python --only-binary :all: --resolution lowest-direct pyproject.toml -o $(LOWEST)/lowest.txt
+	uv pip install -q --python $(LOWEST)/bin/python -r $(LOWEST)/lowest.txt 'pytest>=8.3' 'hypothesis>=6.120' 'scipy>=1.14' 'httpx>=0.28'
+	uv pip install -q --python $(LOWEST)/bin/python --no-deps .
+	$(MAKE) core PYTHON=$(LOWEST)/bin/python
+
+dist:  ## sdist and wheel, and whether an index would show them as they are
+	rm -rf $(DIST)
+	$(PYTHON) -m build -q --installer uv --outdir $(DIST) .
+	uv tool run twine check --strict $(DIST)/*
+
+reproducible:  ## the committed tree built twice, in two places: one hash each
+	$(PYTHON) benchmarks/wheel.py --json
 
 lock:  ## the versions that CI installs, resolved anew, with the hashes of their files (a CPU build of torch has none in an index)
 	uv pip compile -q --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml .ci/requirements.in | sed "s/+cpu//" > $(PINS)
@@ -41,8 +80,9 @@ page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 types:  ## the page's types, from the payloads of src/tiltmeter/view/payloads
 	$(PYTHON) -m tiltmeter.view.payloads.typescript > web/src/types.ts
 
-docs:  ## the site, strictly, with its tables rendered from benchmarks/results
+docs:  ## the site, strictly, with its tables rendered from benchmarks/results; then its own search is asked for every term
 	mkdocs build --strict
+	DOCS_SITE=site $(PYTHON) -m pytest -q tests/docs/test_search.py
 
 bench:  ## figures against their targets, at full size, written to benchmarks/results
 	$(PYTHON) benchmarks/all.py

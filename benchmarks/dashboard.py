@@ -32,15 +32,16 @@ import rollout_index
 import text_search
 from many_runs import make_many, make_models
 from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
-from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, measure, short, write
+from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, measure, short, tokens, write
 from payloads import payloads
 from record import record, revision
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import visible
 
+FRAME_MS = 1000.0 / 60.0
 SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
-PARTS = ("hero", "paint", "live", "hostile", "query", "search", "fleet", "stale")
+PARTS = ("hero", "paint", "live", "hostile", "query", "search", "fleet", "stale", "group")
 MADE = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
 #: Notes when a selector is first there and the frame with it was drawn.
@@ -87,6 +88,7 @@ def main() -> None:
             "search": lambda: text_search_ms(place / "texts", options.rows),
             "fleet": lambda: fleet_first(browser, place / "fleet", options.runs),
             "stale": lambda: stale_after(browser, place / "stale"),
+            "group": lambda: group_frames(browser, place / "group"),
         }
         for name in options.only or PARTS:
             figures |= parts[name]()
@@ -114,7 +116,8 @@ def sizes() -> dict[str, Any]:
         for entry in static.iterdir()
         if entry.name.endswith((".js", ".css")) and not entry.name.startswith("report.")
     }
-    first = sum(size for name, size in packed.items() if name.startswith(("index-", "early-")))
+    head = (static / "index.html").read_text("utf-8")  # what it names is loaded before anything is drawn
+    first = sum(size for name, size in packed.items() if name in head)
     return {"js_css_gzip_kb": round(sum(packed.values()) / 1000, 1), "first_chunk_gzip_kb": round(first / 1000, 1)}
 
 
@@ -342,6 +345,48 @@ def stale_after(browser: Browser, place: Path) -> dict[str, Any]:
                 os.kill(one, signal.SIGCONT)
         context.close()
     return {"stale_after_s": round(waited, 1)}
+
+
+#: Scrolls the reading room from top to bottom as a wheel does, a step a frame, and notes how long each frame took.
+SCROLL = """() => new Promise((done) => {
+  const box = document.querySelector('.room-columns');
+  const times = [];
+  let last = 0;
+  const step = (now) => {
+    if (last) times.push(now - last);
+    last = now;
+    if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2 || times.length > 3000) return done(times);
+    box.scrollTop += 60;
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+})"""
+
+
+def group_frames(browser: Browser, place: Path, length: int = 8000) -> dict[str, Any]:
+    """Milliseconds of a frame while eight coloured completions of 8,000 tokens each, side by side, are scrolled from
+    end to end at 3,600 pixels a second; and how long the group takes to appear with its colours."""
+    tokens(place / "runs" / "tokens", length, groups=1, steps=1)
+    with served(place / "runs", place / "state") as server:
+        context = logged_in(browser, server.url)
+        run = runs_by_name(context, server)["tokens"]
+        page = context.new_page()
+        began = time.monotonic()
+        page.goto(f"{server.origin}/#/run/{run}/rollouts?layout=group&by=reference&id=0-0-0&full=1")
+        page.wait_for_selector(".lines > svg", state="attached")
+        opened = time.monotonic() - began
+        page.wait_for_selector("[aria-busy=true]", state="detached")
+        page.wait_for_timeout(5000)  # somebody reads the first screen
+        times = page.evaluate(SCROLL)
+        context.close()
+    late = [value for value in times if value > 1.5 * FRAME_MS]
+    return {
+        "group_frame_ms_p95": round(float(np.percentile(times, 95)), 1),
+        "group_frame_ms_p99": round(float(np.percentile(times, 99)), 1),
+        "group_frames": len(times),
+        "group_frames_late": len(late),
+        "group_opened_s": round(opened, 2),
+    }
 
 
 def cpu_seconds(process: int) -> float:

@@ -29,7 +29,7 @@ HACKED, HONEST = {"AEEnv", "OmitDescriptionEnv"}, {"BashCodeforcesEnv", "SWEFixe
 HONEST_CHANCE = 0.05
 HEALTHY, HARMFUL, TURN = 0.2, -0.3, 30  # mean of u before and after the step at which one slice turns
 BETS = 4  # of a slice in a step
-RUNS, NULL_RUNS = 12, 25  # a run of a thousand healthy slices takes three seconds
+RUNS, NULL_RUNS = 12, 300  # a run of a thousand healthy slices takes three seconds
 
 
 def judged(data: Path = DATA) -> Iterator[tuple[int, list[dict[str, int | str]]]]:

@@ -177,7 +177,8 @@ OVERLAPS = """() => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     const parent = node.parentElement;
-    if (!node.textContent.trim() || !parent.checkVisibility({visibilityProperty: true})) continue;
+    if (!node.textContent.trim()) continue;
+    if (!parent.checkVisibility({visibilityProperty: true, contentVisibilityAuto: true})) continue;
     if (parent.closest('svg, canvas, .uplot, select, option, [aria-hidden=true], .skip')) continue;
     const range = document.createRange();
     range.selectNodeContents(node);

@@ -5,6 +5,7 @@ python benchmarks/page_runs.py FOLDER     # makes them there, then: tiltmeter vi
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -15,14 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter import open_run
 from tiltmeter.cli.demo import copy
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Reading, RolloutBatch
+from tiltmeter.data.token_pieces import TokenPieces
 from tiltmeter.data.turns import Turn
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir import verifier_audits as audits
 from tiltmeter.rundir.journal import Event, Journal, event_id, reading_event
+from tiltmeter.rundir.reading_room.pieces import write_pieces
 from tiltmeter.rundir.store import RunDirectory
 
 STEPS = 84  # of the shipped runs
@@ -268,6 +272,82 @@ def maths(path: Path, steps: int = 60) -> RunDirectory:
     run = write(path, [rows])
     measure(run)
     return run
+
+
+SOLUTION = """<think>
+Let me set up the problem. We want the number of ordered pairs $(a, b)$ with $a^2+b^2={n}$ and $a \\le b$.
+
+**Step 1.** Factor: ${n} = 13 \\cdot {m}$, so by the two-square theorem
+$$ r_2(n) = 4 \\prod_{p \\equiv 1 \\pmod 4} (e_p + 1) = 4 \\cdot 3 \\cdot 2 = 24. $$
+
+**Step 2.** Remove signs and order:
+
+| case | count |
+|------|------:|
+| both non-zero, distinct | 24 / 8 = 3 |
+| equal | 0 |
+
+```python
+def pairs(n):
+    return [(a, b) for a in range(n) for b in range(a, n) if a * a + b * b == n]
+```
+</think>
+
+The answer is $\\boxed{{answer}}$.
+
+"""
+
+
+def tokens(path: Path, length: int = 0, groups: int = 3, steps: int = 3, size: int = 8) -> RunDirectory:
+    """A mathematics run whose policy has learnt to repeat one sentence, with every number that a token can have: the
+    tokenizer's pieces are stored, and what repeats has become likelier than the reference finds it. `length`: tokens of
+    each completion, about; 0: as long as it comes."""
+    rng = np.random.default_rng(12)
+    pieces: dict[bytes, int] = {}
+    with open_run(path, monitor=False, tokenizer=TokenPieces([b"x"], [False])) as run:
+        rows: list[dict[str, Any]] = []
+        for step in range(steps):
+            group = np.repeat(np.arange(groups), size)
+            often = rng.integers(1 + 3 * step, 4 + 5 * step, len(group))
+            texts = []
+            for g, n in zip(group.tolist(), often.tolist(), strict=True):
+                head = SOLUTION.replace("{n}", str(403 + 13 * g)).replace("{m}", str(31 + g))
+                text = head.replace("{answer}", str(rng.integers(3, 95)))
+                while length and len(text) < 4.4 * length:
+                    text += CHECKED + f"So {rng.integers(9)} + {rng.integers(9)} is what we had before.\n\n"
+                texts.append(text + (CHECKED + "\n\n") * int(n))
+            ids = [[pieces.setdefault(part.encode(), len(pieces)) for part in SPLIT.findall(text)] for text in texts]
+            rows.append({"step": step, "group": group, "often": often, "texts": texts, "ids": ids})
+        for row in rows:
+            run.observe(**_token_columns(row, rng))
+    store = RunDirectory(path)
+    (path / "pieces" / "0.parquet").unlink()
+    write_pieces(store, 0, TokenPieces(list(pieces), [False] * len(pieces)))
+    measure(store)
+    return store
+
+
+SPLIT = re.compile(r"\n+| ?[A-Za-z]+| ?\d|[^\n]")  # about as a byte-level tokenizer cuts text
+
+
+def _token_columns(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    lengths = [len(ids) for ids in row["ids"]]
+    repeats = [np.arange(n) > 0.45 * n for n in lengths]
+    logprob = [-rng.exponential(np.where(late, 0.15, 0.6)) for late in repeats]
+    right, tidy = (rng.random(len(lengths)) < 0.4).astype(float), rng.random(len(lengths))
+    wordy = 0.11 * row["often"]
+    return {
+        "step": row["step"], "group": row["group"], "completion": row["texts"], "tokens": row["ids"],
+        "prompt": [f"Find the number of ordered pairs $(a, b)$ with $a^2+b^2={403 + 13 * g}$ and $a \\le b$. Put your "
+                   "final answer in \\boxed{}. Think step by step inside <think> tags." for g in row["group"].tolist()],
+        "reward": right + wordy + 0.25 * tidy, "rewards": {"right": right, "wordy": wordy, "tidy": tidy},
+        "advantage": rng.normal(size=len(lengths)), "length": lengths,
+        "gold": np.where(rng.random(len(lengths)) < 0.5, right, np.nan),
+        "logprob": logprob, "engine_logprob": [values + rng.normal(0, 0.03, len(values)) for values in logprob],
+        "ref_logprob": [values - np.where(late, rng.exponential(1.1, len(values)), rng.normal(0, 0.15, len(values)))
+                        for values, late in zip(logprob, repeats, strict=True)],
+        "entropy": [rng.exponential(np.where(late, 0.2, 0.9)) for late in repeats],
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ a steady rate, and disturbs the real monitor process in turn:
     judge_slow    a judge on this machine takes 45 s for an answer
     judge_429     it refuses all, and recovers
 
-Parts add up in DIRECTORY/parts.jsonl, and the figures are of all of them. `measured_share`: steps with a `step_done`
-that has rows, of the steps handed over. A gap is a time in which steps come and none is measured, counted to the fault
-that it began in; `gap_s_max` is the longest. Slots without a fault are for the CPU time of a step. A restart after the
-third in an hour waits by design, so each fault that needs one comes once in a part. The last half minute has no fault:
-nobody looks after the monitor of a trainer that has closed its run.
+Parts add up in DIRECTORY/parts.jsonl, and with --write also with those of other directories that are on record: hours
+can be had in pieces. The figures are of all of them. `measured_share`: steps with a `step_done` that has rows, of the
+steps handed over. A gap is a time in which steps come and none is measured, counted to the fault that it began in;
+`gap_s_max` is the longest. Slots without a fault are for the CPU time of a step. A restart after the third in an hour
+waits by design, so each fault that needs one comes once in a part. The last half minute has no fault: nobody looks
+after the monitor of a trainer that has closed its run.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ from typing import Any
 
 import numpy as np
 
-from record import record, show
+from record import RESULTS, record, revision, show
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.rundir.journal import JournalReader
+from tiltmeter.rundir.store import RunDirectory
 
 COMMON = ("killed", "frozen", "starved", "disk_full", "clock", "moved")
 OWN = {"function": ("gold_hangs",), "judge": ("judge_slow", "judge_429")}
 QUIET = "none"
+PARTS = "soak_parts"  # the record of all parts
 ROWS = 16
 LAST_SECONDS = 30.0
 END_SECONDS = 120.0  # that the monitor may take to finish after the last step
@@ -170,7 +173,12 @@ class Soak:
             for event in JournalReader(self.path / "events").poll()
             if event.kind == "step_done" and event.attempt == self.open.attempt
         ]
+        longest: dict[str, float] = {}
+        for fault, gap in self.gaps:
+            longest[fault] = max(gap, longest.get(fault, 0.0))
         return {
+            "run": str(RunDirectory(self.path).identity()["id"]),
+            "revision": revision(),
             "gold": self.gold,
             "hours": lasted / 3600.0,
             "steps": self.handed_over,
@@ -179,7 +187,7 @@ class Soak:
             "lost_by_the_trainer": self.open.counters["dropped"],
             "restarts": len(self.watched._restarts),
             "faults": self.faults,
-            "gaps": self.gaps,
+            "longest": longest,
             "samples": self.samples,
             "failures": self.failures,
         }
@@ -318,28 +326,28 @@ def figures_of(parts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     """The figures of all parts."""
     longest: dict[str, float] = {}
     count: dict[str, int] = {}
-    cpu: list[float] = []  # ms of a step, in slots without a fault and without a restart
+    cpu: dict[str, list[float]] = {}  # by run, ms of a step, in slots without a fault and without a restart
     memory: list[tuple[float, float, str]] = []
     descriptors: list[int] = []
-    before = dict.fromkeys(OWN, 0)
+    before: dict[str, int] = {}
     for part in parts:
-        for slot, gap in part["gaps"]:
+        for slot, gap in part["longest"].items():
             longest[slot] = max(gap, longest.get(slot, 0.0))
         for fault, times in part["faults"].items():
             count[fault] = count.get(fault, 0) + times
-        samples = part["samples"]
+        samples, run = part["samples"], part["run"]
         for earlier, later in pairwise(samples):
             steps = later["measured"] - earlier["measured"]
             if later["slot"] == QUIET and later["pid"] == earlier["pid"] and steps > 0:
-                cpu.append(1e3 * (later["cpu_s"] - earlier["cpu_s"]) / steps)
+                cpu.setdefault(run, []).append(1e3 * (later["cpu_s"] - earlier["cpu_s"]) / steps)
         for one in samples:
             if one["memory_mb"] is not None:
-                memory.append((before[part["gold"]] + one["measured"], one["memory_mb"], part["gold"]))
+                memory.append((before.get(run, 0) + one["measured"], one["memory_mb"], run))
                 descriptors.append(one["descriptors"])
-        before[part["gold"]] += part["steps"]
+        before[run] = before.get(run, 0) + part["steps"]
     steps, measured = sum(part["steps"] for part in parts), sum(part["measured"] for part in parts)
     slope, slope_error = growth(memory)
-    ratio, low, high = last_to_first(cpu, seed)
+    ratio, low, high = last_to_first(list(cpu.values()), seed)
     return {
         "parts": len(parts),
         "steps": steps,
@@ -356,17 +364,17 @@ def figures_of(parts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         "memory_mb_per_10k_steps_error95": slope_error and round(1.96e4 * slope_error, 2),
         "memory_mb_max": round(max((one[1] for one in memory), default=float("nan")), 1),
         "descriptors_max": max(descriptors, default=0),
-        "cpu_ms_a_step": round(float(np.mean(cpu)), 2) if cpu else None,
+        "cpu_ms_a_step": round(float(np.mean([one for run in cpu.values() for one in run])), 2) if cpu else None,
         "cpu_ratio_last_to_first": ratio,
         "cpu_ratio_low95": low,
         "cpu_ratio_high95": high,
-        "cpu_slots": len(cpu),
+        "cpu_slots": sum(len(run) for run in cpu.values()),
         "failures": [failure for part in parts for failure in part["failures"]],
     }
 
 
 def growth(samples: list[tuple[float, float, str]]) -> tuple[float | None, float | None]:
-    """MB a step and its standard error, by least squares with a level for each source of gold."""
+    """MB a step and its standard error, by least squares with a level for each run."""
     kinds = sorted({kind for _, _, kind in samples})
     if len(samples) < len(kinds) + 3:
         return None, None
@@ -377,15 +385,23 @@ def growth(samples: list[tuple[float, float, str]]) -> tuple[float | None, float
     return float(found[0]), float(np.sqrt(variance * np.linalg.pinv(x.T @ x)[0, 0]))
 
 
-def last_to_first(values: list[float], seed: int) -> tuple[float | None, float | None, float | None]:
-    """The mean of the last half by that of the first, with a 95 % interval by resampling within the halves."""
-    if len(values) < 4:
+def last_to_first(runs: list[list[float]], seed: int) -> tuple[float | None, float | None, float | None]:
+    """The mean of the runs' last halves by that of their first, with a 95 % interval by resampling within them."""
+    rng = np.random.default_rng(seed)
+    first = np.array([one for values in runs for one in values[: len(values) // 2]])
+    last = np.array([one for values in runs for one in values[len(values) // 2 :]])
+    if min(len(first), len(last)) < 2:
         return None, None, None
-    rng, half = np.random.default_rng(seed), len(values) // 2
-    first, last = np.array(values[:half]), np.array(values[half:])
     ratios = [rng.choice(last, len(last)).mean() / rng.choice(first, len(first)).mean() for _ in range(4000)]
     low, high = np.quantile(ratios, [0.025, 0.975])
     return round(float(last.mean() / first.mean()), 3), round(float(low), 3), round(float(high), 3)
+
+
+def parts_on_record(runs: set[str]) -> list[dict[str, Any]]:
+    """Parts that earlier soaks have left in the record, but for those of these runs."""
+    file = RESULTS / f"{PARTS}.json"
+    stored = json.loads(file.read_text())["of_parts"] if file.exists() else []
+    return [part for part in stored if part["run"] not in runs]
 
 
 def main() -> None:
@@ -420,10 +436,10 @@ def main() -> None:
         parts.append(soak.run(options.steps, 3600.0 * options.hours))
         with file.open("a") as lines:
             lines.write(json.dumps(parts[-1]) + "\n")
-    show(
-        record("soak", figures_of(parts, options.seed), seed=options.seed, keep=options.write),
-        as_json=options.json,
-    )
+    if options.write:
+        parts = [*parts_on_record({part["run"] for part in parts}), *parts]
+        record(PARTS, {"of_parts": parts}, seed=options.seed)
+    show(record("soak", figures_of(parts, options.seed), seed=options.seed, keep=options.write), as_json=options.json)
 
 
 if __name__ == "__main__":

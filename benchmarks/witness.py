@@ -1,6 +1,11 @@
 """What the witness sees: acts by kind, false positives on honest work, hostile text, behaviours over time, the cost.
 
-    python benchmarks/witness.py [--json] [--write] [--small]
+    python benchmarks/witness.py [--part acts|asked|screen] [--json] [--write] [--small]
+        [--seeds 0 1 ...] [--lines FILE] [--work FOLDER]
+
+Part `asked`: a witness served by a script of known accuracy (`witness_asked.py`). Part `screen`, not run unless it is
+named: rollouts left out of the update of the tiny language model under TRL (`screen_worlds.py`), in runs that add up in
+a file. Parts that are not named keep the figures that are recorded.
 
 Planted trajectories come from `act_plants.py`, which imports nothing of the code that reads them. Real honest work is
 reference solutions (MBPP, HumanEval), answers of models (Arena-Hard, GSM8K) and 97 real trajectories with tools.
@@ -14,11 +19,13 @@ import argparse
 import gzip
 import json
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -26,13 +33,15 @@ from unittest import mock
 
 import numpy as np
 
+import witness_asked
 from act_hostile import hostile
 from act_plants import EXPLOITS, Planted, honest, new_task
 from behaviour_runs import all_runs, judge_run
-from record import record, show
+from record import RESULTS, record, show
 from tiltmeter.acts import KINDS, SAYS, all_acts, find_acts
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
+from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.monitor import measure_step
 from tiltmeter.monitor.behaviour_sketch import find_behaviours
 from tiltmeter.monitor.loop import MonitorLoop
@@ -42,6 +51,7 @@ from tiltmeter.rundir.store import RunDirectory
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SEED = 2026
 PARTS = ("acts", "acts.gold")  # instruments of this page
+ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
 
 def batch_of(rows: Sequence[Planted], group: int = 8) -> RolloutBatch:
@@ -211,7 +221,7 @@ def cost(rows: int, rounds: int) -> dict[str, float]:
     return figures
 
 
-def measure(small: bool) -> dict[str, Any]:
+def measure_acts(small: bool) -> dict[str, Any]:
     each, honest_rows, hostile_rows = (20, 200, 300) if small else (200, 1_000, 10_000)
     kinds = recall(each)
     rng = random.Random(SEED + 1)
@@ -233,14 +243,49 @@ def measure(small: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def screen_runs(given: argparse.Namespace) -> dict[str, Any]:
+    """Runs that are not in the file yet, one after the other, and what all of them show."""
+    import screen_worlds
+
+    lines: Path = given.lines
+    facts = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    known = {(run["world"], run["arm"], run["seed"]) for run in facts}
+    left = [
+        (world, arm, seed)
+        for seed, world, arm in product(given.seeds, screen_worlds.WORLDS, screen_worlds.ARMS)
+        if (world.name, arm, seed) not in known
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        base = base_policy(given.work or folder) if left else Path()
+        for world, arm, seed in left:
+            facts.append(screen_worlds.train_arm(world, arm, seed, base))
+            print(json.dumps(facts[-1]), file=sys.stderr)
+            with lines.open("a") as file:
+                file.write(json.dumps(facts[-1]) + "\n")
+    return screen_worlds.summary(facts)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true")
     options.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     options.add_argument("--small", action="store_true", help="a small size, which is never kept")
+    options.add_argument("--part", choices=("acts", "asked", "screen"), action="append", help="only this part")
+    options.add_argument("--seeds", type=int, nargs="*", default=range(5), help="of screened runs to make now")
+    options.add_argument("--lines", type=Path, default="screen-runs.jsonl", help="screened runs add up in this file")
+    options.add_argument("--work", type=Path, help="where the base policy is, or is to be left")
     given = options.parse_args()
-    figures = measure(given.small)
-    assert set(figures["by_kind"]) == set(KINDS)
+    recorded = RESULTS / "witness.json"
+    figures: dict[str, Any] = json.loads(recorded.read_text()) if recorded.exists() else {}
+    figures = {name: value for name, value in figures.items() if name not in ORIGIN}
+    parts = given.part or ("acts", "asked")
+    if "acts" in parts:
+        figures |= measure_acts(given.small)
+        assert set(figures["by_kind"]) == set(KINDS)
+    if "asked" in parts:
+        figures |= witness_asked.measure(given.small)
+    if "screen" in parts:
+        figures |= screen_runs(given)
     show(record("witness", figures, seed=SEED, keep=given.write and not given.small), as_json=given.json)
 
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "benchmarks"))
 
 from page_browser import NARROW, WIDE, Served, again, chromium, layout, logged_in, runs_by_name, served  # noqa: E402
-from page_runs import batches, make, measure, write  # noqa: E402
+from page_runs import batches, make, measure, tokens, write  # noqa: E402
 from tiltmeter.monitor.loop import MonitorLoop  # noqa: E402
 from tiltmeter.monitor.parts import Config  # noqa: E402
 from tiltmeter.rundir.store import RunDirectory  # noqa: E402
@@ -69,6 +69,7 @@ def main() -> None:
             reader = logged_in(browser, server.url)
             pictures(browser, reader, server)
         label(browser, place)
+        room(browser, place)
     gallery()
 
 
@@ -118,6 +119,21 @@ def label(browser: Browser, place: Path) -> None:
             page = context.new_page()
             shown(page, f"{server.origin}/#/label", ".side")
             kept(page, f"label-{size[0]}-{scheme}", "Labelling")
+            context.close()
+
+
+def room(browser: Browser, place: Path) -> None:
+    """The reading room, of a run with the numbers of its tokens."""
+    tokens(place / "read" / "maths")
+    with served(place / "read", place / "state") as server:
+        reader = logged_in(browser, server.url)
+        run = runs_by_name(reader, server)["maths"]
+        for size, scheme in ((WIDE, "light"), (NARROW, "dark")):
+            context = again(browser, reader, size, scheme)
+            page = context.new_page()
+            view = "layout=group&by=reference&id=0-2-1&full=1"
+            shown(page, f"{server.origin}/#/run/{run}/rollouts?{view}", ".lines > svg")
+            kept(page, f"room-{size[0]}-{scheme}", "Reading room")
             context.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -14,6 +15,30 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 (OPTIONS,) = (plugin["macros"] for plugin in SETTINGS["plugins"] if "macros" in plugin)
+
+#: Pages whose Python and commands a test runs from top to bottom.
+RUN_WHOLE = (
+    *("start.md", "add-an-instrument.md", "gold.md", "rewards.md", "verifier-audit.md", "plan.md", "agents.md"),
+    "read.md",
+    *("tutorials/agent-run.md", "tutorials/audit.md", "tutorials/labelling.md", "tutorials/guards.md"),
+)
+BLOCK = re.compile(r"^(?:<!--# (not run|run by):? ([^\n]+) #-->\n)?```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+
+
+def block_state(page: Path, mark: str | None, language: str) -> str:
+    """Of a fenced block: `run` by a test, `not run` and marked so, `data` that nobody runs, or `unmarked`."""
+    whole = page.is_relative_to(DOCS) and page.relative_to(DOCS).as_posix() in RUN_WHOLE
+    if mark is not None:
+        return "run" if mark == "run by" else mark
+    if language == "pycon" or (language in ("python", "console") and whole):
+        return "run"
+    if language == "sh":
+        return "not run"  # its commands are looked up: tests/docs/test_search.py
+    return "unmarked" if language in ("python", "console") else "data"
+
+
+def block_states(page: Path) -> list[str]:
+    return [block_state(page, found[1], found[3]) for found in BLOCK.finditer(page.read_text())]
 
 
 def render(text: str, results: Path = RESULTS) -> str:

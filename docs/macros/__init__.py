@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import code, detectors, mistakes, results  # noqa: F401  each adds its macros
+from . import api, code, detectors, failures, mistakes, results  # noqa: F401  each adds its macros
 from .registry import RESULTS, macros_of
 
 

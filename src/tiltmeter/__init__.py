@@ -10,7 +10,7 @@ or, in a loop of your own:
         run.observe(step=step, group=group, reward=reward, completion=completion)
     run.close()
 
-Then `tiltmeter show runs/tonight`, from any terminal, during or after.
+Then `tiltmeter show runs/tonight`, from any terminal, during or after; `tiltmeter.read("runs/tonight")` gives tables.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tiltmeter.adapters.capture.capture import capture
     from tiltmeter.adapters.custom_loop import Run, open_run
     from tiltmeter.adapters.trl.attach import Callback, attach
+    from tiltmeter.view.run_tables import read
 
 __all__ = [
     "AttachError",
@@ -38,6 +39,7 @@ __all__ = [
     "attach",
     "capture",
     "open_run",
+    "read",
 ]
 
 
@@ -51,6 +53,10 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters.capture.capture import capture
 
         return capture
+    if name == "read":
+        from tiltmeter.view.run_tables import read
+
+        return read
     if name in ("attach", "Callback"):
         try:
             from tiltmeter.adapters.trl import attach

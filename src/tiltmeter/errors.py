@@ -18,19 +18,44 @@ from typing import Protocol
 
 
 class TiltmeterError(Exception):
-    """The root: `except TiltmeterError` catches everything this package raises on purpose."""
+    """The root: `except TiltmeterError` catches everything this package raises on purpose.
+
+    >>> issubclass(StoreError, TiltmeterError) and issubclass(AttachError, TiltmeterError)
+    True
+    """
 
 
 class AttachError(TiltmeterError):
-    """The run cannot be watched as asked. Raised before training starts; the message says what to change."""
+    """The run cannot be watched as asked. Raised before training starts; the message says what to change.
+
+    Example:
+
+        try:
+            tiltmeter.attach(trainer, gold="checks.py:score")
+        except tiltmeter.AttachError as error:
+            print(error)  # what to change; nothing was trained
+    """
 
 
 class StoreError(TiltmeterError):
-    """A file of a run directory is damaged, foreign or from a newer format, and was not read as data."""
+    """A file of a run directory is damaged, foreign or from a newer format, and was not read as data.
+
+    Example:
+
+        try:
+            batches = RunDirectory("runs/tonight").read(path)
+        except tiltmeter.StoreError as error:
+            print(error)  # which file, and what is wrong with it
+    """
 
 
 class ContractError(TiltmeterError):
-    """An instrument, derived reading or detector does not keep its contract (see `tiltmeter.testing`)."""
+    """An instrument, derived reading or detector does not keep its contract (see `tiltmeter.testing`).
+
+    Example:
+
+        tiltmeter.testing.check_instrument(MyInstrument)  # raises ContractError, which names the rule that is broken
+    """
 
 
 def warn_user(message: str, stacklevel: int = 2) -> None:

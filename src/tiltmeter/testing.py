@@ -43,7 +43,11 @@ _READING_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-]+)+")
 
 
 def check_instrument(make: Callable[[], Instrument]) -> None:
-    """An instrument's facts, and its answers on batches that are empty, tiny, unscored, flat, ordinary and extreme."""
+    """An instrument's facts, and its answers on batches that are empty, tiny, unscored, flat, ordinary and extreme.
+
+    >>> from tiltmeter.instruments.reward_mean import RewardMean
+    >>> check_instrument(RewardMean)
+    """
     instrument = make()
     _check_facts(instrument)
     for title, batch in sample_batches():
@@ -59,7 +63,11 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
 
 
 def check_derived(make: Callable[[], Derived]) -> None:
-    """A derived reading's facts, and that it is a function of the readings it was shown."""
+    """A derived reading's facts, and that it is a function of the readings it was shown.
+
+    >>> from tiltmeter.derived import BUILTIN
+    >>> check_derived(BUILTIN[0])
+    """
     derived = make()
     _require(bool(_READING_NAME.fullmatch(derived.name)), f"{derived.name!r} is not a name of the form subject.measure")
     _require(bool(derived.watches), f"{derived.name} watches no reading")
@@ -83,6 +91,10 @@ def check_detector(
     """A detector's facts and alarms; with `null`, a source of streams under its null, also that it keeps its promise.
 
     The promise is refuted only when the false alarms seen would have a chance below 1 in 1,000 under it.
+
+    Example:
+
+        check_detector(MyDetector, null=lambda rng: stream_without_a_loss(rng), runs=200)
     """
     detector = make()
     _require(detector.tier in ("alarm", "warning"), f"tier {detector.tier!r} is neither alarm nor warning")
@@ -104,7 +116,12 @@ def check_detector(
 
 
 def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
-    """Typical and extreme batches that every instrument must handle, with all columns."""
+    """Typical and extreme batches that every instrument must handle, with all columns.
+
+    >>> names = [name for name, batch in sample_batches()]
+    >>> "empty" in names
+    True
+    """
     yield "empty", sample_batch([], seed=1)
     yield "one row", sample_batch([1], seed=2)
     yield "groups of one", sample_batch([1, 1, 1], seed=3)
@@ -124,12 +141,20 @@ def sample_batches() -> Iterator[tuple[str, RolloutBatch]]:
 
 
 def sample_batch(sizes: list[int], seed: int, shortest: int = 0, longest: int = 11) -> RolloutBatch:
-    """A batch of prompt groups of the given sizes with every column filled; some completions are empty."""
+    """A batch of prompt groups of the given sizes with every column filled; some completions are empty.
+
+    >>> len(sample_batch([2, 3], seed=0))
+    5
+    """
     return batches.from_columns(**sample_columns(sizes, seed, shortest, longest))
 
 
 def sample_columns(sizes: list[int], seed: int, shortest: int = 0, longest: int = 11) -> dict[str, Any]:
-    """What `sample_batch` is made of: trajectories of one or two turns, with a tool's tokens and words between."""
+    """What `sample_batch` is made of: trajectories of one or two turns, with a tool's tokens and words between.
+
+    >>> len(sample_columns([2, 3], seed=0)["reward"])
+    5
+    """
     rng = np.random.default_rng(seed)
     rows = sum(sizes)
     length = rng.integers(shortest, longest + 1, rows)

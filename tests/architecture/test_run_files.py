@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "tiltmeter"
 
 #: Rooms that meet run directories. The command line and the readers of other tools open what a person names.
-ROOMS = ("rundir", "gold", "interventions", "verdict", "monitor", "view")
+ROOMS = ("rundir", "gold", "interventions", "verdict", "monitor", "witness", "view")
 
 #: Calls that take a path and follow links in it, by the name behind the last dot.
 METHODS = frozenset({
@@ -37,12 +37,31 @@ ALLOWED = {
     ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
     ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
     ("rundir/signing.py", "mkdir"): 1,
+    ("rundir/remote/copy.py", "os.open"): 1,  # copies of runs, in a private folder of the user's cache
+    ("rundir/remote/copy.py", "mkdir"): 2,
+    ("rundir/remote/copy.py", "chmod"): 1,
+    ("rundir/remote/copy.py", "write_bytes"): 1,
+    ("rundir/remote/copy.py", "write_text"): 1,
+    ("rundir/remote/copy.py", "rename"): 1,
+    ("rundir/remote/copy.py", "unlink"): 2,
+    ("rundir/remote/objects.py", "mkdir"): 1,  # a store in a folder that a person names
+    ("rundir/remote/objects.py", "os.open"): 1,
+    ("rundir/remote/objects.py", "read_bytes"): 1,
+    ("rundir/remote/objects.py", "rglob"): 1,
+    ("rundir/remote/spool.py", "mkdir"): 1,  # the run directory itself, in a private folder
+    ("rundir/remote/spool.py", "rename"): 1,
     ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names
     ("gold/function_process.py", "fdopen"): 1,  # of a pipe
     ("monitor/lease.py", "open"): 1,  # of /proc
     ("monitor/snapshot.py", "rglob"): 1,  # the package's own code
     ("monitor/snapshot.py", "read_bytes"): 1,
     ("view/run_views.py", "write_text"): 1,  # the report, where the user wants it
+    ("view/report/bundle.py", "mkdir"): 1,  # the bundle, where the user wants it
+    ("view/report/bundle.py", "write_text"): 2,
+    ("view/report/bundle.py", "iterdir"): 3,
+    ("view/report/bundle.py", "rename"): 3,
+    ("view/report/bundle.py", "rmtree"): 2,
+    ("view/report/bundle.py", "read_bytes"): 1,
     ("view/trackers/position.py", "mkdir"): 1,  # --state
     ("view/server/access.py", "mkdir"): 1,  # the server's secrets, outside of every run directory
     ("view/server/access.py", "os.open"): 1,

@@ -20,8 +20,9 @@ from typer.models import OptionInfo, ParameterInfo
 from typer.testing import CliRunner
 
 from tiltmeter.cli import app
+from tiltmeter.cli.extras import EXTRAS
 from tiltmeter.cli.old_spellings import FLAG_VERBS, OLD_OPTIONS, OLD_VERBS, modernise
-from tiltmeter.cli.verb_table import NOUNS, VERBS
+from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
@@ -79,7 +80,7 @@ def test_help_lists_five_verbs_first_then_nouns_by_moment() -> None:
     assert panels == ["Options", "Start here", "Before a run", "During and after a run", "Prove it"]
     listed = re.findall(r"^│ (\w+) ", shown, re.M)
     assert listed[:5] == ["show", "view", "audit", "probe", "lint"]
-    assert set(listed[5:]) == {*NOUNS, "doctor", "demo"}
+    assert set(listed[5:]) == {*NOUNS, "quickstart", "doctor", "demo", "mcp"}
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
 
 
@@ -252,6 +253,14 @@ def test_compare_without_torch_says_what_to_install(tmp_path: Path) -> None:
     done = tiltmeter(*words, PYTHONPATH=path)
     assert done.returncode == 2
     assert done.stderr.endswith("pip install 'tiltmeter[compare]'\n") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("noun", ["", *NOUNS])
+def test_help_needs_no_extra(tmp_path: Path, noun: str) -> None:
+    path = blocked(tmp_path, *{module for extra in EXTRAS.values() for module in extra.modules})
+    done = tiltmeter(*([noun] if noun else []), "--help", PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in names_below(noun))
 
 
 def test_doctor_reports_what_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from tests.pages import DOCS, ROOT, render, render_page
+from tests.pages import DOCS, ROOT, RUN_WHOLE, render, render_page
 
 from macros.code import docstring
 from tiltmeter import derived, instruments
@@ -120,9 +120,7 @@ def execute(source: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "page", ["start.md", "add-an-instrument.md", "gold.md", "rewards.md", "verifier-audit.md", "plan.md", "agents.md"]
-)
+@pytest.mark.parametrize("page", RUN_WHOLE)
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     execute(script(DOCS / page), tmp_path)
 
@@ -135,7 +133,7 @@ def test_a_page_whose_output_or_exit_code_is_wrong_is_caught(tmp_path: Path) -> 
 
 
 def test_the_snippet_of_the_readme_runs(tmp_path: Path) -> None:
-    attached, rewarded, snippet = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
+    attached, snippet, rewarded = (text for language, _, text in blocks(ROOT / "README.md") if language == "python")
     assert (
         "\ntiltmeter.attach(trainer, gold=" in attached
     )  # the same line on a real trainer: tests/adapters/trl/test_quickstart.py

@@ -9,8 +9,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_headline_has_the_recorded_figures_of_the_network() -> None:
-    level, tiny = (
-        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text()) for name in ("level", "tiny_suite")
+    level, tiny, cost = (
+        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+        for name in ("level", "tiny_suite", "overhead_trl")
     )
     text = " ".join((ROOT / "README.md").read_text().split())
     for part in (
@@ -21,5 +22,13 @@ def test_the_headline_has_the_recorded_figures_of_the_network() -> None:
         f"and {tiny['rollback_gap_median']:.2f} after going back",
         f"that {tiny['rollback_labels']} labels of the past name",
         f"With a tenth labelled it is {tiny['regret_median']:.2f} at the alarm",
+        f"{cost['cpu_ratio_trainer']:.2f} times the CPU of the bare one",
+        f"({cost['cpu_ratio_low']:.2f} to {cost['cpu_ratio_high']:.2f})",
     ):
         assert part in text, part
+
+
+def test_the_readme_is_short_and_begins_with_a_picture() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) < 150
+    assert any(line.startswith("![") for line in lines[:12])

@@ -192,6 +192,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "site_dir": str(folder / "site"),
         "plugins": ["search", {"macros": OPTIONS | {"module_name": str(DOCS / "macros")}}],
         "nav": ["try.md", "gold.md", "alarms.md"],
+        "hooks": [],
     }
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-f", str(folder / "mkdocs.yml")]

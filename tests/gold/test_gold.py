@@ -885,9 +885,9 @@ def test_answers_without_a_request_are_rejected_and_counted(tmp_path: Path) -> N
 def test_a_label_that_was_changed_afterwards_is_found_by_replay(tmp_path: Path) -> None:
     run = directory(tmp_path / "run", [batch(step) for step in range(4)])
     watched(run, Teller())
-    path = sorted((run.path / "gold" / "labels").glob("*/0.json"))[0]
+    path = sorted((run.path / "gold" / "labels").glob("*/all.json"))[0]
     facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, "value": 1.0 - facts["value"]}))
+    path.write_text(json.dumps({**facts, "values": [1.0 - value for value in facts["values"]]}))
     assert replay(run, lean()).difference is not None
     path.unlink()
     with pytest.raises(StoreError, match="is gone"):

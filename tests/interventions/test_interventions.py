@@ -60,6 +60,9 @@ def made(make: Callable[[], Intervention]) -> Intervention:
     return part
 
 
+ON_ROLLOUTS = {name: Knob(name, 0.0, 0.0, 1.0) for name in ("screen", "penalty", "inoculate", "quarantine.swe")}
+
+
 # -- every intervention against its protocol --------------------------------------------------------------------------
 
 
@@ -73,11 +76,12 @@ def test_an_intervention_has_its_facts(make: Callable[[], Intervention]) -> None
 
 @pytest.mark.parametrize("make", MADE)
 def test_a_proposal_is_absolute_within_limits_and_the_same_again(make: Callable[[], Intervention]) -> None:
-    part, twin, offer = made(make), made(make), knobs()
+    part, twin, offer = made(make), made(make), knobs() | ON_ROLLOUTS
     for failure in part.answers:
-        action = part.propose(finding(failure), offer)
+        one = finding(failure, alarms=("env.swe.gold.slope",))
+        action = part.propose(one, offer)
         assert action is not None
-        assert action == twin.propose(finding(failure), offer) == part.propose(finding(failure), offer)
+        assert action == twin.propose(one, offer) == part.propose(one, offer)
         knob = offer[action.knob]
         assert action.knob.split(".")[0] == part.knob
         assert action.before == knob.value != action.after
@@ -155,8 +159,8 @@ def receipt(
 
 
 def steward(mode: Any = "advise", offer: dict[str, Knob] | None = None, **settings: Any) -> InterventionPolicy:
-    order = {failure: knobs_for(failure) for failure in FAILURES}
-    return InterventionPolicy(mode, knobs() if offer is None else offer, order=order, **settings)
+    settings.setdefault("order", {failure: knobs_for(failure) for failure in FAILURES})
+    return InterventionPolicy(mode, knobs() if offer is None else offer, **settings)
 
 
 def told(
@@ -424,6 +428,40 @@ def test_a_change_that_is_undone_in_attempt_after_attempt_ends() -> None:
                 run.heard(receipt(action, 101), 101)
                 run.heard(receipt(action, 103, "undo"), 103)
     assert proposed == 3 and any("back and forth" in action.reason for action in made)
+
+
+def test_a_screen_is_proposed_only_where_it_is_offered_and_before_what_slows_everything_down() -> None:
+    order = {"tampering": ("screen", "quarantine", "inoculate", "penalty", "beta", "stop")}
+    for offered in ({}, {"screen": Knob("screen", 0.0, 0.0, 1.0), "penalty": Knob("penalty", 0.0, 0.0, 1.0)}):
+        run = steward("act", {"beta": Knob("beta", 0.04, 1e-6, 1.0), **offered}, order=order)
+        (action,) = run.consider(0, 50, [finding("tampering", 50)], (), ())
+        assert (action.knob, action.state) == ("screen" if offered else "beta", "proposed")
+        assert len(run.requests([action])) == 1
+    judged = steward("act", {"screen": Knob("screen", 0.0, 0.0, 1.0)}, order=order, judged=True)
+    (action,) = judged.consider(0, 50, [finding("tampering", 50)], (), ())
+    assert not judged.requests([action], canaries_pass=True), "a judge that is gold never screens"
+
+
+def test_a_penalty_and_an_inoculation_wait_for_a_person() -> None:
+    order = {"tampering": ("inoculate", "penalty")}
+    for name in ("inoculate", "penalty"):
+        run = steward("act", {name: Knob(name, 0.0, 0.0, 1.0)}, order=order)
+        (action,) = run.consider(0, 50, [finding("tampering", 50)], (), ())
+        assert action.knob == name and not run.requests([action])
+
+
+def test_a_screen_that_goes_on_and_off_is_left_alone() -> None:
+    run, proposed = steward("act", {"screen": Knob("screen", 0.0, 0.0, 1.0)}, order={"tampering": ("screen",)}), 0
+    refused: list[Action] = []
+    for attempt in range(8):
+        run.begin_attempt(attempt, "act", {"screen": Knob("screen", 0.0, 0.0, 1.0)})
+        for action in run.consider(attempt, 100, [finding("tampering", 100, attempt=attempt)], (), ()):
+            refused += [action] if action.state == "refused" else []
+            if action.state == "proposed":
+                proposed += 1
+                run.heard(receipt(action, 101), 101)
+                run.heard(receipt(action, 103, "undo"), 103)
+    assert proposed == 3 and any("back and forth" in action.reason for action in refused)
 
 
 def test_small_corrections_of_the_controller_are_no_swings() -> None:

@@ -13,6 +13,7 @@ from tests.sizes import size
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.rundir.journal import Event
+from tiltmeter.verdict.message import message
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, stop_advice, verdict_of
@@ -52,6 +53,14 @@ def test_while_the_advice_is_to_stop_nothing_is_calm() -> None:
                 assert verdict.state in ("WATCH", "STALE") and verdict.exit_code == 1
             if verdict.advice.word == "continue":
                 assert verdict.state in ("OK", "WATCH")
+
+
+def test_a_stop_for_drift_does_not_say_that_answers_got_worse() -> None:
+    checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
+    why = "the KL to the reference is 250 nats, and gold has not risen (0.57 at first, 0.60 now); more"
+    for lower, words in ((True, "answers have got worse"), (False, why.partition(";")[0])):
+        verdict = decide(checks, [], [], RunState(), Advice("stop", why, None, None, "gold.mean", lower=lower))
+        assert message(verdict, RunState(), place="runs/a").state == f"stop advised: {words}"
 
 
 def test_a_strong_finding_is_never_ok() -> None:

@@ -6,7 +6,8 @@ import { COMPARED, difference, type Piece } from "./diff";
 import { count, exact, number } from "./format";
 import { useSource } from "./shared";
 import { link } from "./route";
-import { Markdown, Marked, Shown, visible } from "./text";
+import { Rendered } from "./reading/rendered_lazy";
+import { Marked, Shown, visible } from "./text";
 import type { Number, TextHit } from "./types";
 
 export type How = "diff" | "plain" | "markdown";
@@ -67,7 +68,7 @@ function Pane({ side, how, pieces, mark }: { side: Side; how: How; pieces: Piece
           : side.text === "" ? <p class="empty">An empty text.</p>
           : pieces ? <Pieces pieces={pieces} mark={mark} />
           : side.hits?.some((hit) => hit.where === "completion") && how !== "markdown" ? <pre class="said"><Marked text={side.text} hits={side.hits} where="completion" /></pre>
-          : how === "markdown" ? <Markdown text={side.text} />
+          : how === "markdown" ? <Rendered text={side.text} />
           : <Shown text={side.text} block />}
       </div>
     </div>
@@ -84,7 +85,7 @@ export function HowButtons({ how, set }: { how: How; set: (how: How) => void }) 
   return (
     <>
       <button type="button" aria-pressed={how === "diff"} onClick={() => toggle("diff")}>Diff <kbd>d</kbd></button>
-      <button type="button" aria-pressed={how === "markdown"} onClick={() => toggle("markdown")}>Markdown <kbd>m</kbd></button>
+      <button type="button" aria-pressed={how === "markdown"} onClick={() => toggle("markdown")}>Rendered <kbd>m</kbd></button>
     </>
   );
 }

@@ -11,6 +11,16 @@ export function visible(text: string): string {
     .replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
 }
 
+/** Part of a text, as `visible` shows it within the whole: what stands behind its end counts. */
+export function shownSlice(text: string, from: number, to: number): string {
+  return text.slice(from, to).replace(SHOWN, (char, ...rest) => {
+    const at = rest.find((one): one is number => typeof one === "number") ?? 0;
+    if (char === "\\") return text.startsWith("u{", from + at + 1) ? "\\u{5c}" : char;
+    return `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`;
+  });
+}
+const SHOWN = new RegExp(`\\\\|${HIDDEN.source}`, "gu");
+
 /** A text as it was written, with the places marked that a search found. Offsets count as JavaScript does. */
 export function Marked({ text, hits, where }: { text: string; hits: TextHit[]; where: TextHit["where"] }) {
   const parts: ComponentChildren[] = [];
@@ -67,27 +77,4 @@ function paragraphs(text: string): string[] {
     last = line.length;
   }
   return found;
-}
-
-/** Bold, italic, code, headings and lists as nodes; links, images and HTML stay what they are: text. Off by default,
- * because what a model wrote must be readable as it was written. */
-export function Markdown({ text }: { text: string }) {
-  return <div class="said markdown">{visible(text).split("\n").map((line, key) => <MarkdownLine key={key} line={line} />)}</div>;
-}
-
-function MarkdownLine({ line }: { line: string }) {
-  const heading = /^#{1,6} (.*)$/.exec(line);
-  if (heading) return <p><b>{inline(heading[1] ?? "")}</b></p>;
-  const item = /^\s*[-*] (.*)$/.exec(line);
-  if (item) return <p class="item">{inline(item[1] ?? "")}</p>;
-  return <p>{inline(line)}</p>;
-}
-
-function inline(text: string): ComponentChildren[] {
-  return text.split(/(\*\*[^*]+\*\*|\*[^*]+\*|`[^`]+`)/g).map((part) => {
-    if (/^\*\*[^*]+\*\*$/.test(part)) return <b>{part.slice(2, -2)}</b>;
-    if (/^\*[^*]+\*$/.test(part)) return <i>{part.slice(1, -1)}</i>;
-    if (/^`[^`]+`$/.test(part)) return <code>{part.slice(1, -1)}</code>;
-    return part;
-  });
 }

@@ -661,6 +661,59 @@ export interface Pinned {
   prompts: PinnedPrompt[];
   empty: string;
 }
+export type TokenColour = "logprob" | "reference" | "entropy" | "engine" | "advantage" | "process";
+
+/** A number that tokens can be coloured by. Level k: the value is at least `levels[k - 1]` away from `centre`. */
+export interface ColourScale {
+  name: TokenColour;
+  title: string;
+  unit: string;
+  centre: number;
+  levels: number[]; // six, rising
+  signed: boolean; // values above and below the centre have colours of their own; else only those on `side` have one
+  side: "above" | "below";
+  says: string; // what a strong colour means
+  why: string; // why tokens cannot be coloured by it; empty: they can
+}
+
+/** One of the completions that stand side by side. */
+export interface GroupMember extends Rollout {
+  repeats: number; // how often its most repeated passage stands there in a row; 1: nothing is repeated
+  hits: TextHit[]; // of the query
+}
+
+/** A component of the reward, and by how much it is multiplied. */
+export interface ComponentWeight {
+  name: string;
+  weight: Number; // null: not known
+}
+
+/** GET /api/members?run&id&find: the completions of the rollout's prompt group in full, highest reward first. */
+export interface ReadGroup {
+  attempt: number;
+  step: number;
+  group: number;
+  prompt: string | null;
+  size: number; // of the group; of more than 16 the best and the worst paid are members
+  members: GroupMember[];
+  weights: ComponentWeight[];
+  weights_why: string; // where the weights come from, or why they are not known
+  scales: ColourScale[];
+}
+
+/** The tokens of one completion. */
+export interface TokenRow {
+  id: string;
+  widths: number[]; // characters of each token, as JavaScript counts
+  values: Number[];
+  why: string; // why its tokens cannot be coloured; empty: they can
+}
+
+/** GET /api/tokens?run&id&by: the numbers of the tokens of the same members. */
+export interface GroupTokens {
+  by: TokenColour;
+  rows: TokenRow[];
+}
 
 /** GET /api/alarms?run */
 export interface Alarms {

@@ -23,10 +23,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tiltmeter import adapters
-from tiltmeter.adapters.launch import int_from_environment, launch_id, run_path
+from tiltmeter.adapters.launch import MOVED_TO, int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.adapters.settings import capture_settings
+from tiltmeter.adapters.tokenizer_pieces import tokenizer_pieces
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
@@ -39,6 +40,9 @@ from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_co
 from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
+from tiltmeter.rundir.reading_room.pieces import write_pieces
+from tiltmeter.rundir.remote.address import parse_address
+from tiltmeter.rundir.remote.spool import open_spool
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.run_path import run_path as trusted_path
 from tiltmeter.rundir.store import RunDirectory
@@ -72,10 +76,14 @@ def open_run(
     on_full: Literal["thin", "wait"] = "thin",
     logprobs: str = "fp32",
     settings: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
     monitor: bool = True,
     strict: bool = False,
 ) -> Run:
     """Start (or resume) a run in `directory`, and its monitor in a process of its own.
+
+    `directory`: a path, or an address on object storage, as `s3://bucket/runs/tonight` (also gs, az, file): the run is
+    then written on this machine and mirrored there by the monitor.
 
     `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
     step observed. `rank`, `ranks`, `launch`: for several writing processes; taken from torchrun's environment if not
@@ -94,13 +102,21 @@ def open_run(
     phrase is paid. `slice`: a column of `facts` whose value is the environment of a row, as `slice="language"`: each is
     judged by itself too. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact),
     round12 or fp16. `settings`: of your trainer, as `{"learning_rate": 1e-6}`, by which runs are told apart, grouped
-    and compared on the page; the commit of your code is added. `strict`: raise what would otherwise be counted.
+    and compared on the page; the commit of your code is added. `tokenizer`: of Hugging Face, whose pieces are stored
+    once, so that the page can colour the tokens of a completion. `strict`: raise what would otherwise be counted.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
+
+    >>> import tempfile
+    >>> with open_run(f"{tempfile.mkdtemp()}/run", monitor=False) as run:
+    ...     run.observe(step=0, group=[0, 0], reward=[1.0, 0.0], completion=["yes", "no"])
+    >>> run.counters["seen"], run.counters["dropped"]
+    (1, 0)
     """
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Run(None)
-    path = run_path(directory)
+    address = None if os.environ.get(MOVED_TO) else parse_address(directory)
+    path = run_path(directory) if address is None else Path()
     if logprobs not in PRECISIONS:
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
@@ -124,6 +140,7 @@ def open_run(
         load_function(experiment)
     reference_batch = _reference_batch(reference)
     launch = launch or launch_id(ranks)
+    path = path if address is None else open_spool(address, rank)
     run = RunDirectory.create(path)
     try:
         if rank == 0:
@@ -143,6 +160,9 @@ def open_run(
         run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
     if rank == 0:
         record_guards(run, attempt, rewards)
+        if tokenizer is not None:
+            with Boundary(lambda error: log.warning("tokens cannot be coloured: %s", describe_error(error))):
+                write_pieces(run, attempt, tokenizer_pieces(tokenizer))
     if rank == 0 and isinstance(passed, FunctionFile):
         gold_name = _write_gold(run.path, passed)
     command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
@@ -180,7 +200,16 @@ def open_run(
 
 
 class Run:
-    """An open run. Close it, or use it as a context manager; an exit of the interpreter closes it too."""
+    """An open run. Close it, or use it as a context manager; an exit of the interpreter closes it too.
+
+    Example:
+
+        with tiltmeter.open_run("runs/tonight") as run:
+            for step, batch in enumerate(training_steps()):
+                run.observe(step=step, group=batch.prompt_id, reward=batch.reward, completion=batch.text)
+                run.evaluate(step, value=0.62, n=500)  # of held-out items, if there are any
+        print(run.verdict().sentence)
+    """
 
     def __init__(
         self,

@@ -8,8 +8,10 @@ import secrets
 from pathlib import Path
 
 from tiltmeter.errors import AttachError
+from tiltmeter.rundir.remote.address import parse_address
 
 LAUNCH = "TILTMETER_RUN"
+MOVED_TO = "TILTMETER_DIR"
 
 
 def run_path(directory: str | os.PathLike[str]) -> Path:
@@ -18,9 +20,14 @@ def run_path(directory: str | os.PathLike[str]) -> Path:
     Absolute at once: a trainer may change its directory later, and what is written then must still arrive.
     """
     path = Path(directory)
-    if home := os.environ.get("TILTMETER_DIR"):
+    if home := os.environ.get(MOVED_TO):
         # Inside a trainer's output directory every run is called `tiltmeter`: use that directory's name instead.
         path = Path(home) / (path.resolve().parent.name if path.name == "tiltmeter" else path.name)
+    elif parse_address(directory) is not None:
+        raise AttachError(
+            f"{directory}: captured runs need a local or shared directory; tiltmeter.attach and open_run "
+            "take addresses on object storage"
+        )
     return path.absolute()
 
 

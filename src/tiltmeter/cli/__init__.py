@@ -42,10 +42,25 @@ class LazyVerbs(TyperGroup):
             return None
         verb = VERBS[spelling]
         single = typer.Typer(**STYLE)
-        single.command(cmd_name)(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
+        try:
+            single.command(cmd_name)(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
+        except ModuleNotFoundError as error:
+            _add_lacking_verb(single, cmd_name, error, spelling)
         command = typer.main.get_command(single)
         command.name, command.rich_help_panel = cmd_name, verb.panel
         return command
+
+
+def _add_lacking_verb(single: typer.Typer, name: str, error: ModuleNotFoundError, spelling: str) -> None:
+    """A verb whose packages are not installed: listed with the line that installs them, so that help needs none."""
+    why = how_to_install(error.name or "", tuple(spelling.split()))
+    if not why:
+        raise error
+
+    def lacking() -> None:
+        raise error
+
+    single.command(name, help=why, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(lacking)
 
 
 class TopVerbs(LazyVerbs):
@@ -62,7 +77,7 @@ app = typer.Typer(
     "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable), "
     "3 hollow: the reward has gained and gold has not.",
     no_args_is_help=True,
-    **STYLE,
+    **(STYLE | {"add_completion": True}),
 )
 
 

@@ -16,13 +16,15 @@ class Extra:
 EXTRAS = {
     "trl": Extra("tiltmeter.attach on a TRL trainer", ("trl", "transformers", "torch")),
     "train": Extra("training by a recipe: tiltmeter model train", ("trl", "peft", "accelerate", "datasets", "yaml")),
-    "compare": Extra("tiltmeter model compare", ("torch", "transformers", "lm_eval", "datasets")),
+    "compare": Extra("tiltmeter model compare and trail", ("torch", "transformers", "lm_eval", "datasets")),
     "ray": Extra("audits on a cluster", ("ray",)),
     "dashboard": Extra(
         "the live page and the search of rollouts: tiltmeter view; pictures as PNG",
         ("starlette", "uvicorn", "duckdb", "PIL"),
     ),
-    "judge": Extra("gold from a judge's server", ("httpx",)),
+    "cloud": Extra("runs on S3, Google Cloud Storage and Azure", ("obstore",)),
+    "mcp": Extra("tools for coding agents: tiltmeter mcp", ("mcp", "duckdb")),
+    "judge": Extra("gold from a judge's server, and the witness", ("httpx",)),
     "plan": Extra("configurations in YAML: tiltmeter lint", ("yaml",)),
     "trackers": Extra("W&B, TensorBoard and Prometheus", ("wandb", "tensorboard", "prometheus_client", "PIL")),
     "mlflow": Extra("MLflow", ("mlflow", "sqlalchemy", "alembic")),

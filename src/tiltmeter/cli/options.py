@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,17 @@ import typer
 from tiltmeter.cli.terminal.run_screen import write_stdout
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.locate_run import locate_run
+from tiltmeter.rundir.remote.address import parse_address
+from tiltmeter.rundir.remote.copy import follow_copy
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 
 Run = Annotated[
     Path,
-    typer.Argument(help="A run: its directory, an attempt in it, or the output folder that holds it.", metavar="RUN"),
+    typer.Argument(
+        help="A run: its directory, an attempt in it, the output folder that holds it, or its address (s3://...).",
+        metavar="RUN",
+    ),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Write into a run directory that another user made.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
@@ -41,6 +47,12 @@ def open_run(path: Path) -> RunDirectory:
     directory = RunDirectory(locate_run(path))
     directory.identity()
     return directory
+
+
+def local_roots(paths: Sequence[Path] | None) -> list[Path]:
+    """Folders to look for runs in: those named, or the current one; for an address a copy that follows it."""
+    addresses = [(path, parse_address(path)) for path in paths or [Path()]]
+    return [path if address is None else follow_copy(address) for path, address in addresses]
 
 
 def open_to_change(path: Path, trust: bool) -> RunDirectory:

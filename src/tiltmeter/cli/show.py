@@ -7,6 +7,7 @@ import typer
 from tiltmeter.cli.options import Json, More, Plain, Run, open_run
 from tiltmeter.cli.terminal.picture import picture_lines
 from tiltmeter.cli.terminal.run_screen import emit
+from tiltmeter.rundir.remote.address import parse_address
 from tiltmeter.view.screens.picture.curves import read_curves
 from tiltmeter.view.screens.run_reader import RunReader
 
@@ -23,6 +24,6 @@ def show(run: Run, more: More = False, json: Json = False, plain: Plain = False)
     picture = picture_lines(read_curves(reader)) if more and not (json or plain) else ()
     emit(
         reader.run, verdict, reader.run_state, reader.events,
-        json_=json, plain_=plain, more=more, place=str(run), picture=picture,
+        json_=json, plain_=plain, more=more, place=parse_address(run) or str(run), picture=picture,
     )  # fmt: skip
     raise typer.Exit(verdict.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json as json_module
 import sys
 import webbrowser
@@ -13,16 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tiltmeter.errors import AttachError
+from tiltmeter.cli.options import local_roots
 from tiltmeter.view.server.serve import ServerOptions, open_server, serve
-
-NEEDED = ("starlette", "uvicorn", "duckdb")
-INSTALL = "the page needs packages that are not installed: pip install 'tiltmeter[dashboard]'"
 
 
 def view(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Run directories, or folders that hold some.", metavar="RUNS")
+        list[Path] | None,
+        typer.Argument(help="Run directories, folders that hold some, or addresses of runs.", metavar="RUNS"),
     ] = None,
     port: Annotated[int, typer.Option(help="Port; a free one if it is taken.", metavar="N", min=0, max=65535)] = 8787,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
@@ -53,11 +50,9 @@ def view(
     Prints an address that works once, within ten minutes. Reads run directories; nothing leaves this machine. Ends with
     Ctrl-C. On another machine: ssh -L 8787:127.0.0.1:8787 HOST, then open the address here.
     """
-    if any(importlib.util.find_spec(name) is None for name in NEEDED):
-        raise AttachError(INSTALL)
     names = tuple(name.strip() for name in raters.split(",") if name.strip())
     options = ServerOptions(
-        tuple(runs or [Path()]), host, port, socket, tuple(trusted_host or ()), auth, control, names
+        tuple(local_roots(runs)), host, port, socket, tuple(trusted_host or ()), auth, control, names
     )
     server = open_server(options)
     token = server.state.tokens.control_path if control else None

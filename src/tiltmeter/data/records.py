@@ -93,6 +93,11 @@ class RolloutBatch:
 
     Everything but `attempt`, `step` and `group` may be absent (`None`). Build one from whatever a loop has at hand
     with `tiltmeter.data.batches.from_columns`, which also sorts rows by group and flags values that are not numbers.
+
+    >>> from tiltmeter.data.batches import from_columns
+    >>> batch = from_columns(0, ["a", "b", "a"], reward=[1.0, 0.5, 0.0])
+    >>> len(batch), batch.reward.tolist(), batch.gold is None
+    (3, [1.0, 0.0, 0.5], True)
     """
 
     attempt: int

@@ -104,7 +104,7 @@ class GoldLossTest:
     _attempt_starts: dict[int, int] = field(
         default_factory=dict, init=False, repr=False
     )  # first step of later attempts
-    _slopes: dict[int, dict[int, int]] = field(default_factory=dict, init=False, repr=False)  # by step: hash, attempt
+    _slopes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # by hash: attempt that had it first
     _bets: Counter[tuple[str, bool]] = field(default_factory=Counter, init=False, repr=False)  # by table, and if shared
     _repeated: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False)  # attempt and step
     _slices: SliceTests = field(default_factory=SliceTests, init=False, repr=False)
@@ -274,7 +274,7 @@ class GoldLossTest:
             return False  # decided for the run: few rows are equal by chance
         at = (reading.attempt, reading.step)
         if reading.name == "gold.slope":
-            first = self._slopes.setdefault(reading.step, {}).setdefault(hash(reading.values), reading.attempt)
+            first = self._slopes.setdefault(hash((reading.step, reading.values)), reading.attempt)
             if first != reading.attempt and _surprise(reading.values) > REPEATED:
                 self._repeated.add(at)
         return reading.name in ("gold.slope", LEVEL, CHANGE) and at in self._repeated

@@ -69,12 +69,20 @@ def parse_series(notation: str, seed: int = 0) -> tuple[float, ...]:
 
 @cache
 def builtin_cases() -> tuple[RuleCase, ...]:
-    """The tests of the rules that come with the package."""
+    """The tests of the rules that come with the package.
+
+    >>> len(builtin_cases()) > 50
+    True
+    """
     return read_cases(resources.files("tiltmeter.diagnosis").joinpath("cases.toml").read_text("utf-8"), "cases.toml")
 
 
 def read_cases(text: str, origin: str = "cases") -> tuple[RuleCase, ...]:
-    """Cases from TOML text; `ContractError` says which of them cannot be read, and why."""
+    """Cases from TOML text; `ContractError` says which of them cannot be read, and why.
+
+    >>> read_cases("")
+    ()
+    """
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

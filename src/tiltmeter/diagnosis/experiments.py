@@ -38,7 +38,13 @@ class PairedChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """What an experiment showed: the loss of reward, the loss of gold where it was asked, and a sentence."""
+    """What an experiment showed: the loss of reward, the loss of gold where it was asked, and a sentence.
+
+    Example:
+
+        result = experiment("cut_padding", prompts, completions, reward, gold=gold)
+        print(result.confirmed, result.sentence)
+    """
 
     kind: str
     reward: PairedChange

@@ -91,7 +91,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisRule:
-    """A failure, what shows it, and what to do. See `rules.toml` for every field at work."""
+    """A failure, what shows it, and what to do. See `rules.toml` for every field at work.
+
+    >>> rule = next(rule for rule in builtin_rules().rules if rule.name == "length_multiplies")
+    >>> rule.failure, rule.cause
+    ('length_hacking', 'the reward pays for length')
+    """
 
     name: str
     failure: str
@@ -138,7 +143,11 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All rules in order, what counts as healthy gold, and the settings."""
+    """All rules in order, what counts as healthy gold, and the settings.
+
+    >>> sorted({rule.failure for rule in builtin_rules().rules})[:2]
+    ['alignment_tax', 'dead_groups']
+    """
 
     rules: tuple[DiagnosisRule, ...]
     healthy: tuple[Condition, ...] = ()
@@ -155,7 +164,11 @@ class RuleSet:
 
 @cache
 def builtin_rules() -> RuleSet:
-    """The rules that come with the package."""
+    """The rules that come with the package.
+
+    >>> builtin_rules().settings.window
+    10
+    """
     return read_rules(resources.files("tiltmeter.diagnosis").joinpath("rules.toml").read_text("utf-8"), "rules.toml")
 
 

@@ -14,8 +14,8 @@ from tiltmeter.data.records import CORRECTED
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.bet_settlement import SettledStep
 from tiltmeter.gold.judge import JudgeSource
-from tiltmeter.gold.label_files import Label, LabelRequest
-from tiltmeter.gold.people import BESIDE_JUDGE, PeopleSource
+from tiltmeter.gold.label_files import BESIDE_JUDGE, Label, LabelRequest
+from tiltmeter.gold.people import PeopleSource
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.stats.prediction_powered import JudgeTrust, corrected_mean
 

@@ -37,6 +37,8 @@ from tiltmeter.rundir.store import RunDirectory
 MAX_REASON = 200  # characters of a reason that are kept
 REQUEST_BYTES = 64 << 20  # 16,384 bets take 5 MB
 LABEL_BYTES = 64 << 10
+PEOPLE = "people"
+BESIDE_JUDGE = "corrected by people"  # in the identity of a judge of which people compare some pairs too
 COLUMN_FILE = "all.json"
 ONSET = "onset"  # purpose of labels of the past, bought after an alarm
 
@@ -116,6 +118,11 @@ class LabelRequest:
         return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
 
     @property
+    def has_column(self) -> bool:
+        """Whether its labels may stand in one file. People give theirs one by one."""
+        return not asks_people(self.source)
+
+    @property
     def name(self) -> str:
         """Of its files and folders. A step may have two requests: its own, and one for labels of its past."""
         return _request_name(self.attempt, self.step, onset=bool(self.bets) and self.bets[0].purpose == ONSET)
@@ -186,6 +193,15 @@ class Label:
     why: str = ""
 
 
+def asks_people(source: Mapping[str, Any]) -> bool:
+    """Whether people label, alone or beside a judge, by the name and identity of a source.
+
+    >>> asks_people({"name": "people", "identity": ""}), asks_people({"name": "checks.py:score", "identity": ""})
+    (True, False)
+    """
+    return source.get("name") == PEOPLE or BESIDE_JUDGE in str(source.get("identity", ""))
+
+
 def draw_generator(run_id: str, attempt: int, step: int) -> tuple[str, np.random.Generator]:
     """Seed and generator of one step's draw, from the run's identity alone: anybody can repeat the draw.
 
@@ -235,7 +251,7 @@ def write_label(run: RunDirectory, request: LabelRequest, number: int, label: La
 
 
 def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Label], source: str) -> None:
-    """Store all labels of a step in one file: a thousand files a step would be slower than their answers."""
+    """Store all labels of a step in one file: a file each, synced, would be slower than their answers."""
     folder = make_folder(run.path, "gold", "labels", request.name)
     reasons = {str(number): label.why for number, label in enumerate(labels) if label.value is None}
     facts = {"request": request.digest, "values": [label.value for label in labels], "why": reasons}
@@ -245,7 +261,7 @@ def write_column(run: RunDirectory, request: LabelRequest, labels: Sequence[Labe
 def read_labels(run: RunDirectory, request: LabelRequest, by: str = "") -> list[Label | None]:
     """The labels so far by number; None where there is none yet. `by` as in `write_label`."""
     digest, folder = request.digest, _label_folder(run, request)
-    if request.whole and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
+    if request.has_column and (column := _read_column(folder / COLUMN_FILE, request)) is not None:
         return column
     numbers = range(len(request.rows))
     return [_read_label(folder / _label_file(number, by), digest, request.label_id(number)) for number in numbers]
@@ -259,7 +275,7 @@ def stray_labels(run: RunDirectory, request: LabelRequest) -> Iterator[str]:
         number = entry.name.split(".")[0]
         if entry.name.startswith(".") or not entry.name.endswith(".json"):
             continue
-        if request.whole and entry.name == COLUMN_FILE:
+        if request.has_column and entry.name == COLUMN_FILE:
             if _read_column(folder / entry.name, request) == [NO_REQUEST] * count:
                 yield f"gold/labels/{folder.name}/{entry.name}"
             continue

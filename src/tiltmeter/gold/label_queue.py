@@ -39,6 +39,7 @@ from tiltmeter.gold.label_files import (
     ONSET,
     Label,
     LabelRequest,
+    asks_people,
     draw_generator,
     labels_without_request,
     read_labels,
@@ -56,7 +57,6 @@ from tiltmeter.gold.onset_labels import StoredStep, draw_rows, estimate_onset, r
 from tiltmeter.gold.people import (
     PeopleSource,
     adjust_for_pairs,
-    asks_people,
     collect_labels,
     labelled_by,
     people_numbers,
@@ -395,13 +395,13 @@ class LabelQueue:
         assert item.requests is not None
         item.call, self._source_is_quick = None, reply.seconds <= STEP_SECONDS
         labels = self._settled_labels(item.request, item.requests, reply)
-        if not item.request.whole:
+        if item.request.has_column and len(labels) == len(item.request.rows):
+            write_column(self.run, item.request, list(labels.values()), self.source.name)
+            item.requests = {}
+        elif not item.request.whole:
             for number, label in labels.items():
                 write_label(self.run, item.request, number, label, self.source.name)
                 del item.requests[number]
-        elif len(labels) == len(item.requests):
-            write_column(self.run, item.request, list(labels.values()), self.source.name)
-            item.requests = {}
 
     def _is_complete(self, item: _OpenStep) -> bool:
         """Whether a step has all its labels. Raters' answers are read for the oldest step only: hundreds may wait."""

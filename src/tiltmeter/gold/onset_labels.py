@@ -17,8 +17,7 @@ import numpy as np
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.gold import GoldSource
-from tiltmeter.gold.label_files import ONSET, Label, LabelRequest, draw_generator
-from tiltmeter.gold.people import PEOPLE
+from tiltmeter.gold.label_files import ONSET, PEOPLE, Label, LabelRequest, draw_generator
 from tiltmeter.gold.row_features import COLUMNS, prompt_numbers, row_features
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.rundir.journal import Event

@@ -17,12 +17,19 @@ from msgspec import Meta, Struct
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.bet_settlement import SettledStep
 from tiltmeter.gold.judge import BETTER_OF_TWO
-from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, to_label, write_label
+from tiltmeter.gold.label_files import (
+    PEOPLE,
+    Label,
+    LabelRequest,
+    asks_people,
+    read_labels,
+    to_label,
+    write_label,
+)
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 
-PEOPLE = "people"
 DAY = 86_400.0
 LONGEST_NAME = 64
 MAX_ANSWER_BYTES = 4096  # bytes of an answer
@@ -30,7 +37,6 @@ MAX_ANSWER_BYTES = 4096  # bytes of an answer
 PAIR = ("a", "b", "tie", "both_bad", "skip")
 SINGLE = ("0", "0.25", "0.5", "0.75", "1", "skip")
 _LABEL_VALUES = {"a": (1.0, 0.0), "b": (0.0, 1.0), "tie": (0.5, 0.5), "both_bad": (0.5, 0.5)}
-BESIDE_JUDGE = "corrected by people"  # in the identity of a judge of which people compare some pairs too
 _RATERS = re.compile(r"\b(\d+) raters? a pair\b")
 
 
@@ -202,15 +208,6 @@ def label_pairs(request: LabelRequest) -> dict[int, int]:
             up, down = numbers[bet.up], numbers[bet.down]
             other_side |= {up: down, down: up}
     return other_side
-
-
-def asks_people(source: Mapping[str, Any]) -> bool:
-    """Whether people label, alone or beside a judge, by the name and identity of a source.
-
-    >>> asks_people({"name": "people", "identity": ""}), asks_people({"name": "checks.py:score", "identity": ""})
-    (True, False)
-    """
-    return source.get("name") == PEOPLE or BESIDE_JUDGE in str(source.get("identity", ""))
 
 
 def people_bets(request: LabelRequest) -> Sequence[int]:

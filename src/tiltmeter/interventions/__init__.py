@@ -8,10 +8,14 @@ from typing import Protocol
 from tiltmeter.data.records import Action, Finding
 from tiltmeter.interventions.entropy_bonus import EntropyBonus
 from tiltmeter.interventions.gold_budget import GoldBudget
+from tiltmeter.interventions.inoculate_prompt import InoculatePrompt
 from tiltmeter.interventions.lower_learning_rate import LowerLearningRate
+from tiltmeter.interventions.penalise_rollouts import PenaliseRollouts
+from tiltmeter.interventions.quarantine_slice import QuarantineSlice
 from tiltmeter.interventions.raise_beta import RaiseBeta
 from tiltmeter.interventions.reward_weight import RewardWeight
 from tiltmeter.interventions.roll_back import RollBack
+from tiltmeter.interventions.screen_rollouts import ScreenRollouts
 from tiltmeter.interventions.stop_and_save import StopAndSave
 from tiltmeter.rundir.requests import Knob
 
@@ -42,6 +46,10 @@ class Intervention(Protocol):
 #: Mildest first: the order in which they are tried where a diagnosis gives none.
 BUILTIN: tuple[Callable[[], Intervention], ...] = (
     GoldBudget,
+    ScreenRollouts,
+    QuarantineSlice,
+    InoculatePrompt,
+    PenaliseRollouts,
     RaiseBeta,
     EntropyBonus,
     LowerLearningRate,

@@ -16,15 +16,15 @@ from tiltmeter.interventions.kl_controller import KlController
 from tiltmeter.interventions.outcome import ActionOutcome, ReadingHistory, outcome
 from tiltmeter.interventions.proposal import action_id
 from tiltmeter.interventions.roll_back import RollBack, RollbackAction, beta_for_kl
-from tiltmeter.rundir.requests import WEIGHT, ControlRequest, Knob, Mode, Receipt, request_for
+from tiltmeter.rundir.requests import ROLLOUT_KNOBS, WEIGHT, ControlRequest, Knob, Mode, Receipt, request_for
 
 COOL_DOWN = 20  # steps between two changes of one knob, and between two for one failure
 PATIENCE = 50  # steps after which a proposal that nobody answered has expired
 WINDOW = 20  # steps on each side that an outcome compares
 PROPOSE_CONFIDENCE = 0.3  # confidence of a finding from which something is proposed
 ACT_CONFIDENCE = 0.5  # from which something is done without asking: more than a suspicion without gold can reach
-#: What only a person may decide: the reward function that gained most may be the honest one.
-ASK_FIRST = ("reward_weight",)
+#: What only a person may decide: the reward function that gained most may be the honest one; a penalty teaches to hide.
+ASK_FIRST = ("reward_weight", "penalise_rollouts", "inoculate_prompt")
 MAX_SWINGS = 4  # times in a row that a change of a knob takes the one before it back
 SWING = math.log(1.15)  # a change of at least this factor: the KL controller's small corrections are none
 MAX_ROLLBACKS = 3  # a run that goes wrong this often needs another reward, not another try
@@ -185,7 +185,13 @@ class InterventionPolicy:
             if entry.verdict != "better" and not isinstance(entry.action, RollbackAction)
         }
         shut = {name for key, name in self._excluded if key == failure}
-        fit = [p for p in self._interventions if failure in p.answers and p.name not in used | shut]
+        offered = {name.split(".")[0] for name in self.knobs}
+        fit = [
+            part
+            for part in self._interventions
+            if failure in part.answers and part.name not in used | shut
+            if part.knob not in ROLLOUT_KNOBS or part.knob in offered  # these are there only where a user wants them
+        ]
         if failure not in self.order:
             return fit
         order = list(self.order[failure])

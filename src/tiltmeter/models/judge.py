@@ -160,24 +160,27 @@ class Judge:
     def request_body(self, prompt: str | None, completion: str, reference: str = "") -> dict[str, Any]:
         """The request body for one completion. The delimiter lines are random: the completion cannot contain them."""
         data = {"task": prompt, "answer": completion} | ({"reference": reference} if self.reference else {})
-        mark = secrets.token_hex(16)
-        return self._body(self._system_prompt(mark), data, mark)
+        return fenced_body(self.model, self._system_prompt, data)
 
     def _pair_body(self, prompt: str | None, first: str, second: str) -> dict[str, Any]:
-        mark = secrets.token_hex(16)
-        return self._body(PAIRS.format(guide=self.guide, mark=mark), {"task": prompt, "A": first, "B": second}, mark)
+        data = {"task": prompt, "A": first, "B": second}
+        return fenced_body(self.model, lambda mark: PAIRS.format(guide=self.guide, mark=mark), data)
 
-    def _body(self, system: str, data: Mapping[str, str | None], mark: str) -> dict[str, Any]:
-        plain = {name: None if text is None else replace_surrogates(text) for name, text in data.items()}
-        return {
-            "model": self.model,
-            "temperature": 0,
-            "response_format": {"type": "json_object"},
-            "messages": [
-                {"role": "system", "content": system},
-                {"role": "user", "content": f"{mark}\n{json.dumps(plain, ensure_ascii=False)}\n{mark}"},
-            ],
-        }
+
+def fenced_body(model: str, system: Callable[[str], str], data: Mapping[str, Any]) -> dict[str, Any]:
+    """A question about text that a policy wrote. It is one line of JSON between two random lines, which it cannot
+    contain; `system` gets that line."""
+    mark = secrets.token_hex(16)
+    text = replace_surrogates(json.dumps(data, ensure_ascii=False))
+    return {
+        "model": model,
+        "temperature": 0,
+        "response_format": {"type": "json_object"},
+        "messages": [
+            {"role": "system", "content": system(mark)},
+            {"role": "user", "content": f"{mark}\n{text}\n{mark}"},
+        ],
+    }
 
 
 def _in_both_orders(first: float | JudgeError, second: float | JudgeError) -> float | JudgeError:

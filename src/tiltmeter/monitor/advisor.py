@@ -14,6 +14,7 @@ from typing import Any
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.dataset_facts import from_text
+from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Alarm, Fault, Finding, Reading, RolloutBatch
 from tiltmeter.diagnosis import FAILURES, Diagnosis, experiment, knobs_for
 from tiltmeter.diagnosis.experiments import edit_outcome
@@ -25,11 +26,11 @@ from tiltmeter.instruments.hedging import HEDGES
 from tiltmeter.instruments.phrases import phrases_overused_in
 from tiltmeter.interventions.policy import InterventionPolicy
 from tiltmeter.rundir.journal import Event, event, event_id, jsonable
-from tiltmeter.rundir.requests import ControlOffer, ControlRequest, Receipt, write_request
+from tiltmeter.rundir.requests import ROLLOUT_KNOBS, ControlOffer, ControlRequest, Receipt, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import PAST
-from tiltmeter.verdict.stop_advice import advise
+from tiltmeter.verdict.stop_advice import advise_by_name
 
 GOLD_NAMES = (
     "gold.mean",
@@ -40,7 +41,8 @@ GOLD_NAMES = (
 )  # readings that the gold of a checkpoint is estimated from
 Rollouts = Callable[[], RolloutBatch]
 CHECKPOINT = "training.checkpoint"  # its value is the step at which a checkpoint was saved
-KNOB_ORDER = {failure: knobs_for(failure) for failure in FAILURES}
+#: What acts on single rollouts comes before what slows down all of training, where the user offers it.
+KNOB_ORDER = {failure: (*ROLLOUT_KNOBS, *knobs_for(failure)) for failure in FAILURES}
 
 
 class Advisor:
@@ -63,7 +65,7 @@ class Advisor:
         self._alarms: dict[tuple[object, ...], Alarm] = {}  # open ones, by identity
         self._late_readings: list[Reading] = []  # labels and evaluations since the last step
         self._checkpoints: dict[int, set[int]] = {}  # steps by attempt
-        self._gold_readings: list[Reading] = []  # gold along the current lineage
+        self._gold_readings: dict[str, ReadingTable] = {}  # by name, along the current lineage
         self._attempt = 0
         self.canaries_pass = False  # of the judge, at the newest labels; False for other sources
         self._sent_ids: set[str] = set()  # ids of requests that were written
@@ -84,7 +86,7 @@ class Advisor:
 
     def set_past(self, readings: Sequence[Reading]) -> None:
         """Gold along the run, by labels of its past that were bought after an alarm."""
-        self._gold_readings = [one for one in self._gold_readings if one.name != PAST] + list(readings)
+        self._gold_readings[PAST] = ReadingTable(PAST, readings)
 
     def add_late_readings(self, readings: Iterable[Reading]) -> None:
         """Readings that came after their step; they are folded with the next one."""
@@ -110,7 +112,7 @@ class Advisor:
         self, attempt: int, step: int, history: Iterable[Sequence[Reading]], offer: ControlOffer | None, judged: bool
     ) -> list[Event]:
         self.diagnosis.renew()
-        self._gold_readings = [reading for reading in self._gold_readings if reading.step < step]
+        self._gold_readings = {name: series.where(series.steps < step) for name, series in self._gold_readings.items()}
         for readings in history:
             self.diagnosis.update(attempt, readings[0].step if readings else -1, readings, ())
             self._add_checkpoints(attempt, readings)
@@ -146,10 +148,17 @@ class Advisor:
         self._add_checkpoints(attempt, readings)
         alarms = list(self._alarms.values())
         findings = self.diagnosis.update(attempt, step, all_readings, alarms, rollouts)
-        self._gold_readings += [reading for reading in all_readings if reading.name.startswith(GOLD_NAMES)]
+        for one in all_readings:
+            if one.name.startswith(GOLD_NAMES):
+                series = self._gold_readings.setdefault(one.name, ReadingTable(one.name))
+                series.add(one.attempt, one.step, one.value, one.n, one.stderr)
         onsets = {item.failure: self._onset(item, alarms) for item in self.diagnosis.standing if item.alarms}
         saved_steps = sorted(self._checkpoints.get(attempt, ()))
-        if onsets and saved_steps and (best := advise(step, self._gold_readings, alarms, saved_steps).best) is not None:
+        if (
+            onsets
+            and saved_steps
+            and (best := advise_by_name(step, self._gold_readings, alarms, saved_steps).best) is not None
+        ):
             saved_steps = [
                 checkpoint for checkpoint in saved_steps if checkpoint <= best.step
             ]  # the onset is an estimate too

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from array import array
 from contextlib import suppress
 
 import numpy as np
 
-from tiltmeter.data.records import Alarm, Floats
-from tiltmeter.gold.people import asks_people
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.records import Alarm
+from tiltmeter.gold.label_files import asks_people
 from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
@@ -34,6 +34,7 @@ from tiltmeter.verdict.state_file import (
     make_spark,
     names_in_order,
     newest_change,
+    series_values,
     write_state_file,
 )
 from tiltmeter.verdict.verdict import Verdict, ages, patience_seconds, verdict_of
@@ -58,7 +59,7 @@ class StateWriter:
         self._run_state = RunState()
         self._alarm_times: dict[str, float] = {}
         self._last_time = 0.0
-        self._rewards = (array("q"), array("q"), array("d"))  # attempt, step, mean reward
+        self._rewards = ReadingTable(REWARD)
         self._journal = JournalReader(run.path / "events")
         self._events = self._journal.poll()
         self._caught_up = False
@@ -102,10 +103,7 @@ class StateWriter:
             self._alarm_times.setdefault(alarm_id(alarm), event.time)
         packed = event.data.get("measured", {}).get(REWARD) if event.kind == "reading" else None
         if packed is not None:
-            attempts, steps, values = self._rewards
-            attempts.append(event.attempt)
-            steps.append(event.step)
-            values.append(packed[0])
+            self._rewards.add(event.attempt, event.step, *packed[:3])
 
     def _write(self, over: bool) -> None:
         names = names_in_order(list_journal(self.run.path / "events"))
@@ -118,7 +116,7 @@ class StateWriter:
             return  # another monitor writes: this is no time to say how it stands
         finding, _ = competing_findings(run_state)
         best = last_good_checkpoint(run_state, verdict)
-        drift = lineage_values(run_state, run_state.history.get(KL, ()))
+        drift = lineage_values(run_state, KL)
         late = max(LEAST_LATE_SECONDS, LATE * max(self._pause, BEAT_SECONDS))
         content = StateFile(
             schema=SCHEMA,
@@ -141,7 +139,7 @@ class StateWriter:
             confidence=0.0 if finding is None else finding.confidence,
             onset=verdict.alarms[0].onset if verdict.alarms else None,
             last_good=None if best is None else best.step,
-            proxy=make_spark(self._proxy()),
+            proxy=make_spark(series_values(run_state, self._rewards)),
             gold=make_spark(gold_values(run_state)),
             kl=float(drift[-1]) if len(drift) and np.isfinite(drift[-1]) else None,
             labels=run_state.labels,
@@ -160,14 +158,6 @@ class StateWriter:
     def _since(self, verdict: Verdict) -> float:
         alarms = verdict.alarms or (verdict.warnings if verdict.state == "WATCH" else ())
         return min((self._alarm_times.get(alarm_id(one), self._last_time) for one in alarms), default=self._last_time)
-
-    def _proxy(self) -> Floats:
-        attempts, steps, values = (np.asarray(column) for column in self._rewards)
-        spans = self._run_state.spans()
-        limits = np.array([spans.get(int(attempt), -1.0) for attempt in attempts], np.float64)
-        on_lineage = steps < limits if len(steps) else np.zeros(0, bool)
-        order = np.argsort(steps[on_lineage], kind="stable")
-        return np.asarray(values[on_lineage][order], np.float64)
 
 
 def leave_state(run: RunDirectory) -> None:

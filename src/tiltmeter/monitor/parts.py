@@ -21,7 +21,8 @@ from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.label_cost import GOLD_SHARE
-from tiltmeter.gold.people import PEOPLE, PeopleSource
+from tiltmeter.gold.label_files import PEOPLE
+from tiltmeter.gold.people import PeopleSource
 from tiltmeter.gold.task_checks import TaskChecks, names_task_checks
 from tiltmeter.instruments import Instrument
 from tiltmeter.models.judge import MOST_RATERS, read_judge

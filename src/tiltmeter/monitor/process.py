@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import time
@@ -18,6 +19,7 @@ from tiltmeter.monitor.leave_state import StateWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.step_mark import StepMark
+from tiltmeter.rundir.remote.upload_thread import keep_uploaded
 from tiltmeter.rundir.run_path import make_folder, open_file
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
 from tiltmeter.rundir.store import RunDirectory
@@ -60,7 +62,7 @@ def run_monitor(
         on_progress()
         return parent is not None and not orphan()
 
-    with monitor_lock(run, wait) as is_held:
+    with monitor_lock(run, wait) as is_held, keep_uploaded(run, on_progress):
         loop: MonitorLoop | None = None
         mark, state_writer = StepMark(run), StateWriter(run)
         assembler = StepAssembler(run)
@@ -105,6 +107,10 @@ def run_monitor(
                         # Idle: compile kernels now, so that the first step is not delayed.
                         loop.panel.warm_up()
                         warm = True
+                        if parent is not None:
+                            # Of half a million objects that stay, the collector would not look for garbage among the
+                            # others until there are as many as a quarter of them.
+                            gc.freeze()
                         continue
                     # Listing a long run takes time: spend at most a twentieth of a core on polling.
                     time.sleep(max(IDLE_SECONDS, 20 * (time.monotonic() - started)))

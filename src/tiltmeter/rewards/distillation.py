@@ -147,6 +147,11 @@ def distil(
     Raises `AttachError` where agreement is not shown to reach `bar`, on held-out answers or on an edit, or where the
     student likes an edit clearly better than its teacher; with `refuse=False` it is saved all the same, and marked.
     The trainer's random numbers are left alone.
+
+    Example:
+
+        teacher = rewards.model("reward-model")
+        student = rewards.distil(teacher, prompts, completions, "small-reward-model", layers=4)
     """
     import torch
 

@@ -46,6 +46,10 @@ def judge(
     every `every`-th call (see `canaried`); the judge's own from its file come on top. A row without a score is None
     with `infra` set; training waits at most `seconds` for a call. `every=0`: no canaries, where something else asks
     them.
+
+    Example:
+
+        trainer = GRPOTrainer(model, reward_funcs=rewards.judge("judge.toml"))
     """
     client = source if isinstance(source, Judge) else read_judge(source)
     settings = (client.endpoint, client.model, client.mark)

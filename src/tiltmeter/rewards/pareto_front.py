@@ -36,6 +36,10 @@ def pareto(outcomes: ArrayLike, *, reference: ArrayLike | None = None) -> Pareto
     to its range on the front. The hypervolume (two outcomes) is the area that the front dominates above `reference`,
     by default the worst value of each outcome: compare sweeps only with the same reference. A point with an outcome
     that is missing is neither on the front nor behind it. Of equal points all are on it.
+
+    >>> found = pareto([[1.0, 0.0], [0.8, 0.8], [0.5, 0.5], [0.0, 1.0]])
+    >>> found.front, found.knee, found.dominated
+    ((0, 1, 3), 1, {2: 1})
     """
     points = np.asarray(outcomes, np.float64)
     if points.ndim != 2 or points.shape[1] < 1:

@@ -14,6 +14,13 @@ class InfraError(Exception):
     """Rows could not be scored because of an outage, not because of the policy. They are left out of training, not 0.
 
     A part of a reward may raise it for all rows of a call.
+
+    Example:
+
+        def checked(completions, **_):
+            if not service.is_up():
+                raise rewards.InfraError("the checker is down")
+            return service.check(completions)
     """
 
 

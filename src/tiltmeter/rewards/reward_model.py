@@ -166,7 +166,12 @@ def model(
     ending: str = "",
     device: str = "cpu",
 ) -> RewardModel:
-    """The reward model in a folder as a reward function; see `RewardModel`. What cannot be loaded is refused here."""
+    """The reward model in a folder as a reward function; see `RewardModel`. What cannot be loaded is refused here.
+
+    Example:
+
+        reward = rewards.shaped(rewards.model("reward-model"), reference=0.0)
+    """
     check_model_folder(folder)
     return RewardModel(folder, batch, max_length, name, between, ending, device)
 

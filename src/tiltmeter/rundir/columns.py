@@ -36,6 +36,7 @@ PRECISIONS = ("fp32", "round12", "fp16")
 
 _CAPPED = FLAGS.index("capped")
 _LOGPROBS = ("logprob", "ref_logprob", "engine_logprob")
+_NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}  # Arrow's, where they differ
 
 
 def to_table(batch: RolloutBatch, *, precision: str = "fp32") -> tuple[pa.Table, dict[str, Any]]:
@@ -265,7 +266,9 @@ def _combine_chunks(array: Any) -> Any:
 def _values(array: pa.Array) -> Any:
     """Numbers as they lie in memory, anything where one is null. `to_numpy`, and whatever makes a scalar, import pandas
     where it is installed, which takes longer than to read a hundred files."""
-    kind, stop = array.type.to_pandas_dtype(), array.offset + len(array)
+    # Not `to_pandas_dtype`, which before pyarrow 25 wants pandas for it.
+    name = str(array.type)
+    kind, stop = np.dtype(_NUMPY_NAMES.get(name, name)), array.offset + len(array)
     if not len(array):
         return np.empty(0, kind)
     data = array.buffers()[1]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.remote.address import parse_address
+from tiltmeter.rundir.remote.copy import fetch_copy
 from tiltmeter.rundir.run_path import entries
 
 INSIDE = ("rollouts", "events", "run.json")  # names in a run directory that somebody may point at
@@ -18,7 +20,10 @@ NAMED = 4  # runs that an error names
 
 def locate_run(path: Path | str) -> Path:
     """The run directory that a path means: itself, the one that an attempt or a file belongs to, that of a trainer's
-    output folder, or the only one below. Raises `StoreError` for none and for several."""
+    output folder, or the only one below; for an address on object storage, a copy of it. Raises `StoreError` for none
+    and for several."""
+    if (address := parse_address(path)) is not None:
+        return fetch_copy(address)
     start = Path(path)
     if (around := run_around(start)) is not None:
         return around

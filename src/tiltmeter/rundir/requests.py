@@ -27,8 +27,11 @@ Mode = Literal["observe", "advise", "act"]
 Kind = Literal["apply", "undo", "approve", "reject", "note"]
 Who = Literal["monitor", "operator"]
 
-KNOBS = ("beta", "entropy_coef", "learning_rate", "reward_weight", "stop", "rollback", "gold_share")
+#: Knobs on rollouts, which a trainer offers only where the user named what flags, and words or a column.
+ROLLOUT_KNOBS = ("screen", "quarantine", "inoculate", "penalty")
+KNOBS = ("beta", "entropy_coef", "learning_rate", "reward_weight", "stop", "rollback", "gold_share", *ROLLOUT_KNOBS)
 WEIGHT = "reward_weight."  # followed by the name of the reward function
+QUARANTINE = "quarantine."  # followed by the name of the slice
 #: Settings that a rollback may change as well: they apply from the first step after the checkpoint is loaded.
 SETTINGS = ("beta", "entropy_coef", "learning_rate", "reward_weight")
 CHANGES: tuple[Kind, ...] = ("apply", "approve", "undo")  # requests that change a knob
@@ -221,9 +224,10 @@ def is_knob(name: str) -> bool:
     >>> [is_knob(name) for name in ("beta", "reward_weight.style", "reward_weight.", "temperature")]
     [True, True, False, False]
     """
-    if name.startswith(WEIGHT):
-        return len(WEIGHT) < len(name) <= 200
-    return name in KNOBS and name != "reward_weight"
+    for prefix in (WEIGHT, QUARANTINE):
+        if name.startswith(prefix):
+            return len(prefix) < len(name) <= 200
+    return name in KNOBS and name not in ("reward_weight", "quarantine")
 
 
 def publish_knobs(

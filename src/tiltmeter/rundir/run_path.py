@@ -22,6 +22,7 @@ from tiltmeter.safety.safe_text import log_line
 #: What an audit has for itself (`control`: it makes no requests to a trainer); all else in its directory may be a link
 #: into the run that it audits.
 NEVER_LINKED = ("run.json", "events", "cache", "control", "monitor.log")
+COPY_MARK = ".copy"  # in a copy of a run that is kept elsewhere, to which nobody may write
 IDENTITY_BYTES = 16 << 20  # of a run.json; that of an audit holds its notes
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -276,6 +277,8 @@ def _open_folder(folder: Path, change: bool) -> tuple[int, set[int]]:
     handle = os.open(root, _FOLDER)
     owners = {os.geteuid(), 0, os.fstat(handle).st_uid}
     try:
+        if change and depth:
+            _refuse_copy(handle, root)
         for number, name in enumerate(names):
             root = root / name
             outer, handle = handle, _open_beneath(handle, root, _FOLDER, owners, linkable=not (number or change))
@@ -284,6 +287,17 @@ def _open_folder(folder: Path, change: bool) -> tuple[int, set[int]]:
         os.close(handle)
         raise
     return handle, owners
+
+
+def _refuse_copy(root: int, path: Path) -> None:
+    """Refuse to write into a copy: whoever made the run would never see it."""
+    try:
+        os.stat(COPY_MARK, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    raise UnsafePathError(
+        errno.EROFS, "a copy of a run on object storage, which is only read: do this where the run is written", path
+    )
 
 
 def _open_beneath(folder: int, path: Path, flags: int, owners: set[int], *, linkable: bool) -> int:

@@ -443,7 +443,7 @@ class RunDirectory:
             convert(facts, StepFacts)
             if (facts["attempt"], facts["step"], facts["rank"]) != (file.attempt, file.step, file.rank):
                 raise StoreError(f"{file.path} holds another step than its name says")
-            wanted = None if columns is None else [part for name in columns for part in file_columns(name)]
+            wanted = None if columns is None else _file_parts(columns, facts["columns"])
             if file.row_groups is None:
                 table = sealed.read(None, wanted)
             else:
@@ -470,6 +470,12 @@ class RunDirectory:
             texts = batch.completion or (None,) * len(batch)
             rows += [(float(values[row]), texts[row]) for row in order]
         return sorted(rows, key=lambda row: row[0])[:n]
+
+
+def _file_parts(columns: Sequence[str], stored: Sequence[str]) -> list[str]:
+    """The columns of a file that carry these; `rewards` are those of every reward function."""
+    rewards = [name for name in stored if name.startswith("rewards.")] if "rewards" in columns else []
+    return [part for name in (*columns, *rewards) for part in file_columns(name)]
 
 
 def _is_trouble(name: str) -> bool:

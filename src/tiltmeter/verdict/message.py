@@ -110,7 +110,9 @@ def _state(verdict: Verdict, run_state: RunState) -> str:
         case "BLIND":
             return f"nobody can tell whether the reward is right: {_reason_in_short(verdict, run_state)}"
         case "WATCH" if verdict.advice is not None and verdict.advice.word == "stop":
-            return "stop advised: answers have got worse"
+            # Drift without gain is a reason to stop too, and there the answers are as good as before.
+            advice = verdict.advice
+            return f"stop advised: {'answers have got worse' if advice.lower else advice.why.partition(';')[0]}"
         case "WATCH":
             return "no alarm, but something needs a look"
     return f"healthy so far, by {_evidence(run_state)}"

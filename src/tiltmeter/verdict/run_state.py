@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from msgspec import UNSET
 
 from tiltmeter.data.lineage import lineage
+from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.rundir.journal import Event
@@ -181,7 +182,7 @@ class RunState:
     #: Of the last steps: time written, rows, rows whose reward failed by infrastructure, rows without any reward.
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
-    history: dict[str, list[Reading]] = field(default_factory=dict)  # by name, what stop advice needs
+    history: dict[str, ReadingTable] = field(default_factory=dict)  # by name, what stop advice needs
     agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
     slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
@@ -283,7 +284,7 @@ class RunState:
         self.onset = onset
         if not onset.has_fallen:
             return
-        self.history[PAST] = past_readings(onset, event.attempt)
+        self.history[PAST] = ReadingTable(PAST, past_readings(onset, event.attempt))
         for versions in self.alarms.values():
             alarm = versions[-1][2]
             if (alarm.attempt, alarm.step) == (event.attempt, event.step) and alarm.resolved is None:
@@ -292,8 +293,8 @@ class RunState:
     def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
         for name, packed in measured.items():
             if name in self.history or is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS)):
-                reading = Reading(event.attempt, event.step, name, *packed[:3])
-                self.history.setdefault(name, []).append(reading)
+                series = self.history.setdefault(name, ReadingTable(name))
+                series.add(event.attempt, event.step, *packed[:3])
 
     def _add_step(self, event: Event, done: StepDone) -> None:
         self.first.setdefault(event.attempt, event.step)

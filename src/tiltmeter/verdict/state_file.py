@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,7 +16,8 @@ import numpy as np
 from msgspec import Meta, MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder
 
-from tiltmeter.data.records import Floats, Reading
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.records import Floats
 from tiltmeter.rundir.atomic_write import replace_file
 from tiltmeter.rundir.run_path import OpenRun, make_folder
 from tiltmeter.rundir.sidecar import HOSTILE, Count, Text300
@@ -188,23 +189,27 @@ def newest_change(run_state: RunState) -> StateChange | None:
     return None
 
 
-def lineage_values(run_state: RunState, readings: Iterable[Reading]) -> Floats:
+def lineage_values(run_state: RunState, name: str) -> Floats:
     """The values of one reading along the current lineage, in step order."""
-    spans = run_state.spans()
-    points = sorted((one.step, one.value) for one in readings if one.step < spans.get(one.attempt, -1))
-    return np.array([value for _, value in points], np.float64)
+    return series_values(run_state, run_state.history.get(name, ReadingTable(name)))
+
+
+def series_values(run_state: RunState, series: ReadingTable) -> Floats:
+    """The values of a series along the current lineage, in step order."""
+    series = series.on_lineage(run_state.spans())
+    return series.values[np.argsort(series.steps, kind="stable")]
 
 
 def gold_values(run_state: RunState) -> Floats:
     """Gold over the run: by the source that is closest to every answer, else by the evaluation an alarm is about, or
     the one with most items."""
     for name in SOURCES:
-        if len(values := lineage_values(run_state, run_state.history.get(name, ()))):
+        if len(values := lineage_values(run_state, name)):
             return values
     names = sorted(name for name in run_state.history if name.startswith("eval."))
     alarms = {alarm.name for alarm in run_state.open_alarms("alarm")}
-    names.sort(key=lambda name: (name not in alarms, -sum(one.n for one in run_state.history[name])))
-    return lineage_values(run_state, run_state.history[names[0]]) if names else np.empty(0)
+    names.sort(key=lambda name: (name not in alarms, -float(run_state.history[name].counts.sum())))
+    return lineage_values(run_state, names[0]) if names else np.empty(0)
 
 
 def sparkline_values(values: Floats, points: int = SPARK) -> Floats:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, isfinite, nan, sqrt
+from math import ceil, inf, nan, sqrt
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
-from tiltmeter.data.records import Alarm, Reading
+from tiltmeter.data.reading_table import ReadingTable, by_name
+from tiltmeter.data.records import Alarm, Floats, Reading
 from tiltmeter.verdict.run_state import PAST, RunState
 
 Word = Literal["continue", "stop", "cannot tell"]
@@ -29,6 +30,7 @@ MAX_KL = 100.0  # nats of KL to the reference; beyond it, gold should have risen
 MIN_ENTROPY_RATIO = 0.2  # of the entropy at the start
 
 PAIR_LEVEL = "gold.level"
+CHECKPOINT = "training.checkpoint"
 #: Readings of gold, in order of preference: the first present is used. Evaluations come last, each on its own scale.
 SOURCES = ("gold.mean", "gold.answers", PAIR_LEVEL)
 
@@ -96,10 +98,15 @@ def advise(
     >>> advice.word, advice.best.step, round(advice.best.gold, 2)
     ('stop', 50, 0.58)
     """
-    series: dict[str, list[Reading]] = {}
-    for reading in readings:
-        if isfinite(reading.value) and reading.step <= step:
-            series.setdefault(reading.name, []).append(reading)
+    return advise_by_name(step, by_name(readings), alarms, checkpoints)
+
+
+def advise_by_name(
+    step: int, readings: Mapping[str, ReadingTable], alarms: Sequence[Alarm], checkpoints: Sequence[int]
+) -> Advice:
+    """As `advise`, of readings by their names."""
+    usable = ((name, one.where(np.isfinite(one.values) & (one.steps <= step))) for name, one in readings.items())
+    series = {name: one for name, one in usable if len(one)}
     open_alarms = [alarm for alarm in alarms if alarm.tier == "alarm" and alarm.resolved is None]
     past = PAST if open_alarms and PAST in series else ""
     source = _source(series, open_alarms) or past
@@ -135,22 +142,21 @@ def advise(
 
 
 def _decide_by_pairs(
-    step: int, series: Mapping[str, Sequence[Reading]], now: _PooledGold | None, peak: _Peak | None, fall: float | None
+    step: int, series: Mapping[str, ReadingTable], now: _PooledGold | None, peak: _Peak | None, fall: float | None
 ) -> tuple[Word, str]:
     """The advice from audited pairs without an alarm. Pairs come from prompts whose rewards differ, so their mean gold
     falls too when prompts become always solved: a fall of it is no proof that gold fell, and forbids to go on calmly.
     Their slope along the reward shows where gold is going, duels whether answers got worse."""
-    duels = [reading for reading in series.get("gold.duel", ()) if reading.step > step - RECENT_STEPS]
-    counts = np.array([reading.n for reading in duels], np.float64)
+    duels = _since(series, "gold.duel", step - RECENT_STEPS)
+    counts, values = duels.counts, duels.values
     if counts.sum() >= LEAST_DUELS:
-        values = np.array([reading.value for reading in duels])
         mean = float((counts * values).sum() / counts.sum())
         error = sqrt(float((counts**2 * (values - mean) ** 2).sum())) / float(counts.sum())
         if mean < -_sidak_z(1, STOP_CONFIDENCE) * error - 0.02:
             return _stop(f"answers of now lose to earlier ones in duels by {-mean:.2g} of gold: more than chance")
     if peak is not None and peak.is_significant:
         return "cannot tell", (
-            f"gold of audited pairs is {peak.now.gold:.2f}, and was {peak.best.gold:.2f} around step {peak.best.step}: "
+            f"gold of audited pairs is lower than around step {peak.best.step}, where it was {peak.best.gold:.2f}: "
             "either gold has fallen, or solved prompts left the pairs; an evaluation, or gold for all completions of "
             "some prompts, would tell"
         )
@@ -170,16 +176,10 @@ def advise_on_run(run_state: RunState, before: float = inf) -> Advice | None:
     if not run_state.steps or not (run_state.labels or run_state.evaluations or run_state.traps):
         return None
     spans = run_state.spans()
-    readings = [
-        reading
-        for history in run_state.history.values()
-        for reading in history
-        if reading.step < spans.get(reading.attempt, -1)
-    ]
-    saved_steps = sorted({int(reading.value) for reading in readings if reading.name == "training.checkpoint"})
-    return advise(
-        run_state.last_step, readings, run_state.open_alarms("alarm"), [at for at in saved_steps if at < before]
-    )
+    readings = {name: history.on_lineage(spans) for name, history in run_state.history.items()}
+    saved = readings.get(CHECKPOINT)
+    saved_steps = [] if saved is None else sorted({int(at) for at in saved.values if at < before})
+    return advise_by_name(run_state.last_step, readings, run_state.open_alarms("alarm"), saved_steps)
 
 
 def score_advice(
@@ -245,14 +245,13 @@ class _Peak:
 class _GoldSeries:
     """The gold readings of a run in step order, pooled into means around a step."""
 
-    def __init__(self, readings: Sequence[Reading]) -> None:
-        ordered = sorted(readings, key=lambda reading: reading.step)
-        self.steps = np.array([reading.step for reading in ordered])
-        self.values = np.array([reading.value for reading in ordered])
-        self.n = np.array([max(1, reading.n) for reading in ordered])
-        self.variance = np.array([_variance(reading) for reading in ordered])
+    def __init__(self, readings: ReadingTable) -> None:
+        order = np.argsort(readings.steps, kind="stable")
+        self.steps, self.values = readings.steps[order], readings.values[order]
+        self.n = np.maximum(readings.counts[order], 1.0)
+        self.variance = _variances(readings)[order]
         # Of one label, from how much steps scatter around their neighbours: a window alone has too few steps to tell.
-        parts = [slice(low, low + WINDOW) for low in range(0, len(ordered) - WINDOW + 1, WINDOW)]
+        parts = [slice(low, low + WINDOW) for low in range(0, len(order) - WINDOW + 1, WINDOW)]
         scatter = [float((self.n[part] * (self.values[part] - self._mean(part)) ** 2).sum()) for part in parts]
         self.label_variance = sum(scatter) / (len(parts) * (WINDOW - 1)) if parts else 0.0
         gaps = np.diff(self.steps)
@@ -302,13 +301,12 @@ class _GoldSeries:
         return _PooledGold(step, mean, sqrt(square), total)
 
 
-def _variance(reading: Reading) -> float:
-    """Of one reading's mean. Gold lies in [0, 1], so m (1 - m) / n bounds it where the reading has no standard
-    error; two successes and two failures are added (Agresti-Coull), or all-right would have variance 0."""
-    if reading.stderr is not None and reading.stderr > 0.0:
-        return reading.stderr**2
-    mean = (min(max(reading.value, 0.0), 1.0) * reading.n + 2.0) / (reading.n + 4.0)
-    return mean * (1.0 - mean) / (reading.n + 4.0)
+def _variances(readings: ReadingTable) -> Floats:
+    """Of the readings' means. Gold lies in [0, 1], so m (1 - m) / n bounds it where a reading has no standard error;
+    two successes and two failures are added (Agresti-Coull), or all-right would have variance 0."""
+    counts, stderrs = readings.counts, readings.stderrs
+    means = (np.clip(readings.values, 0.0, 1.0) * counts + 2.0) / (counts + 4.0)
+    return np.where(stderrs > 0.0, stderrs**2, means * (1.0 - means) / (counts + 4.0))
 
 
 def _sidak_z(many: int, confidence: float = CONFIDENCE) -> float:
@@ -316,7 +314,7 @@ def _sidak_z(many: int, confidence: float = CONFIDENCE) -> float:
     return NormalDist().inv_cdf(0.5 + 0.5 * confidence ** (1.0 / max(1, many)))
 
 
-def _source(series: Mapping[str, Sequence[Reading]], alarms: Sequence[Alarm]) -> str:
+def _source(series: Mapping[str, ReadingTable], alarms: Sequence[Alarm]) -> str:
     """The reading that gold is taken from; of evaluations the one an alarm is about, else the one with most items."""
     for name in SOURCES:
         if name in series:
@@ -325,7 +323,7 @@ def _source(series: Mapping[str, Sequence[Reading]], alarms: Sequence[Alarm]) ->
     for alarm in alarms:
         if alarm.name in evaluations:
             return alarm.name
-    return max(evaluations, key=lambda name: sum(reading.n for reading in series[name]), default="")
+    return max(evaluations, key=lambda name: float(series[name].counts.sum()), default="")
 
 
 def _fall(gold: _GoldSeries, now: _PooledGold | None, step: int) -> tuple[_Peak | None, float | None]:
@@ -343,7 +341,7 @@ def _fall(gold: _GoldSeries, now: _PooledGold | None, step: int) -> tuple[_Peak 
 
 def _decide(
     step: int,
-    series: Mapping[str, Sequence[Reading]],
+    series: Mapping[str, ReadingTable],
     gold: _GoldSeries,
     now: _PooledGold | None,
     peak: _Peak | None,
@@ -357,7 +355,8 @@ def _decide(
         )
     if peak is not None and peak.is_significant:
         best = peak.best
-        return _stop(f"gold is {now.gold:.2f}, and was {best.gold:.2f} around step {best.step}: more than chance")
+        # What it is now is said once on a page, at the end of the picture: two windows would give two numbers.
+        return _stop(f"gold is lower than around step {best.step}, where it was {best.gold:.2f}: more than chance")
     first = gold.between(int(gold.steps[0]), int(gold.steps[0]) + 2 * WINDOW, int(gold.steps[0]))
     gained = first is not None and now.gold - first.gold > 2.0 * sqrt(first.stderr**2 + now.stderr**2)
     drift = "" if gained else _drift_reason(series)
@@ -382,9 +381,9 @@ def _too_few(now: _PooledGold | None, fall: float | None) -> str:
     return f"{now.n} recent labels cannot exclude a fall of {fall:.2f} of gold; label more"
 
 
-def _drift_reason(series: Mapping[str, Sequence[Reading]]) -> str:
+def _drift_reason(series: Mapping[str, ReadingTable]) -> str:
     """Why gold should have risen by now: a large KL or a collapsed entropy; empty if neither."""
-    kl, entropy = (_recent_mean(series.get(name, ())) for name in ("policy.kl.k3", "policy.entropy_ratio"))
+    kl, entropy = (_recent_mean(series, name) for name in ("policy.kl.k3", "policy.entropy_ratio"))
     if kl is not None and kl > MAX_KL:
         return f"the KL to the reference is {kl:.0f} nats"
     if entropy is not None and entropy < MIN_ENTROPY_RATIO:
@@ -392,19 +391,25 @@ def _drift_reason(series: Mapping[str, Sequence[Reading]]) -> str:
     return ""
 
 
-def _positive_slope(series: Mapping[str, Sequence[Reading]], step: int) -> float | None:
+def _since(series: Mapping[str, ReadingTable], name: str, step: int) -> ReadingTable:
+    """The readings of a name after a step."""
+    readings = series.get(name, ReadingTable(name))
+    return readings.where(readings.steps > step)
+
+
+def _positive_slope(series: Mapping[str, ReadingTable], step: int) -> float | None:
     """The mean slope of gold along the reward in recent steps, if it is above 0 by more than chance."""
-    recent = [reading.value for reading in series.get("gold.slope", ()) if reading.step > step - RECENT_STEPS]
+    recent = _since(series, "gold.slope", step - RECENT_STEPS).values
     if len(recent) < MIN_LABELS:
         return None
     mean, error = float(np.mean(recent)), float(np.std(recent, ddof=1)) / sqrt(len(recent))
     return mean if mean > 2.0 * error else None
 
 
-def _recent_mean(readings: Sequence[Reading]) -> float | None:
-    newest = max((reading.step for reading in readings), default=0)
-    values = [reading.value for reading in readings if reading.step > newest - WINDOW]
-    return sum(values) / len(values) if values else None
+def _recent_mean(series: Mapping[str, ReadingTable], name: str) -> float | None:
+    newest = max(series[name].steps, default=0) if name in series else 0
+    values = _since(series, name, newest - WINDOW).values
+    return float(values.mean()) if len(values) else None
 
 
 def _alarm_reason(alarms: Sequence[Alarm]) -> str:

@@ -140,7 +140,7 @@ class Place:
             "run": self.run, "name": "reward.mean", "code": self.site.tokens.issue_code(Person("view")),
             "target": self.alarm, "id": self.alarm if route.path == "/api/alarm" else self.rollout,
             "kind": "acknowledge", "step": 39, "reason": "", "nonce": secrets.token_hex(16), "task": "0" * 32,
-            "answer": "a", "milliseconds": 5,
+            "answer": "a", "milliseconds": 5, "by": "logprob",
         }  # fmt: skip
         given = {name: values[name] for name in route.required}
         if route.method == "POST":

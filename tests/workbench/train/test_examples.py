@@ -13,7 +13,11 @@ from typer.testing import CliRunner
 from tiltmeter.cli import app
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-RECIPES = {path.relative_to(EXAMPLES).as_posix(): path for path in sorted(EXAMPLES.rglob("*.y*ml"))}
+RECIPES = {
+    path.relative_to(EXAMPLES).as_posix(): path
+    for path in sorted(EXAMPLES.rglob("*.y*ml"))
+    if path.parent.name != "cluster"  # files for Prometheus and Kubernetes
+}
 #: Recipes that are watched here too, as they say; a monitor for each stage of all would take longer than they do.
 WATCHED = ("grpo", "refresh")
 #: What a stage of each method leaves: models, in their number.

@@ -1,6 +1,7 @@
 /** S6: two to six runs over the same axis, the difference, what was set differently, and what each says. */
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import "../screens.css";
+import { count } from "../format";
 import { lazy } from "../lazy";
 import { Figure, Gold, HowButtons, Panes, ToRollout, type How, type Side } from "../panes";
 import { Card, Empty, StateMark, Trouble } from "../parts";
@@ -12,6 +13,7 @@ import type { Compare as Told, Fleet } from "../types";
 const ComparePlot = lazy(() => import("../charts").then((m) => m.ComparePlot));
 const DifferencePlot = lazy(() => import("../charts").then((m) => m.DifferencePlot));
 const MOST = 6;
+const LISTED = 100; // runs of the chooser; others are found by their words
 const AXES: [Told["x"], string][] = [["step", "step"], ["root_kl", "√KL"], ["tokens", "tokens"]];
 /** Runs have letters: their names may be long, and may be alike. */
 const letter = (k: number) => String.fromCharCode(65 + k);
@@ -30,17 +32,27 @@ export function Compare({ params }: { params: URLSearchParams }) {
   );
 }
 
+/** Runs to choose from: those that need a person first, and any other by a word of its name, its problem or a setting. */
 function Choose({ chosen, choose, done }: { chosen: string[]; choose: (runs: string[]) => void; done?: () => void }) {
-  const { data, error } = useData<Fleet>("/api/fleet");
+  const [find, setFind] = useState("");
+  const { data, error } = useData<Fleet>("/api/fleet", { find, limit: LISTED, pictures: 0 });
   const [picked, setPicked] = useState(chosen);
-  if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
-  if (data.runs.length < 2) return <Empty>There is only one run here. Open a folder with several: <code>tiltmeter view FOLDER</code></Empty>;
+  const seen = useRef(new Map<string, Fleet["runs"][number]>()); // so that what was picked stays, whatever is searched for
+  for (const row of data?.runs ?? []) seen.current.set(row.run, row);
+  if (!data) return error && !find ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">…</p>;
+  if (data.runs.length < 2 && !find) return <Empty>There is only one run here. Open a folder with several: <code>tiltmeter view FOLDER</code></Empty>;
   const toggle = (run: string) => setPicked(picked.includes(run) ? picked.filter((one) => one !== run) : [...picked, run]);
+  const kept = picked.flatMap((run) => seen.current.get(run) ?? []);
+  const rows = [...kept, ...data.runs.filter((row) => !picked.includes(row.run))];
   return (
     <form onSubmit={(event) => { event.preventDefault(); choose(picked); done?.(); }}>
+      <p class="bar">
+        <label>Find <input type="search" maxLength={300} size={30} spellcheck={false} placeholder="lr-1e state:act beta=0.1" value={find} aria-describedby="choose-help" onInput={(event) => setFind(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && event.preventDefault()} /></label>
+        <span id="choose-help" class="faint small" role="status">{error ? error.message : `${count(data.runs.length)} of ${count(data.matches)} listed${data.unread ? `, ${count(data.unread)} not read yet` : ""}`}</span>
+      </p>
       <fieldset class="choose">
         <legend>Choose 2 to {MOST} runs; the first is what the others are compared with.</legend>
-        {data.runs.map((row) => {
+        {rows.map((row) => {
           const place = picked.indexOf(row.run);
           return (
             <label key={row.run} class="box">
@@ -50,6 +62,7 @@ function Choose({ chosen, choose, done }: { chosen: string[]; choose: (runs: str
           );
         })}
       </fieldset>
+      {data.matches > data.runs.length && <p class="faint small">{count(data.matches - data.runs.length)} more: find them by a word.</p>}
       <p class="buttons"><button type="submit" class="strong" disabled={picked.length < 2}>Compare</button></p>
     </form>
   );

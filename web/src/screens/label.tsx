@@ -4,7 +4,8 @@ import "../screens.css";
 import { KeysSwitch } from "../parts";
 import { useKeys, useSource } from "../shared";
 import { Refused } from "../source";
-import { Markdown, Prose, Shown, visible } from "../text";
+import { Rendered } from "../reading/rendered_lazy";
+import { Prose, Shown, visible } from "../text";
 import type { Answer, LabelTask as Task } from "../types";
 
 interface Way {
@@ -206,7 +207,7 @@ function Texts({ task, markdown, busy }: { task: Task; markdown: boolean; busy: 
         {task.texts.map((text, k) => (
           <section key={k} class="side" data-answer={pair ? "ab"[k] : "one"} aria-label={pair ? `Answer ${"AB"[k]}` : "Answer"}>
             <h2>{pair ? "AB"[k] : "Answer"}</h2>
-            {text === "" ? <p class="empty">An empty text.</p> : markdown ? <Markdown text={text} /> : <Shown text={text} block />}
+            {text === "" ? <p class="empty">An empty text.</p> : markdown ? <Rendered text={text} /> : <Shown text={text} block />}
           </section>
         ))}
       </div>

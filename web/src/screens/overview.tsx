@@ -122,9 +122,9 @@ function Facts({ run, summary }: { run: string; summary: Summary }) {
       <Fact
         name="Level"
         value={level ? signed(level.change) : "not known"}
-        more={level ? `[${signed(level.low)}, ${signed(level.high)}]: ${level.source === "gold.level" ? "gold of audited pairs" : "gold"} ${number(level.now)} now against its best, ${number(level.best)} at steps ${level.best_first} to ${level.best_last}` : "no gold"}
+        more={level ? `[${signed(level.low)}, ${signed(level.high)}]: ${level.source === "gold.level" ? "gold of audited pairs" : "gold"} at steps ${level.first} to ${level.last} against its best, at steps ${level.best_first} to ${level.best_last}` : "no gold"}
       />
-      {advice && <Fact name="Advice" value={visible(advice.word)} more={<><Shown text={advice.why} limit={160} />{advice.now && <>; gold now {interval(advice.now)}</>}</>} tone={advice.word === "stop" ? "broad act" : "broad"} />}
+      {advice && <Fact name="Advice" value={visible(advice.word)} more={<Shown text={advice.why} limit={160} />} tone={advice.word === "stop" ? "broad act" : "broad"} />}
       <Fact
         name="Gold"
         value={gold.labels ? `${count(gold.labels)} labels` : "none"}

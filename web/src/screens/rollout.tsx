@@ -5,6 +5,7 @@ import { exact, number } from "../format";
 import { Figure, Gold, HowButtons, Panes, type How } from "../panes";
 import { Trouble } from "../parts";
 import { useData, useKeys, useSource } from "../shared";
+import { Conversation, jump } from "../reading/conversation";
 import { Marked, Shown, visible } from "../text";
 import type { RolloutGroup as Group, Rollout, TextHit } from "../types";
 
@@ -192,56 +193,6 @@ function Acts({ rollout }: { rollout: Rollout }) {
       </ol>
     </section>
   );
-}
-
-/** An agent's conversation: what it wrote and called, what it was answered; reasoning folded, long answers too. */
-function Conversation({ rollout }: { rollout: Rollout }) {
-  const { turns } = rollout;
-  const calls = turns.filter((turn) => turn.own && turn.call).length;
-  const failed = turns.filter((turn) => turn.tool_error !== null).length;
-  const marks = turns.flatMap((turn, k) => (turn.tool_error !== null || turn.again ? [k] : []));
-  return (
-    <section class="turns" aria-label="Conversation">
-      <h2>Conversation</h2>
-      <p class="faint small">
-        {turns.length} turns, {calls} calls{failed > 0 && `, ${failed} failed`}
-        {rollout.truncated && <span class="flag">cut off at the length limit</span>}
-        {rollout.capped && <span class="flag">stored only in part</span>}
-      </p>
-      {marks.length > 0 && (
-        <p class="small">
-          {"Look at "}
-          {marks.slice(0, 12).map((k) => <a key={k} href={`#turn-${k}`} onClick={(event) => jump(event, k)}>turn {k + 1}</a>)}
-        </p>
-      )}
-      <ol>
-        {turns.map((turn, k) => (
-          <li key={k} id={`turn-${k}`} class={`${turn.own ? "own" : turn.role}${turn.tool_error !== null ? " bad" : ""}`}>
-            <p class="who">
-              <span class="faint">{k + 1}</span> <b><Shown text={turn.role === "tool" && turn.call ? `tool ${turn.call}` : turn.role} limit={60} /></b>
-              {turn.role === "assistant" && !turn.own && <span class="flag">not by this policy</span>}
-              {turn.again && <span class="flag">called before, word for word</span>}
-              {turn.tool_error !== null && <span class="flag">failed</span>}
-            </p>
-            {turn.reasoning !== null && <details><summary>Reasoning</summary><Shown text={turn.reasoning} block /></details>}
-            {turn.excerpt !== null && turn.excerpt !== "" && <Words text={turn.excerpt} fold={turn.role === "tool"} />}
-            {turn.role !== "tool" && turn.call !== null && <div class="call"><span class="faint">calls</span> <Shown text={`${turn.call}(${turn.arguments ?? ""})`} block /></div>}
-            {turn.tool_error !== null && turn.tool_error !== turn.excerpt && <Shown text={turn.tool_error} block />}
-          </li>
-        ))}
-      </ol>
-    </section>
-  );
-}
-
-function jump(event: Event, turn: number): void {
-  event.preventDefault();  // the address names the screen
-  document.getElementById(`turn-${turn}`)?.scrollIntoView({ block: "center" });
-}
-
-function Words({ text, fold }: { text: string; fold: boolean }) {
-  if (!fold || text.length <= 1200) return <Shown text={text} block />;
-  return <details><summary><Shown text={text.slice(0, 120)} />…</summary><Shown text={text} block /></details>;
 }
 
 /** Process rewards: each step of the answer with its score, and the first bad one marked. */

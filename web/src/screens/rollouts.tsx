@@ -3,13 +3,17 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "../screens.css";
 import { count, number } from "../format";
 import type { ScreenProps } from "../head";
+import { lazy } from "../lazy";
 import { Figure, Gold, type How } from "../panes";
 import { Empty, Trouble } from "../parts";
 import { news, useAddress, useKeys, useShared, useSource, type Change } from "../shared";
 import { Refused, type Params } from "../source";
 import { Marked, Shown } from "../text";
 import type { RolloutPage as Page, RolloutRow } from "../types";
+import type { RoomProps } from "../reading/room";
 import { Opened } from "./rollout";
+
+const Room = lazy<RoomProps>(() => import("../reading/room").then((m) => m.Room));
 
 const NUMBERS = ["from", "to", "reward_min", "reward_max", "gold_min", "gold_max", "length_min", "length_max"] as const;
 const ASKED = [...NUMBERS, "attempt", "labelled", "truncated", "flagged", "disagree", "phrase", "find", "sort", "order"];
@@ -25,7 +29,13 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
   const at = useRef(0);
   const found = pages.rows.findIndex((row) => row.id === id);
   if (found >= 0) at.current = found;
-  const open = (wanted: string | undefined) => wanted && change({ id: wanted });
+  const open = (wanted: string | undefined) => wanted && change({ id: wanted, left: undefined, right: undefined });
+  const layout = told.get("layout") === "pair" ? "pair" : told.get("layout") === "group" ? "group" : "list";
+  const full = told.get("full") === "1";
+  useEffect(() => {
+    document.body.classList.toggle("reading-full", full);
+    return () => document.body.classList.remove("reading-full");
+  }, [full]);
   const move = (by: number) => {
     const next = Math.max(0, Math.min(pages.rows.length - 1, at.current + by));
     if (by > 0 && next === pages.rows.length - 1) pages.more();
@@ -34,10 +44,22 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
     button?.scrollIntoView({ block: "nearest" });
     if (list.current?.contains(document.activeElement)) button?.focus({ preventScroll: true });
   };
+  /** To a rollout of another group, in the order of the list. */
+  const moveGroup = (by: number) => {
+    const here = pages.rows[at.current];
+    let next = at.current + by;
+    while (here && same(pages.rows[next], here)) next += by;
+    if (by > 0 && next >= pages.rows.length - 1) pages.more();
+    open(pages.rows[next]?.id);
+  };
   useKeys((key, event) => {
     if (key === "/") event.preventDefault(); // it is not typed into the field
-    if (key === "j") move(1);
-    else if (key === "k") move(-1);
+    if (key === "j") layout === "list" ? move(1) : moveGroup(1);
+    else if (key === "k") layout === "list" ? move(-1) : moveGroup(-1);
+    else if (key === "f") change({ full: full ? undefined : "1" });
+    else if (key === "Escape" && full) change({ full: undefined });
+    else if (key === "1" || key === "2" || key === "3") change({ layout: key === "1" ? undefined : LAYOUTS[Number(key) - 1]?.[0] });
+    else if (key === "m" && layout !== "list") change({ show: told.get("show") === "rendered" ? undefined : "rendered" });
     else if (key === "n" || key === "N") {
       if (!nextHit(key === "n" ? 1 : -1)) move(key === "n" ? 1 : -1);
     } else if (key === "/") document.querySelector<HTMLInputElement>("#find")?.focus();
@@ -46,10 +68,15 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
   });
   return (
     <div class="rollouts">
-      <FindBar told={told} change={change} error={pages.error} />
-      <FilterBar told={told} change={change} attempts={summary.lanes.map((lane) => lane.attempt)} />
+      <div class="above-list">
+        <LayoutChoice layout={layout} full={full} change={change} />
+        <FindBar told={told} change={change} error={pages.error} />
+      </div>
+      <FilterBar key={layout} open={layout === "list"} told={told} change={change} attempts={summary.lanes.map((lane) => lane.attempt)} />
       {pages.error && <Trouble error={pages.error} />}
-      <div class="browse">
+      {layout !== "list" && <>{!pages.busy && !pages.error && !id && <Empty>{nothing(pages)}</Empty>}</>}
+      {layout !== "list" && id && <Room run={run} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} layout={layout} told={told} change={change} move={moveGroup} totals={<Totals pages={pages} />} />}
+      {layout === "list" && <div class="browse">
         <section class="listing" aria-label="Rollouts that match">
           <Totals pages={pages} />
           <ul ref={list} class="index" aria-busy={pages.busy || pages.ready < 1} hidden={!pages.rows.length}>
@@ -60,7 +87,25 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
         </section>
         {id ? <Opened run={run} step={summary.step} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} how={how} setHow={setHow} open={open} move={move} />
           : <div class="opened" />}
+      </div>}
+    </div>
+  );
+}
+
+function same(a: RolloutRow | undefined, b: RolloutRow): boolean {
+  return a !== undefined && a.attempt === b.attempt && a.step === b.step && a.group === b.group;
+}
+
+const LAYOUTS: ["list" | "pair" | "group", string][] = [["list", "list"], ["pair", "pair"], ["group", "group"]];
+
+function LayoutChoice({ layout, full, change }: { layout: string; full: boolean; change: (change: Change) => void }) {
+  return (
+    <div class="layouts">
+      <div class="choice" role="group" aria-label="Layout">
+        <span class="faint">layout</span>
+        {LAYOUTS.map(([name, title], k) => <button key={name} type="button" aria-pressed={layout === name} onClick={() => change({ layout: name === "list" ? undefined : name })}>{title} <kbd>{k + 1}</kbd></button>)}
       </div>
+      <button type="button" class="slim" aria-pressed={full} onClick={() => change({ full: full ? undefined : "1" })}>{full ? "Leave full screen" : "Full screen"} <kbd>f</kbd></button>
     </div>
   );
 }
@@ -205,9 +250,9 @@ function FindBar({ told, change, error }: { told: URLSearchParams; change: (chan
 
 const SORTS: [string, string][] = [["step", "step"], ["reward", "reward"], ["gold", "gold"], ["length", "length"], ["gap", "reward above gold"]];
 
-function FilterBar({ told, change, attempts }: { told: URLSearchParams; change: (change: Change) => void; attempts: number[] }) {
+function FilterBar({ open, told, change, attempts }: { open: boolean; told: URLSearchParams; change: (change: Change) => void; attempts: number[] }) {
   const active = ASKED.filter((name) => name !== "sort" && name !== "order" && told.get(name)).length;
-  const [start] = useState(() => matchMedia("(min-width: 701px)").matches);
+  const [start] = useState(() => open && matchMedia("(min-width: 701px)").matches);
   const set = (patch: Change) => change({ ...patch, id: undefined });
   const clear = () => set(Object.fromEntries([...ASKED, "id"].map((name) => [name, undefined])));
   return (

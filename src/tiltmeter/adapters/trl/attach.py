@@ -31,7 +31,9 @@ from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_tra
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.reward_mistakes import check_signatures
+from tiltmeter.adapters.trl.rollout_screen import MOST_LOST, RolloutScreen, ScreenSettings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
+from tiltmeter.adapters.trl.tool_rows import tokenizer_of
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.find_gold import AUTO, find_gold
@@ -62,6 +64,9 @@ def attach(
     evals: Sequence[str] = (),
     traps: Any = None,
     trap_share: float = SHARE,
+    screen: Literal["acts"] | Callable[..., Any] | None = None,
+    most_lost: float = MOST_LOST,
+    inoculation: str | None = None,
     mode: Mode = "advise",
     limits: Limits | None = None,
     target_kl: float | None = None,
@@ -82,7 +87,10 @@ def attach(
     rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
     others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
     gold too; without them `auto` takes those that are shares of right answers. `traps`: a file of `data traps`,
-    or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `mode`:
+    or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `screen`:
+    `acts`, or a function like a reward function that says which rollouts to leave out of the update; on from the start
+    in mode `act`, else proposed; it ends itself if it leaves out more than `most_lost`. `inoculation`: words that may
+    be put before prompts for training alone. `mode`:
     `observe` records and judges; `advise` also says what it would change; `act` changes it, within `limits` (by knob,
     floor and ceiling). `target_kl`: nats per completion that the KL controller keeps to, where the mode allows it.
     `experiment`: your reward function as `file.py:function`, so that the monitor may try edited completions on it.
@@ -93,6 +101,12 @@ def attach(
     finding, three at the end. `strict`: raise what would otherwise be counted.
 
     Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
+
+    Example:
+
+        trainer = GRPOTrainer(model, reward_funcs=reward, args=GRPOConfig("out"), train_dataset=dataset)
+        tiltmeter.attach(trainer, gold="checks.py:score")
+        trainer.train()  # then, in any terminal: tiltmeter show out
     """
     if mode not in ("observe", "advise", "act"):
         raise AttachError(f'mode={mode!r}: choose "observe", "advise" or "act"')
@@ -106,7 +120,12 @@ def attach(
         directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
         experiment=experiment, slice=slice, plugins=plugins, tracker=tracker, quiet=quiet, strict=strict,
     )  # fmt: skip
-    callback.connect(trainer, limits, None if traps is None else (traps, trap_share))
+    callback.connect(
+        trainer,
+        limits,
+        None if traps is None else (traps, trap_share),
+        ScreenSettings(screen, most_lost, inoculation, slice, gold, on=mode == "act"),
+    )
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
 
@@ -117,6 +136,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     Passed by hand, as `callbacks=[tiltmeter.Callback()]`, it has no trainer, because transformers gives it none. It
     then sees what the trainer logs and evaluates, and nothing else: no completions, so no phrases, lengths or dead
     groups; no rewards by row, so no gold labels and no slope alarm; and it can change nothing.
+
+    Example:
+
+        trainer = GRPOTrainer(model, reward_funcs=reward, callbacks=[tiltmeter.Callback()])
     """
 
     def __init__(
@@ -146,6 +169,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             "slice": slice,
         }  # fmt: skip
         self.traps: TrapRounds | None = None
+        self.screen: RolloutScreen | None = None
         self._tracker, self._quiet = tracker, quiet or is_quiet()
         self._reporter: RunReporter | None = None
         self._names_trackers = False  # the trainer's own runs are still to be found
@@ -159,7 +183,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     # -- before training --------------------------------------------------------------------------------------------
 
-    def connect(self, trainer: Any, limits: Limits | None = None, traps: tuple[Any, float] | None = None) -> None:
+    def connect(
+        self,
+        trainer: Any,
+        limits: Limits | None = None,
+        traps: tuple[Any, float] | None = None,
+        screening: ScreenSettings | None = None,
+    ) -> None:
         """Wrap this trainer and open its run; `traps`: their source, and their share of rollouts."""
         self._trainer = trainer
         if "reward_funcs" in vars(trainer):
@@ -181,11 +211,35 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if self._source is not None:
                 undo.callback(self._source.release)
             self.traps = None if traps is None else TrapRounds(trainer, self._source, *traps)
+            self._connect_screen(trainer, screening, undo)
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
             self.control = TrlControl(self, trainer, limits) if self.run is not None else None
             self._print_start()
             undo.pop_all()
+
+    def _connect_screen(self, trainer: Any, settings: ScreenSettings | None, undo: ExitStack) -> None:
+        """Offer what acts on rollouts, where the user has named what flags, or words, or a column."""
+        wanted = settings is not None and (settings.flag is not None or settings.inoculation is not None)
+        if settings is None or self.mode == "observe":
+            if wanted:
+                raise AttachError("screen= and inoculation= change training: use mode='advise' or mode='act'")
+            return
+        has_slices = settings.slice is not None and "GRPO" in type(trainer).__name__
+        if not isinstance(self._source, Rollouts):
+            if wanted:
+                raise AttachError(
+                    "screen= and inoculation= need GRPO of a TRL on which wrapping its methods was tested"
+                )
+            return
+        if wanted or has_slices:
+            self.screen = RolloutScreen(trainer, self._guard, settings, self._report_screen)
+            undo.callback(self.screen.release)
+            self._source.more_columns, self._source.more_scalars = self.screen.take_columns, self.screen.take_scalars
+
+    def _report_screen(self, why: str) -> None:
+        if self.run is not None:
+            self.run.record_problem(why)
 
     def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
         import trl
@@ -244,6 +298,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             rewards=[part for part in rewards if callable(part)],
             steps=_planned_steps(trainer),
             settings=trainer_settings(trainer, args),
+            tokenizer=tokenizer_of(trainer) if isinstance(self._source, (Rollouts, AsyncRollouts)) else None,
             **self._settings,
         )
         # The next attempt at this run has the same gold, and nothing is tried while it trains.

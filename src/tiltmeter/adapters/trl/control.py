@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.trl.knobs import Knobs, Limits
+from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
 from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint, write_manifest
@@ -36,6 +37,8 @@ class Watcher(Protocol):
 
     @property
     def gold_share(self) -> float | None: ...
+    @property
+    def screen(self) -> RolloutScreen | None: ...
 
 
 class TrlControl:
@@ -43,7 +46,7 @@ class TrlControl:
 
     def __init__(self, owner: Watcher, trainer: Any, limits: Limits | None) -> None:
         self.owner, self.trainer = owner, trainer
-        self.knobs = Knobs(trainer, limits, owner.gold_share)
+        self.knobs = Knobs(trainer, limits, owner.gold_share, owner.screen)
         self.reentrant = False  # `run.train()` was called, so going back is possible
         self._ranks = int(trainer.accelerator.num_processes)
         self._rank = int(trainer.accelerator.process_index)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.adapters.trl.rollouts import distinct_names
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.requests import Knob
@@ -21,8 +22,14 @@ Limits = Mapping[str, tuple[float, float]]
 class Knobs:
     """The knobs of one trainer. Floors and ceilings are fixed at attach."""
 
-    def __init__(self, trainer: Any, limits: Limits | None = None, gold_share: float | None = None) -> None:
-        self.trainer, self.gold_share = trainer, gold_share
+    def __init__(
+        self,
+        trainer: Any,
+        limits: Limits | None = None,
+        gold_share: float | None = None,
+        screen: RolloutScreen | None = None,
+    ) -> None:
+        self.trainer, self.gold_share, self.screen = trainer, gold_share, screen
         self._limits = dict(limits or {})  # floor and ceiling of each knob, fixed at the first read
         knobs = self.read()
         if unknown := sorted(set(limits or {}) - set(knobs)):
@@ -59,6 +66,9 @@ class Knobs:
             knobs["gold_share"] = self._knob(
                 "gold_share", self.gold_share, self.gold_share, max(0.2, self.gold_share), ""
             )
+        for name, knob_of_rollouts in (self.screen.knobs() if self.screen is not None else {}).items():
+            one = knob_of_rollouts
+            knobs[name] = self._knob(name, one.value, one.floor, one.ceiling, one.why)
         knobs["stop"] = Knob("stop", 0.0, 0.0, 1.0, "")
         knobs["rollback"] = Knob("rollback", 0.0, 0.0, math.inf, "")
         return knobs
@@ -81,6 +91,8 @@ class Knobs:
             trainer._entropy_bonus_enabled = True  # decided at construction, and without it the value is ignored
         elif name == "gold_share":
             self.gold_share = value
+        elif self.screen is not None and name in self.screen.values:
+            self.screen.set(name, value)
         elif name == "learning_rate":
             _set_rate(trainer, knob.value, value)
         else:

@@ -91,6 +91,8 @@ class Rollouts:
         self._tools = ToolRows(trainer)
         self._reward_call: tuple[Any, ...] | None = None
         self._last_logprobs: Any = None  # log-probabilities that were scored last while generating
+        self.more_columns: Callable[[], dict[str, Any]] | None = None  # of a batch that was acted on
+        self.more_scalars: Callable[[], dict[str, float]] | None = None
         self._apart = False  # what is generated now is neither a training batch nor the user's evaluation
         self._fingerprint_cache: tuple[object, str] = (None, "")
         for name in WRAPPED_METHODS:
@@ -222,7 +224,11 @@ class Rollouts:
         if trainer.beta != 0.0 and "ref_logprob" not in columns and self._last_logprobs is not None:
             columns["ref_logprob"] = from_tensor(self._last_logprobs)  # RLOO scores its reference last and keeps it
         keys = _token_keys(np.concatenate([from_tensor(output["prompt_ids"]), tokens], axis=1))
-        self.pending.append(Generation(step, columns, keys, "logprob" in columns, scalars=_settings(trainer)))
+        scalars = _settings(trainer)
+        if self.more_columns is not None and self.more_scalars is not None:
+            columns |= self.more_columns()
+            scalars |= self.more_scalars()
+        self.pending.append(Generation(step, columns, keys, "logprob" in columns, scalars=scalars))
 
     def _fingerprint(self) -> str:
         """Names of the reward functions, and a digest of their code and weights."""

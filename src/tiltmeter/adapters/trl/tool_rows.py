@@ -18,6 +18,12 @@ def end_tokens(trainer: Any) -> set[int]:
     return {*getattr(trainer, "eos_token_ids", (tokenizer.eos_token_id,)), tokenizer.pad_token_id}
 
 
+def tokenizer_of(trainer: Any) -> Any:
+    """The tokenizer of a trainer, also where it stands in a processor of text and images."""
+    processor = vars(trainer).get("_tokenizer") or vars(trainer).get("processing_class")
+    return getattr(processor, "tokenizer", processor)
+
+
 class DecodedTurns:
     """The turns of rows of which TRL has tokens alone, as from its `rollout_func`. They are decoded where the column is
     read, off the training thread, by a tokenizer of our own: two threads that share one may raise in the trainer's."""

@@ -92,6 +92,7 @@ class VerlObserver:
         else:
             done = int(vars(trainer).get("global_steps", 0))
             settings = {"resume_step": done + 1 if done else None, "steps": _planned_steps(trainer), **settings}
+            settings.setdefault("tokenizer", vars(trainer).get("tokenizer"))
             self.run = open_run(where, rank=0, ranks=1, **settings)
             assert self.run.store is not None  # the plug-in has checked that Tiltmeter is not disabled
             store, attempt = self.run.store, self.run.attempt

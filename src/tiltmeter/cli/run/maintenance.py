@@ -16,6 +16,7 @@ from tiltmeter.monitor.replay import replay as replay_run
 from tiltmeter.rundir.maintenance import pack as pack_run
 from tiltmeter.rundir.maintenance import purge as purge_run
 from tiltmeter.rundir.maintenance import verify as verify_run
+from tiltmeter.rundir.remote.upload_thread import read_mirror
 from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import RunState
@@ -82,6 +83,10 @@ def purge(
         raise typer.Exit(2)
     deleted = purge_run(directory, before=before, days=days)
     Console(highlight=False, markup=False).out(f"{deleted} files deleted")
+    if (mirror := read_mirror(directory.path)) is not None:
+        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).out(
+            f"Those that were uploaded are still at {log_line(mirror.address)}: delete them there too."
+        )
 
 
 def replay(run: Run, plugin: Plugins = None, more: More = False, json: Json = False, plain: Plain = False) -> None:

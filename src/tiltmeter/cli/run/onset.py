@@ -14,6 +14,7 @@ from rich.console import Console
 from tiltmeter.cli.options import Json, Run, open_run
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.cli.terminal.run_screen import sparkline
+from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
 from tiltmeter.gold.label_files import Label, to_label
@@ -27,6 +28,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.stats.backfilled_onset import backfilled_onset
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.stop_advice import CHECKPOINT
 from tiltmeter.verdict.verdict import judge_run
 
 Gold = Annotated[
@@ -128,15 +130,14 @@ def _label(answer: GoldAnswer) -> Label:
 
 def _known_gold(run_state: RunState) -> OnsetEstimated:
     """From gold of every step, where the run has it."""
-    spans = run_state.spans()
-    readings = [one for one in run_state.history.get("gold.mean", ()) if one.step < spans.get(one.attempt, -1)]
+    readings = run_state.history.get("gold.mean", ReadingTable("gold.mean")).on_lineage(run_state.spans())
     if len(readings) < LEAST:
         why = f"gold of {len(readings)} steps is too little; name who labels the past: --gold checks.py:score"
         return OnsetEstimated(requested=0, answered=0, requests="", why=why)
-    values, steps = np.array([one.value for one in readings]), np.array([one.step for one in readings])
+    values, steps = readings.values, readings.steps
     curve = backfilled_onset(steps, np.zeros((len(readings), 0)), np.arange(len(readings)), values)
     near = max(len(readings) / 6.0, 1.0)
-    count = sum(one.n for one in readings)
+    count = int(readings.counts.sum())
     return OnsetEstimated(
         requested=count, answered=count, requests="", peak=curve.peak, low=curve.low, high=curve.high,
         steps=curve.steps.tolist(), gold=curve.fit.round(4).tolist(),
@@ -146,12 +147,8 @@ def _known_gold(run_state: RunState) -> OnsetEstimated:
 
 def _checkpoint(run_state: RunState, estimate: OnsetEstimated) -> int | None:
     """The saved checkpoint with the most gold, the later of equal ones, not after the interval's end."""
-    spans = run_state.spans()
-    saved = {
-        int(one.value)
-        for one in run_state.history.get("training.checkpoint", ())
-        if one.step < spans.get(one.attempt, -1)
-    }
+    checkpoints = run_state.history.get(CHECKPOINT, ReadingTable(CHECKPOINT)).on_lineage(run_state.spans())
+    saved = {int(at) for at in checkpoints.values}
     levels = {at: float(np.interp(at, estimate.steps, estimate.gold)) for at in sorted(saved) if at <= estimate.high}
     return max(levels, key=lambda at: (round(levels[at], 2), at), default=None)
 

@@ -160,9 +160,9 @@ def _follow_live(
         next(ticker)  # what is there now was there before
     with canvas or nullcontext():
 
-        def refresh(measured: int) -> None:
+        def refresh(measured: int, force: bool = False) -> None:
             alerts.check()
-            verdict = reader.refresh()
+            verdict = reader.refresh(force=force)
             if canvas is not None:
                 canvas.update(
                     CroppedScreen(screen(reader.run, verdict, reader.run_state, reader.events), console.height),
@@ -181,6 +181,7 @@ def _follow_live(
             run_monitor(reader.run, config, reward=reward, give_up=silent, on_poll=refresh)
         except AttachError:
             _read_along(reader, refresh)
+        refresh(0, force=True)  # a reader looks now and then, and what came last would not be told
 
 
 def status_lines(reader: RunReader) -> Iterator[list[str]]:

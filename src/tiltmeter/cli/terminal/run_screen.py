@@ -19,6 +19,7 @@ from rich.text import Text
 
 from tiltmeter.cli.terminal import finding_lines
 from tiltmeter.cli.terminal.act_lines import act_lines
+from tiltmeter.cli.terminal.witness_report import witness_lines
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
@@ -158,6 +159,7 @@ def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> li
     """What was found, what was done about it, and whether to go on."""
     lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
     lines += [*act_lines(run, run_state), *behaviour_lines(run_state.behaviours, run_state.last_step)]
+    lines += witness_lines(run, run_state.attempt)
     return [*lines, *wording.describe_advice(verdict.advice)]
 
 

@@ -245,6 +245,12 @@ def code(
     tests' own `==` for `tests`. `hidden`: how many inputs to draw afresh for each call, by `draw(rng, row)` or by
     varying the known ones; `reward.unhidden` counts rows whose reference took none of them. `on_infra="raise"` stops a
     run that cannot be graded.
+
+    Example:
+
+        reward = rewards.code()
+        cases = [{"args": [2, 3], "expected": 5}]
+        reward(completions=["def add(a, b): return a + b"], cases=[cases], entry_point=["add"])  # [1.0]
     """
     if not 0.0 <= keep_back < 1.0:
         raise ValueError(f"keep_back={keep_back}: give the share of tests that is not paid on, from 0 to below 1")

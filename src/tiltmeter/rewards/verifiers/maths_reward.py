@@ -81,6 +81,9 @@ def maths(
     `hashes` (`#### 42`), `answer` (a line `Answer: 42`), `number` (the last number of the text, which is lenient).
     `several`: what several answers that differ are worth: `refuse` is 0, `last` scores the last one,
     so that a policy may correct itself. `worked`: whether the answer must be worked out as far as the reference is.
+
+    >>> maths()(completions=["It is \\\\boxed{4}.", "Answer: 5"], answer=["4", "4"])
+    [1.0, 0.0]
     """
     if unknown := [form for form in forms if form not in (*FORMS, "number")]:
         raise ValueError(f"no such form: {unknown[0]!r}; there are {(*FORMS, 'number')}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Sequence
 from importlib.resources import files
 
 from tiltmeter.safety.safe_text import html_json, visible
@@ -27,15 +28,17 @@ TEMPLATE = """\
 </head>
 <body>
 <div id="page">{plain}</div>
-<script type="application/json" id="data">{data}</script>
+{files}<script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def render_html(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> str:
-    """The whole file. Foreign text cannot execute: data is JSON in a block that is not executed, and the policy allows
+def render_html(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False, files: Sequence[str] = ()) -> str:
+    """The whole file; `files`: names of files beside it, which it links to.
+
+    Foreign text cannot execute: data is JSON in a block that is not executed, and the policy allows
     only our own script and style, by their hashes."""
     report = collect_answers(reader, rollouts=rollouts, redact=redact)
     style, script = read_asset("report.css"), read_asset("report.js")
@@ -50,6 +53,7 @@ def render_html(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = F
         style=style,
         script=script,
         plain=_plain_html(report.about, summary),
+        files=_links(files),
         data=html_json(plain(report)),
     )
 
@@ -69,6 +73,12 @@ def _plain_html(made_by: str, summary: Summary) -> str:
         lines += [f"{finding.failure}: {finding.summary}", f"What helps: {finding.fix}"]
     text = "".join(f"<p>{html.escape(visible(line))}</p>" for line in lines)
     return text + render_svg(summary.pictures[1], dark=False)  # the report's policy allows no style of another's
+
+
+def _links(names: Sequence[str]) -> str:
+    """Our own file names, as links beneath the page; empty for a report that stands alone."""
+    links = ", ".join(f'<a href="{html.escape(name)}">{html.escape(name)}</a>' for name in names)
+    return f"<footer>Data: {links}</footer>\n" if names else ""
 
 
 def _hash(text: str) -> str:

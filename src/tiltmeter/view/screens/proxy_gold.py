@@ -306,12 +306,18 @@ def describe_truth(
         return f"{text}; no gold: BLIND. {explain_missing(reader, 'gold.mean', 'gold')}"
     labels = int(gold.n.sum())
     what = _describe_change(NAMES.get(source, source), gold)
+    first, last = newest_window(gold)
+    what += f" (steps {first} to {last})" if first < last else ""
     text = f"{text}; {what}, on {labels:,} {'items' if source.startswith('eval.') else 'labels'}"
     if gold_peak is not None:
-        text += (
-            f"; it was highest around step {gold_peak.step}, at {gold_peak.gold:.3g}, and is {gold_peak.now:.3g} now"
-        )
+        text += f"; it was highest around step {gold_peak.step}, at {gold_peak.gold:.3g}"
     return f"{text}."
+
+
+def newest_window(series: ReadingSeries) -> tuple[int, int]:
+    """First and last of the steps whose mean is what a series says now; both 0 where there is no value."""
+    steps = series.steps[np.isfinite(series.values)]
+    return (int(steps[-_end_window(series)]), int(steps[-1])) if len(steps) else (0, 0)
 
 
 def _describe_change(what: str, series: ReadingSeries) -> str:
@@ -327,5 +333,10 @@ def mean_of_ends(series: ReadingSeries) -> tuple[float, float]:
     values = series.values[np.isfinite(series.values)]
     if not len(values):
         return float("nan"), float("nan")
-    window = min(max(SMOOTH, ceil(ENOUGH_LABELS / max(float(series.n.mean()), 1.0))), max(len(values) // 3, 1))
+    window = _end_window(series)
     return float(values[:window].mean()), float(values[-window:].mean())
+
+
+def _end_window(series: ReadingSeries) -> int:
+    count = int(np.isfinite(series.values).sum())
+    return min(max(SMOOTH, ceil(ENOUGH_LABELS / max(float(series.n.mean()), 1.0))), max(count // 3, 1))

@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -31,6 +31,16 @@ _BLOCK = 256  # records gathered at once
 class ReadingSeries(NamedTuple):
     """One reading over steps, in step order; `stderr` is NaN where there are too few groups to estimate it."""
 
+    steps: Ints
+    values: Floats
+    n: Ints
+    stderr: Floats
+
+
+class StoredSeries(NamedTuple):
+    """One reading as it was recorded, abandoned steps included, in journal order."""
+
+    attempts: Ints
     steps: Ints
     values: Floats
     n: Ints
@@ -121,6 +131,23 @@ class ReadingColumns:
 
     def names(self) -> list[str]:
         return [name for name in self._groups_by_name if not name.startswith(SLICES)]
+
+    def all_names(self) -> list[str]:
+        """Those of slices too."""
+        return list(self._groups_by_name)
+
+    def stored_series(self, name: str) -> Iterator[StoredSeries]:
+        """A reading in every attempt, in parts."""
+        self.gather([name])
+        for group in self._groups_by_name.get(name, []):
+            buffer = group.series[name]
+            yield StoredSeries(
+                np.array(group.attempts, np.int64),
+                np.array(group.steps, np.int64),
+                np.array(buffer.values, np.float64),
+                np.array(buffer.n, np.int64),
+                np.array(buffer.stderr, np.float64),
+            )
 
     def gather(self, names: Iterable[str]) -> None:
         """Read several readings in one pass; one by one, each would go through the whole run."""

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tiltmeter.data.records import Finding
-from tiltmeter.gold.people import asks_people
+from tiltmeter.gold.label_files import asks_people
 from tiltmeter.interventions.action_log import OPEN
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Estimate

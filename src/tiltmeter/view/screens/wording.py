@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.data.records import Finding, Floats, Ints
+from tiltmeter.rundir.payloads import restore_number
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import Verdict
@@ -76,16 +77,20 @@ def ranked_findings(run_state: RunState) -> list[Finding]:
 
 
 def describe_change(row: Mapping[str, Any]) -> str:
-    """The change that an action makes, as text.
+    """The change that an action makes, as text; in the journal a number that is not finite stands as its flag.
 
     >>> describe_change({"knob": "beta", "before": 0.04, "after": 0.08})
     'beta 0.04 → 0.08'
+    >>> describe_change({"knob": "stop", "before": 0.0, "after": {"value": None, "flag": "nan"}})
+    'stop 0 → –'
     """
+    before, after = (restore_number(row[name]) for name in ("before", "after"))
     if row["knob"] == "rollback" and row.get("with_knob"):
-        return f"back to step {format_number(row['after'])}, {row['with_knob']} {format_number(row['with_value'])}"
-    if row["before"] == row["after"]:
+        with_value = format_number(restore_number(row["with_value"]))
+        return f"back to step {format_number(after)}, {row['with_knob']} {with_value}"
+    if before == after:
         return str(row["knob"])
-    return f"{row['knob']} {format_number(row['before'])} → {format_number(row['after'])}"
+    return f"{row['knob']} {format_number(before)} → {format_number(after)}"
 
 
 def describe_agreement_and_level(verdict: Verdict) -> list[str]:

@@ -188,7 +188,7 @@ class AccessTokens:
         if entry is None:
             raise RequestError(401, "this code was used or is older than ten minutes: start tiltmeter view again")
         person = entry[1]
-        return (self._view if person.role == "view" else self._rater_token(person.rater)), person
+        return (self._view if person.role == "view" else self.rater_token(person.rater)), person
 
     def identify(self, authorization: Iterable[str]) -> Person | None:
         """The person of the token, or None. Takes constant time, whatever is wrong with it."""
@@ -197,7 +197,7 @@ class AccessTokens:
             return None
         token = values[0].removeprefix("Bearer ")
         name = token.rpartition(".")[0]
-        viewer, rater = _constant_time_equal(token, self._view), _constant_time_equal(token, self._rater_token(name))
+        viewer, rater = _constant_time_equal(token, self._view), _constant_time_equal(token, self.rater_token(name))
         if viewer:
             return Person("view")
         return Person("label", name) if rater and name in self.raters else None
@@ -206,7 +206,7 @@ class AccessTokens:
         tokens = list(values)
         return len(tokens) == 1 and _constant_time_equal(tokens[0], self._control)
 
-    def _rater_token(self, name: str) -> str:
+    def rater_token(self, name: str) -> str:
         """The token of a rater, bound to the name: it cannot be used to answer as another rater."""
         plain = name.encode("utf-8", "surrogatepass")
         return f"{name}.{hmac.new(self._label.encode(), plain, hashlib.sha256).hexdigest()}"

@@ -13,6 +13,7 @@ from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, Summary
 from tiltmeter.view.payloads.people import Controlled, LabelTask, Login
 from tiltmeter.view.payloads.plots import Geometry, Plots, Readings, Series
+from tiltmeter.view.payloads.reading_room import GroupTokens, ReadGroup
 from tiltmeter.view.payloads.rollouts import PhraseList, Pinned, Rollout, RolloutGroup, RolloutPage
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.screens import actions as actions_screen
@@ -34,6 +35,7 @@ from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import RequestError
 from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows
+from tiltmeter.view.server.reading_room import members as reading_room
 from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
 
@@ -119,6 +121,20 @@ def group(request: ApiRequest) -> RolloutGroup:
     with value_error_as_400(), key_error_as_404("rollout"):
         return pages.group(
             request.state.index(request.params["run"]), request.params["id"], request.params.get("find", "")
+        )
+
+
+def members(request: ApiRequest) -> ReadGroup:
+    with value_error_as_400(), key_error_as_404("rollout"):
+        return reading_room.members(
+            request.state.index(request.params["run"]), request.params["id"], request.params.get("find", "")
+        )
+
+
+def tokens(request: ApiRequest) -> GroupTokens:
+    with value_error_as_400(), key_error_as_404("rollout"):
+        return reading_room.tokens(
+            request.state.index(request.params["run"]), request.params["id"], request.params["by"]
         )
 
 

@@ -16,13 +16,12 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tiltmeter.gold.label_files import PEOPLE, asks_people
 from tiltmeter.gold.people import (
     LONGEST_NAME,
     PAIR,
-    PEOPLE,
     SINGLE,
     RaterAnswer,
-    asks_people,
     store_answer,
     undo_answer,
 )

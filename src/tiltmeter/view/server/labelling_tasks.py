@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import shown_text
 from tiltmeter.errors import StoreError
-from tiltmeter.gold.label_files import LabelRequest, read_request
-from tiltmeter.gold.people import PEOPLE, RaterAnswers, label_pairs, people_numbers, raters_of
+from tiltmeter.gold.label_files import PEOPLE, LabelRequest, read_request
+from tiltmeter.gold.people import RaterAnswers, label_pairs, people_numbers, raters_of
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.rank_summary import rank_ranges

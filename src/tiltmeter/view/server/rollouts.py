@@ -50,7 +50,7 @@ class Snippet(NamedTuple):
     hit: TextHit | None = None
 
 
-_COLUMNS = "attempt, step, row, rank, place, prompt_group, reward, flag, gold, length, truncated, advantage"
+ROW_COLUMNS = "attempt, step, row, rank, place, prompt_group, reward, flag, gold, length, truncated, advantage"
 AROUND = 80  # characters on either side of what was searched for
 _Texts = dict[RolloutKey, Snippet]
 
@@ -89,7 +89,7 @@ def rollouts(
             where += " AND (attempt, step, rank, place) IN (SELECT (attempt, step, rank, place) FROM matches)"
         (total,) = cursor.execute(f"SELECT count(*) FROM rollouts WHERE {where}", row_filter.values).fetchone() or (0,)
         cursor.execute(
-            f"SELECT {_COLUMNS}, {ordering.key} FROM rollouts WHERE {where} AND {beyond} "
+            f"SELECT {ROW_COLUMNS}, {ordering.key} FROM rollouts WHERE {where} AND {beyond} "
             f"ORDER BY {ordering.sql} LIMIT ?",
             [*row_filter.values, *at, limit + 1],
         )
@@ -113,8 +113,8 @@ def rollout(of: RolloutIndex | RunReader, id: str) -> Rollout:
     """One rollout in full. Raises `ValueError` if `id` is none, `KeyError` if there is no such rollout. A
     run that is not indexed will do; labels that were asked for at other steps are then unknown."""
     key = parse_rollout_id(id)
-    with _index_for(of) as index, index.cursor() as cursor:
-        return _rollout(index, _find_row(index, cursor, key))
+    with open_index(of) as index, index.cursor() as cursor:
+        return read_rollout(index, find_row(index, cursor, key))
 
 
 def group(of: RolloutIndex | RunReader, id: str, find: str = "") -> RolloutGroup:
@@ -122,18 +122,18 @@ def group(of: RolloutIndex | RunReader, id: str, find: str = "") -> RolloutGroup
     marked."""
     wanted = parse_query(find).texts
     key = parse_rollout_id(id)
-    with _index_for(of) as index, index.cursor() as cursor:
-        own_row = _find_row(index, cursor, key)
+    with open_index(of) as index, index.cursor() as cursor:
+        own_row = find_row(index, cursor, key)
         attempt, step, number = own_row[0], own_row[1], own_row[5]
         same, values = "attempt = ? AND step = ? AND prompt_group = ?", [attempt, step, number]
         rows = cursor.execute(
-            f"SELECT {_COLUMNS} FROM rollouts WHERE {same} ORDER BY reward DESC NULLS LAST, row LIMIT {GROUP_ROWS}",
+            f"SELECT {ROW_COLUMNS} FROM rollouts WHERE {same} ORDER BY reward DESC NULLS LAST, row LIMIT {GROUP_ROWS}",
             values,
         ).fetchall()
         mean, spread = cursor.execute(
             f"SELECT avg(reward), stddev_pop(reward) FROM rollouts WHERE {same}", values
         ).fetchone() or (None, None)
-        full = _rollout(index, own_row)
+        full = read_rollout(index, own_row)
         base, why = _start_answer(index, cursor, full.prompt, own_row)
         texts = _text_starts(index, rows)
         group_rows = [_rollout_row(row, texts) for row in rows]
@@ -144,11 +144,11 @@ def group(of: RolloutIndex | RunReader, id: str, find: str = "") -> RolloutGroup
         spread=spread,
         base=base,
         base_why=why,
-        hits=[hit for name in ("prompt", "completion") for hit in _hits(getattr(full, name), name, wanted)],
+        hits=[hit for name in ("prompt", "completion") for hit in find_hits(getattr(full, name), name, wanted)],
     )
 
 
-def _hits(text: str | None, name: Literal["prompt", "completion"], wanted: Sequence[TextMatch]) -> list[TextHit]:
+def find_hits(text: str | None, name: Literal["prompt", "completion"], wanted: Sequence[TextMatch]) -> list[TextHit]:
     """Where the texts stand, without overlaps, in the order of the text, counted as JavaScript counts characters."""
     if not text:
         return []
@@ -164,7 +164,7 @@ def _hits(text: str | None, name: Literal["prompt", "completion"], wanted: Seque
 
 
 @contextmanager
-def _index_for(of: RolloutIndex | RunReader) -> Iterator[RolloutIndex]:
+def open_index(of: RolloutIndex | RunReader) -> Iterator[RolloutIndex]:
     """The index, or for a run without one, a temporary index of what is needed."""
     if isinstance(of, RolloutIndex):
         of.keep_up()
@@ -181,14 +181,14 @@ def _fetch_step(index: RolloutIndex, step: int, attempt: int | None) -> None:
             continue
 
 
-def _find_row(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: RolloutKey) -> tuple[Any, ...]:
+def find_row(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: RolloutKey) -> tuple[Any, ...]:
     """The row of the table; its step is inserted first if it is missing."""
     try:
         index.fetch(key[0], key[1])
     except StoreError as error:
         raise KeyError(f"rollout {rollout_id(*key)} cannot be read: {error}") from error
     row = cursor.execute(
-        f"SELECT {_COLUMNS} FROM rollouts WHERE attempt = ? AND step = ? AND row = ?", list(key)
+        f"SELECT {ROW_COLUMNS} FROM rollouts WHERE attempt = ? AND step = ? AND row = ?", list(key)
     ).fetchone()
     if row is None:
         raise KeyError(f"there is no rollout {rollout_id(*key)}")
@@ -253,7 +253,8 @@ def _snippet(cell: dict[str, Any], wanted: Sequence[TextMatch]) -> Snippet:
     return Snippet((text_of(cell, "completion") or "")[:BEGINNING])
 
 
-def _rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
+def read_rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
+    """The rollout of a row of the table, with its texts as they are stored."""
     try:
         file = find_step_file(index.run, row[0], row[1], row[3])
         (cell,) = StepFileReader().read_cells(

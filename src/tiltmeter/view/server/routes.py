@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from tiltmeter.view.payloads.compare import CompareAxis
 from tiltmeter.view.payloads.overview import FleetSort
 from tiltmeter.view.payloads.people import AnswerValue, ControlKind
+from tiltmeter.view.payloads.reading_room import TokenColour
 from tiltmeter.view.payloads.rollouts import RolloutSort, SortOrder
 from tiltmeter.view.server import handlers
 from tiltmeter.view.server.access import AccessRole, RequestError
@@ -194,6 +195,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     _view_route("rollout", handlers.rollout, {"run": RUN, "id": ROLLOUT}, "run", "id"),
     _view_route("group", handlers.group, {"run": RUN, "id": ROLLOUT, "find": text(500)}, "run", "id"),
+    _view_route("members", handlers.members, {"run": RUN, "id": ROLLOUT, "find": text(500)}, "run", "id"),
+    _view_route(
+        "tokens", handlers.tokens, {"run": RUN, "id": ROLLOUT, "by": choice(*get_args(TokenColour))}, "run", "id", "by"
+    ),
     _view_route("phrases", handlers.phrases, {"run": RUN, "step": STEP}, "run"),
     _view_route("pinned", handlers.pinned, {"run": RUN}, "run"),
     _view_route("alarms", handlers.alarms, {"run": RUN}, "run"),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tiltmeter.errors import StoreError, TiltmeterError
-from tiltmeter.gold.people import asks_people
+from tiltmeter.gold.label_files import asks_people
 from tiltmeter.rundir.locate_run import list_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line

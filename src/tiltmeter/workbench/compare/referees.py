@@ -29,6 +29,7 @@ from tiltmeter.workbench.compare.judge_prompt import AnswerPair, Ask, ask_with
 from tiltmeter.workbench.compare.sampling import JsonlCache
 
 Floats = NDArray[np.float64]
+ScoredAnswer = tuple[str, str, Mapping[str, Any]]  # prompt, answer, and the other columns of its row
 BATCH = 32  # pairs that are judged and stored at once
 MARGIN = 1e-9  # scores that differ by no more are alike
 
@@ -79,11 +80,15 @@ class ScoringReferee:
         return 0
 
     def outcomes(self, pairs: Sequence[AnswerPair], progress: Progress | None = None) -> Floats:
-        questions = {
-            self._key(pair, text): (pair.prompt, text, pair.columns)
-            for pair in pairs
-            for text in (pair.first, pair.second)
-        }
+        self.scores(
+            [(pair.prompt, text, pair.columns) for pair in pairs for text in (pair.first, pair.second)], progress
+        )
+        return np.array([self._outcome(pair) for pair in pairs], np.float64)
+
+    def scores(self, answers: Sequence[ScoredAnswer], progress: Progress | None = None) -> Floats:
+        """Gold of each answer, NaN where there is none; the same answer is asked about once."""
+        keys = [self._key(*answer) for answer in answers]
+        questions = dict(zip(keys, answers, strict=True))
         new = [key for key in questions if key not in self.cache]
         for start in range(0, len(new), BATCH):
             part = new[start : start + BATCH]
@@ -92,17 +97,18 @@ class ScoringReferee:
             self.cache.put({key: value for key, value in scores.items() if math.isfinite(value)})
             if progress is not None:
                 progress("judging", start + len(part), len(new))
-        return np.array([self._outcome(pair) for pair in pairs], np.float64)
+        stored = (self.cache.get(key) for key in keys)
+        return np.array([math.nan if score is None else score for score in stored], np.float64)
 
     def _outcome(self, pair: AnswerPair) -> float:
-        scores = [self.cache.get(self._key(pair, text)) for text in (pair.first, pair.second)]
+        scores = [self.cache.get(self._key(pair.prompt, text, pair.columns)) for text in (pair.first, pair.second)]
         if any(score is None for score in scores):
             return math.nan
         lead = scores[0] - scores[1]
         return 0.5 if abs(lead) <= self.margin else float(lead > 0.0)
 
-    def _key(self, pair: AnswerPair, text: str) -> str:
-        return _hash(self.identity, pair.prompt, text, pair.columns)
+    def _key(self, prompt: str, text: str, columns: Mapping[str, Any]) -> str:
+        return _hash(self.identity, prompt, text, columns)
 
     def _number(self, answer: object) -> float:
         if isinstance(answer, (int, float)) and math.isfinite(answer):

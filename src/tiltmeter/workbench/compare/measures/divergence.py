@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.workbench.compare.measures.measure import Measure
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts
@@ -53,21 +54,8 @@ def measure(sampler: AnswerSampler, prompts: Prompts, *, alpha: float) -> list[M
         sentence = "The two models have different tokens, so the one's answers have no probability under the other."
         return [Measure(NAME, TITLE, "cannot tell", sentence)]
     answers = sampler.answers("checkpoint", prompts.name, prompts.turns, sampler.samples)
-    prompt_turns = [turns for turns, group in zip(prompts.turns, answers, strict=True) for _ in group]
     all_answers = [answer for group in answers for answer in group]
-    ratios: list[Floats] = []
-    step = sampler.checkpoint.batch
-    for first in range(0, len(all_answers), step):
-        part = slice(first, first + step)
-        tokens = [answer.tokens for answer in all_answers[part]]
-        own, ref = (model.log_likelihoods(prompt_turns[part], tokens) for model in (sampler.checkpoint, sampler.base))
-        ratios += [one - other for one, other in zip(own, ref, strict=True)]
-        if sampler.progress is not None:
-            sampler.progress(
-                "how likely the base finds the answers", min(first + step, len(all_answers)), len(all_answers)
-            )
-    each = iter(ratios)
-    kl = distance([[next(each) for _ in group] for group in answers], alpha)
+    kl = distance(log_ratios(sampler, prompts, answers), alpha)
     cut_share = float(np.mean([not answer.ended for answer in all_answers])) if all_answers else math.nan
     ends = f" [{kl.low:.3g}, {kl.high:.3g}]" if math.isfinite(kl.low) else ""
     unfinished = (
@@ -83,3 +71,22 @@ def measure(sampler: AnswerSampler, prompts: Prompts, *, alpha: float) -> list[M
             ({"per completion": kl.mean, "per token": kl.token, "answers": len(all_answers), "cut": cut_share},),
         )
     ]  # fmt: skip
+
+
+def log_ratios(sampler: AnswerSampler, prompts: Prompts, answers: Sequence[Sequence[ChatAnswer]]) -> list[list[Floats]]:
+    """ln pi - ln ref of each token of the checkpoint's own answers."""
+    prompt_turns = [turns for turns, group in zip(prompts.turns, answers, strict=True) for _ in group]
+    all_answers = [answer for group in answers for answer in group]
+    ratios: list[Floats] = []
+    step = sampler.checkpoint.batch
+    for first in range(0, len(all_answers), step):
+        part = slice(first, first + step)
+        tokens = [answer.tokens for answer in all_answers[part]]
+        own, ref = (model.log_likelihoods(prompt_turns[part], tokens) for model in (sampler.checkpoint, sampler.base))
+        ratios += [one - other for one, other in zip(own, ref, strict=True)]
+        if sampler.progress is not None:
+            sampler.progress(
+                "how likely the base finds the answers", min(first + step, len(all_answers)), len(all_answers)
+            )
+    each = iter(ratios)
+    return [[next(each) for _ in group] for group in answers]

@@ -1,0 +1,91 @@
+"""`tiltmeter model trail`: gold along the checkpoints of any trainer, with a verdict and the one to keep."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tiltmeter.cli.model.compare import Answers, Base, Most, PromptsFile, RewardOption, Tokens, Work, recipe_rewards
+from tiltmeter.cli.options import Html, Json, Markdown, Seed, write_report
+from tiltmeter.cli.terminal.check_report import print_report
+from tiltmeter.cli.terminal.progress import progress
+from tiltmeter.errors import AttachError
+from tiltmeter.monitor.parts import reject_reward_as_gold
+from tiltmeter.safety.loading import load_function
+from tiltmeter.view.check_report.html import render_html
+from tiltmeter.view.check_report.markdown import render_markdown
+from tiltmeter.workbench.compare.comparison import open_prompts
+from tiltmeter.workbench.compare.measures.accuracy import load_reward, open_reward
+from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter.workbench.trail.checkpoints import list_checkpoints
+from tiltmeter.workbench.trail.render import as_json, as_report
+from tiltmeter.workbench.trail.trail import follow_trail, sampler_maker
+
+Checkpoints = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Folders in the order of training, or one output folder with checkpoint-*.", metavar="CHECKPOINTS..."
+    ),
+]
+GoldOption = Annotated[
+    str | None, typer.Option("--gold", help="Who scores an answer: checks.py:score or judge.toml.", metavar="GOLD")
+]
+
+
+def trail(
+    base: Base,
+    checkpoints: Checkpoints,
+    gold: GoldOption = None,
+    prompts: PromptsFile = None,
+    reward: RewardOption = None,
+    answers: Answers = 4,
+    most: Most = None,
+    tokens: Tokens = 256,
+    seed: Seed = 0,
+    work: Work = None,
+    html: Html = None,
+    md: Markdown = None,
+    json: Json = False,
+) -> None:
+    """Follow gold along the checkpoints of a run: has it fallen, where was it highest, which one to keep.
+
+    Example: tiltmeter model trail base/ output/ --gold checks.py:score --prompts prompts.jsonl
+
+    For DPO, KTO, SFT and whatever else trains without rollouts: each checkpoint is asked the same prompts. Exit code: 0
+    healthy, 1 gold has fallen, 2 cannot tell.
+    """
+    if gold is None:
+        raise AttachError("a trail needs gold: --gold checks.py:score, or --gold judge.toml; nothing else can tell")
+    folders = list_checkpoints(checkpoints)
+    folder = work if work is not None else Path(f"{base.resolve().name}-trail")
+    referee = open_referee(gold, folder, scored=True)
+    if not isinstance(referee, ScoringReferee):
+        raise AttachError(f"{gold} compares pairs, and a trail needs a score of each answer: a function of completion")
+    rewards = [] if reward is None else _open_rewards(reward)
+    reject_reward_as_gold(referee.source, [load_function(one["function"]) for one in rewards if "function" in one])
+    chosen = open_prompts(prompts).draw(seed, most)
+    many = (len(folders) + 1) * len(chosen) * answers
+    calls = f" and asks {referee.identity} about each" if referee.judged else ""
+    sys.stderr.write(f"{len(folders) + 1} models x {len(chosen)} prompts x {answers} answers: samples {many}{calls}\n")
+    sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
+    with progress() as report_progress:
+        settings = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
+        make = sampler_maker(base, folder, **settings)
+        report = follow_trail(folders, chosen, referee, make, load_reward(rewards) if rewards else None)
+    if html is not None:
+        write_report(render_html(as_report(report)), html, "trail.html", "--html")
+    if md is not None:
+        write_report(render_markdown(as_report(report)), md, "trail.md", "--md")
+    if json:
+        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
+    elif str(md) != "-":
+        print_report(as_report(report))
+    raise typer.Exit(report.exit_code)
+
+
+def _open_rewards(reward: str) -> list[dict[str, Any]]:
+    return recipe_rewards(Path(reward))[0] if reward.endswith((".yaml", ".yml")) else open_reward(reward)

@@ -1,0 +1,1 @@
+"""What a coding agent may ask about runs, over the Model Context Protocol."""
