@@ -44,25 +44,27 @@ def train(make_trainer: Make, name: str, **options: Any) -> tuple[Any, Any, str]
     return trainer, run, parameters(trainer)
 
 
-def test_a_flagged_rollout_leaves_the_gradient_and_its_groups_mean(make_trainer: Make) -> None:
-    _, run, _ = train(make_trainer, "on", screen=some, mode="act")
-    lost = 0
+def test_no_flagged_rollout_gains_and_one_that_is_paid_badly_stays(make_trainer: Make) -> None:
+    _, run, _ = train(make_trainer, "on", screen=some, mode="act", max_steps=5)
+    lost = stayed = 0
     for batch in stored(run):
         flags = np.array([bool(flag) for flag in some([str(text) for text in batch.completion or ()])])
         assert batch.trained is not None and batch.advantage is not None and batch.reward is not None
-        np.testing.assert_array_equal(batch.trained, ~flags)
+        assert flags[~batch.trained].all()
         advantage, reward = np.asarray(batch.advantage), np.asarray(batch.reward)
         assert np.isfinite(reward).all(), "what was paid is recorded as it was"
-        assert (advantage[flags] == 0).all()
+        assert (advantage[~batch.trained] == 0).all() and (advantage[flags] <= 1e-4).all()
         for group in range(2):
             rows = np.arange(4 * group, 4 * group + 4)
-            rest = rows[~flags[rows]]
+            rest, out = rows[batch.trained[rows]], rows[~batch.trained[rows]]
             if len(rest) > 1 and reward[rest].std() > 0:
                 centred = reward[rest] - reward[rest].mean()
                 np.testing.assert_allclose(advantage[rest], centred / (reward[rest].std(ddof=1) + 1e-4), rtol=1e-4)
-        assert batch.scalars["screen.lost"] == flags.sum()
-        lost += int(flags.sum())
-    assert lost > 0
+            assert flags[rows].all() or (reward[out] > reward[rest].mean()).all()
+        assert batch.scalars["screen.lost"] == (~batch.trained).sum()
+        assert batch.scalars["screen.flagged"] == flags.sum()
+        lost, stayed = lost + int((~batch.trained).sum()), stayed + int((flags & batch.trained).sum())
+    assert lost > 0 and stayed > 0
 
 
 def test_off_is_off_to_the_bit_and_an_undo_is_exact(make_trainer: Make) -> None:

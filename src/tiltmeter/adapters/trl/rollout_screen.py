@@ -24,12 +24,14 @@ from tiltmeter.data.slices import slice_name
 from tiltmeter.data.turns import batch_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.requests import QUARANTINE, Knob
+from tiltmeter.stats.screened_rows import screened_rows
 
 MOST_LOST = 0.5  # of rollouts, that may be left out
 WINDOW = 8  # batches over which that is counted
 MOST_SLICES = 32  # with a knob of their own
 PENALTY = 1.0  # of reward, at most
 ACTS = "acts"
+SUM_FIRST = "sum_then_normalize"  # of TRL: a rollout's pay is one number, compared with its group's mean
 Flag = Callable[..., Sequence[Any]]
 Bools = NDArray[np.bool_]
 log = logging.getLogger("tiltmeter")
@@ -126,7 +128,7 @@ class RolloutScreen:
         self._guard(look)  # a rollout that could not be looked at is not left out
         everywhere = trainer.accelerator.gather(torch.tensor(local, device=rewards.device))
         flagged, quarantined = everywhere[:, 0], everywhere[:, 1]
-        lost = quarantined | (flagged & bool(self.values.get("screen")))
+        lost = quarantined | (self._gains(rewards, flagged) if self.values.get("screen") else torch.zeros_like(flagged))
         if self._ends_itself(int(lost.sum()), len(lost)):
             return rewards
         changed = rewards.clone()
@@ -139,6 +141,20 @@ class RolloutScreen:
         self._lost = lost[rank * rows : (rank + 1) * rows].cpu().numpy()
         self._counts = {"screen.lost": float(lost.sum()), "screen.flagged": float(flagged.sum())}
         return changed
+
+    def _gains(self, rewards: Any, flagged: Any) -> Any:
+        """The flagged rollouts that the update would make more likely; all of them where TRL compares otherwise."""
+        import torch
+
+        trainer = self.trainer
+        if getattr(trainer, "multi_objective_aggregation", SUM_FIRST) != SUM_FIRST:
+            return flagged
+        weights = trainer.reward_weights.to(rewards.device)
+        pay = (rewards * weights).nansum(dim=1)
+        pay[torch.isnan(rewards).all(dim=1)] = torch.nan
+        groups = np.arange(len(pay)) // trainer.num_generations
+        out = screened_rows(pay.double().cpu().numpy(), flagged.cpu().numpy(), groups)
+        return torch.tensor(out, device=flagged.device)
 
     def _flags(self, arguments: Mapping[str, Any]) -> Bools:
         rows = len(arguments["prompts"])
