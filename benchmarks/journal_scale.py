@@ -7,12 +7,12 @@ are made up. A trainer in the same process puts the files of steps in place just
 links to a few real ones. And what the instruments answer is one step's real answers with other numbers, because
 measuring 100,000 steps takes most of an hour and leaves the same events.
 
-`memory_growth`: resident memory of that process at the last step by that at a tenth of it. `cpu_ratio_last_to_first`:
-CPU time of a step in its last tenth by that in its second.
+`memory_growth`: resident memory of that process at the last step by that at a tenth of it, and in MB for 10,000 steps.
+`cpu_ratio_last_to_first`: CPU time of a step in its last tenth by that in its second.
 `open_s_1e5`: from the first question to a server that has opened no run until the overview is served, without starting
 Python; `plots_s_1e5` the plots after that, `first_open_s` the same where nothing but the journal is there to read.
 `restart_s`: until a monitor goes on, with and without its snapshot; `restore_steps_a_second` is without.
-Then `--missed` real steps of 16 rollouts are stored beside the long run while no monitor runs. `catch_up_s` is from the
+Then `--missed` real steps of 16 rollouts are added to the long run while no monitor runs. `catch_up_s` is from the
 start of the real monitor process until the last of them is in the journal. `catch_up_ratio` is their rate by
 LIVE_STEPS_A_SECOND: one a second, which is faster than the smallest model on record here is trained (`overhead_trl`,
 `wall_plain_s`). `replay_steps_a_second` is of `--missed` such steps in a run of their own, measured again.
@@ -157,11 +157,9 @@ def watch_long_run(path: Path, steps: int) -> None:
         for step in range(stored, min(handled + AHEAD, steps)):
             put(step)
             stored = step + 1
-        if before < steps <= handled:
-            run.close_rank(0, 0, {"seen": steps, "written": steps})
 
-    setattr(monitor_loop, "InProcess", MadeAnswers)
-    run_monitor(run, Config.standard(), parent=os.getppid(), on_poll=on_poll)
+    vars(monitor_loop)["InProcess"] = MadeAnswers
+    run_monitor(run, Config.standard(), parent=os.getppid(), on_poll=on_poll, give_up=lambda: handled >= steps)
 
 
 def long_run(path: Path, steps: int) -> dict[str, Any]:
@@ -179,6 +177,7 @@ def long_run(path: Path, steps: int) -> dict[str, Any]:
         "memory_mb_first": round(first["memory_mb"], 1),
         "memory_mb_last": round(last["memory_mb"], 1),
         "memory_growth": round(last["memory_mb"] / first["memory_mb"], 3),
+        "memory_mb_per_10k_steps": round(1e4 * (last["memory_mb"] - first["memory_mb"]) / (steps - first["steps"]), 2),
         "memory_mb_by_tenth": [round(one["memory_mb"], 1) for one in samples],
         "cpu_ms_a_step": round(1e3 * last["cpu_s"] / steps, 3),
         "cpu_ratio_last_to_first": round(late / early, 3),
@@ -251,20 +250,17 @@ def restarted(path: Path, steps: int) -> dict[str, Any]:
 
 
 def catch_up(path: Path, steps: int, missed: int) -> dict[str, Any]:
-    """A monitor that was away while a trainer that goes on stored so many steps."""
-    run = RunDirectory(path)
-    attempt = run.open_attempt(launch="on", ranks=1, resume_step=steps)
-    run.claim(attempt, 0)
+    """A monitor that was away while the trainer stored so many steps."""
+    run, before = RunDirectory(path), count_steps(path)
     for step in range(steps, steps + missed):
-        run.write(replace(make_batch(step, 1), attempt=attempt), 0, extra(step - steps))
-    run.close_rank(attempt, 0, {"seen": missed, "written": missed})
+        run.write(make_batch(step, 1), 0, extra(step))
+    run.close_rank(0, 0, {"seen": steps + missed, "written": steps + missed})
     begun = time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "tiltmeter", "run", "watch", str(path)], stdout=subprocess.DEVNULL, timeout=SECONDS
     )
     seconds = time.monotonic() - begun
-    lines = (path / "events" / f"{attempt}.jsonl").read_text()
-    count = lines.count('"kind":"step_done"')
+    count = count_steps(path) - before
     assert count == missed, f"{count} of {missed} steps were measured"
     return {
         "missed": missed,
@@ -273,6 +269,11 @@ def catch_up(path: Path, steps: int, missed: int) -> dict[str, Any]:
         "live_steps_a_second": LIVE_STEPS_A_SECOND,
         "catch_up_ratio": round(missed / seconds / LIVE_STEPS_A_SECOND, 2),
     }
+
+
+def count_steps(path: Path) -> int:
+    with (path / "events" / "0.jsonl").open("rb") as lines:
+        return sum(line.count(b'"kind":"step_done"') for line in lines)
 
 
 def replayed(path: Path, missed: int) -> dict[str, Any]:
