@@ -27,6 +27,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from tiltmeter.data.number_set import NumberSet
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import sync_folder, write_all
@@ -206,6 +207,34 @@ def list_journal(folder: Path) -> list[Path]:
     return sorted(folder / entry.name for entry in entries(folder) if entry.name.endswith(".jsonl"))
 
 
+class SeenIds:
+    """Ids of events. Those that differ in their step alone are kept as ranges of steps, for a long run has many.
+
+    >>> ids = SeenIds()
+    >>> [ids.add(name) for name in ("reading|0|7|c", "reading|0|8|c", "reading|0|7|c", "note|x|y", "note|x|y")]
+    [True, True, False, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._others: set[str] = set()
+        self._steps: dict[tuple[str, str], NumberSet] = {}
+
+    def add(self, name: str) -> bool:
+        """Add an id; returns whether it is new."""
+        parts = name.split("|", 3)
+        step = parts[2] if len(parts) > 3 else ""
+        if not (len(step) < 16 and step.isascii() and step.isdecimal()) or (step[0] == "0" and step != "0"):
+            if name in self._others:
+                return False
+            self._others.add(name)
+            return True
+        key = (f"{parts[0]}|{parts[1]}", parts[3])
+        steps = self._steps.get(key)
+        if steps is None:
+            steps = self._steps[key] = NumberSet()
+        return steps.add(int(step))
+
+
 class JournalReader:
     """Reads events: each `poll` yields those added since the last one, in sequence order.
 
@@ -216,13 +245,12 @@ class JournalReader:
         self.folder, self._bare_before = folder, bare_before
         self.skipped = 0  # lines that are not events: torn by a crash, or damaged
         self._offsets: dict[Path, int] = {}
-        self._ids: set[str] = set()
+        self._ids = SeenIds()
 
     def poll(self) -> Iterator[Event]:
         files = (self._lines(path) for path in list_journal(self.folder))
         for item in heapq.merge(*files, key=lambda event: event.seq):
-            if item.id not in self._ids:
-                self._ids.add(item.id)
+            if self._ids.add(item.id):
                 yield item
 
     def _lines(self, path: Path) -> Iterator[Event]:
