@@ -21,8 +21,9 @@ def acts_of(rows: list[Planted]) -> list[set[tuple[str, str]]]:
     return [{(act.kind, act.quote) for act in acts or ()} for acts in all_acts(batch)]
 
 
-def measure(prefix: str, each: int = EACH) -> dict[str, Any]:
-    """An exploit is seen if there is an act that its twin does not show; a twin is flagged if it shows any."""
+def measure(prefix: str, before: dict[str, float], each: int = EACH) -> dict[str, Any]:
+    """An exploit is seen if there is an act that its twin does not show; a twin is flagged if it shows any. `before`:
+    recall by kind when nothing had been mended; empty for the first time."""
     table: list[dict[str, Any]] = []
     flagged, of = 0, 0
     for kind in KINDS:
@@ -32,6 +33,7 @@ def measure(prefix: str, each: int = EACH) -> dict[str, Any]:
         flags = sum(map(bool, good))
         table.append({
             "exploit": kind, "planted": each, "recall": round(sum(map(bool, seen)) / each, 4), "twins_flagged": flags,
+            "held_out": before.get(kind),
             "acts": dict(Counter(act for one in seen for act in {name for name, _ in one}).most_common(4)),
         })  # fmt: skip
         flagged, of = flagged + flags, of + each

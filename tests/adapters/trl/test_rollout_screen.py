@@ -11,6 +11,8 @@ import pytest
 from tests.adapters.trl.test_attach import attached, long, parameters, right, stored
 
 from tiltmeter.errors import AttachError
+from tiltmeter.rundir.receipts import read_receipts
+from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
@@ -110,6 +112,10 @@ def test_a_screen_that_would_leave_out_everything_ends_itself_and_says_so(make_t
     assert any("has ended itself: it would have left out 100 %" in why for why in troubles.values())
     with pytest.raises(ValueError, match="little left to learn from"):
         run._control.knobs.set("screen", 1.0)
+    store = RunDirectory(run.directory)
+    (receipt,), refused = read_receipts(store, set(), read_token(store))
+    assert not refused and (receipt.knob, receipt.before, receipt.after) == ("screen", 1.0, 0.0)
+    assert receipt.id.endswith(".ended") and "little left to learn from" in receipt.why
     _, run, _ = train(make_trainer, "wide", screen=odd, most_lost=0.95, mode="act")
     assert not RunDirectory(run.directory).troubles(0)
     assert any(batch.trained is not None for batch in stored(run))

@@ -67,6 +67,7 @@ class RolloutScreen:
         self._slices = _slices_of(trainer, settings.slice)
         self.values |= {f"{QUARANTINE}{name}": 0.0 for name in self._slices}
         self.why: dict[str, str] = {}  # of knobs that ended themselves
+        self._ended: dict[str, float] = {}  # those that nobody was told of yet, and what they were
         self._recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # rollouts left out, and all
         self._lost: Bools | None = None  # of this rank's last batch
         self._counts: dict[str, float] = {}
@@ -98,6 +99,11 @@ class RolloutScreen:
     def take_scalars(self) -> dict[str, float]:
         counts, self._counts = self._counts, {}
         return counts
+
+    def take_ended(self) -> dict[str, float]:
+        """Knobs that ended themselves since this was asked last, and what they were before."""
+        ended, self._ended = self._ended, {}
+        return ended
 
     @property
     def is_on(self) -> bool:
@@ -193,7 +199,7 @@ class RolloutScreen:
         ).replace("%", " %")
         for name, value in self.values.items():
             if value and name not in ("inoculate", "penalty"):
-                self.values[name], self.why[name] = 0.0, why
+                self.values[name], self.why[name], self._ended[name] = 0.0, why, value
         self._recent.clear()
         self._report(f"the screen of rollouts has ended itself: {why}")
         return True
