@@ -15,12 +15,15 @@ from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_n
 from tiltmeter.view.server.run_list import ListedRun
 
 
-def run(name: str, state: State = "OK", gold: float | None = None, **settings: str) -> ListedRun:
+def run(
+    name: str, state: State = "OK", gold: float | None = None, tags: str = "", archived: bool = False, **settings: str
+) -> ListedRun:
     level = None if gold is None else GoldLevel(gold, gold, 0.0, 0.0, 0.0, "gold.mean", 0, 9, 0, 9)
     rest: dict[str, Any] = {"agreement": None, "kl": None, "did": "", "labels": 0, "last_good": None, "picture": None}
     row = FleetRow(
         run=name, name=name, state=state, sentence="", live=state != "STALE", attempt=0, step=3, age_s=1.0,
-        level=level, what=f"{state} it is", unread=False, settings=settings, **rest,
+        level=level, tags=tags.split(), archived=archived, what=f"{state} it is", unread=False, settings=settings,
+        **rest,
     )  # fmt: skip
     return ListedRun(row, 0.0, False)
 
@@ -29,8 +32,9 @@ RUNS = [
     run("lr-1e-5", gold=0.2, beta="0.1"),
     run("lr-1e-6", "ACT", gold=0.9, beta="0.1", model="org/a"),
     run("<img src=x>", "STALE", beta="0.04"),
-    run("other", "BLIND", gold=0.5),
+    run("other", "BLIND", gold=0.5, tags="keep Baseline"),
 ]
+ARCHIVED = run("old", "ACT", tags="keep", archived=True)
 
 
 def names(runs: list[ListedRun]) -> list[str]:
@@ -48,13 +52,19 @@ def names(runs: list[ListedRun]) -> list[str]:
         ("beta=0.1 org/a", ["lr-1e-6"]),
         ('"<img src"', ["<img src=x>"]),
         ("nothing-of-it", []),
+        ("tag:keep", ["other"]),
+        ("tag:baseline", ["other"]),
+        ("tag:base", []),
+        ("tag:keep archived:yes", ["old"]),
+        ("tag:keep archived:any", ["other", "old"]),
+        ("old archived:no", []),
     ],
 )
 def test_a_query_finds_by_name_state_and_setting(query: str, wanted: list[str]) -> None:
-    assert names(choose_rows(RUNS, query)) == wanted
+    assert names(choose_rows([*RUNS, ARCHIVED], query)) == wanted
 
 
-@pytest.mark.parametrize("query", ["/(/", "state:fine", '"open', "a " * 20, "/(?=x)/"])
+@pytest.mark.parametrize("query", ["/(/", "state:fine", '"open', "a " * 20, "/(?=x)/", "archived:maybe"])
 def test_a_query_that_is_not_understood_is_refused(query: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         choose_rows(RUNS, query)

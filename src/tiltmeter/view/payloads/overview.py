@@ -49,6 +49,8 @@ class FleetRow(Headline, frozen=True, kw_only=True):
     did: str  # the newest change made or proposed
     labels: int
     unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
+    tags: list[str] = []  # that people put on the run
+    archived: bool = False  # by a person, and it has ended and was read: no other is ever hidden
 
 
 FleetSort = Literal["state", "name", "step", "age", "gold", "lost", "kl", "labels"]
@@ -67,7 +69,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
     version: str
     runs: list[FleetRow]  # worst first, then by age of the problem
-    total: int  # runs there are, read or not
+    total: int  # runs there are, read or not, but those that are hidden
     live: int
     states: dict[State, int]  # how many runs are in each
     age_s: Number  # of the newest rollouts of any live run
@@ -77,6 +79,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
     matches: int  # runs that the query finds
     groups: list[FleetGroup]  # by the setting that was asked for
     setting_names: list[str]  # that differ between the runs
+    hidden: dict[State, int]  # runs that are archived and not shown, by state; they are in none of the counts above
+    tags: list[str]  # on any of the runs
 
 
 class VerdictCheck(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
 TEXT = 120
+MOST_TAGS = 100
 LIMIT = 60  # rows in one answer, if no other number is asked for
 URGENT: tuple[State, ...] = ("ACT", "HOLLOW")  # said though the file that says it may be old: a person is needed
 TRUST_WORDS: dict[Trust, str] = {
@@ -38,7 +39,11 @@ SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
 
 def fleet(rows: Sequence[FleetRow], unread: int = 0, unreadable: int = 0, *, shown: FleetPage | None = None) -> Fleet:
-    """All rows, counted, and of them those that are shown; without `shown` the worst."""
+    """All rows, counted, and of them those that are shown; without `shown` the worst. What is archived is counted
+    apart, unless it is asked for."""
+    hidden = Counter(row.state for row in rows if row.archived) if shown is None or not shown.archived else {}
+    tags = sorted({tag for row in rows for tag in row.tags})[:MOST_TAGS]
+    rows = [row for row in rows if not (hidden and row.archived)]
     ages = [row.age_s for row in rows if row.live and row.age_s is not None]
     page = FleetPage(rows[:LIMIT], len(rows)) if shown is None else shown
     return Fleet(
@@ -54,6 +59,8 @@ def fleet(rows: Sequence[FleetRow], unread: int = 0, unreadable: int = 0, *, sho
         matches=page.matches,
         groups=list(page.groups),
         setting_names=list(page.setting_names),
+        hidden=dict(hidden),
+        tags=tags,
     )
 
 
@@ -64,6 +71,7 @@ class FleetPage(NamedTuple):
     matches: int
     groups: Sequence[FleetGroup] = ()
     setting_names: Sequence[str] = ()
+    archived: bool = False  # archived runs are asked for
 
 
 def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: float) -> FleetRow:

@@ -1,9 +1,10 @@
 """The list of runs as asked for: which runs, in which order and groups. It happens here, so that of thousands of runs
 a short answer is sent.
 
-    act beta=0.1 live:yes /lr-1e-[56]/
+    act beta=0.1 live:yes tag:keep /lr-1e-[56]/
 
-A word stands in the run's name, its problem or its settings; `NAME=VALUE` is a setting, `state:act` a state.
+A word stands in the run's name, its problem, its settings or its tags; `NAME=VALUE` is a setting, `state:act` a state,
+`tag:keep` a tag. Runs that are archived are found by `archived:yes` (only these) and `archived:any`.
 """
 
 from __future__ import annotations
@@ -39,16 +40,28 @@ _KEYS: dict[FleetSort, Callable[[FleetRow], float | str | None]] = {
 
 def choose_rows(runs: Sequence[ListedRun], find: str) -> list[ListedRun]:
     """The runs that a query finds. Raises `ValueError` for one that is not understood."""
+    terms = _terms(find)
+    if not asks_archived(find):
+        runs = [run for run in runs if not run.row.archived]
+    for term in terms:
+        test = _test(term, runs)
+        runs = [run for run, fits in zip(runs, test, strict=True) if fits]
+    return list(runs)
+
+
+def asks_archived(find: str) -> bool:
+    """Whether runs that are archived are asked for."""
+    return any(term.lower() in ("archived:yes", "archived:any") for term in _terms(find))
+
+
+def _terms(find: str) -> list[str]:
     try:
         terms = shlex.split(find) if '"' in find else find.split()
     except ValueError:
         raise ValueError("a quotation mark is not closed") from None
     if len(terms) > MOST_TERMS:
         raise ValueError(f"a query has at most {MOST_TERMS} terms")
-    for term in terms:
-        test = _test(term, runs)
-        runs = [run for run, fits in zip(runs, test, strict=True) if fits]
-    return list(runs)
+    return terms
 
 
 def _test(term: str, runs: Sequence[ListedRun]) -> list[bool]:
@@ -64,13 +77,19 @@ def _test(term: str, runs: Sequence[ListedRun]) -> list[bool]:
         return [row.state == word[6:].upper() for row in rows]
     if word in ("live:yes", "live:no"):
         return [row.live == (word == "live:yes") for row in rows]
+    if word.startswith("tag:"):
+        return [any(word[4:] == tag.lower() for tag in row.tags) for row in rows]
+    if word.startswith("archived:"):
+        if word[9:] not in ("yes", "no", "any"):
+            raise ValueError("archived:yes, archived:no or archived:any")
+        return [word[9:] == "any" or row.archived == (word[9:] == "yes") for row in rows]
     if "=" in term:
         name, _, value = term.partition("=")
         return [row.settings.get(name, MISSING) == value for row in rows]
     return [
         word in row.name.lower()
         or word in row.what.lower()
-        or any(word in one.lower() for one in row.settings.values())
+        or any(word in one.lower() for one in (*row.settings.values(), *row.tags))
         for row in rows
     ]
 
