@@ -106,6 +106,7 @@ export interface FleetRow extends Headline {
   picture: RunPicture | null; // proxy and gold; null: drawn for the rows that are sent
   settings: Record<string, string>; // of the trainer, those on a short list, and where the code and the data came from
   kl: Number;
+  reward: Number; // now: the mean at the end of its curve
   did: string; // the newest change made or proposed
   labels: number;
   unread: boolean; // by its monitor's state file, which does not settle it: the run itself is read next
@@ -114,11 +115,24 @@ export interface FleetRow extends Headline {
 }
 export type FleetSort = "state" | "name" | "step" | "age" | "gold" | "lost" | "kl" | "labels";
 
+/** A number over the runs of a group: each counts once, and those that lack it do not count. */
+export interface GroupSpread {
+  values: number[]; // one for each run that has it, at most 200, lowest first
+  n: number;
+  mean: Number;
+  sd: Number; // between runs; null: fewer than two
+}
+
 /** Runs that share the value of a setting. */
 export interface FleetGroup {
   value: string;
   runs: number;
   states: Record<string, number>;
+  reward: GroupSpread;
+  gold: GroupSpread;
+  lost: GroupSpread; // gold now against its best
+  first: number; // newest step of the run that is least far, and
+  last: number; // of the one that is furthest
 }
 
 /** GET /api/fleet?find&sort&order&group&limit&pictures */

@@ -1,4 +1,5 @@
-"""Tags, notes and saved views on the page: written with the control token alone, shown as they are, found again."""
+"""Tags, notes and saved views on the page: written with the control token alone, shown as they are, found again; and
+runs compared by groups, whose settings are anybody's words."""
 
 from __future__ import annotations
 
@@ -12,14 +13,18 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.sizes import size
 
 from page_browser import NARROW, Served, again, logged_in, runs_by_name, served, watched
-from page_runs import tokens
+from page_runs import measure, tokens
 from payloads import payloads
+from tiltmeter import open_run
 from tiltmeter.rundir.reading_room.notes import RunNotes, write_entry
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import visible
 
 TEXTS = [text.strip() for text in payloads() if text.strip() and len(text) <= 2000][:: size(25, 1)]
 NAMES = list(dict.fromkeys(text[:70].strip() for text in TEXTS))[:20]
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Place(NamedTuple):
@@ -34,7 +39,13 @@ def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A run on whose step 2 somebody has written every hostile text, and a run beside it."""
     folder = tmp_path_factory.mktemp("notes")
     run = tokens(folder / "runs" / "grpo")
-    RunDirectory.create(folder / "runs" / "other")
+    for number, rate in enumerate(("1e-6", "1e-5", "1e-5", "")):
+        settings = {"lr": rate, HOSTILE: "zero"} if rate else {HOSTILE: HOSTILE}
+        path = folder / "runs" / f"g{number} {HOSTILE}".replace("/", "|")
+        with open_run(path, monitor=False, settings=settings) as small:
+            for step in range(2):
+                small.observe(step=step, group=[0, 0, 1, 1], reward=[number, 0, 0, 0], gold=[number / 4, 0, 0, 0])
+        measure(RunDirectory(path))
     for number, text in enumerate(TEXTS):
         write_entry(run, "note", ("0-2", "0-2-1")[number % 2], text, author=text[:60])
     for name in NAMES:
@@ -97,9 +108,9 @@ def test_a_rollout_is_tagged_found_by_its_tag_and_a_view_is_kept(place: Place) -
     expect(page.locator("#notes")).to_contain_text("Archived")
     page.goto(f"{place.server.origin}/#/")
     expect(page.locator(".hidden-runs")).to_contain_text("1 archived run is hidden")
-    expect(page.locator("table.fleet tbody tr")).to_have_count(1)
+    expect(page.locator("table.fleet tbody tr")).to_have_count(4)
     page.locator(".hidden-runs button").click()
-    expect(page.locator("table.fleet tbody tr")).to_have_count(2)
+    expect(page.locator("table.fleet tbody tr")).to_have_count(5)
     page.close()
     assert trouble.any == []
     stored = read(place.run)
@@ -143,3 +154,33 @@ def test_what_somebody_wrote_is_shown_letter_for_letter_and_does_nothing(
     narrow.close()
     pages[0].close()
     assert place_trouble == []
+
+
+def test_groups_of_runs_are_compared_and_the_chooser_shows_names_as_they_are(
+    place: Place, browser: Browser, axe: Path
+) -> None:
+    narrow = again(browser, place.context, NARROW, "dark")
+    for page, check in ((place.context.new_page(), False), (narrow.new_page(), True)):
+        trouble = watched(page, place.server.origin)
+        page.goto(f"{place.server.origin}/#/compare")
+        expect(page.locator(".choose label").filter(has_text=HOSTILE)).to_have_count(4)
+        page.get_by_role("button", name="groups of runs").click()
+        page.get_by_label("Group by").select_option("lr")
+        table = page.get_by_role("table", name="Groups by lr")
+        expect(table.locator("tbody tr th")).to_have_text(["1e-6", "1e-5", "not known"])
+        gold = [0.0, (1 / 4 + 2 / 4) / 4 / 2]  # means over runs: g0; g1 and g2
+        expect(table.locator("tbody tr").nth(1).locator("td").first).to_contain_text("2")
+        shown = table.locator("tbody tr td[data-label='Gold now'] b").all_text_contents()
+        assert [float(text.split(" ")[0]) for text in shown[:2]] == pytest.approx(gold, abs=0.06)
+        page.get_by_label("Group by").select_option(HOSTILE)
+        expect(page.get_by_role("table", name=f"Groups by {HOSTILE}").locator("tbody tr th").first).to_have_text(
+            HOSTILE
+        )
+        if check:
+            page.evaluate(axe.read_text())
+            found = page.evaluate("() => axe.run()")
+            assert [rule["id"] for rule in found["violations"] if rule["impact"] in ("serious", "critical")] == []
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= NARROW[0]
+        page.close()
+        assert trouble.any == []
+    narrow.close()

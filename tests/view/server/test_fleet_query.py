@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
@@ -20,6 +21,7 @@ def run(
 ) -> ListedRun:
     level = None if gold is None else GoldLevel(gold, gold, 0.0, 0.0, 0.0, "gold.mean", 0, 9, 0, 9)
     rest: dict[str, Any] = {"agreement": None, "kl": None, "did": "", "labels": 0, "last_good": None, "picture": None}
+    rest["reward"] = None if gold is None else 2.0 * gold
     row = FleetRow(
         run=name, name=name, state=state, sentence="", live=state != "STALE", attempt=0, step=3, age_s=1.0,
         level=level, tags=tags.split(), archived=archived, what=f"{state} it is", unread=False, settings=settings,
@@ -82,3 +84,18 @@ def test_groups_have_their_counts_and_those_in_trouble_come_first() -> None:
         ("0.1", 2, 1), ("0.04", 1, 0), ("not known", 1, 0),
     ]  # fmt: skip
     assert names(rows)[:2] == ["lr-1e-5", "lr-1e-6"] and setting_names(RUNS) == ["beta"]
+
+
+def test_groups_are_compared_by_mean_and_spread_of_the_runs_that_have_the_number() -> None:
+    groups = {one.value: one for one in group_rows([*RUNS, run("third", gold=0.4, beta="0.1")], "beta")[1]}
+    gold = groups["0.1"].gold
+    assert gold.values == [0.2, 0.4, 0.9] and gold.n == 3
+    assert gold.mean == pytest.approx(np.mean([0.2, 0.4, 0.9])) and gold.sd == pytest.approx(
+        np.std([0.2, 0.4, 0.9], ddof=1)
+    )
+    assert groups["0.1"].reward.mean == pytest.approx(1.0) and (groups["0.1"].first, groups["0.1"].last) == (3, 3)
+    lacks = groups["0.04"].gold
+    assert (lacks.n, lacks.mean, lacks.sd, lacks.values) == (0, None, None, []), "no gold is not 0"
+    assert groups["not known"].gold.n == 1 and groups["not known"].gold.sd is None
+    many = group_rows([run(str(k), gold=k / 998, beta="1") for k in range(999)], "beta")[1][0].reward
+    assert many.n == 999 and len(many.values) <= 200 and many.mean == pytest.approx(1.0)

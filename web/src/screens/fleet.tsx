@@ -51,10 +51,11 @@ export function Fleet({ params }: { params: URLSearchParams }) {
       <Counts fleet={data} />
       {hidden > 0 && <Hidden fleet={data} many={hidden} show={() => change({ find: `${told.get("find") ?? ""} archived:any`.trim() })} />}
       {(data.total > 1 || told.get("find")) && <Chooser told={told} change={change} view={view} fleet={data} />}
+      {group && data.groups.length > 1 && <p class="small"><a href={link("compare", "", { by: group, find: told.get("find") ?? undefined })}>Compare these {count(data.groups.length)} groups</a></p>}
       {!data.runs.length && <Empty>{data.unread ? "No run that was read so far is found." : "No run is found. Take a condition away."}</Empty>}
       {parts.map(({ group: one, rows }) => (
         <section key={one?.value ?? ""} aria-label={one ? `Runs with ${visible(group)} ${visible(one.value)}` : "Runs"}>
-          {one && <h2 class="group"><Shown text={`${group} ${one.value}`} limit={120} /> <span class="faint">{said(one.states, one.runs)}</span></h2>}
+          {one && <h2 class="group"><Shown text={`${group} ${one.value}`} limit={120} /> <span class="faint">{said(one.states, one.runs)}{one.gold.n > 0 && `; gold ${number(one.gold.mean)}${one.gold.sd === null ? "" : ` ± ${number(one.gold.sd, "–", 2)}`} in ${one.gold.n}`}</span></h2>}
           {view === "wall" ? <Wall rows={rows} /> : rows.length > 0 && <Rows rows={rows} view={view} picked={picked} toggle={toggle} group={group} names={data.setting_names} />}
         </section>
       ))}

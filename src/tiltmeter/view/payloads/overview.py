@@ -46,6 +46,7 @@ class FleetRow(Headline, frozen=True, kw_only=True):
     picture: RunPicture | None  # proxy and gold; null: drawn for the rows that are sent
     settings: dict[str, str]  # of the trainer, those on a short list, and where the code and the data came from
     kl: Number
+    reward: Number  # now: the mean at the end of its curve
     did: str  # the newest change made or proposed
     labels: int
     unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
@@ -56,12 +57,26 @@ class FleetRow(Headline, frozen=True, kw_only=True):
 FleetSort = Literal["state", "name", "step", "age", "gold", "lost", "kl", "labels"]
 
 
+class GroupSpread(Struct, frozen=True, kw_only=True):
+    """A number over the runs of a group: each counts once, and those that lack it do not count."""
+
+    values: list[float]  # one for each run that has it, at most 200, lowest first
+    n: int
+    mean: Number
+    sd: Number  # between runs; null: fewer than two
+
+
 class FleetGroup(Struct, frozen=True, kw_only=True):
     """Runs that share the value of a setting."""
 
     value: str
     runs: int
     states: dict[State, int]
+    reward: GroupSpread
+    gold: GroupSpread
+    lost: GroupSpread  # gold now against its best
+    first: int  # newest step of the run that is least far, and
+    last: int  # of the one that is furthest
 
 
 class Fleet(Struct, frozen=True, kw_only=True):

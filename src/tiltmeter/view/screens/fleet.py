@@ -23,6 +23,7 @@ from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.picture.curves import NO_GOLD, CurvePoints, PictureCurves, read_curves
 from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.series import json_number
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
@@ -110,6 +111,7 @@ def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: fl
         picture=None,
         settings=content.settings,
         kl=content.kl,
+        reward=_last(content.proxy.values()),
         did="" if change is None else truncate(f"{describe_change(asdict(change))} ({change.state})", TEXT),
         labels=content.labels,
         unread=trust != "whole",
@@ -150,6 +152,10 @@ def _points(line: Spark, first: int, last: int) -> CurvePoints:
     return CurvePoints(steps, values, values, values)
 
 
+def _last(values: Sequence[float | None]) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
 def _ends(values: Floats) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
     return (float(finite[0]), float(finite[-1])) if len(finite) else (math.nan, math.nan)
@@ -170,13 +176,15 @@ def fleet_row(reader: RunReader) -> FleetRow:
 def _row(reader: RunReader, head: Headline) -> FleetRow:
     last_good_checkpoint = last_good(reader)
     kl = reader.columns.lineage_series("policy.kl.k3").values
+    curves = read_curves(reader)
     return FleetRow(
         **asdict(head),
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
-        picture=draw_run(read_curves(reader), THUMBNAIL),
+        picture=draw_run(curves, THUMBNAIL),
         settings=captured_settings(reader.run_state),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
+        reward=json_number(curves.proxy_ends[1], 4),
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,
         unread=False,

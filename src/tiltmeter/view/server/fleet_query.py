@@ -9,7 +9,9 @@ A word stands in the run's name, its problem, its settings or its tags; `NAME=VA
 
 from __future__ import annotations
 
+import math
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -17,13 +19,14 @@ from typing import get_args
 import pyarrow as pa
 
 from tiltmeter.verdict.verdict import State
-from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort
+from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort, GroupSpread
 from tiltmeter.view.screens.fleet import worst_first
 from tiltmeter.view.server.run_list import ListedRun
 from tiltmeter.view.server.text_match import TextMatch
 
 MOST_TERMS = 8
 MOST_NAMES = 40  # settings by which runs can be grouped
+MOST_VALUES = 200  # of a number in a group
 MISSING = "not known"
 
 #: Numbers by which rows are sorted; what is missing comes last.
@@ -110,12 +113,35 @@ def group_rows(runs: Sequence[ListedRun], name: str) -> tuple[list[ListedRun], l
     values: dict[str, list[ListedRun]] = {}
     for run in runs:
         values.setdefault(run.row.settings.get(name, MISSING), []).append(run)
-    groups = [
-        FleetGroup(value=value, runs=len(members), states=dict(Counter(run.row.state for run in members)))
-        for value, members in values.items()
-    ]
+    groups = [_group(value, [run.row for run in members]) for value, members in values.items()]
     groups.sort(key=lambda one: (-one.states.get("ACT", 0) / one.runs, -one.runs, one.value))
     return [run for one in groups for run in values[one.value]], groups
+
+
+def _group(value: str, rows: Sequence[FleetRow]) -> FleetGroup:
+    levels = [row.level for row in rows if row.level is not None]
+    return FleetGroup(
+        value=value,
+        runs=len(rows),
+        states=dict(Counter(row.state for row in rows)),
+        reward=spread([row.reward for row in rows if row.reward is not None]),
+        gold=spread([level.now for level in levels]),
+        lost=spread([level.change for level in levels]),
+        first=min(row.step for row in rows),
+        last=max(row.step for row in rows),
+    )
+
+
+def spread(numbers: Sequence[float]) -> GroupSpread:
+    """Mean and standard deviation between runs.
+
+    >>> spread([1.0, 3.0]).mean, round(spread([1.0, 3.0]).sd, 3), spread([]).mean, spread([2.0]).sd
+    (2.0, 1.414, None, None)
+    """
+    values = sorted(one for one in numbers if math.isfinite(one))
+    mean = math.fsum(values) / len(values) if values else None
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return GroupSpread(values=values[:: max(1, -(-len(values) // MOST_VALUES))], n=len(values), mean=mean, sd=sd)
 
 
 def setting_names(runs: Sequence[ListedRun]) -> list[str]:
