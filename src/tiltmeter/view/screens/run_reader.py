@@ -19,6 +19,7 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
@@ -243,6 +244,7 @@ class RunReader:
         self.run, self.lock = run, threading.RLock()
         self.id, self.name = run_id(path), run_name(path)
         self.directory_id = directory_id(path)
+        self.notes = RunNotes(run.path)  # what people wrote on it; whoever looks polls it first
         self._reset()
 
     def _reset(self) -> None:

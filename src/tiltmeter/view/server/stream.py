@@ -242,15 +242,16 @@ def stream_status(reader: RunReader) -> StreamStatus:
 
 
 def fleet_status(runs: RunRows) -> StreamStatus:
-    """The worst status of all runs; it changes whenever that of any run does."""
-    rows = [run.row for run in runs.listed]
+    """The worst status of all runs that are not archived; it changes whenever that of any run does."""
+    rows = [run.row for run in runs.listed if not run.row.archived]
     worst: State = min((row.state for row in rows), key=SEVERITY.__getitem__, default="BLIND")
     if runs.unread and SEVERITY[worst] > SEVERITY["BLIND"]:
         worst = "BLIND"  # what is not read yet may be worse
     needs = sum(row.state == "ACT" for row in rows)
     live = sum(row.live for row in rows)
     ages = [row.age_s for row in rows if row.age_s is not None]
-    mark = hash(tuple((row.run, row.state, row.step, row.live) for row in rows))
+    marked = ((row.run, row.state, row.step, row.live, row.archived, *row.tags) for row in (r.row for r in runs.listed))
+    mark = hash(tuple(marked))
     left = f", {runs.unread} not read yet" if runs.unread else ""
     sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm{left}"
     steps = max((row.step for row in rows), default=-1)
