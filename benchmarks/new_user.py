@@ -2,10 +2,11 @@
 
     python benchmarks/new_user.py [--only NAME ...] [--work FOLDER] [--json] [--write]
 
-The wheel of the last commit is installed into fresh environments, with a new HOME, in a folder outside of the checkout and
-without PYTHONPATH. Every command and every program is taken from a page of `docs/`, as it stands there; where the page
-says that a name is yours (`runs/tonight`, an address), `yours` of a task says what was put in its place. A task succeeds if
-each command ends as its page says, and prints what its page shows. `--only` keeps what an earlier run recorded of the others.
+The wheel of the last commit is installed into fresh environments, with a new HOME, in a folder outside of the checkout
+and without PYTHONPATH. Every command and every program is taken from a page of `docs/`, as it stands there; where the
+page says that a name is yours (`runs/tonight`, an address), `yours` of a task says what was put in its place. A task
+succeeds if each command ends as its page says, and prints what its page shows. `--only` keeps what an earlier run
+recorded of the others.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ for line in sys.stdin:
 """
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """A command of a page did not do what the page says."""
 
 
@@ -100,7 +101,7 @@ class Desk:
         )  # fmt: skip
         codes = (expect,) if isinstance(expect, int) else expect
         if codes is not None and done.returncode not in codes:
-            raise Stuck(f"{line}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-1500:]}")
+            raise StuckError(f"{line}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-1500:]}")
         return done.returncode, done.stdout + done.stderr
 
     def console(self, block: Block) -> None:
@@ -114,7 +115,7 @@ class Desk:
             rest = iter(line.rstrip() for line in output.splitlines())
             for line in filter(None, map(str.rstrip, shown.splitlines())):
                 if line != "..." and line not in rest:
-                    raise Stuck(f"{command}: the page shows {line!r}, and this was printed:\n{output[-1500:]}")
+                    raise StuckError(f"{command}: the page shows {line!r}, and this was printed:\n{output[-1500:]}")
 
     def python(self, block: Block) -> None:
         """A block with a title becomes that file; any other is pasted into one session."""
@@ -136,10 +137,10 @@ class Desk:
         for line in self._session.stdout:
             if line.startswith("\0"):
                 if line.strip() != "\0ok":
-                    raise Stuck(f"pasted under {block.heading!r}: {''.join(output)[-1500:]}")
+                    raise StuckError(f"pasted under {block.heading!r}: {''.join(output)[-1500:]}")
                 return
             output.append(line)
-        raise Stuck(f"the session ended under {block.heading!r}: {''.join(output)[-1500:]}")
+        raise StuckError(f"the session ended under {block.heading!r}: {''.join(output)[-1500:]}")
 
     def follow(self, page: str, *headings: str) -> None:
         """A page from top to bottom: its Python and its `$` lines; with headings, those parts alone."""
@@ -156,7 +157,7 @@ class Desk:
         lines = [line for block in blocks(page) if block.heading == heading for line in block.text.splitlines()]
         line = next((line for line in lines if line.startswith(starts)), None)
         if line is None:
-            raise Stuck(f"{page} has no line {starts!r} under {heading!r}")
+            raise StuckError(f"{page} has no line {starts!r} under {heading!r}")
         return self.run(line, **options)
 
     def close(self) -> None:
@@ -206,7 +207,7 @@ def first_trl_run(desk: Desk) -> None:
             break
         time.sleep(5)
     if code == 2:
-        raise Stuck(f"no verdict: {output}")
+        raise StuckError(f"no verdict: {output}")
 
 
 def audit_a_log(desk: Desk) -> None:
@@ -220,23 +221,27 @@ def agent_run(desk: Desk) -> None:
 def probe_a_reward(desk: Desk) -> None:
     desk.follow("probe.md", "Try it")
     if "padding" not in (desk.folder / "scorecard.html").read_text():
-        raise Stuck("the scorecard does not name padding")
+        raise StuckError("the scorecard does not name padding")
 
 
 def check_preferences(desk: Desk) -> None:
     desk.follow("preferences.md", "Try it")
     if "length" not in (desk.folder / "report.html").read_text():
-        raise Stuck("the report does not name length")
+        raise StuckError("the report does not name length")
 
 
 def write_a_gold_function(desk: Desk) -> None:
     for block in blocks("gold.md"):
-        if block.heading == "Draft a check and test it" and block.language == "python" and "tiltmeter" not in block.text:
+        if (
+            block.heading == "Draft a check and test it"
+            and block.language == "python"
+            and "tiltmeter" not in block.text
+        ):
             desk.python(block)
     desk.shell("gold.md", "Draft a check and test it", "tiltmeter gold draft")
     _, output = desk.shell("gold.md", "Draft a check and test it", "tiltmeter gold try", expect=(0, 1))
     if not (desk.folder / "checks.py").is_file() or not output.strip():
-        raise Stuck("no check was drafted, or trying it says nothing")
+        raise StuckError("no check was drafted, or trying it says nothing")
 
 
 def publish_a_run(desk: Desk) -> None:
@@ -244,7 +249,7 @@ def publish_a_run(desk: Desk) -> None:
     desk.shell("cli.md", "run publish", "tiltmeter run publish", expect=(0, 1))
     bundle = json.loads((desk.folder / "public" / "tonight" / "bundle.json").read_text())
     if not bundle or not (desk.folder / "public" / "tonight" / "index.html").is_file():
-        raise Stuck("no bundle")
+        raise StuckError("no bundle")
 
 
 #: The official client, started as the page's configuration says.
@@ -274,7 +279,7 @@ def ask_by_mcp(desk: Desk) -> None:
     (desk.folder / "ask.py").write_text(ASK)
     _, output = desk.run("python ask.py")
     if not output.startswith("State: "):
-        raise Stuck(output)
+        raise StuckError(output)
 
 
 def alert_to_a_webhook(desk: Desk) -> None:
@@ -285,7 +290,7 @@ def alert_to_a_webhook(desk: Desk) -> None:
         starts = "tiltmeter run track"
         desk.shell("trackers.md", next(b.heading for b in blocks("trackers.md") if starts in b.text), starts)
     if not any(alert["level"] == "ERROR" and "gold" in alert["title"] for alert in alerts):
-        raise Stuck(f"no alarm arrived: {alerts}")
+        raise StuckError(f"no alarm arrived: {alerts}")
 
 
 @dataclass(frozen=True)
@@ -327,7 +332,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def clean_environment(folder: Path, wheel: Path, extras: str) -> tuple[dict[str, str], float]:
-    """An environment with nothing but the wheel and what it needs, as `pip install` makes it, and how long that took."""
+    """An environment with the wheel and what it needs, as `pip install` makes it, and how long that took."""
     place = folder / f"venv-{extras or 'core'}"
     start = time.monotonic()
     if not place.exists():
@@ -364,7 +369,7 @@ def perform(task: Task, folder: Path, wheel: Path) -> dict[str, Any]:
     before, start, stuck = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic(), ""
     try:
         task.do(desk)
-    except (Stuck, subprocess.TimeoutExpired, OSError, KeyError, IndexError, ValueError) as error:
+    except (StuckError, subprocess.TimeoutExpired, OSError, KeyError, IndexError, ValueError) as error:
         stuck = f"{type(error).__name__}: {error}"
     finally:
         desk.close()
@@ -408,9 +413,7 @@ def main() -> int:
         "seconds": round(sum(task["seconds"] for task in tasks.values()), 1),
         "by_task": {name: tasks[name] for name in TASKS if name in tasks},
     }
-    if options.write:
-        record("new_user", figures)
-    show(figures, as_json=options.json)
+    show(record("new_user", figures, seed=0, keep=options.write), as_json=options.json)
     return 0 if figures["tasks_done"] == figures["tasks"] else 1
 
 
