@@ -21,7 +21,7 @@ from msgspec import MsgspecError, Struct, msgpack
 
 from tiltmeter.data.object_graph import decode_graph, encode_graph
 from tiltmeter.data.records import Ints
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import replace_file
 from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.run_path import file_status, make_folder, open_file, read_file
@@ -91,7 +91,7 @@ def read_snapshot(run: RunDirectory) -> RunSnapshot | None:
         if stored.code != code_digest(ROOMS) or journal_tails(run, stored.offsets) != stored.tails:
             return None
         return RunSnapshot(stored, key)
-    except (AttachError, OSError, ValueError, MsgspecError):
+    except (AttachError, StoreError, OSError, ValueError, MsgspecError):
         return None
     except Exception as error:  # noqa: BLE001  # its seal is right: a defect, for which no run may stay closed
         log.warning("a snapshot is of no use: %s: %s", type(error).__name__, error)
@@ -133,7 +133,7 @@ class SnapshotWriter:
         try:
             make_folder(run.path, "cache")
             self._key = make_token(run, KEY)
-        except (AttachError, OSError) as error:
+        except (AttachError, StoreError, OSError) as error:
             log.info("no snapshots, a page reads the whole journal: %s", error)
             return
         self.snapshot = snapshot = read_snapshot(run)
