@@ -46,6 +46,10 @@ class ReadingTable(Sequence[Reading]):
         self._size += 1
 
     @property
+    def attempts(self) -> Ints:
+        return self._column(0).astype(np.int64)
+
+    @property
     def steps(self) -> Ints:
         return self._column(1).astype(np.int64)
 

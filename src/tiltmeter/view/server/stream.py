@@ -156,11 +156,16 @@ class EventStream:
 
     def _missed_messages(self, channel: Channel, after: str) -> list[Message]:
         """The first messages of a client: all since its last event id, and the current status."""
-        events = [] if channel.reader is None else channel.reader.events[: channel.events_sent]
-        now = Message(channel.status.payload(), _event_id(events[-1]) if events else "")
-        if not after or channel.reader is None:
+        reader = channel.reader
+        if reader is None or channel.events_sent <= reader.events.first:
+            now = Message(channel.status.payload(), "")
+            return [now] if not after or reader is None else [RESET, now]
+        first = reader.events.first
+        events = reader.events[first : channel.events_sent]
+        now = Message(channel.status.payload(), _event_id(events[-1]))
+        if not after:
             return [now]
-        position = next((k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
+        position = next((first + k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
         full = len(channel.recent) == BACKLOG
         if position is None or (full and channel.recent[0][0] > position + 1):
             return [RESET, now]
@@ -205,6 +210,10 @@ class EventStream:
         with self.run_list.marks.reading(reader.id), reader.lock:
             reader.refresh(force=True)
             events, messages = len(reader.events), []
+            if channel.events_sent < reader.events.first:  # of these no client is told one by one
+                channel.history, channel.events_sent = RunHistory(), reader.events.first
+                for event in reader.events.rare_before():
+                    channel.history.add(event)
             for position in range(channel.events_sent, events):
                 event, before = reader.events[position], len(channel.history.entries)
                 channel.history.add(event)

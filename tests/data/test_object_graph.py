@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.data.object_graph import decode_graph, encode_graph
 from tiltmeter.data.records import Reading
-from tiltmeter.monitor.object_graph import decode_graph, encode_graph
 from tiltmeter.rundir.payloads import AbsentColumns
 from tiltmeter.stats.wealth import Wealth
 
