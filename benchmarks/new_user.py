@@ -310,7 +310,7 @@ TASKS = {
     "loop": Task("watch a loop of one's own, to a verdict", "start.md", own_loop),
     "trl": Task("a first TRL run, to a verdict", "cli.md", first_trl_run, "trl"),
     "audit": Task("audit the log of a finished run", "tutorials/audit.md", audit_a_log),
-    "agents": Task("find a hack in an agent run", "tutorials/agent-run.md", agent_run),
+    "agents": Task("find a hack in an agent run", "tutorials/agent-run.md", agent_run, "dashboard"),
     "probe": Task("probe a reward before training", "probe.md", probe_a_reward),
     "preferences": Task("check preference data", "preferences.md", check_preferences),
     "gold": Task("draft a gold function and try it", "gold.md", write_a_gold_function),
