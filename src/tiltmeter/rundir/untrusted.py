@@ -21,6 +21,7 @@ _DOCUMENTED = re.compile(
     r"|gold/(requests/\d+-\d+(\.onset)?\.jsonl|labels/[^/]+/[\w.-]+\.json|people/[^/]+/[^/]+\.json"
     r"|picked/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
     r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
+    r"|checkpoints/\d+(-\d+)?\.json|cache/checkpoints/[\w./-]+\.jsonl|cache/sampling\.lock"
     r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|snapshot)"
 )
 
