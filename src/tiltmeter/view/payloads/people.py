@@ -11,6 +11,8 @@ from tiltmeter.view.payloads.overview import HistoryEntry, Number
 
 TaskKind = Literal["pair", "single", ""]
 AnswerValue = Literal["a", "b", "tie", "both_bad", "skip", "0", "0.25", "0.5", "0.75", "1"]
+PageRole = Literal["view", "label", "control"]
+ControlBy = Literal["none", "token", "account"]
 ControlKind = Literal["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo"]
 
 
@@ -107,7 +109,15 @@ class Login(Struct, frozen=True, kw_only=True):
     """POST /api/login {code}"""
 
     token: str
-    role: Literal["view", "label"]
+    roles: list[PageRole]
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """GET /api/me: who the server takes this page for, by its token or by a proxy's header."""
+
+    name: str  # "" for whoever has the token of a server without accounts, and for nobody
+    roles: list[PageRole]  # empty: nobody
+    control: ControlBy  # how this person acts on runs
 
 
 class Failure(Struct, frozen=True, kw_only=True):
