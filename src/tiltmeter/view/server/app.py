@@ -228,10 +228,6 @@ def _who(person: Person) -> str:
 class EventStreamResponse(StreamingResponse):
     """A stream that is closed as soon as the client disconnects."""
 
-    def _label_threads(self) -> CapacityLimiter:
-        """Of the event loop that asks: a limiter belongs to one."""
-        return self._limiters.setdefault(asyncio.get_running_loop(), CapacityLimiter(LABEL_THREADS))
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self.body_iterator):  # type: ignore[type-var]
             await super().__call__(scope, receive, send)
