@@ -132,6 +132,8 @@ def _state(verdict: Verdict, run_state: RunState) -> str:
 def _alarm_words(alarm: Alarm) -> str:
     reading, part = reading_of(alarm.name), slice_of(alarm.name)
     words = ALARM_WORDS.get(reading)
+    if words is None and reading.startswith("eval.checkpoint_gold"):
+        words = "what is saved has got worse, on the same prompts"
     if words is None and reading.startswith("eval."):
         words = f"the evaluation {reading.removeprefix('eval.')} has fallen"
     words = words or alarm.summary.partition(" (")[0] or f"an alarm on {alarm.name}"
@@ -140,6 +142,8 @@ def _alarm_words(alarm: Alarm) -> str:
 
 def _judges(run_state: RunState, alarm: Alarm) -> str:
     by = run_state.judges if reading_of(alarm.name) in ALARM_WORDS and "traps" not in alarm.name else ()
+    if reading_of(alarm.name).startswith("eval.checkpoint_gold") and run_state.checkpoints.judge:
+        by = [run_state.checkpoints.judge]
     return f", judged by {' and '.join(by)}" if by else ""
 
 
@@ -147,6 +151,8 @@ def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     failed = _first_failed(verdict)
     if failed == "scored":
         return verdict.checks["scored"].why.partition(":")[0]
+    if failed == "gold" and run_state.checkpoint_judge and not run_state.labels:
+        return verdict.checks["gold"].why.partition(":")[0]
     if failed == "gold" and run_state.gold is None and not run_state.labels:
         return "there is no gold to judge it by"
     if failed == "gold" and _nothing_differs(run_state):
@@ -156,7 +162,7 @@ def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     if failed == "gold" and _is_short(run_state):
         return "there is too little gold so far"
     if failed == "gold_level":
-        return "there are too few labels of recent steps"
+        return f"there are too few {'prompts' if run_state.checkpoint_judge else 'labels of recent steps'}"
     return verdict.sentence.partition(";")[0]
 
 
@@ -177,6 +183,8 @@ def _is_short(run_state: RunState) -> bool:
 def _evidence(run_state: RunState) -> str:
     if run_state.labels:
         return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", run_state.labels_text)
+    if run_state.checkpoints.points:
+        return f"{len(run_state.checkpoints.points)} checkpoints that were asked the same questions"
     if run_state.evaluations:
         return f"{len(run_state.evaluations)} evaluations"
     return f"{sum(at[2] for at in run_state.traps)} traps"
