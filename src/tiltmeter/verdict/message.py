@@ -16,6 +16,8 @@ from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
 LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
 OTHERS = 2  # further explanations that are named
+BEHIND = "its monitor is measuring, and has not come to the newest steps yet"
+WAIT = "wait, and ask again: tiltmeter show {place}"
 NAME_A_CHECK = 'name a check of what you want: gold="checks.py:score" at attach'
 
 #: What an alarm means, by its reading; of others their own sentence is used.
@@ -66,11 +68,20 @@ class RunMessage:
 
 
 def message(
-    verdict: Verdict, run_state: RunState, *, place: str, unseen: int = 0, example: str = "", look: str = ""
+    verdict: Verdict,
+    run_state: RunState,
+    *,
+    place: str,
+    unseen: int = 0,
+    example: str = "",
+    look: str = "",
+    measuring: bool = False,
 ) -> RunMessage:
     """The message. `place`: how the reader names the run; `unseen`: readings that lack a column; `example`: a
-    completion that shows it; `look`: where to look, if not at the page and at everything that is known."""
-    why = _why(verdict, run_state)
+    completion that shows it; `look`: where to look, if not at the page and at everything that is known; `measuring`: a
+    monitor is at work, so what is not measured yet soon will be."""
+    behind = measuring and verdict.state == "STALE" and not verdict.checks["monitor"].ok
+    why = BEHIND if behind else _why(verdict, run_state)
     more = f"{shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
@@ -78,7 +89,7 @@ def message(
         state=shorten(_state(verdict, run_state)),
         since=shorten(_since(verdict, run_state)),
         why=shorten(more),
-        what_to_do=shorten(_fix(verdict, run_state, place)),
+        what_to_do=shorten(WAIT.format(place=place) if behind else _fix(verdict, run_state, place)),
         look=f"{look}{missing}",
     )
 

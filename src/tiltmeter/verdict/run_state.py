@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import median
 from typing import Any, Literal, get_args
 
@@ -59,6 +60,11 @@ def is_watched(name: str, watches: Iterable[str]) -> bool:
     (True, False)
     """
     return any(name == one or (one.endswith(".*") and name.startswith(one[:-1])) for one in watches)
+
+
+@lru_cache(4096)  # asked of every reading of every step
+def _is_for_advice(name: str) -> bool:
+    return is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS))
 
 
 def alarm_id(alarm: Alarm) -> str:
@@ -174,7 +180,9 @@ class RunState:
     audited: int = 0  # rollouts of steps about which gold could be asked
     labels_whole_steps: bool = False  # every rollout of the newest labelled step was asked about
     rejected: int = 0  # answers without a request
-    unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
+    #: Steps whose requested labels are not complete, and how many labels were requested.
+    unlabelled: dict[tuple[int, int], int] = field(default_factory=dict)
+    last_times: dict[int, float] = field(default_factory=dict)  # by attempt, when its last event was written
     passed_over: int = 0  # steps about which nothing was asked, because the gold source was busy with earlier ones
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
     checkpoints: CheckpointSeries = field(default_factory=CheckpointSeries)  # that were asked the same prompts
@@ -187,6 +195,9 @@ class RunState:
     #: Of the last steps: time written, rows, rows whose reward failed by infrastructure, rows without any reward.
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
+    #: Of every step with rollouts: how many, and the number of its ranks in `rank_sets`.
+    with_rollouts: ReadingTable = field(default_factory=lambda: ReadingTable("rows"))
+    rank_sets: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)  # ranks as ranges: mostly one
     history: dict[str, ReadingTable] = field(default_factory=dict)  # by name, what stop advice needs
     agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
     slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
@@ -223,6 +234,7 @@ class RunState:
 
     def add(self, event: Event) -> None:
         self.changes += 1
+        self.last_times[event.attempt] = event.time
         payload = event.payload
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
@@ -315,7 +327,7 @@ class RunState:
 
     def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
         for name, packed in measured.items():
-            if name in self.history or is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS)):
+            if name in self.history or _is_for_advice(name):
                 series = self.history.setdefault(name, ReadingTable(name))
                 series.add(event.attempt, event.step, *packed[:3])
 
@@ -324,6 +336,10 @@ class RunState:
         self.last_measured[event.attempt] = max(event.step, self.last_measured.get(event.attempt, event.step))
         self.steps += 1
         self.rows += done.rows
+        if done.rows and done.ranks:
+            ranks = tuple(map(tuple, done.ranks))
+            number = self.rank_sets.setdefault(ranks, len(self.rank_sets))
+            self.with_rollouts.add(event.attempt, event.step, done.rows, number)
         self._add_counts(event.attempt, done)
         self.gold_differs |= bool(done.gold_differs or False)
         unscored = done.unscored or {}
@@ -337,7 +353,7 @@ class RunState:
             if done.behind:
                 self.passed_over += 1
             else:
-                self.unlabelled.add((event.attempt, event.step))
+                self.unlabelled[event.attempt, event.step] = done.asked or 0
         elif done.labels:
             self.labels += done.labels
             self.last_label = (event.attempt, event.step)
@@ -352,7 +368,7 @@ class RunState:
             self.losses[attempt, int(rank)] = thinned + dropped
 
     def _add_labels(self, attempt: int, step: int, closed: LabelsClosed) -> None:
-        self.unlabelled.discard((attempt, step))
+        self.unlabelled.pop((attempt, step), None)
         self.labels_requested += closed.asked
         self.unanswered += closed.missing
         self.labels += closed.answered

@@ -19,6 +19,8 @@ from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
+from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.run_snapshot import RunSnapshot
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
@@ -299,14 +301,21 @@ def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
 
 
 class RunWatcher:
-    """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events."""
+    """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events.
 
-    def __init__(self, run: RunDirectory) -> None:
+    `snapshot`: what was folded of it before.
+    """
+
+    def __init__(self, run: RunDirectory, snapshot: RunSnapshot | None = None) -> None:
         self.run, self.run_state = run, RunState()
-        self.events: list[Event] = []
+        self.events = EventLog(run.path / "events")
+        self._tail = JournalReader(run.path / "events")
+        if snapshot is not None:
+            self.run_state = snapshot.run_state
+            self.events = EventLog(run.path / "events", snapshot.events, snapshot.rare_lines)
+            snapshot.continue_reading(self._tail)
         self.ages: Ages | None = None  # at the last update; `updated_at` is its time
         self.updated_at = 0.0
-        self._tail = JournalReader(run.path / "events")
 
     def update(self, *, impatient: bool = False) -> Verdict:
         for event in self._tail.poll():
@@ -320,7 +329,7 @@ class RunWatcher:
 def judge_run(run: RunDirectory) -> tuple[Verdict, RunState, list[Event]]:
     """The current verdict on a run directory, with the run state and the events behind it."""
     watcher = RunWatcher(run)
-    return watcher.update(), watcher.run_state, watcher.events
+    return watcher.update(), watcher.run_state, list(watcher.events)
 
 
 def ages(run: RunDirectory, run_state: RunState) -> Ages:
@@ -330,8 +339,13 @@ def ages(run: RunDirectory, run_state: RunState) -> Ages:
         return Ages(max(0.0, now - (run.path / "run.json").stat().st_mtime), None)
     last = attempts[-1]
     started = float(run.attempt(last).get("started", now))
-    stamps = {file.step: file.path.stat().st_mtime for file in run.files(last, [])}
-    waiting = [stamp for step, stamp in stamps.items() if step > run_state.last_measured.get(last, -1)]
+    measured = run_state.last_measured.get(last, -1)
+    # Of what is measured the last file says enough: a long run has many, and this is asked often.
+    stamps = {
+        file.step: file.path.stat().st_mtime
+        for file in run.files(last, [], leave_out=lambda step, rank: step < measured)
+    }
+    waiting = [stamp for step, stamp in stamps.items() if step > measured]
     newest = max(stamps.values(), default=started)
     if not waiting and run_state.recent and run_state.last_measured.get(last) is not None:
         newest = min(newest, run_state.recent[-1][0] or newest)  # copying a run must not make it look recent

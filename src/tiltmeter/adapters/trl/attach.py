@@ -23,6 +23,7 @@ from transformers import TrainerCallback
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
+from tiltmeter.adapters.tried_versions import TRL, first_two
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler, PromptSource
 from tiltmeter.adapters.trl.control import TrlControl
@@ -42,8 +43,6 @@ from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import CHECKPOINT_JUDGE
 from tiltmeter.verdict.verdict import Verdict
-
-TESTED = ("1.14", "1.16")  # versions of TRL (first two numbers) on which wrapping its methods was tested
 
 #: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.
 MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
@@ -260,7 +259,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if columns and named not in columns:
                 shown = ", ".join(map(repr, columns))
                 raise AttachError(f"slice={named!r} is no column of the dataset: it has {shown}")
-        tested = trl.__version__.rpartition(".")[0] in TESTED
+        tested = first_two(trl.__version__) in TRL
         check_signatures(trainer, tested=tested)
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
         if has_methods and tested:
@@ -268,7 +267,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         else:
             self._source = RewardWrapper(trainer, self._guard)
             lacking = [name for name in WRAPPED_METHODS if not hasattr(trainer, name)]
-            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TESTED)})"
+            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TRL)})"
             why = f"{type(trainer).__name__} has no {lacking[0]}" if lacking else why
             warn_user(
                 f"{why}: only rewards and completions are seen, not advantages, log-probabilities or entropies. "
