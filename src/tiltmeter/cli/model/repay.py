@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -86,7 +86,7 @@ def repay(
     sys.stderr.write(f"{models} models x {len(chosen)} prompts x {answers} answers, and the items of the tasks\n")
     sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
     with progress() as report_progress:
-        settings = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
+        settings: dict[str, Any] = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
         make = sampler_maker(base, folder, **settings)
         front = measure_front(
             base, checkpoint, between, also or (), chosen, referee, tuple(task or TASKS), make, folder, most=most,
