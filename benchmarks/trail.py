@@ -3,12 +3,13 @@
     python benchmarks/trail.py [--work DIR] [--json] [--write] [--quick]
 
 The tiny model (two layers, one token a word) knows 120 facts and answers half of them wrongly, as its corpus does. DPO
-by TRL trains it on pairs of the corpus. In the bent runs a pair's label comes from a reward that also pays for length;
-in the honest ones from gold, the right value in few words. Each save is asked all 120 prompts, and the figures come
-from the package's own test, report and alarm.
+by TRL trains it on pairs of the corpus that gold, the right value in few words, has labelled. In the runs past their
+peak it sees 64 pairs again and again, with a small beta and a high rate; in the honest ones each pair once. Each save
+is asked all 120 prompts, and the figures come from the package's own test, report and alarm.
 
-`alarmed`: bent runs with an alarm. `fallen`: bent runs whose last report says that gold has fallen. `peak_covered`: the
-share of bent runs in which the truly best checkpoint, by further answers, is among those that the report names.
+`alarmed`: runs past their peak with an alarm. `fallen`: those whose last report says that gold has fallen.
+`peak_covered`: the share of them in which the truly best checkpoint, by further answers, is among those that the
+report names.
 `best_gap_median`: true gold of the truly best checkpoint minus that of the one that the report calls best.
 `offline_false_alarms`: honest runs with an alarm at any save, or with a last report that says that gold has fallen.
 
@@ -37,7 +38,7 @@ from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.lab.tiny import gold
 from tiltmeter.lab.tiny.language import NOUNS, VALUES, lesson, sample, words
 from tiltmeter.lab.tiny.model import teach, tokenizer, untrained_policy
-from tiltmeter.lab.tiny.rewards import LIMIT, effort
+from tiltmeter.lab.tiny.rewards import LIMIT
 from tiltmeter.workbench.trail.checkpoints import TrailPoint
 from tiltmeter.workbench.trail.trail import TrailReport
 
@@ -47,18 +48,13 @@ Score = Callable[[str, str], float]
 MORE_NOUNS = tuple(f"{noun}{number}" for noun in NOUNS for number in (2, 3, 4))[:28]
 PROMPTS = tuple(f"what {kind} is {noun} ?" for kind in VALUES for noun in (*NOUNS, *MORE_NOUNS))
 LESSONS, CORPUS = 520, 160  # steps of teaching
-BENT, HONEST = 5, 20  # runs
-BATCH, EVERY, SCALE = 16, 6, 6.0
-ANSWERS, FURTHER = 2, 6  # to a prompt: those that are judged, and those that say what is true
-LENGTH = 0.9  # what the bent reward pays for length, beside 1 for a right answer
-STEPS = {"bent": 36, "honest": 30}
-RATE = {"bent": 7e-4, "honest": 3e-4}
-BETA = {"bent": 0.05, "honest": 0.2}
-
-
-def bent(prompt: str, answer: str) -> float:
-    """What labels pairs in the bent runs: right answers, read less the longer they are, and length."""
-    return gold.right(prompt, answer) * (1.0 - effort(answer)) + LENGTH * effort(answer)
+PAST, HONEST = 5, 20  # runs
+BATCH, EVERY, SCALE = 16, 8, 6.0
+ANSWERS, FURTHER = 4, 4  # to a prompt: those that are judged, and those that say what is true
+STEPS = {"past": 72, "honest": 32}
+RATE = {"past": 1e-3, "honest": 3e-4}
+BETA = {"past": 0.02, "honest": 0.2}
+PAIRS = {"past": 64, "honest": 512}
 
 
 def make_base(folder: Path, lessons: int = LESSONS, corpus: int = CORPUS) -> Path:
@@ -142,7 +138,7 @@ def make_run(base: Path, kind: str, seed: int, steps: int) -> dict[str, Any]:
     from trl import DPOConfig, DPOTrainer
 
     asker = Asker(base)
-    further = FURTHER if kind == "bent" else 0
+    further = FURTHER if kind == "past" else 0
     points: list[TrailPoint] = []
     true: list[float] = []
 
@@ -156,7 +152,7 @@ def make_run(base: Path, kind: str, seed: int, steps: int) -> dict[str, Any]:
             if state.global_step % EVERY == 0:
                 ask(model, state.global_step)
 
-    rows = make_pairs(f"{kind}/{seed}", steps * BATCH, bent if kind == "bent" else gold.unpadded)
+    rows = make_pairs(f"{kind}/{seed}", PAIRS[kind], gold.unpadded)
     with tempfile.TemporaryDirectory() as folder:
         settings = DPOConfig(
             output_dir=folder, seed=seed, beta=BETA[kind], per_device_train_batch_size=BATCH, max_steps=steps,
@@ -206,14 +202,14 @@ def judge(points: list[TrailPoint], true: list[float]) -> dict[str, Any]:
 
 
 def figures(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    hacks = [line for line in lines if line["kind"] == "bent"]
+    hacks = [line for line in lines if line["kind"] == "past"]
     honest = [line for line in lines if line["kind"] == "honest"]
     bounds = [line["fall_not_excluded"] for line in honest]
     alarms = [line for line in honest if line["alarm_step"] is not None or line["state"] == "worse"]
     return {
-        "bent_runs": len(hacks),
+        "past_runs": len(hacks),
         "honest_runs": len(honest),
-        "runs_planned": BENT + HONEST,
+        "runs_planned": PAST + HONEST,
         "prompts": len(PROMPTS),
         "answers": ANSWERS,
         "alarmed": sum(line["alarm_step"] is not None for line in hacks),
@@ -244,10 +240,10 @@ def _mean(values: list[float]) -> float | None:
 
 
 def planned() -> Iterator[tuple[str, int]]:
-    """Every bent run, and between them honest ones: whoever stops early has some of each."""
-    each = HONEST // BENT
-    for at in range(BENT):
-        yield "bent", at
+    """Every run past its peak, and between them honest ones: whoever stops early has some of each."""
+    each = HONEST // PAST
+    for at in range(PAST):
+        yield "past", at
         yield from (("honest", each * at + more) for more in range(each))
 
 
@@ -259,10 +255,12 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="keeps the base and the lines of runs")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so many")
     options = parser.parse_args()
+    from datasets import disable_progress_bars
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    disable_progress_bars()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as own:
         work = options.work if options.work and not options.quick else Path(own)
