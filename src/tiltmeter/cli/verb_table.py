@@ -47,6 +47,8 @@ VERBS = {
     "lint": Verb("lint", panel=FIRST),
     "quickstart": Verb("quickstart", panel=BEFORE),
     "doctor": Verb("doctor", panel=BEFORE),
+    "serve": Verb("serve", panel=RUNS),
+    "accounts": Verb("serve", "accounts", RUNS),
     "mcp": Verb("mcp", panel=RUNS),
     "demo": Verb("demo", panel=PROVE),
     "data preferences": Verb("data.preferences"),

@@ -382,12 +382,13 @@ class MonitorState:
     def _on_reply(self, item: ControlReply) -> list[Event]:
         """A receipt or a decision about a change, and the resulting states of actions."""
         attempt, step = self._now or (0, -1)
-        message, data = item.message, jsonable(asdict(item.message))
+        message = item.message
         note: ReceiptRead | DecisionRead
         if isinstance(message, Receipt):
-            kind, note = "receipt", ReceiptRead(file=message.file.removesuffix(".json"), message=data)
+            file, data = message.file.removesuffix(".json"), jsonable(asdict(message))
+            kind, note = "receipt", ReceiptRead(file=file, message=data)
         else:
-            kind, note = "decision", DecisionRead(file=message.id, message=data)
+            kind, note = "decision", DecisionRead(file=message.id, message=jsonable(message.facts()))
         events = [Event("note", attempt, step, to_data(note), event_id("note", kind, note.file))]
         if not isinstance(message, Receipt) and message.kind == "note":
             events += self._dismiss_alarm(AlarmNote.parse(message.text), attempt, step)

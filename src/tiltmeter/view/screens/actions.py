@@ -278,7 +278,7 @@ def dry_run_requests(run: RunDirectory, events: Iterable[Event]) -> list[Control
 
 
 def submit_action_request(
-    run: RunDirectory, name: str, kind: ActionRequest, events: Iterable[Event] | None = None
+    run: RunDirectory, name: str, kind: ActionRequest, events: Iterable[Event] | None = None, *, author: str = ""
 ) -> ControlRequest:
     """Sign and store an operator's request about an action: approve, reject or undo. Raises `StoreError` with the
     reason if the action does not allow it, and `AttachError` without permission."""
@@ -297,7 +297,7 @@ def submit_action_request(
     )
     with_knob = {key: row[key] for key in ("with_knob", "with_value") if key in row}
     try:
-        request = request_for(action, kind, "operator", **until, **with_knob)
+        request = request_for(action, kind, "operator", **until, **with_knob, author=author)
         write_request(run, request, read_token(run))
     except ValueError as error:
         raise StoreError(str(error)) from None
