@@ -18,7 +18,7 @@ from tiltmeter.adapters.trl.knobs import Knobs, Limits
 from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
-from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint, write_manifest
+from tiltmeter.rundir.checkpoints.hashes import checkpoint_problem, hash_checkpoint, write_manifest
 from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
 from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt, Refusal
 from tiltmeter.rundir.signing import make_token, receipt_key
