@@ -524,7 +524,7 @@ def test_flagged_rollouts_that_would_gain_leave_verls_own_advantages(
     assert observer.screen is not None and observer.screen.value == 0.0 and "100 %" in observer.screen.why
     (tmp_path / "bad.py").write_text("def flagged(prompts, completions):\n    return [True]\n")
     observer, unread = advantages(mode="act", screen=f"{tmp_path}/bad.py:flagged")
-    assert unread == plain and observer.run is not None
+    assert unread == plain and observer.run is not None and observer.run.store is not None
     assert any("answered 1 values" in why for why in RunDirectory(observer.run.store.path).troubles(0).values())
 
 
