@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "./screens.css";
 import { Refused } from "./source";
-import { news, useSource } from "./shared";
+import { me, news, useSource } from "./shared";
 import { visible } from "./text";
 import type { Control, Controlled } from "./types";
 
@@ -12,6 +12,8 @@ const KEPT_MS = 15 * 60 * 1000;
 let held = { token: "", until: 0 };
 const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const token = () => (Date.now() < held.until ? held.token : "");
+/** An account says by itself what it may do. */
+const byAccount = () => me.value.control === "account";
 
 /** A control request that a person is about to send. */
 export interface Wish {
@@ -33,7 +35,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
   const dialog = useRef<HTMLDialogElement>(null);
   const typed = useRef<HTMLInputElement>(null);
   const reason = useRef<HTMLTextAreaElement & HTMLInputElement>(null);
-  const [asked, setAsked] = useState(!token());
+  const [asked, setAsked] = useState(!token() && !byAccount());
   const [busy, setBusy] = useState(false);
   const [trouble, setTrouble] = useState("");
   useEffect(() => {
@@ -45,7 +47,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
     event.preventDefault();
     if (busy) return;
     const control = asked ? (typed.current?.value.trim() ?? "") : token();
-    if (!control) {
+    if (!control && !byAccount()) {
       setAsked(true);
       return;
     }
@@ -62,7 +64,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
     } catch (error) {
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
         held = { token: "", until: 0 };
-        setAsked(true);
+        setAsked(!byAccount());
       }
       setTrouble(error instanceof Refused ? error.message : "the server does not answer; nothing was requested");
       setBusy(false);

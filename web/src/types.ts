@@ -1028,6 +1028,8 @@ export interface RunNoteList {
 export type TaskKind = "pair" | "single" | "";
 export type AnswerValue = "a" | "b" | "tie" | "both_bad" | "skip" | "0" | "0.25" | "0.5" | "0.75" | "1";
 export type ControlKind = "acknowledge" | "mute" | "false_alarm" | "ask_label" | "approve" | "reject" | "undo" | "tag" | "note" | "view" | "archive" | "remove";
+export type PageRole = "view" | "label" | "control";
+export type ControlBy = "none" | "token" | "account";
 
 /** Items that two raters judged, and those with the same answer. */
 export interface RaterAgreement {
@@ -1116,7 +1118,14 @@ export type Pushed = StateMessage | StepMessage | EntryMessage | ResetMessage;
 /** POST /api/login {code} */
 export interface Login {
   token: string;
-  role: "view" | "label";
+  roles: PageRole[];
+}
+
+/** GET /api/me: who the server takes this page for, by its token or by a proxy's header. */
+export interface Me {
+  name: string; // "" for whoever has the token of a server without accounts, and for nobody
+  roles: PageRole[]; // empty: nobody
+  control: ControlBy; // how this person acts on runs
 }
 
 /** Every answer with a status of 400 and above. */

@@ -22,7 +22,8 @@ _DOCUMENTED = re.compile(
     r"|picked/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
     r"|notes/(run|steps|rollouts)/\d{13}-[0-9a-f]{8}\.json"
     r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
-    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|snapshot)"
+    r"|checkpoints/\d+(-\d+)?\.json|cache/checkpoints/[\w./-]+\.jsonl|cache/sampling\.lock"
+    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|(run_)?snapshot|readings/\d+)"
 )
 
 

@@ -15,6 +15,8 @@ ControlKind = Literal[
     "acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo",
     "tag", "note", "view", "archive", "remove",
 ]  # fmt: skip
+PageRole = Literal["view", "label", "control"]
+ControlBy = Literal["none", "token", "account"]
 
 
 class RaterAgreement(Struct, frozen=True, kw_only=True):
@@ -110,7 +112,15 @@ class Login(Struct, frozen=True, kw_only=True):
     """POST /api/login {code}"""
 
     token: str
-    role: Literal["view", "label"]
+    roles: list[PageRole]
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """GET /api/me: who the server takes this page for, by its token or by a proxy's header."""
+
+    name: str  # "" for whoever has the token of a server without accounts, and for nobody
+    roles: list[PageRole]  # empty: nobody
+    control: ControlBy  # how this person acts on runs
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -196,7 +196,7 @@ def problem_since(reader: RunReader) -> float:
     history = reader.get_fold("history", RunHistory)
     open_alarms = reader.verdict.alarms or (reader.verdict.warnings if reader.verdict.state == "WATCH" else ())
     raised_times = [history.alarm_times.get(alarm_id(alarm), math.inf) for alarm in open_alarms]
-    start_time = min(raised_times, default=max(history.last_times.values(), default=0.0))
+    start_time = min(raised_times, default=max(reader.run_state.last_times.values(), default=0.0))
     return float(start_time)
 
 

@@ -167,6 +167,7 @@ def _view_route(
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/login", "open", handlers.login, {"code": text(100)}, frozenset({"code"})),
+    Route("GET", "/api/me", "open", handlers.me),
     _view_route(
         "fleet",
         handlers.fleet,

@@ -127,6 +127,7 @@ class RunList:
         self._settled, self._looked_at = False, 0.0  # whether the last look left nothing to read, and when it was
         self._listed_once = False  # every run's state file was looked at
         self.marks = ReadMarks()
+        self.more_roots: Callable[[], Iterable[str]] = list  # copies of runs that were fetched since the start
 
     def ids(self) -> list[str]:
         """The ids of all runs, scanned again if the last scan was some seconds ago."""
@@ -333,7 +334,7 @@ class RunList:
     def _scan(self) -> None:
         """Scan the folders for runs, without listing folders that are known to be runs."""
         ids_by_path, paths = {path: id for id, path in self._paths.items()}, {}
-        pending = [(root, 0) for root in reversed(self.roots)]
+        pending = [(root, 0) for root in reversed([*self.roots, *self.more_roots()])]
         for _ in range(MOST_FOLDERS):
             if not pending:
                 break

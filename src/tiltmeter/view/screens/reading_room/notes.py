@@ -49,13 +49,15 @@ def _rows(by_id: Mapping[str, NoteEntry]) -> list[NoteRow]:
     ]
 
 
-def submit_entry(reader: RunReader, kind: PersonEntryKind, target: str, text: str) -> str:
-    """Store an entry of this user and return what was done. Of a view, `target` is the name. Raises `ValueError`, and
-    `KeyError` for a step or a rollout that the run does not have."""
+def submit_entry(reader: RunReader, kind: PersonEntryKind, target: str, text: str, author: str = "") -> str:
+    """Store an entry of `author`, or of this user, and return what was done. Of a view, `target` is the name.
+
+    Raises `ValueError`, and `KeyError` for a step or a rollout that the run does not have.
+    """
     name, target = (target, "") if kind == "view" else ("", target)
     if target and kind != "remove":
         _find_target(reader, target)
-    write_entry(reader.run, kind, target, text, name=name)
+    write_entry(reader.run, kind, target, text, name=name, author=author)
     reader.notes.poll()
     return {
         "tag": "Tagged.",
