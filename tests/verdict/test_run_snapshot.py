@@ -127,6 +127,12 @@ def test_a_monitor_that_starts_again_goes_on_with_the_blocks(run: RunDirectory) 
     assert without(contents(run)) == without(by_snapshot)
 
 
+def test_a_snapshot_whose_blocks_are_gone_is_made_again(run: RunDirectory) -> None:
+    remove_block(run)
+    watch(run)
+    assert contents(run)["first"] == len(read_events(run.path / "events"))
+
+
 def test_numbers_of_events_mean_the_same_with_a_snapshot(run: RunDirectory) -> None:
     reader, events = RunReader(run), read_events(run.path / "events")
     reader.refresh()
