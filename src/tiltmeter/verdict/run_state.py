@@ -38,6 +38,7 @@ from tiltmeter.rundir.payloads import (
 )
 from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
+from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
 from tiltmeter.verdict.slices import SliceTable
 
 #: Readings that say how gold stands, and what else stop advice looks at.
@@ -45,6 +46,9 @@ GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.
 TRAPS = "gold.traps"
 PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
+
+
+CHECKPOINT_JUDGE = "checkpoint_gold"  # the setting of an attempt that says who judges its checkpoints
 
 
 def is_watched(name: str, watches: Iterable[str]) -> bool:
@@ -181,6 +185,7 @@ class RunState:
     last_times: dict[int, float] = field(default_factory=dict)  # by attempt, when its last event was written
     passed_over: int = 0  # steps about which nothing was asked, because the gold source was busy with earlier ones
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
+    checkpoints: CheckpointSeries = field(default_factory=CheckpointSeries)  # that were asked the same prompts
     traps: list[tuple[int, int, int, int]] = field(default_factory=list)  # (attempt, step), asked, paid
     bad_gold: int = 0  # labels outside [0, 1]
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
@@ -206,6 +211,19 @@ class RunState:
     def imported(self) -> bool:
         """Whether the run was imported from log files: advice is then about files, not about a trainer."""
         return bool(self.attempts) and all(facts.get("launch") == "import" for facts in self.attempts.values())
+
+    @property
+    def checkpoint_judge(self) -> str:
+        """Who judges what this run saves; empty where nobody does."""
+        facts = {} if self.attempt is None else self.attempts[self.attempt].get("settings")
+        judge = facts.get(CHECKPOINT_JUDGE) if isinstance(facts, Mapping) else None
+        return judge if isinstance(judge, str) else ""
+
+    @property
+    def checkpoint_fault(self) -> str:
+        """Why a checkpoint could not be asked, of the first; empty if all could."""
+        marks = (fault.error.partition("-checkpoints.trouble.json: ") for fault in self.faults)
+        return next((why for _, mark, why in marks if mark), "")
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunState:
@@ -259,7 +277,12 @@ class RunState:
                 self.absent = absent
             case SettingsChanged() as settings:
                 self.detectors, self.gold = list(settings.detectors), settings.gold
-            case EvaluationRead(measured=measured):
+            case EvaluationRead(measured=measured) as read:
+                name = f"eval.{read.name}"
+                if len(packed := measured.get(name, [])) > 3:
+                    self.checkpoints.add(event.attempt, event.step, name, packed[3])
+                    self.checkpoints.judge = read.judge or self.checkpoints.judge
+                    self.checkpoints.missed += read.missed or 0
                 at, sliced = (event.attempt, event.step), any(name.startswith(SLICES) for name in measured)
                 # Those of slices come several a step: one step is one occasion.
                 if any(is_watched(name, self._alarm_readings) for name in measured) and not (

@@ -24,6 +24,7 @@ from tiltmeter.view.screens.wording import describe_change, truncate
 TEXT = 160  # characters of an entry
 #: Kinds that are kept first when a list is shortened.
 IMPORTANT_KINDS = ("alarm", "resolved", "did", "outcome", "attempt", "end", "segment")
+DECISIONS = {"approve": "approved", "reject": "rejected"}  # kinds of request, and the state of the action after it
 NOTE_WORDS = {"acknowledge": "Acknowledged", "mute": "Muted", "false_alarm": "Called false"}
 
 
@@ -47,6 +48,7 @@ class RunHistory:
         self.decided_requests: set[str] = set()  # ids of operator requests that the monitor has recorded
         self._active_failures: set[str] = set()  # failures that have a finding now
         self._alarm_names: dict[str, str] = {}  # of alarms
+        self._authors: dict[tuple[str, str], str] = {}  # by action and the state that a person's decision put it in
 
     def add(self, event: Event) -> None:
         match event.payload:
@@ -120,15 +122,23 @@ class RunHistory:
                 self._add_entry(event, "did", f"{what}: {data['reason']}", name)
                 self._add_mark(event.attempt, event.step, "stop" if data["knob"] == "stop" else "did", what, name)
             case state:
-                self._add_entry(event, "note", f"{str(state).capitalize()}: {describe_change(row)}", name)
+                by = _by(self._authors.get((name, state)))
+                self._add_entry(event, "note", f"{str(state).capitalize()}{by}: {describe_change(row)}", name)
 
     def _add_decision(self, event: Event, message: Mapping[str, Any]) -> None:
         self.decided_requests.add(str(message.get("id")))
+        author = message.get("author")
+        if isinstance(author, str) and (state := DECISIONS.get(str(message.get("kind")))):
+            self._authors[str(message.get("action")), state] = author
         if (note := AlarmNote.parse(message.get("text"))) is not None:
             about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
             until = "" if note.until is None else f" until step {note.until}"
             reason = f": {note.reason}" if note.reason else ""
-            self._add_entry(event, "note", f"{about}{until}{reason}", note.about)
+            self._add_entry(event, "note", f"{about}{until}{_by(author)}{reason}", note.about)
+
+
+def _by(author: object) -> str:
+    return f" by {author}" if isinstance(author, str) and author else ""
 
 
 def newest_entries(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:

@@ -19,6 +19,7 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.reading_blocks import ReadingBlock, RecordedColumn
@@ -265,6 +266,7 @@ class RunReader:
         self.run, self.lock = run, threading.RLock()
         self.id, self.name = run_id(path), run_name(path)
         self.directory_id = directory_id(path)
+        self.notes = RunNotes(run.path)  # what people wrote on it; whoever looks polls it first
         self._cache_is_sound = cached
         self._reset()
 
