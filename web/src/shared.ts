@@ -57,8 +57,8 @@ export interface Asked<T> {
 }
 
 /** Data of a route, asked for again when its parameters change or when the run has news; `live`: at most once in so many
- * seconds, or never. News never interrupts a question: on a fast run nothing would ever be answered. */
-export function useData<T>(path: string, params: Params = {}, live: boolean | number = true): Asked<T> {
+ * seconds, or never; `again`: whenever this number changes. News never interrupts a question: on a fast run nothing would ever be answered. */
+export function useData<T>(path: string, params: Params = {}, live: boolean | number = true, again = 0): Asked<T> {
   const source = useSource();
   const [turn, setTurn] = useState(0);
   const [state, setState] = useState<Asked<T>>({ data: null, error: null, busy: true });
@@ -106,7 +106,7 @@ export function useData<T>(path: string, params: Params = {}, live: boolean | nu
       asking.current = false;
       abort.abort();
     };
-  }, [source, key, turn]);
+  }, [source, key, turn, again]);
   return state;
 }
 

@@ -64,6 +64,7 @@ VERBS = {
     "model train": Verb("model.train"),
     "model compare": Verb("model.compare"),
     "model trail": Verb("model.trail"),
+    "model repay": Verb("model.repay"),
     "run watch": Verb("run.watch", panel=FOLLOW),
     "run track": Verb("run.track", panel=FOLLOW),
     "run alarms": Verb("run.actions", "alarms", FOLLOW),

@@ -34,6 +34,7 @@ WEIGHT = "reward_weight."  # followed by the name of the reward function
 QUARANTINE = "quarantine."  # followed by the name of the slice
 #: Settings that a rollback may change as well: they apply from the first step after the checkpoint is loaded.
 SETTINGS = ("beta", "entropy_coef", "learning_rate", "reward_weight")
+ENDED = "ended"  # the end of the id of a receipt that nobody asked for: the trainer put a knob back itself
 LONGEST_AUTHOR = 64
 CHANGES: tuple[Kind, ...] = ("apply", "approve", "undo")  # requests that change a knob
 #: The kinds of request that are followed, by mode.

@@ -36,6 +36,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.reading_room.notes import user_name
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.server import access, app
 from tiltmeter.view.server.access import HEADERS, AccessTokens, Person, RateLimiter, TrustedHosts, bind_refusal
@@ -199,7 +200,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def requests_left(place: Place) -> set[str]:
     runs = place.folder / "runs"
-    return {str(path) for folder in ("control", "gold") for path in runs.rglob(f"{folder}/**/*.json")}
+    return {str(path) for folder in ("control", "gold", "notes") for path in runs.rglob(f"{folder}/**/*.json")}
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
@@ -348,6 +349,7 @@ def test_random_control_requests_change_nothing(place: Place) -> None:
     rng = np.random.default_rng(14)
     before, right = requests_left(place), place.tokens["control"]
     kinds = ["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo", "apply", "beta", ""]
+    kinds += ["tag", "note", "view", "archive", "remove"]
     statuses = set()
     for number in range(size(1000, 10_000)):
         # Right in all but the target, which is none of the run's; or right in all but the step, which is not yet.
@@ -391,6 +393,57 @@ def test_a_label_can_be_asked_for_one_rollout_and_lies_apart_from_what_was_drawn
         assert place.ask("POST", "/api/control", token, "", json.dumps(body).encode()).status == status, target
     (left,) = requests_left(place) - before
     assert left.endswith("gold/picked/0-7-3.json") and json.loads(Path(left).read_text())["picked"] is True
+
+
+def test_a_tag_needs_the_control_token_and_is_stored_with_its_author(place: Place) -> None:
+    body = {"run": place.run, "kind": "tag", "target": "0-7-3", "step": 39, "reason": "cheats"}
+    before = requests_left(place)
+
+    def send(who: str, **changes: str) -> int:
+        sent = {**body, **changes, "nonce": secrets.token_hex(16)}
+        return place.ask("POST", "/api/control", place.tokens[who], "", json.dumps(sent).encode()).status
+
+    assert [send(who) for who in ("none", "view", "label")] == [401, 403, 403] and requests_left(place) == before
+    assert send("control") == 202 and send("control") == 409, "a tag stands once"
+    assert [send("control", target=target) for target in ("0-7-99", "9-7-3", "../x")] == [404, 404, 404]
+    assert send("control", reason="two words") == 409 and send("control", kind="archive", target="0-7-3") == 409
+    (left,) = requests_left(place) - before
+    entry = json.loads(Path(left).read_text())
+    assert (entry["kind"], entry["target"], entry["text"], entry["author"]) == ("tag", "0-7-3", "cheats", user_name())
+    notes = place.ask("GET", "/api/notes", place.tokens["view"], f"run={place.run}&target=0-7-3").json
+    assert [row["text"] for row in notes["rows"]] == ["cheats"] and notes["tags"] == [{"tag": "cheats", "count": 1}]
+    found = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats")
+    deadline = time.monotonic() + 60
+    while found.json["ready"] < 1 and time.monotonic() < deadline:
+        found = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats")
+    assert [(row["id"], row["tags"]) for row in found.json["rows"]] == [("0-7-3", ["cheats"])]
+    assert send("control", kind="remove", reason=notes["rows"][0]["id"]) == 202
+    again = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats").json
+    assert again["rows"] == [] and Path(left).exists(), "nothing is deleted"
+
+
+def test_an_archived_run_is_hidden_and_counted_and_can_be_shown(place: Place) -> None:
+    def fleet(find: str = "") -> Any:
+        return place.ask("GET", "/api/fleet", place.tokens["view"], urlencode({"find": find})).json
+
+    def send(kind: str, reason: str = "") -> int:
+        sent = {"run": place.run, "kind": kind, "target": "", "step": 39, "reason": reason}
+        sent["nonce"] = secrets.token_hex(16)
+        return place.ask("POST", "/api/control", place.tokens["control"], "", json.dumps(sent).encode()).status
+
+    before = fleet()
+    assert {row["name"]: row["state"] for row in before["runs"]}["a"] == "ACT" and before["hidden"] == {}
+    assert send("tag", "keep") == 202 and send("archive", "old settings") == 202
+    hidden = fleet()
+    assert [row["name"] for row in hidden["runs"]] == ["b"] and hidden["total"] == before["total"] - 1
+    assert hidden["hidden"] == {"ACT": 1}, "one that needs a person is counted"
+    assert [row["name"] for row in fleet("archived:yes")["runs"]] == ["a"]
+    shown = fleet("archived:any")
+    assert {row["name"]: row["archived"] for row in shown["runs"]} == {"a": True, "b": False} and shown["hidden"] == {}
+    assert [row["name"] for row in fleet("tag:keep archived:any")["runs"]] == ["a"]
+    notes = place.ask("GET", "/api/notes", place.tokens["view"], f"run={place.run}").json
+    assert notes["archived"] and send("remove", notes["rows"][-1]["id"]) == 202
+    assert {row["name"] for row in fleet()["runs"]} == {"a", "b"} and fleet()["tags"] == ["keep"]
 
 
 def test_a_server_that_was_not_told_to_act_says_how(place: Place) -> None:

@@ -16,6 +16,7 @@ from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.payloads import AttemptOpen, ReceiptRead
 from tiltmeter.rundir.receipts import answered_ids, read_receipts
 from tiltmeter.rundir.requests import (
+    ENDED,
     ControlOffer,
     ControlRequest,
     Kind,
@@ -153,16 +154,19 @@ def unanswered_requests(reader: RunReader, history: RunHistory) -> list[ControlR
 def _knobs(offer: ControlOffer, history: RunHistory, attempt: int | None) -> list[KnobRow]:
     """The knobs with their current values: as attached, then as changed by actions."""
     values = {name: knob.value for name, knob in offer.knobs.items()}
+    ended: dict[str, str] = {}
     for row in sorted(history.actions.values(), key=lambda row: (row["time"], row["told"])):
         if row["attempt"] == attempt and row["state"] in ("applied", "reverted") and row["knob"] in values:
             values[row["knob"]] = row["after" if row["state"] == "applied" else "before"]
+            if str(row["reason"]).startswith(ENDED):
+                ended[row["knob"]] = truncate(str(row["reason"]), 400)
     return [
         KnobRow(
             name=name,
             value=finite_or_none(values[name]),
             floor=finite_or_none(knob.floor),
             ceiling=finite_or_none(knob.ceiling),
-            why=knob.why,
+            why=ended.get(name, knob.why),
         )
         for name, knob in offer.knobs.items()
     ]

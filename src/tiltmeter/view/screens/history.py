@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from tiltmeter.data.records import Action, Alarm, Fault, Finding
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.payloads import (
@@ -15,10 +13,8 @@ from tiltmeter.rundir.payloads import (
     DecisionRead,
     ExperimentRead,
     KnobsOffered,
-    LabelsClosed,
     OutcomeJudged,
     SegmentBegan,
-    StepDone,
 )
 from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
@@ -33,7 +29,7 @@ NOTE_WORDS = {"acknowledge": "Acknowledged", "mute": "Muted", "false_alarm": "Ca
 
 
 class RunHistory:
-    """Add every event, in order. Entries, marks and actions are oldest first.
+    """Add every event that is rare, in order. Entries, marks and actions are oldest first.
 
     >>> history = RunHistory()
     >>> history.add(Event("attempt", 0, -1, {"state": "open", "facts": {}}, "id", time=5.0))
@@ -41,26 +37,21 @@ class RunHistory:
     ('attempt', 'Training started')
     """
 
+    of_rare = True  # events that come with every step say nothing here
+
     def __init__(self) -> None:
         self.entries: list[HistoryEntry] = []
         self.marks: list[Mark] = []
-        self.pending_labels: dict[tuple[int, int], int] = {}  # labels requested, of steps that are not closed
         self.alarm_times: dict[str, float] = {}  # when each alarm was raised
         self.knob_offers: dict[int, dict[str, Any]] = {}  # by attempt, the knobs that its trainer offers
         self.actions: dict[str, dict[str, Any]] = {}  # by id, each in its newest state
         self.decided_requests: set[str] = set()  # ids of operator requests that the monitor has recorded
-        self.last_times: dict[int, float] = {}  # by attempt, the time of its last event
         self._active_failures: set[str] = set()  # failures that have a finding now
         self._alarm_names: dict[str, str] = {}  # of alarms
         self._authors: dict[tuple[str, str], str] = {}  # by action and the state that a person's decision put it in
 
     def add(self, event: Event) -> None:
-        self.last_times[event.attempt] = event.time
         match event.payload:
-            case StepDone(requests=requests, asked=asked) if requests is not UNSET:
-                self.pending_labels[event.attempt, event.step] = asked or 0
-            case LabelsClosed():
-                self.pending_labels.pop((event.attempt, event.step), None)
             case Alarm() as alarm:
                 self._add_alarm(event, alarm)
             case Finding() as finding:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
 from tiltmeter.view.payloads.compare import Compare
 from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
+from tiltmeter.view.payloads.notes import RunNoteList
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, Summary
 from tiltmeter.view.payloads.people import ControlBy, Controlled, LabelTask, Login, Me, PageRole
 from tiltmeter.view.payloads.plots import Geometry, Plots, Readings, Series
@@ -30,12 +31,13 @@ from tiltmeter.view.screens import rollout_plots as rollout_plots_screen
 from tiltmeter.view.screens import series as series_screen
 from tiltmeter.view.screens import summary as summary_screen
 from tiltmeter.view.screens import verifier as verifier_screen
+from tiltmeter.view.screens.reading_room.notes import list_notes
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import Person, RequestError
-from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows
+from tiltmeter.view.server.fleet_query import asks_archived, choose_rows, group_rows, setting_names, sort_rows
 from tiltmeter.view.server.reading_room import members as reading_room
 from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
@@ -92,7 +94,13 @@ def fleet(request: ApiRequest) -> Fleet:
         chosen, groups = group_rows(chosen, params["group"])
     shown = [run.row for run in chosen[: params.get("limit", fleet_screen.LIMIT)]]
     draw = run_list.with_picture if params.get("pictures", 1) else run_list.without_picture
-    page = fleet_screen.FleetPage([draw(row) for row in shown], len(chosen), groups, setting_names(listed))
+    page = fleet_screen.FleetPage(
+        [draw(row) for row in shown],
+        len(chosen),
+        groups,
+        setting_names(listed),
+        archived=asks_archived(params.get("find", "")),
+    )
     return fleet_screen.fleet([run.row for run in listed], unread, unreadable, shown=page)
 
 
@@ -150,6 +158,10 @@ def tokens(request: ApiRequest) -> GroupTokens:
         return reading_room.tokens(
             request.state.index(request.params["run"]), request.params["id"], request.params["by"]
         )
+
+
+def notes(request: ApiRequest) -> RunNoteList:
+    return list_notes(request.state.reader(request.params["run"]), request.params.get("target", ""))
 
 
 def phrases(request: ApiRequest) -> PhraseList:

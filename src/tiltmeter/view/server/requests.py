@@ -15,6 +15,7 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import Controlled
 from tiltmeter.view.screens.actions import describe_request, submit_action_request
 from tiltmeter.view.screens.alarms import submit_note
+from tiltmeter.view.screens.reading_room.notes import KINDS, submit_entry
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.access import RequestError
@@ -26,6 +27,7 @@ MOST_NONCES = 100_000
 MOST_PICKED = 2000  # rollouts of a run that a person may ask a label for
 ACTIONS = ("approve", "reject", "undo")
 MUTE_STEPS = 50
+LONGEST_REASON = 500
 NOTES = ("acknowledge", "mute", "false_alarm")
 
 
@@ -54,6 +56,8 @@ def handle_control(request: ApiRequest) -> Controlled:
 
 def execute(reader: RunReader, params: Mapping[str, Any], author: str = "") -> Controlled:
     kind, target, reason = params["kind"], params["target"], params["reason"]
+    if kind not in KINDS and len(reason) > LONGEST_REASON:
+        raise ValueError(f"a reason has at most {LONGEST_REASON} characters")
     if kind in ACTIONS:
         action_request = submit_action_request(reader.run, target, kind, reader.events, author=author)
         who = (
@@ -74,6 +78,8 @@ def execute(reader: RunReader, params: Mapping[str, Any], author: str = "") -> C
                 author=author,
             )
         return Controlled(request=note_request.id, text="Noted. It is shown once the monitor has recorded it.")
+    if kind in KINDS:
+        return Controlled(request=target, text=submit_entry(reader, kind, target, reason, author))
     return request_label(reader, target, reason, author)
 
 

@@ -166,11 +166,16 @@ class EventStream:
 
     def _missed_messages(self, channel: Channel, after: str) -> list[Message]:
         """The first messages of a client: all since its last event id, and the current status."""
-        events = [] if channel.reader is None else channel.reader.events[: channel.events_sent]
-        now = Message(channel.status.payload(), _event_id(events[-1]) if events else "")
-        if not after or channel.reader is None:
+        reader = channel.reader
+        if reader is None or channel.events_sent <= reader.events.first:
+            now = Message(channel.status.payload(), "")
+            return [now] if not after or reader is None else [RESET, now]
+        first = reader.events.first
+        events = reader.events[first : channel.events_sent]
+        now = Message(channel.status.payload(), _event_id(events[-1]))
+        if not after:
             return [now]
-        position = next((k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
+        position = next((first + k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
         full = len(channel.recent) == BACKLOG
         if position is None or (full and channel.recent[0][0] > position + 1):
             return [RESET, now]
@@ -215,6 +220,10 @@ class EventStream:
         with self.run_list.marks.reading(reader.id), reader.lock:
             reader.refresh(force=True)
             events, messages = len(reader.events), []
+            if channel.events_sent < reader.events.first:  # of these no client is told one by one
+                channel.history, channel.events_sent = RunHistory(), reader.events.first
+                for event in reader.events.rare_before():
+                    channel.history.add(event)
             for position in range(channel.events_sent, events):
                 event, before = reader.events[position], len(channel.history.entries)
                 channel.history.add(event)
@@ -252,15 +261,16 @@ def stream_status(reader: RunReader) -> StreamStatus:
 
 
 def fleet_status(runs: RunRows) -> StreamStatus:
-    """The worst status of all runs; it changes whenever that of any run does."""
-    rows = [run.row for run in runs.listed]
+    """The worst status of all runs that are not archived; it changes whenever that of any run does."""
+    rows = [run.row for run in runs.listed if not run.row.archived]
     worst: State = min((row.state for row in rows), key=SEVERITY.__getitem__, default="BLIND")
     if runs.unread and SEVERITY[worst] > SEVERITY["BLIND"]:
         worst = "BLIND"  # what is not read yet may be worse
     needs = sum(row.state == "ACT" for row in rows)
     live = sum(row.live for row in rows)
     ages = [row.age_s for row in rows if row.age_s is not None]
-    mark = hash(tuple((row.run, row.state, row.step, row.live) for row in rows))
+    marked = ((row.run, row.state, row.step, row.live, row.archived, *row.tags) for row in (r.row for r in runs.listed))
+    mark = hash(tuple(marked))
     left = f", {runs.unread} not read yet" if runs.unread else ""
     sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm{left}"
     steps = max((row.step for row in rows), default=-1)
