@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import new_user
 
-RECORDED = json.loads((new_user.RESULTS / "new_user.json").read_text())
+RECORDED = json.loads((new_user.ROOT / "benchmarks" / "results" / "new_user.json").read_text())
 
 
 @pytest.fixture
