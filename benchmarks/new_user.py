@@ -139,7 +139,7 @@ class Desk:
         assert self._session.stdin is not None and self._session.stdout is not None
         self._session.stdin.write(f"{path}\n")
         self._session.stdin.flush()
-        output = []
+        output: list[str] = []
         for line in self._session.stdout:
             if line.startswith("\0"):
                 if line.strip() != "\0ok":
