@@ -34,7 +34,7 @@ HEAVY = {
 MODELS = (
     *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py", "models/chat/local.py"),
     *("workbench/probe/gradient.py", "workbench/preferences/likelihood.py"),
-    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py"),
+    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py", "workbench/repay/interpolate.py"),
 )
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
@@ -58,7 +58,8 @@ LATE = {
     *("adapters/verl/plugin.py: wrap", "cli/lab/campaigns.py: tiny_runs", "cli/lab/campaigns.py: tiny_score"),
     *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
     *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
-    *("workbench/train/trl_trainer.py: _evaluate", "workbench/train/trl_trainer.py: attach_monitor"),
+    *("workbench/train/trl_trainer.py: _add_projection", "workbench/train/trl_trainer.py: _evaluate"),
+    "workbench/train/trl_trainer.py: attach_monitor",
 }
 
 

@@ -27,8 +27,8 @@ BY_DESCRIPTOR = frozenset({"dir_fd", "src_dir_fd"})
 ALLOWED = {
     ("rundir/store.py", "mkdir"): 1,  # the run directory itself, where the user wants it
     ("rundir/store.py", "chmod"): 1,
-    ("rundir/checkpoints.py", "os.open"): 1,  # the trainer's own checkpoint, which is not of the run directory
-    ("rundir/checkpoints.py", "rglob"): 1,
+    ("rundir/checkpoints/hashes.py", "os.open"): 1,  # the trainer's own checkpoint, which is not of the run directory
+    ("rundir/checkpoints/hashes.py", "rglob"): 1,
     ("rundir/sidecar.py", "listdir"): 1,  # of a descriptor
     ("rundir/atomic_write.py", "listdir"): 1,  # of a descriptor
     ("rundir/untrusted.py", "scandir"): 1,  # of a descriptor

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import from_columns
+from tiltmeter.data.object_graph import encode_graph
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor import snapshot
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.object_graph import encode_graph
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING

@@ -55,6 +55,7 @@ class JudgeSource:
         self._untried = [*CANARIES, *self.judge.canaries]
         self.identity = f"the judge {self.judge.model} at {self.judge.host}, guide {self.judge.mark}"
         self.identity += f", {BETTER_OF_TWO}" if self.judge.pairs else ""
+        self.identity += f", {self.judge.way}" if self.judge.way else ""
 
     @property
     def canaries_pass(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.errors import AttachError
@@ -31,7 +32,10 @@ from tiltmeter.models.judge_prompts import (
     read_share,
     rubric_prompt,
 )
+from tiltmeter.models.oversight.all_methods import METHODS, MOST_CALLS
+from tiltmeter.models.oversight.method import AnswerToGrade, Grade, JudgeQuestion, grade_answers, single_grade
 
+T = TypeVar("T")
 BATCH_SECONDS = 600.0  # for all scores that are asked for at once
 LOW, HIGH = 0.4, 0.6
 MOST_RATERS = 25  # people who compare one pair
@@ -96,6 +100,9 @@ class Judge:
     price_out: float = 0.0  # and per million that come back
     people_share: float = 0.0  # of its pairs, that people compare too; 0: none, and every claim is about the judge
     raters: int = 1  # people who compare each of them
+    method: str = "bare"  # how it is asked about one answer: a name of `oversight.all_methods.METHODS`
+    calls: int = 1  # that the method may make about one answer
+    helpers: tuple[str, ...] = ()  # other models on the same server: critics, debaters, a smaller or a second judge
 
     @property
     def server(self) -> Endpoint:
@@ -107,8 +114,21 @@ class Judge:
 
     @property
     def mark(self) -> str:
-        """A hash of the judge's system prompt: another guide is another judge."""
-        return hashlib.sha256(self._system_prompt("").encode()).hexdigest()[:12]
+        """A hash of the judge's system prompt and of how it is asked: another guide or method is another judge."""
+        way = "" if self.method == "bare" else json.dumps([self.method, self.calls, self.helpers])
+        return hashlib.sha256((self._system_prompt("") + way).encode()).hexdigest()[:12]
+
+    @property
+    def way(self) -> str:
+        """How it is asked, where that is not one score.
+
+        >>> Judge("http://localhost:8000/v1", "m", "g", method="debate", calls=5, helpers=("big",)).way
+        'asked by debate in at most 5 calls, with big'
+        """
+        if self.method == "bare":
+            return ""
+        helped = f", with {' and '.join(self.helpers)}" if self.helpers else ""
+        return f"asked by {self.method} in at most {self.calls} calls{helped}"
 
     def _system_prompt(self, mark: str) -> str:
         if self.rubric:
@@ -133,12 +153,39 @@ class Judge:
 
         `references`: a right answer to each, for a judge that grades by one.
         """
+        if self.method != "bare":
+            grades = self.grades(texts, within)
+            return [one if isinstance(one, JudgeError) else one.value for one in grades]
         if self.reference and len(references) != len(texts):
             return [JudgeError(f"this judge grades by a reference, the column {self.reference!r}")] * len(texts)
         right_answers = references if self.reference else [""] * len(texts)
         bodies = [self.request_body(*text, reference=one) for text, one in zip(texts, right_answers, strict=True)]
         count = len(self.rubric)
         return self._replies(bodies, within, lambda body: read_met(body, count) if count else read_score(body))
+
+    def grades(
+        self, texts: Sequence[tuple[str | None, str]], within: float = BATCH_SECONDS
+    ) -> list[Grade | JudgeError]:
+        """Grades with a confidence each, by the judge's method."""
+        if self.method == "bare":
+            scores = self.scores(texts, within)
+            return [one if isinstance(one, JudgeError) else single_grade(one) for one in scores]
+        until = time.monotonic() + within
+
+        def send(questions: Sequence[JudgeQuestion]) -> list[Any]:
+            bodies = [self.question_body(question) for question in questions]
+            replies = dict(self.server.replies(bodies, within=max(0.0, until - time.monotonic())))
+            return [_read(replies[at], question.read) for at, question in enumerate(questions)]
+
+        cases = [AnswerToGrade(*text, self.guide, self.calls, self.helpers) for text in texts]
+        return grade_answers(METHODS[self.method], cases, send)
+
+    def question_body(self, question: JudgeQuestion) -> dict[str, Any]:
+        system = question.system
+        body = fenced_body(
+            question.model or self.model, lambda mark: system.format(guide=self.guide, mark=mark), question.data
+        )
+        return body | ({"temperature": 1, "seed": question.sample} if question.sample else {})
 
     def compare(
         self, pairs: Sequence[tuple[str | None, str, str]], within: float = BATCH_SECONDS
@@ -190,7 +237,7 @@ def _in_both_orders(first: float | JudgeError, second: float | JudgeError) -> fl
     return first if first == 1.0 - second else 0.5
 
 
-def _read(reply: bytes | ChatError, read: Callable[[bytes], float]) -> float | JudgeError:
+def _read(reply: bytes | ChatError, read: Callable[[bytes], T]) -> T | JudgeError:
     if isinstance(reply, ChatError):
         return JudgeError(str(reply))
     try:
@@ -224,6 +271,9 @@ def read_judge(path: str | Path) -> Judge:
     if not isinstance(guide, str) or not (guide.strip() or rubric):
         raise AttachError(f"{path}: guide is missing. A judge looks like this:\n{EXAMPLE}")
     facts["rubric"] = tuple(rubric)
+    if not isinstance(facts.setdefault("helpers", ()), (list, tuple)):
+        raise AttachError(f'{path}: helpers is a list of names, as ["small-model"]')
+    facts["helpers"] = tuple(facts["helpers"])
     facts["canaries"] = tuple(_parse_canary(path, canary) for canary in facts.get("canaries", []))
     judge = Judge(**facts)
     check_endpoint(path, judge.server)
@@ -238,7 +288,26 @@ def read_judge(path: str | Path) -> Judge:
         raise AttachError(f"{path}: people_share is the share of pairs that people compare too, from 0 to 1")
     if type(judge.raters) is not int or not 1 <= judge.raters <= MOST_RATERS:
         raise AttachError(f"{path}: raters is how many people compare each pair, from 1 to {MOST_RATERS}")
+    _check_method(path, judge)
     return judge
+
+
+def _check_method(path: str | Path, judge: Judge) -> None:
+    """Raises `AttachError` for a way of asking that cannot work."""
+    method = METHODS.get(judge.method) if isinstance(judge.method, str) else None
+    if method is None:
+        raise AttachError(f"{path}: there is no method {judge.method!r}; there are {', '.join(METHODS)}")
+    if type(judge.calls) is not int or not method.least_calls <= judge.calls <= MOST_CALLS:
+        least = f"from {method.least_calls} to {MOST_CALLS}"
+        raise AttachError(f"{path}: calls is how many calls {method.name} may make about one answer, {least}")
+    if not all(isinstance(one, str) and one.strip() for one in judge.helpers):
+        raise AttachError(f'{path}: helpers are names of other models on the same server, as ["small-model"]')
+    if method.needs_helper and not judge.helpers:
+        raise AttachError(f'{path}: {method.name} needs another model on the same server: helpers = ["its name"]')
+    if method.name == "bare" and (judge.calls != 1 or judge.helpers):
+        raise AttachError(f"{path}: calls and helpers belong to a method; this file names none")
+    if method.name != "bare" and (judge.reference or judge.rubric or judge.pairs):
+        raise AttachError(f"{path}: {method.name} grades by a guide alone: leave out reference, rubric and pairs")
 
 
 def _parse_canary(path: str | Path, facts: Any) -> JudgeCanary:

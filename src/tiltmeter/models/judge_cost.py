@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from tiltmeter.models.judge import Judge
 from tiltmeter.models.judge_prompts import PAIRS
+from tiltmeter.models.oversight.method import LONGEST_TEXT
 
 CANARY_SHARE = 0.05  # of the calls, beside labels
 CHARACTERS = 4.0  # a token of English text, about
 REPLY_TOKENS = 8  # {"score": 7}
+METHOD_TOKENS = LONGEST_TEXT / CHARACTERS  # of a critique or an argument, at most: each is a reply, and read once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,13 @@ class JudgeCost:
     steps: int | None
     tokens_in: float  # a call, at most
     money: float | None  # a call
+    tokens_out: float = REPLY_TOKENS  # a call, at most
 
     def __str__(self) -> str:
         text = f"the judge {self.judge}: {self.calls:.0f} calls a step"
         steps = 1 if self.steps is None else self.steps
         total = self.calls * steps
-        sent, received = self.tokens_in * total / 1e6, REPLY_TOKENS * total / 1e6
+        sent, received = self.tokens_in * total / 1e6, self.tokens_out * total / 1e6
         text += "" if self.steps is None else f", {total:,.0f} in {steps} steps"
         text += f", at most {sent:.2g} M tokens sent and {received:.2g} M received"
         if self.money is None:
@@ -45,9 +48,12 @@ def judge_cost(
     judge: Judge, *, rollouts: int, share: float, steps: int | None, prompt_tokens: float, completion_tokens: float
 ) -> JudgeCost:
     """`completion_tokens`: the most that a completion may have."""
-    calls = rollouts * share * (1.0 + CANARY_SHARE)
+    calls = rollouts * share * (1.0 + CANARY_SHARE) * judge.calls
     system = len(PAIRS if judge.pairs else judge.request_body("", "")["messages"][0]["content"]) / CHARACTERS
     tokens_in = system + prompt_tokens + completion_tokens * (2.0 if judge.pairs else 1.0)
+    tokens_out: float = REPLY_TOKENS
+    if judge.method != "bare":
+        tokens_in, tokens_out = tokens_in + METHOD_TOKENS, METHOD_TOKENS
     priced = judge.price_in or judge.price_out
-    money = (judge.price_in * tokens_in + judge.price_out * REPLY_TOKENS) / 1e6 if priced else None
-    return JudgeCost(f"{judge.model} at {judge.host}", calls, steps, tokens_in, money)
+    money = (judge.price_in * tokens_in + judge.price_out * tokens_out) / 1e6 if priced else None
+    return JudgeCost(f"{judge.model} at {judge.host}", calls, steps, tokens_in, money, tokens_out)

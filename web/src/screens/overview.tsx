@@ -7,6 +7,7 @@ import type { HandleProps } from "../handle";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Card } from "../parts";
+import type { NotesProps } from "../notes";
 import { Picture } from "../picture";
 import { link, type Screen } from "../route";
 import { useAddress, useSource } from "../shared";
@@ -15,6 +16,8 @@ import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, 
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));
+
+const RunNotes = lazy<NotesProps>(() => import("../notes").then((m) => m.RunNotes));
 
 const Handle = lazy<HandleProps>(() => import("../handle").then((m) => m.Handle));
 
@@ -39,6 +42,7 @@ export function Overview({ run, summary, params }: ScreenProps) {
       </div>
       <Slices tables={summary.slices} />
       <Proofs run={run} summary={summary} />
+      <RunNotes run={run} summary={summary} step={step} />
       {summary.steps > 0 && <Checks summary={summary} />}
       {summary.steps > 0 && <Board run={run} summary={summary} />}
       <p class="health">

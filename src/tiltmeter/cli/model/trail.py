@@ -73,7 +73,7 @@ def trail(
     sys.stderr.write(f"{len(folders) + 1} models x {len(chosen)} prompts x {answers} answers: samples {many}{calls}\n")
     sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
     with progress() as report_progress:
-        settings = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
+        settings: dict[str, Any] = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
         make = sampler_maker(base, folder, **settings)
         report = follow_trail(folders, chosen, referee, make, load_reward(rewards) if rewards else None)
     if html is not None:

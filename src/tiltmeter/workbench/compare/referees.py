@@ -182,8 +182,8 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
     parameters `first` and `second` about pairs in both orders, and with `completion` or `completions` as gold is.
     """
     cache = JsonlCache(work / "judged.jsonl")
-    if name.endswith(".toml") and not scored:
-        judge = read_judge(name)
+    # A judge with a method grades answers one by one, as gold is.
+    if name.endswith(".toml") and not scored and (judge := read_judge(name)).method == "bare":
         server = Endpoint(judge.url, judge.model, judge.key_env, judge.timeout, judge.retries)
         mark = hashlib.sha256(PAIRS.format(guide=judge.guide, mark="").encode()).hexdigest()[:12]
         identity = f"the judge {judge.model} at {judge.host}, asked in both orders, guide {mark}"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tiltmeter.errors import AttachError
-from tiltmeter.stats.checkpoint_falls import FallTest, find_fall
+from tiltmeter.stats.checkpoint_falls import LEAST_PROMPTS, FallTest, find_fall
 from tiltmeter.stats.overoptimisation import forecast_peak
 from tiltmeter.stats.zero_crossing import Forecast
 from tiltmeter.workbench.compare.comparison import open_models
@@ -22,7 +22,6 @@ from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts
 from tiltmeter.workbench.trail.checkpoints import BASE, TrailPoint, measure_checkpoint
 
 CALM = 0.1  # of gold: a fall that is not excluded up to here forbids to call a trail healthy
-LEAST = 8  # prompts with gold for every checkpoint, below which nothing is said
 
 TrailState = Literal["worse", "healthy", "cannot tell"]
 MakeSampler = Callable[[Path | None], AnswerSampler]  # of a checkpoint; None: of the base
@@ -45,7 +44,7 @@ class TrailReport:
 
     @cached_property
     def fall(self) -> FallTest | None:
-        return find_fall([point.gold for point in self.points]) if self.common >= LEAST else None
+        return find_fall([point.gold for point in self.points]) if self.common >= LEAST_PROMPTS else None
 
     @property
     def state(self) -> TrailState:
@@ -96,14 +95,20 @@ def follow_trail(
     return TrailReport(points, gold.identity, gold.judged, len(prompts), first.samples)
 
 
-def sampler_maker(base: Path, work: Path, **settings: Any) -> MakeSampler:
-    """Samplers that share the base's model; each checkpoint has a folder of its own under `work`."""
+def sampler_maker(base: Path, work: Path, *, plain: bool = False, **settings: Any) -> MakeSampler:
+    """Samplers that share the base's model; each checkpoint has a folder of its own under `work`.
+
+    `plain`: texts are asked as they are, not in a chat template.
+    """
     start, _ = open_models(base, base)
+    start.plain = plain
 
     def make(checkpoint: Path | None) -> AnswerSampler:
         if checkpoint is None:
             return AnswerSampler(start, start, work / BASE, **settings)
-        return AnswerSampler(start, open_models(base, checkpoint)[1], work / checkpoint.resolve().name, **settings)
+        later = open_models(base, checkpoint)[1]
+        later.plain = plain
+        return AnswerSampler(start, later, work / checkpoint.resolve().name, **settings)
 
     return make
 
