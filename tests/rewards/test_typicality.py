@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ WANTED = np.array([0.2, 0.2, 0.5, 0.1])
 ALPHA, BETA = 0.6, 0.2
 
 
-def likelihood(prompts: object, answers: list[str]) -> list[float]:
+def likelihood(prompts: object, answers: Sequence[str]) -> list[float]:
     return [float(np.log(BASE[ANSWERS.index(answer)])) for answer in answers]
 
 
