@@ -14,6 +14,7 @@ import numpy as np
 from tiltmeter.data.batches import component_name
 from tiltmeter.data.records import Floats, Reading, RolloutBatch
 
+RATERS = "raters."  # begins the slice of a group of raters; no environment's name has a dot there
 PREFIX = "slices."  # of readings that hold the values of all slices of a step
 RAW_NAME = 200  # characters of a value that names a slice
 MOST_ENVIRONMENTS = 20  # with readings of their own
@@ -82,6 +83,17 @@ def slice_of(name: str) -> str:
     ('AEEnv', '')
     """
     return name.removeprefix("env.").removesuffix(f".{reading_of(name)}") if name.startswith("env.") else ""
+
+
+def slice_words(name: str) -> str:
+    """A slice in a sentence.
+
+    >>> slice_words("AEEnv"), slice_words("raters.2")
+    ('in environment AEEnv', 'for the raters of group 2')
+    """
+    return (
+        f"for the raters of group {name.removeprefix(RATERS)}" if name.startswith(RATERS) else f"in environment {name}"
+    )
 
 
 def by_slice(slices: Sequence[str], keep: Sequence[bool]) -> dict[str, list[int]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tiltmeter.data.records import CORRECTED, SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
+from tiltmeter.data.slices import slice_words
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
 from tiltmeter.stats.betting import alpha_left, alpha_share
 from tiltmeter.stats.changepoint import change_point
@@ -231,7 +232,7 @@ class GoldLossTest:
         words, odds = WORDS.get(name, fallen), f"odds {exp(min(self.evidence, 50.0)):.0f} to 1"
         if self._slice:
             bound = f"a healthy slice is ever named with chance at most {self._named_alpha:.2g}"
-            return f"in environment {self._slice} {words} since about step {onset} ({odds}; {bound})"
+            return f"{slice_words(self._slice)} {words} since about step {onset} ({odds}; {bound})"
         return f"{words} since about step {onset} ({odds}; a healthy run alarms with chance at most {self.alpha:g})"
 
     def update_slices(self, reading: Reading) -> list[Alarm]:

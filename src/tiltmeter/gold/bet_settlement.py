@@ -37,6 +37,7 @@ class SettledStep:
     against: str = ""  # of its bets: `SHARED_STEP` if whoever gave the labels may have had a mood at this step
     slices: tuple[tuple[str, ...], ...] = ((), (), ())  # of slopes, of duels and of levels
     of_looks: tuple[Reading, ...] = ()  # of labels that were asked for closer looks
+    groups: tuple[tuple[tuple[str, float], ...], ...] = ((), ())  # of slopes and of duels: whose raters', and their u
 
     def readings(self) -> list[Reading]:
         """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
@@ -49,8 +50,12 @@ class SettledStep:
         purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
         readings = [_reading(self.attempt, self.step, name, us, self.against) for name, us in purposes if us]
         slices = {"gold.slope": self.slices[0], "gold.duel": self.slices[1]}
+        groups = {"gold.slope": self.groups[0], "gold.duel": self.groups[1]}
         for of_all in list(readings):
-            readings += with_single_readings(bets_by_slice(of_all, of_all.values, slices[of_all.name]))
+            # A label may count for an environment and for a group of raters: each has a test of its own.
+            us = [*of_all.values, *(u for _, u in groups[of_all.name])]
+            whose = [*(slices[of_all.name] or [""] * len(of_all.values)), *(name for name, _ in groups[of_all.name])]
+            readings += with_single_readings(bets_by_slice(of_all, us, whose if any(whose) else ()))
         if self.levels:
             readings.append(replace(_reading(self.attempt, self.step, "gold.level", self.levels), values=()))
             if len(self.slices[2]) == len(self.levels):

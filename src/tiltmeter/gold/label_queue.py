@@ -60,7 +60,9 @@ from tiltmeter.gold.people import (
     collect_labels,
     labelled_by,
     people_numbers,
+    with_groups,
 )
+from tiltmeter.gold.rater_groups import groups_of
 from tiltmeter.gold.row_features import prompt_keys
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
@@ -220,6 +222,8 @@ class LabelQueue:
                 state["looks"] = self._looks.state()
             if self._pairs is not None:
                 state["people"] = to_builtins(self._pairs.draw(bets, rng))
+            if groups := self._rater_groups(attempt, step):
+                state["groups"] = groups
             if behind:
                 state["behind"] = True
             state = json.loads(json.dumps(state, allow_nan=False))
@@ -256,6 +260,13 @@ class LabelQueue:
         # Beside a judge people may take a day: only what the judge has not answered counts.
         waiting = (item for item in self._pending if self._pairs is None or item.requests != {})
         return sum(bool(item.request.rows) for item in waiting) >= MAX_OPEN_STEPS
+
+    def _rater_groups(self, attempt: int, step: int) -> dict[str, str]:
+        """The group of each rater, on record before anybody is asked. A replay does what was done."""
+        stored = None if self.live else read_request(self.run, attempt, step)
+        if stored is not None:
+            return groups_of(stored)
+        return dict(self.source.groups) if isinstance(self.source, PeopleSource) else {}
 
     def _as_stored(self, request: LabelRequest) -> LabelRequest:
         """The request on disk, if it makes the same choice: another processor may compute other last digits."""
@@ -534,7 +545,8 @@ class LabelQueue:
         settled = settle_bets(request, list(labels.values()))
         if not request.whole:
             people = self._people_labels(request)
-            return correct_step(request, adjust_for_pairs(request, settled), list(labels.values()), people)
+            settled = with_groups(self.run, request, adjust_for_pairs(request, settled))
+            return correct_step(request, settled, list(labels.values()), people)
         batch = self._batch(attempt, step)
         return settled if isinstance(batch, str) else replace(settled, batch=with_gold(batch, settled.gold))
 

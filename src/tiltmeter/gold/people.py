@@ -26,6 +26,7 @@ from tiltmeter.gold.label_files import (
     to_label,
     write_label,
 )
+from tiltmeter.gold.rater_groups import group_bets, group_labels, groups_of, written_by
 from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
@@ -74,10 +75,13 @@ class PeopleSource:
     name: ClassVar[str] = PEOPLE
     raters: int = 1
     timeout: float = DAY
+    groups: Mapping[str, str] = field(default_factory=dict)  # by rater, as `rater_groups.read_groups` reads them
 
     @property
     def identity(self) -> str:
         many = f"{self.raters} rater{'s' if self.raters > 1 else ''} a pair"
+        if self.groups:
+            many += f" in {len(set(self.groups.values()))} groups"
         return f"people at the labelling screen, {many}, on whether an update makes the policy lose to its present self"
 
     def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:
@@ -296,11 +300,15 @@ def collect_labels(
     timed_out = time.time() > max(request.time, since) + source.timeout
     if LATER in answers and not timed_out:
         return list(unlabelled)
+    by_group = _labels_of_groups(run, request, unlabelled, raters_of(request, source.raters))
     for number, value in zip(unlabelled, answers, strict=True):
         timeout_label = Label(
             None, f"fewer raters than were to answer it did so within {source.timeout / 3600.0:.3g} h"
         )
         label = timeout_label if value is LATER else to_label(value)
+        # Before the label itself: where that is, those of the groups are.
+        for group, of_group in by_group.get(number, {}).items():
+            write_label(run, request, number, of_group, source.name, written_by(group))
         write_label(run, request, number, label, source.name, labelled_by(request))
     return []
 
@@ -330,6 +338,29 @@ def _label_answers(run: RunDirectory, request: LabelRequest, numbers: Sequence[i
         else:
             result.append(sum(values) / len(values))
     return result
+
+
+def _labels_of_groups(
+    run: RunDirectory, request: LabelRequest, numbers: Sequence[int], raters: int
+) -> dict[int, dict[str, Label]]:
+    """By label, those of the groups, from the same answers as everybody's."""
+    groups = groups_of(request)
+    if not groups:
+        return {}
+    answers = RaterAnswers(run, request).read_new()
+    first = {number: answers.for_label(number)[:raters] for number in numbers}
+    return {
+        number: group_labels([(one.rater, one.values.get(number)) for one in of_label], groups)
+        for number, of_label in first.items()
+    }
+
+
+def with_groups(run: RunDirectory, request: LabelRequest, settled: SettledStep) -> SettledStep:
+    """The settled step with the bets of each group of raters."""
+    bets = group_bets(run, request) if request.source.get("name") == PEOPLE else {"slope": [], "duel": []}
+    if not any(bets.values()):
+        return settled
+    return replace(settled, groups=(tuple(bets["slope"]), tuple(bets["duel"])))
 
 
 def adjust_for_pairs(request: LabelRequest, step_result: SettledStep) -> SettledStep:

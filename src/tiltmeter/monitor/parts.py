@@ -23,6 +23,7 @@ from tiltmeter.gold.judge import JudgeSource
 from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.gold.label_files import PEOPLE
 from tiltmeter.gold.people import PeopleSource
+from tiltmeter.gold.rater_groups import read_groups
 from tiltmeter.gold.task_checks import TaskChecks, names_task_checks
 from tiltmeter.instruments import Instrument
 from tiltmeter.models.judge import MOST_RATERS, read_judge
@@ -144,10 +145,14 @@ def load_gold(name: object) -> GoldSource:
     """The gold source for a name: a function, `checks.py:score`; a judge, `judge.toml`; `people`; or what the dataset
     holds: `tests`, `answers`, `auto`."""
     if isinstance(name, str) and names_people(name):
-        raters = name.partition(":")[2] if ":" in name else "1"
-        if not raters.isdecimal() or not 1 <= int(raters) <= MOST_RATERS:
-            raise AttachError(f'gold={name!r}: write gold="people", or "people:3" if three raters answer each pair')
-        return PeopleSource(int(raters))
+        _, raters, groups = [*name.split(":", 2), "", ""][:3]
+        raters = raters or "1"
+        if not raters.isdecimal() or not 1 <= int(raters) <= MOST_RATERS or name.endswith(":"):
+            raise AttachError(
+                f'gold={name!r}: write gold="people", "people:3" if three raters answer each pair, or '
+                '"people:3:groups.json" if that file says which raters belong together'
+            )
+        return PeopleSource(int(raters), groups=read_groups(groups) if groups else {})
     if isinstance(name, str) and name.endswith(".toml"):
         judge = read_judge(name)
         return CorrectedJudge(name, judge) if judge.people_share else JudgeSource(name, judge)

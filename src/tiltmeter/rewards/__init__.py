@@ -24,11 +24,13 @@ from tiltmeter.rewards.reward import InfraError, Reward, Scores, texts
 from tiltmeter.rewards.reward_ensemble import ensemble
 from tiltmeter.rewards.reward_model import model
 from tiltmeter.rewards.shaping import clipped, reference_means, shaped
+from tiltmeter.rewards.typicality import typicality_debiased
 from tiltmeter.rewards.verifiers.code_reward import code
 from tiltmeter.rewards.verifiers.maths_reward import maths
 from tiltmeter.rewards.verifiers.verifier_gate import gate
 from tiltmeter.rewards.weight_averaging import warm
 from tiltmeter.rewards.weighted_sum import combine
+from tiltmeter.rewards.worst_group_reward import worst_group
 
 __all__ = [
     "InfraError",
@@ -54,5 +56,7 @@ __all__ = [
     "repetition",
     "shaped",
     "texts",
+    "typicality_debiased",
     "warm",
+    "worst_group",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tiltmeter.data.records import Alarm, Finding
-from tiltmeter.data.slices import reading_of, slice_of
+from tiltmeter.data.slices import reading_of, slice_of, slice_words
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
@@ -137,7 +137,7 @@ def _alarm_words(alarm: Alarm) -> str:
     if words is None and reading.startswith("eval."):
         words = f"the evaluation {reading.removeprefix('eval.')} has fallen"
     words = words or alarm.summary.partition(" (")[0] or f"an alarm on {alarm.name}"
-    return f"in environment {part} {words}" if part else words
+    return f"{slice_words(part)} {words}" if part else words
 
 
 def _judges(run_state: RunState, alarm: Alarm) -> str:

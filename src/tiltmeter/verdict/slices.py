@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiltmeter.data.slices import PREFIX
+from tiltmeter.data.slices import PREFIX, RATERS
 
 SHOWN = ("reward.mean", "gold.mean", "gold.level", "task.paid")  # of audited pairs the level stands for gold
+BETS = ("gold.slope", "gold.duel")
 RECENT = 20  # steps of a slice that its reward and gold are the mean of
 UNSOLVED = 0.05  # of a task's rollouts that are paid, at most, before it counts as solved overnight
 UNSOLVED_ROLLOUTS = 8  # at least, that say so
@@ -82,6 +83,9 @@ class SliceTable:
                 self._add_reading(step, name.removeprefix(PREFIX), packed)
 
     def _add_reading(self, step: int, name: str, packed: Sequence[Any]) -> None:
+        for whose, _ in packed[6] if name in BETS else ():
+            if str(whose).startswith(RATERS):  # of pairs there is no level: they are listed by what is bet on them
+                self.slices.setdefault(str(whose), SliceNumbers()).last = step
         rows = zip(packed[6], packed[3], packed[5], strict=False)
         for (whose, _), mean, count in rows if name in SHOWN else ():
             if name == "task.paid":

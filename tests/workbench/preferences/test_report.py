@@ -69,7 +69,7 @@ def test_what_was_found_stands_first_and_its_fix_is_told_once() -> None:
 
 def test_every_check_has_a_name_of_its_own_and_its_share_of_the_error() -> None:
     names = [name for name, _ in (*BIASES, *DEFECTS)]
-    assert len(set(names)) == len(names) == 9
+    assert len(set(names)) == len(names) == 10
     assert pytest.approx(ALPHA) == SHARE * (len(BIASES) + 3)  # typicality, raters, balance
 
 

@@ -22,10 +22,12 @@ from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.preferences import balanced_subset
 from tiltmeter.workbench.preferences import review_queue as reviewing
+from tiltmeter.workbench.preferences.checks import rater_groups
 from tiltmeter.workbench.preferences.likelihood import model_likelihood
 from tiltmeter.workbench.preferences.reading.columns import KEYS
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.reading.join_files import first_rows, join_files
+from tiltmeter.workbench.preferences.reading.ratings import Ratings
 from tiltmeter.workbench.preferences.reading.reader import PreferenceData, read_preferences
 from tiltmeter.workbench.preferences.render import as_json, as_report
 from tiltmeter.workbench.preferences.report import Likelihood, PreferenceReport, check_labels, check_pairs
@@ -45,6 +47,9 @@ Most = Annotated[
 ]
 Balanced = Annotated[Path | None, typer.Option(help="Write a balanced subset, to train on.", metavar="FILE")]
 Review = Annotated[Path | None, typer.Option(help="Write what people should look at again.", metavar="FILE")]
+Groups = Annotated[
+    Path | None, typer.Option(help="Write which raters belong together, for a run that asks them.", metavar="FILE")
+]
 Guide = Annotated[bool, typer.Option("--guide", help="Print guidelines for whoever labels, and nothing else.")]
 
 
@@ -60,6 +65,7 @@ def preferences(
     json: Json = False,
     balanced: Balanced = None,
     review: Review = None,
+    groups: Groups = None,
     guide: Guide = False,
 ) -> None:
     """Check preference data: rater agreement, and what the labels reward beside quality, with intervals.
@@ -79,7 +85,7 @@ def preferences(
     columns = parse_map(map_ or [])
     if base is not None and not any(base.glob("*.safetensors")):
         raise typer.BadParameter(f"{base} has no model; give a folder that save_pretrained wrote", param_hint="--base")
-    _check_outputs(data, {"--html": html, "--md": md, "--balanced": balanced, "--review": review})
+    _check_outputs(data, {"--html": html, "--md": md, "--balanced": balanced, "--review": review, "--groups": groups})
     reading, source = _read_data(data, columns)
     pairs, lines, raw_rows = _draw_sample(reading, most, seed)
     if balanced is not None and reading.labels is None and not (any(pairs.first) or any(pairs.second)):
@@ -97,6 +103,8 @@ def preferences(
             )  # fmt: skip
     if balanced is not None:
         _write_balanced(balanced, pairs, raw_rows, seed)
+    if groups is not None:
+        _write_groups(groups, Ratings.of(pairs) if reading.labels is None else reading.labels, seed)
     _write_outputs(report, pairs, review, html, md)
     if json:
         sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
@@ -181,6 +189,16 @@ def _write_balanced(path: Path, pairs: Comparisons, raw_rows: Sequence[Mapping[s
     write_rows(path, pairs_to_train_on(pairs, raw_rows, items.tolist()))
     apart = " Each row names its split: do not train on all of them." if len(pairs.splits) else ""
     sys.stderr.write(f"{path}: {len(items):,} of {len(pairs):,} comparisons. {_balance_sentence(balance)}.{apart}\n")
+
+
+def _write_groups(path: Path, ratings: Ratings, seed: int) -> None:
+    raters = rater_groups.members(ratings, seed)
+    if not raters:
+        sys.stderr.write(f"{path} was not written: the data support one group of raters\n")
+        return
+    path.write_text(json_module.dumps({"groups": raters}, indent=1) + "\n", "utf-8")
+    sizes = ", ".join(f"{len(names)} in group {group}" for group, names in raters.items())
+    sys.stderr.write(f"{path}: {sizes}; raters whose group is in doubt are left out\n")
 
 
 def _write_outputs(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
-from tiltmeter.workbench.preferences.checks import agreement, copies, raters, shallow
+from tiltmeter.workbench.preferences.checks import agreement, copies, rater_groups, raters, shallow
 from tiltmeter.workbench.preferences.checks.position import BOTH_ORDERS, ONE_ORDER
 from tiltmeter.workbench.preferences.finding import ALPHA
 from tiltmeter.workbench.preferences.report import PreferenceReport
@@ -26,7 +26,7 @@ def axis(finding: Check) -> Axis | None:
         return Axis(0.0, 1.0, 1.0)
     if finding.name == agreement.NAME:
         return Axis(min(0.0, *ends), 0.0, 1.0, (agreement.TENTATIVE, agreement.RELIABLE))
-    if finding.name == copies.NAME:
+    if finding.name in (copies.NAME, rater_groups.NAME):
         return Axis(0.0, 0.0, 1.0)
     if finding.unit in (shallow.UNIT, ONE_ORDER):
         limits = () if matters is None else (matters,) if matters >= 0.5 else (0.5 - matters, 0.5 + matters)

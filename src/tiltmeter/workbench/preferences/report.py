@@ -19,6 +19,7 @@ from tiltmeter.workbench.preferences.checks import (
     length,
     phrases,
     position,
+    rater_groups,
     raters,
     shallow,
 )
@@ -53,13 +54,14 @@ TYPICALITY = "typicality"
 DEFECTS: tuple[tuple[str, PreferenceCheck], ...] = (
     ("agreement", agreement.check),
     ("raters", raters.check),
+    (rater_groups.NAME, rater_groups.check),
     ("copies", copies.check),
     ("balance", balance.check),
 )
 #: Beside biases, raters and kinds of prompts are tested; the other defects are counted.
 SHARE = ALPHA / (len(BIASES) + 3)
 #: What can be judged by votes alone.
-TEXTLESS = ("position", "agreement", "raters")
+TEXTLESS = ("position", "agreement", "raters", rater_groups.NAME)
 _ORDER: dict[str, int] = {"found": 0, "cannot tell": 1, "clear": 2, "known": 3, "not asked": 4}
 
 
@@ -146,8 +148,12 @@ def check_pairs(
 def check_labels(
     ratings: Ratings, *, seed: int = 0, source: str = "", input_notes: Sequence[str] = (), left_out: int = 0
 ) -> PreferenceReport:
-    """Agreement and raters for labels of single items, in any categories."""
-    findings = (agreement.check_ratings(ratings, seed=seed), raters.check_ratings(ratings, alpha=SHARE))
+    """Agreement, raters and their groups for labels of single items, in any categories."""
+    findings = (
+        agreement.check_ratings(ratings, seed=seed),
+        raters.check_ratings(ratings, alpha=SHARE),
+        rater_groups.check_ratings(ratings, seed=seed),
+    )
     return PreferenceReport(
         source, len(ratings.codes), len(ratings.raters), findings, tuple(input_notes), left_out, seed
     )
