@@ -721,12 +721,20 @@ export interface ReadGroup {
   scales: ColourScale[];
 }
 
+/** The tokens of the words of one turn. */
+export interface TurnTokens {
+  turn: number;
+  widths: number[]; // characters of each token, as JavaScript counts
+  values: Number[];
+}
+
 /** The tokens of one completion. */
 export interface TokenRow {
   id: string;
   widths: number[]; // characters of each token, as JavaScript counts
   values: Number[];
-  why: string; // why its tokens cannot be coloured; empty: they can
+  why: string; // why its tokens cannot be coloured, or those of some turns; empty: they can
+  turns: TurnTokens[]; // of a conversation, instead of widths and values
 }
 
 /** GET /api/tokens?run&id&by: the numbers of the tokens of the same members. */

@@ -165,7 +165,7 @@ function Columns({ group, shown, scale, tokens, rendered, pairs, run, ask }: Col
           {watch && shown.map((one, k) => (
             <article key={one.id} class="column" aria-label={`Completion ${group.members.indexOf(one) + 1}`} data-rollout={one.id}>
               <ColumnHead member={one} place={group.members.indexOf(one) + 1} group={group} run={run} ask={ask} />
-              {one.turns.length > 1 ? <div class="column-text"><Conversation rollout={one} folded rendered={rendered} name={`turn-${k}`} /></div>
+              {one.turns.length > 1 ? <div class="column-text"><Conversation rollout={one} folded rendered={rendered} name={`turn-${k}`} tokens={rows.get(one.id)?.turns} scale={tokens ? scale : null} /></div>
                 : one.completion === null ? <p class="empty">No text was recorded for this rollout.</p>
                 : rendered ? <div class="column-text"><Rendered text={one.completion} /></div>
                 : <TokenText member={one} marks={marks[k] ?? []} watch={watch} row={rows.get(one.id) ?? null} scale={tokens ? scale : null}

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "../overview.css";
-import { clock, count, likelihood, number, percent } from "../format";
+import { clock, count, likelihood, number, odds, percent } from "../format";
 import type { HandleProps } from "../handle";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
@@ -329,7 +329,7 @@ function Slices({ tables }: { tables: SliceTables }) {
               <tr key={row.name}>
                 <th scope="row"><Shown text={row.name} limit={60} /></th>
                 <td>{count(row.rollouts)}</td><td>{number(row.reward)}</td><td>{number(row.gold, "?")}</td>
-                <td>{row.evidence === null ? "–" : number(Math.exp(Math.min(row.evidence, 300)))}</td>
+                <td>{row.evidence === null ? "–" : odds(row.evidence)}</td>
                 <td>{row.since === null ? "" : <><Sign kind="alarm" /> since step {row.since}</>}</td>
               </tr>
             ))}

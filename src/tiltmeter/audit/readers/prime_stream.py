@@ -107,7 +107,7 @@ def read_updates(stream: Path) -> dict[str, list[TableRow]]:
 
 def apply_updates(trace: TableRow, updates: Sequence[TableRow]) -> None:
     """Put what was learnt later into a trace: facts into its `info`, numbers of tokens into its nodes."""
-    nodes = [as_object(node) for node in trace.get("nodes") or []]
+    nodes: list[TableRow] = [node if isinstance(node, dict) else {} for node in trace.get("nodes") or []]
     paths = _branches(nodes)
     for update in updates:
         trace["info"] = {**as_object(trace.get("info")), **as_object(update.get("info"))}
@@ -141,7 +141,8 @@ def _branches(nodes: Sequence[TableRow]) -> list[list[int]]:
     for leaf in range(len(nodes)):
         if leaf in inner:
             continue
-        path, at = [], leaf
+        path: list[int] = []
+        at = leaf
         while len(path) <= len(nodes):
             path.append(at)
             above = parents[at]
