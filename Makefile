@@ -114,6 +114,7 @@ rewards:  ## what probes find in planted reward models, and what defences are wo
 training:  ## guarded against unguarded, soft preferences, planted checkpoints, Constitutional AI and a whole recipe with a real model
 	$(PYTHON) benchmarks/defences.py --work $(WORK)/defences --write
 	$(PYTHON) benchmarks/soft.py --work $(WORK)/soft --write
+	$(PYTHON) benchmarks/trail.py --work $(WORK)/trail --write
 	$(PYTHON) benchmarks/compare.py --seed 2026 --work $(WORK)/compare --write
 	$(PYTHON) benchmarks/constitution.py --model $(WORK)/smollm --write
 	$(PYTHON) benchmarks/pipeline.py --model $(WORK)/smollm --work $(WORK)/pipeline --write
