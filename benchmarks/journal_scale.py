@@ -10,8 +10,8 @@ measuring 100,000 steps takes most of an hour and leaves the same events.
 `memory_growth`: resident memory of that process at the last step by that at a tenth of it, and in MB for 10,000 steps.
 `cpu_ratio_last_to_first`: CPU time of a step in its last tenth by that in its second.
 `open_s`: from the first question to a server that has opened no run until the overview is served, without starting
-Python, and None if the server gave up; `plots_s` the plots after that; `open_without_cache_s` the same where nothing but
-the journal is there to read. `open_s_1e5` is `open_s` of a run of 100,000 steps.
+Python, and None if the server gave up; `plots_s` the plots after that; `open_without_cache_s` the same where there is
+nothing but the journal to read. `open_s_1e5` is `open_s` of a run of 100,000 steps.
 `restart_s`: until a monitor goes on, with and without its snapshot; `restore_steps_a_second` is without.
 Then `--missed` real steps of 16 rollouts are added to the long run while no monitor runs. `catch_up_s` is from the
 start of the real monitor process until the last of them is in the journal. `catch_up_ratio` is their rate by

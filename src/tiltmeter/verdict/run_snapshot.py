@@ -12,7 +12,8 @@ import hmac
 import logging
 import os
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from tiltmeter.rundir.run_path import file_status, make_folder, open_file, read_
 from tiltmeter.rundir.signing import make_token, read_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import is_rare
-from tiltmeter.verdict.reading_blocks import BlockWriter, StoredBlock
+from tiltmeter.verdict.reading_blocks import BlockWriter, ReadingBlock, StoredBlock
 from tiltmeter.verdict.run_state import RunState
 
 NAME = "run_snapshot"
@@ -136,11 +137,24 @@ class SnapshotWriter:
         except (AttachError, StoreError, OSError) as error:
             log.info("no snapshots, a page reads the whole journal: %s", error)
             return
-        self.snapshot = snapshot = read_snapshot(run)
+        self.snapshot = snapshot = self._read()
         self._blocks = BlockWriter(run, self._key, [] if snapshot is None else snapshot.blocks)
         if snapshot is not None:
             self._events = self._written = snapshot.events
             self._rare = {name: array("q", lines.tolist()) for name, lines in snapshot.rare_lines.items()}
+
+    def _read(self) -> RunSnapshot | None:
+        """The snapshot to go on with, if its blocks are there too: one that nobody can use is made again."""
+        snapshot = read_snapshot(self._run)
+        if snapshot is None:
+            return None
+        try:
+            for block in snapshot.blocks:
+                ReadingBlock(self._run, snapshot.key, block)
+        except StoreError as error:
+            log.warning("a snapshot for pages is made again: %s", error)
+            return None
+        return snapshot
 
     def add(self, event: Event, line: tuple[str, int]) -> None:
         """An event, and where in the journal its line begins."""
@@ -190,7 +204,8 @@ def _seal(key: bytes, content: bytes) -> bytes:
     return hmac.new(key, b"run snapshot" + content, hashlib.sha256).digest()
 
 
-def code_digest(rooms: Iterable[str]) -> str:
+@lru_cache
+def code_digest(rooms: tuple[str, ...]) -> str:
     """A hash of the code that folds: what another version remembers may mean something else."""
     package, whole = Path(__file__).parent.parent, hashlib.sha256()
     for path in sorted(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.command_line import tiltmeter as command_line
 
 import tiltmeter
 from tiltmeter.errors import AttachError
@@ -69,6 +72,11 @@ def test_dpo_is_judged_at_each_save_and_trains_as_it_would_without(make_trainer:
     assert run_state.checkpoints.missed == 0
     assert [name for name in strange_files(run) if "control/checkpoints" not in name and "pieces" not in name] == []
     assert len(list((run.path / "pinned").iterdir())) == 3  # for the page: what each says
+    shown = command_line("model", "trail", str(trainer.args.output_dir), "--json")
+    told = json.loads(shown.stdout)
+    assert [one["name"] for one in told["checkpoints"]] == ["base", "checkpoint-2", "checkpoint-4"]
+    means = [float(np.nanmean(point.gold)) for point in run_state.checkpoints.points]
+    assert [one["mean"] for one in told["checkpoints"]] == pytest.approx(means)  # the same answers, not new ones
 
 
 @pytest.mark.parametrize("kind", ["DPO", "IPO", "KTO", "SFT", "Reward"])

@@ -37,6 +37,7 @@ from tiltmeter.gold.people import PeopleSource, RaterAnswers
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.payloads.people import Failure
 from tiltmeter.view.screens.history import build_history
@@ -60,7 +61,7 @@ NEEDS = {
     "view": {
         "fleet", "summary", "plots", "geometry", "series", "readings", "rollouts", "rollout", "group", "members",
         "tokens", "phrases", "pinned", "alarms", "alarm", "actions", "compare", "verifier", "health", "report",
-        "stream",
+        "stream", "notes",
     },
     "label": {"label/next", "label", "label/undo"},
     "control": {"control"},
@@ -426,6 +427,20 @@ def test_an_act_stands_in_the_journal_with_its_author(tmp_path: Path, monkeypatc
     assert [decision["told"]["author"] for decision in decisions] == ["alice"]
     texts = [entry.text for entry in build_history(read_events(run.path / "events")).entries]
     assert any(text.startswith("Acknowledged") and text.endswith("by alice: seen") for text in texts), texts
+
+
+def test_a_comment_carries_the_name_of_the_account(team: Team) -> None:
+    token = team.sign_in("alice", "control")
+    for target in ("0-3", "0-3-1"):  # a step, and a rollout
+        body = {
+            "run": team.run, "kind": "note", "target": target, "step": 5, "reason": "look here",
+            "nonce": secrets.token_hex(16),
+        }  # fmt: skip
+        assert team.ask("POST", "/api/control", [token], "", body).status == 202
+    notes = RunNotes(team.state.run_list.reader(team.run).run.path)
+    notes.poll()
+    for target in ("0-3", "0-3-1"):
+        assert [(entry.author, entry.text) for entry in notes.of(target).values()] == [("alice", "look here")]
 
 
 def test_of_many_raters_at_once_no_label_is_lost_or_doubled(team: Team) -> None:

@@ -375,9 +375,9 @@ def _stream_run(
     _refuse(options, logged, listing.folder)
     gold = options.columns.get("gold", "")
     annotated = annotation_folders(listing.folder)
-    known = "those that were trained on are marked" if annotated else "no annotations: what was trained on is not known"
+    which = "those that were trained on are marked" if annotated else "no annotations: what was trained on is not known"
     notes = (
-        f"a trace stream of {len(files)} chunks: steps by when its episodes were shipped, or came back; {known}",
+        f"a trace stream of {len(files)} chunks: steps by when its episodes were shipped, or came back; {which}",
         *eval_notes,
         "this format is read by its source and not by a recorded file",
     )
@@ -414,10 +414,10 @@ def _read_stream(files: Sequence[Path], gold: str) -> Iterator[RolloutBatch]:
             if kind == "train":
                 by_step.setdefault(step, []).append(episode)
                 effective |= {str(episode.get("id"))} if trained else set()
-    known = frozenset(effective) if annotation_folders(files[0].parent) else None
+    trained_on = frozenset(effective) if annotation_folders(files[0].parent) else None
     for step, episodes in sorted(by_step.items()):
         with as_store_errors(files[0]):
-            batch = batch_of(step, episodes, known, gold)
+            batch = batch_of(step, episodes, trained_on, gold)
         yield batch
 
 

@@ -252,6 +252,8 @@ def run_name(path: Path) -> str:
 class RunReader:
     """One run, opened for reading. `refresh` reads what was added since; everything else works from memory.
 
+    `cached=False`: for who goes through all events again and again, so that all are in memory.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     book = RunReader(RunDirectory.create(f"{folder}/tonight"))
@@ -259,13 +261,13 @@ class RunReader:
     ('STALE', 'tonight')
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, *, cached: bool = True) -> None:
         path = run.path.resolve()
         self.run, self.lock = run, threading.RLock()
         self.id, self.name = run_id(path), run_name(path)
         self.directory_id = directory_id(path)
         self.notes = RunNotes(run.path)  # what people wrote on it; whoever looks polls it first
-        self._cache_is_sound = True
+        self._cache_is_sound = cached
         self._reset()
 
     def _reset(self) -> None:

@@ -65,7 +65,7 @@ class MessageBuilder:
             self._events_read, self._points = 0, []
             raise
         waited = len(self._raised)
-        for event in self.reader.events[self._events_read :]:
+        for event in self.reader.events.since(self._events_read):
             if (point := _metric_point(event)) is not None:
                 self._points.append(point)
             if event.kind == "alarm" and (alarm_raised := self._new_alarm(event)) is not None:

@@ -88,15 +88,18 @@ class SaveWatcher:
         return missed
 
 
+def sampled_prompts(sampling: CheckpointSampling) -> Prompts:
+    """What the checkpoints of a run are asked."""
+    columns = [{name: value for name, value in row.items() if name != "prompt"} for row in sampling.rows]
+    return Prompts("prompts", [row["prompt"] for row in sampling.rows], columns)
+
+
 class AskedAnswers:
     """Gold of a policy's answers to the prompts, by prompt."""
 
     def __init__(self, run: RunDirectory, sampling: CheckpointSampling, gold: ScoringReferee) -> None:
-        rows = sampling.rows
-        columns = [{name: value for name, value in row.items() if name != "prompt"} for row in rows]
-        self.prompts = Prompts("prompts", [row["prompt"] for row in rows], columns)
-        self.gold = gold
-        self._base, self._work = sampling.base, _work_folder(run)
+        self.prompts, self.gold = sampled_prompts(sampling), gold
+        self._base, self._work = sampling.base, work_folder(run)
         self._settings: dict[str, Any] = {
             "seed": sampling.seed,
             "limit": sampling.tokens,
@@ -130,7 +133,8 @@ class AskedAnswers:
         return point.gold
 
 
-def _work_folder(run: RunDirectory) -> Path:
+def work_folder(run: RunDirectory) -> Path:
+    """Where answers and scores are stored, so that nothing is asked twice."""
     return Path(run.path) / "cache" / "checkpoints"
 
 
@@ -140,7 +144,7 @@ def ask_checkpoints(run: RunDirectory, attempt: int, parent: int) -> None:
     source = load_gold(sampling.gold)
     if isinstance(source, PeopleSource):
         raise AttachError("people cannot judge checkpoints: give a function or a judge")
-    gold = ScoringReferee(source, JsonlCache(_work_folder(run) / "judged.jsonl"))
+    gold = ScoringReferee(source, JsonlCache(work_folder(run) / "judged.jsonl"))
     questions = AskedAnswers(run, sampling, gold) if sampling.kind == "answers" else RewardPairs(sampling, gold)
     saves = SaveWatcher(run, attempt, sampling.output, parent)
     if questions.has_base and not _is_declared(run, sampling.name, attempt):
