@@ -237,7 +237,7 @@ def _stretches(id: str, text: str | None, turns: Sequence[Turn], cell: dict[str,
             return TokenRow(id=id, widths=[], values=[], why="it has no advantage")
         if len(turns) > 1:
             words = [(place, turn.text) for place, turn in enumerate(turns) if turn.written and turn.text]
-            parts = [TurnTokens(turn=place, widths=[_units(said)], values=[float(value)]) for place, said in words]
+            parts = [TurnTokens(turn=place, widths=[_units(word)], values=[float(value)]) for place, word in words]
             return TokenRow(id=id, widths=[], values=[], why="", turns=parts)
         return TokenRow(id=id, widths=[_units(text or "")], values=[float(value)], why="")
     if text is None or len(turns) > 1:
