@@ -170,6 +170,8 @@ class Desk:
         if self._session is not None and self._session.stdin is not None:
             self._session.stdin.close()
             self._session.wait(60)
+            if self._session.stdout is not None:
+                self._session.stdout.close()
 
 
 @contextlib.contextmanager
