@@ -170,6 +170,8 @@ class Desk:
         if self._session is not None and self._session.stdin is not None:
             self._session.stdin.close()
             self._session.wait(60)
+            if self._session.stdout is not None:
+                self._session.stdout.close()
 
 
 @contextlib.contextmanager
@@ -326,6 +328,9 @@ TASKS = {
 
 
 def build_wheel(folder: Path) -> Path:
+    """The wheel of the last commit; that of an earlier run, if environments with it are kept in the folder."""
+    if wheels := list((folder / "dist").glob("*.whl")):
+        return wheels[0]
     subprocess.run(["git", "clone", "-q", ROOT, folder / "clone"], check=True)
     command = [sys.executable, "-m", "build", "-q", "--wheel", "--installer", "uv", "--outdir", folder / "dist"]
     subprocess.run([*map(str, command), str(folder / "clone")], check=True, timeout=600)
@@ -401,22 +406,23 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder / "clone", ignore_errors=True)
-        shutil.rmtree(folder / "dist", ignore_errors=True)
         wheel = build_wheel(folder.resolve())
+        commit = ["git", "-C", str(folder.resolve() / "clone"), "rev-parse", "--short", "HEAD"]
+        wheel_revision = subprocess.run(commit, capture_output=True, text=True, check=True).stdout.strip()
         for name in options.only or TASKS:
             tasks[name] = perform(TASKS[name], folder.resolve(), wheel)
             state = "ok" if tasks[name]["ok"] else tasks[name]["stuck"]
             print(f"{name}: {tasks[name]['seconds']} s, {state}", file=sys.stderr, flush=True)
-    figures = {
-        "tasks": len(tasks),
-        "tasks_done": sum(task["ok"] for task in tasks.values()),
-        "commands": sum(len(task["commands"]) for task in tasks.values()),
-        "seconds": round(sum(task["seconds"] for task in tasks.values()), 1),
-        "by_task": {name: tasks[name] for name in TASKS if name in tasks},
-    }
-    show(record("new_user", figures, seed=0, keep=options.write), as_json=options.json)
-    return 0 if figures["tasks_done"] == figures["tasks"] else 1
+            # After each task: a run that is cut off keeps what it has done.
+            figures = {
+                "tasks": len(tasks),
+                "tasks_done": sum(task["ok"] for task in tasks.values()),
+                "wheel_revision": wheel_revision,
+                "by_task": {name: tasks[name] for name in TASKS if name in tasks},
+            }
+            result = record("new_user", figures, seed=0, keep=options.write)
+    show(result, as_json=options.json)
+    return 0 if result["tasks_done"] == result["tasks"] else 1
 
 
 if __name__ == "__main__":
