@@ -60,7 +60,7 @@ class Client:
         content = b"" if body is None else json.dumps(body).encode()
         for last in (False, True):
             reader, writer = self.streams or await asyncio.open_connection("127.0.0.1", self.port, limit=2**24)
-            kept, self.streams = self.streams is not None, (reader, writer)
+            was_open, self.streams = self.streams is not None, (reader, writer)
             try:
                 writer.write(self._head(method, path, len(content)) + content)
                 status, headers = await read_head(reader)
@@ -68,7 +68,7 @@ class Client:
             except (OSError, asyncio.IncompleteReadError):
                 writer.close()  # a kept connection may have ended meanwhile
                 self.streams = None
-                if last or not kept:
+                if last or not was_open:
                     raise
         raise AssertionError
 
@@ -147,8 +147,8 @@ async def label(client: Client, name: str, tally: Tally, until: float, rng: rand
             status, headers, body = await client.ask("GET", "/api/label/next")
         else:
             answer = rng.choice(("a", "b")) if task["kind"] == "pair" else "0.5"
-            said = {"task": task["task"], "answer": answer, "milliseconds": 900}
-            status, headers, body = await client.ask("POST", "/api/label", said)
+            answer_body = {"task": task["task"], "answer": answer, "milliseconds": 900}
+            status, headers, body = await client.ask("POST", "/api/label", answer_body)
             tally.labels[name] += status == 200
         if status == 200:
             tally.add("label", headers, time.monotonic() - began)

@@ -252,7 +252,7 @@ def test_each_role_may_ask_the_routes_of_its_own_and_no_other(team: Team) -> Non
 def test_the_matrix_fails_on_a_route_with_too_wide_a_role(team: Team) -> None:
     """The control of the test above: a route for nobody in particular answers nobody in particular."""
 
-    def shown(asked: ApiRequest) -> str:
+    def shown(request: ApiRequest) -> str:
         return "all"
 
     app = App(team.state, {}, (Route("GET", "/api/leak", "open", shown),))
@@ -350,11 +350,11 @@ def test_roles_that_are_none_are_refused(team: Team) -> None:
 
 def test_the_proxys_header_counts_from_the_proxy_alone(team: Team) -> None:
     team.book.invite("alice", ["control"])
-    asked = [(HEADER, "alice")]
-    assert team.ask("GET", "/api/fleet", asked, client=PROXY).status == 200
-    assert team.ask("GET", "/api/fleet", asked, client=f"::ffff:{PROXY}").status == 200
+    header = [(HEADER, "alice")]
+    assert team.ask("GET", "/api/fleet", header, client=PROXY).status == 200
+    assert team.ask("GET", "/api/fleet", header, client=f"::ffff:{PROXY}").status == 200
     for client in (STRANGER, "127.0.0.1", "::1", "10.0.0.70", "socket", ""):
-        assert team.ask("GET", "/api/fleet", asked, client=client).status == 401, client
+        assert team.ask("GET", "/api/fleet", header, client=client).status == 401, client
 
 
 def test_a_header_that_was_smuggled_in_is_nobody(team: Team) -> None:

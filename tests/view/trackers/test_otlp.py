@@ -66,11 +66,11 @@ def test_evaluations_and_exemplars_are_read_back_as_the_conventions_name_them(
     assert send(recorded, collector.url, tmp_path) == {}
     events, spans = events_of(collector), spans_of(collector)
     assert {event.event_name for event in events} == {EVENT}
-    told = [facts(event.attributes) for event in events]
-    known = {value for name, value in vars(conventions).items() if name.startswith("GEN_AI_")}
-    named = {key for one in (*told, *(facts(span.attributes) for span in spans)) for key in one}
-    assert {key for key in named if key.startswith("gen_ai.")} <= known
-    assert all(one[conventions.GEN_AI_EVALUATION_NAME] for one in told)
+    rows = [facts(event.attributes) for event in events]
+    names_of_conventions = {value for name, value in vars(conventions).items() if name.startswith("GEN_AI_")}
+    named = {key for one in (*rows, *(facts(span.attributes) for span in spans)) for key in one}
+    assert {key for key in named if key.startswith("gen_ai.")} <= names_of_conventions
+    assert all(one[conventions.GEN_AI_EVALUATION_NAME] for one in rows)
     # Every step's mean reward, with the value of the journal.
     means = {
         (event.attempt, event.step): event.data["measured"]["reward.mean"][0]
@@ -79,11 +79,11 @@ def test_evaluations_and_exemplars_are_read_back_as_the_conventions_name_them(
     }
     sent = {
         (one["tiltmeter.attempt"], one["tiltmeter.step"]): one[conventions.GEN_AI_EVALUATION_SCORE_VALUE]
-        for one in told
+        for one in rows
         if one[conventions.GEN_AI_EVALUATION_NAME] == "reward.mean"
     }
     assert sent == means and len(means) == 84
-    labels = {one.get(conventions.GEN_AI_EVALUATION_SCORE_LABEL) for one in told}
+    labels = {one.get(conventions.GEN_AI_EVALUATION_SCORE_LABEL) for one in rows}
     assert {"alarm", "ACT"} <= labels
     # Each exemplar is a trace of its own, and its reward and gold stand below its span.
     assert spans and len({span.trace_id for span in spans}) == len(spans)
