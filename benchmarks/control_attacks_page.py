@@ -65,10 +65,11 @@ class Owner:
         state.rate, state.control_rate = RateLimiter(1e9), RateLimiter(1e9)  # refused for what they are, not how often
         server = uvicorn.Server(config(App(state, PAGE)))
         threading.Thread(target=server.run, kwargs={"sockets": [self.handle.sock]}, daemon=True).start()
-        keys = state.tokens
+        keys = self.handle.tokens
+        assert keys is not None  # it is a server without accounts
         self.tokens = {
-            "view": keys.redeem_code(keys.issue_code(Person("view")))[0],
-            **{name: keys.redeem_code(keys.issue_code(Person("label", name)))[0] for name in ("ada", "bob")},
+            "view": keys.redeem_code(keys.issue_code(Person({"view"})))[0],
+            **{name: keys.redeem_code(keys.issue_code(Person({"label"}, name)))[0] for name in ("ada", "bob")},
             "control": keys.control_path.read_text(),
         }
         self.private = [self.tokens["control"], self.tokens["ada"], token.decode()]
@@ -85,9 +86,9 @@ class Owner:
             "labels": "gold/labels",
         }
         found = {what: sorted(map(str, (self.run.path / name).rglob("*"))) for what, name in names.items()}
-        tokens = [
-            (self.handle.state.tokens.folder / f"{role}.token").read_text() for role in ("view", "label", "control")
-        ]
+        assert self.handle.tokens is not None
+        folder = self.handle.tokens.folder
+        tokens = [(folder / f"{role}.token").read_text() for role in ("view", "label", "control")]
         return found | {"tokens": tokens}
 
     def stolen(self, text: str) -> list[str]:

@@ -50,6 +50,7 @@ from tiltmeter.rundir.signing import receipt_key
 from tiltmeter.rundir.staging.staged_rows import make_staging_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.verifier_audits import write_guards
+from tiltmeter.view.screens.reading_room.notes import list_notes
 from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.server.run_list import RunList, list_run
 
@@ -61,6 +62,8 @@ MEGABYTES = 1024.0
 ABSURD = 20 << 30  # bytes, sparse
 CANARIES = (".bashrc", ".profile", ".ssh/config", ".config/tiltmeter/x", "0.jsonl", "labels/0.json", "run.json")
 EVIL = "import os, pathlib\npathlib.Path(os.environ['HOME'], 'RAN').touch()\ndef score(*a, **k):\n    return 1.0\n"
+ARCHIVED = '{"kind": "archive", "target": "", "text": "", "author": "ann", "time": 1800000000.0}'
+TAGGED = '{"kind": "tag", "target": "0-1-0", "text": "odd", "author": "ann", "time": 1800000000.0}'
 #: Documented files that a small run does not have by itself, with some content.
 PLANTED = {
     "gold/people/0-000001/a.json": "{}",
@@ -69,12 +72,14 @@ PLANTED = {
     "cache/trackers/webhook-00000000.json": "{}",
     "cache/state.json": "{}",
     "audits/1800000000-00000000.json": "{}",
+    "notes/run/1800000000000-00000000.json": ARCHIVED,
+    "notes/rollouts/1800000000000-00000001.json": TAGGED,
     "guide.md": "how to label",
 }
 FOLDERS = (
     "events", "rollouts", "rollouts/0", "rollouts/0/packed", "rollouts/1", "rollouts/1/unplaced", "gold",
     "gold/requests", "gold/labels", "gold/people", "gold/picked", "control", "control/requests", "control/receipts",
-    "cache", "cache/trackers", "evals", "pinned", "audits",
+    "cache", "cache/trackers", "evals", "pinned", "audits", "notes", "notes/run", "notes/rollouts",
 )  # fmt: skip
 
 
@@ -355,6 +360,7 @@ def show_page(run: Path) -> None:
         try:
             reader.refresh()
             summary(reader)
+            list_notes(reader)
         except TiltmeterError as error:
             sys.stderr.write(f"tiltmeter: {error}\n")
 
@@ -378,6 +384,7 @@ def verbs(run: Path, scratch: Path) -> dict[str, Sequence[str]]:
         "pack": ("run", "pack", here),
         "purge": ("run", "purge", here, "--yes"),
         "track": ("run", "track", here, "--once", "--tensorboard", str(scratch / "tb")),
+        "rollouts": ("run", "rollouts", here, "tag:odd"),
         "dismiss": ("run", "acknowledge", here, "gold.slope"),
         "page": (),
     }

@@ -10,6 +10,7 @@ copy is fetched and compared with the spool byte by byte; counts come from here,
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import secrets
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from objectstore_server import BUCKET, FaultyProxy, point_to, s3_process
-from record import record, show
+from record import RESULTS, record, show
 from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError
@@ -379,6 +380,9 @@ def main() -> None:
     finally:
         shutil.rmtree(place, ignore_errors=True)
     figures |= {name: wrong[name] for name in ("lost", "torn", "twice", "unread", "failed")}
+    earlier = RESULTS / "objectstore.json"
+    if earlier.exists():  # what objectstore_handoff.py has put there
+        figures["handoff"] = json.loads(earlier.read_text()).get("handoff")
     show(record("objectstore", figures, seed=options.seed, keep=options.write), as_json=options.json)
     bad = (
         sum(wrong.values()) + figures["two_writers"] + figures["beyond_bound_miscounted"] + (not figures["replay_same"])

@@ -151,6 +151,7 @@ def disturbed(model: Path, home: Path, case: Case, steps: int, expected: str, pa
             gold_share=0.5,
             plugins=[f"{SABOTEUR}:{part}" for part in parts],
         )
+    (home / "attached").touch()
     saboteur.site = Site(run, home, rng)
     outcome = Outcome(saboteur.met)
     try:

@@ -140,10 +140,13 @@ _next = 0
 
 
 def score(prompt: str, completion: str) -> Any:
-    """Gold that fails in every way a function can, one call in `GOLD_EVERY`."""
+    """Gold that fails in every way a function can, one call in `GOLD_EVERY`.
+
+    Not while it is tried at attach: there a wrong gold is refused loudly, and no run begins.
+    """
     global _calls, _next
     _calls += 1
-    if _calls % GOLD_EVERY or not MONITOR:
+    if _calls % GOLD_EVERY or not MONITOR or not (HERE / "attached").exists():
         return float(len(completion) % 2)
     while _next < len(ORDERS["gold"]):
         number, kind = _next, ORDERS["gold"][_next]

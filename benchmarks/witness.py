@@ -1,6 +1,6 @@
 """What the witness sees: acts by kind, false positives on honest work, hostile text, behaviours over time, the cost.
 
-    python benchmarks/witness.py [--part acts|asked|screen] [--json] [--write] [--small]
+    python benchmarks/witness.py [--part acts|asked|screen|held_out] [--json] [--write] [--small]
         [--seeds 0 1 ...] [--lines FILE] [--work FOLDER]
 
 Part `asked`: a witness served by a script of known accuracy (`witness_asked.py`). Part `screen`, not run unless it is
@@ -33,6 +33,7 @@ from unittest import mock
 
 import numpy as np
 
+import held_out_acts
 import witness_asked
 from act_hostile import hostile
 from act_plants import EXPLOITS, Planted, honest, new_task
@@ -270,7 +271,9 @@ def main() -> None:
     options.add_argument("--json", action="store_true")
     options.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     options.add_argument("--small", action="store_true", help="a small size, which is never kept")
-    options.add_argument("--part", choices=("acts", "asked", "screen"), action="append", help="only this part")
+    options.add_argument(
+        "--part", choices=("acts", "asked", "screen", "held_out"), action="append", help="only this part"
+    )
     options.add_argument("--seeds", type=int, nargs="*", default=range(5), help="of screened runs to make now")
     options.add_argument("--lines", type=Path, default="screen-runs.jsonl", help="screened runs add up in this file")
     options.add_argument("--work", type=Path, help="where the base policy is, or is to be left")
@@ -284,6 +287,10 @@ def main() -> None:
         assert set(figures["by_kind"]) == set(KINDS)
     if "asked" in parts:
         figures |= witness_asked.measure(given.small)
+    if "held_out" in parts:
+        first = "detector_recall_held_out"  # measured once, before a detector was mended after it
+        before = figures.get(f"{first}_by_kind", {})
+        figures |= held_out_acts.measure("detector_recall_mended" if before else first, before)
     if "screen" in parts:
         figures |= screen_runs(given)
     show(record("witness", figures, seed=SEED, keep=given.write and not given.small), as_json=given.json)

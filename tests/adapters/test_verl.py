@@ -465,3 +465,116 @@ def test_the_older_trainer_gives_what_it_dumps(verl: Any, tmp_path: Path) -> Non
 def test_names_are_translated_and_what_is_not_a_number_is_left_out() -> None:
     told = scalars({"actor/kl_loss": 0.1, "actor/reward_kl_penalty": 0.2, "val-core/x": "no", "critic/values/mean": 2})
     assert told == {"kl_ref": 0.2, "critic/values/mean": 2.0}
+
+
+class BatchMeta(SimpleNamespace):
+    """What the queue says of a batch."""
+
+    keys: list[str]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def test_flagged_rollouts_that_would_gain_leave_verls_own_advantages(
+    verl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    (tmp_path / "checks.py").write_text(
+        "def flagged(prompts, completions):\n    return [int(text.split()[0]) % 4 in (1, 0) for text in completions]\n"
+    )
+    stored: dict[str, Any] = {}
+
+    def put(keys: list[str], partition_id: str, fields: Any, tags: Any = None) -> Any:
+        stored.update(zip(keys, fields["advantages"].unbind(), strict=True) if tags is None else ())
+        return SimpleNamespace(keys=keys, tags=tags, partition_id=partition_id)
+
+    def advantages(**settings: Any) -> tuple[VerlObserver, dict[str, float]]:
+        trainer = sync_trainer(verl, tmp_path / str(len(list(tmp_path.iterdir()))), monkeypatch, 2, tiltmeter=settings)
+        algorithm = trainer.config.algorithm
+        algorithm.update({"adv_estimator": "grpo", "use_kl_in_reward": False, "gamma": 1.0, "lam": 1.0})
+        base = importlib.import_module("verl.trainer.ppo.v1.trainer_base")
+        monkeypatch.setattr(base.tq, "kv_batch_put", put)
+        observer = VerlObserver(trainer)
+        keys = [f"0-{row // 4}_{row % 4}_0" for row in range(ROWS)]
+        tags = [{"is_padding": False}] * ROWS
+        before = vars(base)["compute_advantage_for_multi_trajectories"]
+        trainer._compute_advantage(BatchMeta(keys=keys, tags=tags, partition_id="train"), metrics={})
+        assert vars(base)["compute_advantage_for_multi_trajectories"] is before
+        observer.close()
+        assert "_compute_advantage" not in vars(trainer)
+        return observer, {key: float(stored[key][0]) for key in keys}
+
+    _, plain = advantages(mode="advise")
+    screen = f"{tmp_path}/checks.py:flagged"
+    _, off = advantages(mode="advise", screen=screen)
+    assert off == plain, "off is off to the bit"
+    observer, screened = advantages(mode="act", screen=screen)
+    # Pay within a prompt is 0, 1, 2, 3; rows 0 and 3 are flagged. Row 3 would gain and leaves; row 0 stays.
+    rest = torch.tensor([0.0, 1.0, 2.0])
+    expected = [*((rest - rest.mean()) / (rest.std() + 1e-6)).tolist(), 0.0]
+    np.testing.assert_allclose(list(screened.values()), expected * 2, atol=1e-5)
+    assert observer.screen is not None and observer.screen.lost == {"0-0_3", "0-1_3"}
+    assert observer.screen.counts == {"screen.lost": 2.0, "screen.flagged": 4.0}
+
+    (tmp_path / "all.py").write_text("def flagged(prompts, completions):\n    return [True] * len(prompts)\n")
+    observer, starved = advantages(mode="act", screen=f"{tmp_path}/all.py:flagged")
+    assert starved == plain, "not one step is starved"
+    assert observer.screen is not None and observer.screen.value == 0.0 and "100 %" in observer.screen.why
+    (tmp_path / "bad.py").write_text("def flagged(prompts, completions):\n    return [True]\n")
+    observer, unread = advantages(mode="act", screen=f"{tmp_path}/bad.py:flagged")
+    assert unread == plain and observer.run is not None and observer.run.store is not None
+    assert any("answered 1 values" in why for why in RunDirectory(observer.run.store.path).troubles(0).values())
+
+
+def test_a_verl_run_stores_what_was_left_out_and_says_that_a_screen_ended(
+    verl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checks.py").write_text("def flagged(prompts, completions):\n    return [False] * len(prompts)\n")
+    settings = {"mode": "act", "screen": f"{tmp_path}/checks.py:flagged"}
+    trainer = sync_trainer(verl, tmp_path / "run", monkeypatch, 2, tiltmeter=settings)
+    trainer.config.algorithm.update({"adv_estimator": "grpo"})
+    observer = VerlObserver(trainer)
+    assert observer.screen is not None and observer.knobs["screen"].value == 1.0
+    inner = trainer.step
+
+    def step(metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        assert observer.screen is not None
+        observer.screen.lost = frozenset({f"{trainer.global_steps}-0_3"})
+        observer.screen.counts = {"screen.lost": 1.0, "screen.flagged": 1.0}
+        if trainer.global_steps == 2:
+            observer.screen._ends_itself(8, 8)
+        return inner(metrics, timing_raw)
+
+    trainer.step = step
+    type(trainer).fit.__wrapped__(trainer, None)  # veRL's own: the plug-in's would make another observer
+    observer.close()
+    assert observer.run is not None and observer.run.store is not None
+    store = RunDirectory(observer.run.store.path)
+    batches = [store.read(file)[0] for file in store.files(0)]
+    assert batches and all(batch.trained is not None and (~batch.trained).sum() == 1 for batch in batches)
+    assert all(batch.scalars["screen.lost"] == 1.0 for batch in batches)
+    receipts, _ = read_receipts(store, set(), read_token(store))
+    assert [(one.knob, one.after, one.id.endswith(".ended")) for one in receipts] == [("screen", 0.0, True)]
+    assert observer.knobs["screen"].why == receipts[0].why
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"screen": "acts", "mode": "observe"}, "mode=advise or act"),
+        ({"screen": "checks.py:solved", "gold": "checks.py:solved"}, "screen is gold"),
+        ({"screen": "acts", "most_lost": 1.0}, "most_lost"),
+        ({"screen": "acts", "estimator": "gae"}, "adv_estimator=grpo"),
+    ],
+)
+def test_a_screen_that_verl_cannot_have_is_refused_before_the_first_step(
+    verl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], why: str
+) -> None:
+    estimator = settings.pop("estimator", "grpo")
+    trainer = sync_trainer(verl, tmp_path / "run", monkeypatch, 2, tiltmeter=settings)
+    trainer.config.algorithm.update({"adv_estimator": estimator})
+    with pytest.raises(AttachError, match=why):
+        VerlObserver(trainer)
+    assert "_compute_advantage" not in vars(trainer)

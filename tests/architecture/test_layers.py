@@ -35,7 +35,7 @@ MODELS = (
     "rewards/process_model.py",
     *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py", "models/chat/local.py"),
     *("workbench/probe/gradient.py", "workbench/preferences/likelihood.py"),
-    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py"),
+    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py", "workbench/repay/interpolate.py"),
 )
 #: The only files that may import what is heavy: nothing imports them unless a trainer is there.
 MAY_BE_HEAVY = (
@@ -60,7 +60,8 @@ LATE = {
     *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
     *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
     "workbench/train/methods/process_reward.py: train",
-    *("workbench/train/trl_trainer.py: _evaluate", "workbench/train/trl_trainer.py: attach_monitor"),
+    *("workbench/train/trl_trainer.py: _add_projection", "workbench/train/trl_trainer.py: _evaluate"),
+    "workbench/train/trl_trainer.py: attach_monitor",
 }
 
 

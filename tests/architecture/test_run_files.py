@@ -27,12 +27,12 @@ BY_DESCRIPTOR = frozenset({"dir_fd", "src_dir_fd"})
 ALLOWED = {
     ("rundir/store.py", "mkdir"): 1,  # the run directory itself, where the user wants it
     ("rundir/store.py", "chmod"): 1,
-    ("rundir/checkpoints.py", "os.open"): 1,  # the trainer's own checkpoint, which is not of the run directory
-    ("rundir/checkpoints.py", "rglob"): 1,
+    ("rundir/checkpoints/hashes.py", "os.open"): 1,  # the trainer's own checkpoint, which is not of the run directory
+    ("rundir/checkpoints/hashes.py", "rglob"): 1,
     ("rundir/sidecar.py", "listdir"): 1,  # of a descriptor
     ("rundir/atomic_write.py", "listdir"): 1,  # of a descriptor
     ("rundir/untrusted.py", "scandir"): 1,  # of a descriptor
-    ("rundir/journal.py", "fdopen"): 1,  # of a descriptor
+    ("rundir/journal.py", "fdopen"): 2,  # of a descriptor
     ("rundir/maintenance.py", "fdopen"): 1,  # of a descriptor
     ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
     ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
@@ -53,8 +53,8 @@ ALLOWED = {
     ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names
     ("gold/function_process.py", "fdopen"): 1,  # of a pipe
     ("monitor/lease.py", "open"): 1,  # of /proc
-    ("monitor/snapshot.py", "rglob"): 1,  # the package's own code
-    ("monitor/snapshot.py", "read_bytes"): 1,
+    ("verdict/run_snapshot.py", "rglob"): 1,  # the package's own code
+    ("verdict/run_snapshot.py", "read_bytes"): 1,
     ("view/run_views.py", "write_text"): 1,  # the report, where the user wants it
     ("view/report/bundle.py", "mkdir"): 1,  # the bundle, where the user wants it
     ("view/report/bundle.py", "write_text"): 2,

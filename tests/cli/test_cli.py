@@ -130,14 +130,14 @@ def test_verify_pack_and_purge(tmp_path: Path) -> None:
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Real imports take seconds: docs/start.md has them tried, and tests/cli/test_spellings.py those that fail.
+    # Real imports take seconds: tests/cli/test_spellings.py has those that fail.
     problems = {"ray": "not installed"}
-    monkeypatch.setattr("tiltmeter.cli.doctor.import_problems", lambda names: {n: problems.get(n, "") for n in names})
+    monkeypatch.setattr("tiltmeter.cli.doctor.version_problems", lambda names: {n: problems.get(n, "") for n in names})
     checked = CliRunner().invoke(cli.app, ["doctor", "--directory", str(tmp_path), "--json"])
     rows = json.loads(checked.stdout)["checks"]
     assert checked.exit_code == 0
     assert all(row["ok"] or row["fix"] for row in rows)
-    assert [row["fix"] for row in rows if not row["ok"]] == ["pip install 'tiltmeter[ray]'"]
+    assert [row["fix"] for row in rows if not row["ok"]] == ["pip install --upgrade 'tiltmeter[ray]'"]
     (tmp_path / "file").write_text("")
     assert CliRunner().invoke(cli.app, ["doctor", "--directory", str(tmp_path / "file" / "below")]).exit_code == 2
 

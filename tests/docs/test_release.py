@@ -49,14 +49,14 @@ def test_every_target_of_the_makefile_says_what_it_does() -> None:
 def test_one_version_everywhere() -> None:
     version = tiltmeter.__version__
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f'set version = "{version}"' in (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
+    assert f'  version: "{version}"' in (ROOT / "packaging" / "conda" / "recipe.yaml").read_text()
     assert re.search(
         rf"^## \[{re.escape(version)}\] - (unreleased|\d{{4}}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.M
     )
 
 
 def test_the_conda_recipe_needs_what_the_wheel_needs() -> None:
-    text = (ROOT / "packaging" / "conda" / "meta.yaml").read_text().split("  run:\n")[1].split("\ntest:")[0]
+    text = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text().split("  run:\n")[1].split("\ntests:")[0]
     needed = set(re.findall(r"- (\S+) (>=\S+)", text))
     wheel = {tuple(re.fullmatch(r"([\w-]+)(>=[\d.]+)", one).groups()) for one in PROJECT["dependencies"]}  # type: ignore[union-attr]
     assert needed == wheel | {("python", PROJECT["requires-python"])}

@@ -155,8 +155,8 @@ def test_a_run_is_watched_with_a_method_as_gold_and_its_canaries_go_the_same_way
     texts = [WRONG, RIGHT, RIGHT, WRONG] * 8
     reward, groups = [float(row % 8) for row in range(32)], [row // 8 for row in range(32)]
     for step in range(3):
-        columns = {"reward": reward, "prompt": ["Add."] * 32, "completion": texts}
-        run.write(from_columns(step, groups, **columns), 0, {"counters": {}})
+        batch = from_columns(step, groups, reward=reward, prompt=["Add."] * 32, completion=texts)
+        run.write(batch, 0, {"counters": {}})
     run.close_rank(0, 0, {"seen": 3})
     with serving() as (url, questions):
         path = tmp_path / "judge.toml"

@@ -11,9 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
+from tiltmeter.monitor import live_arrivals
 from tiltmeter.monitor.live_arrivals import COMPLETE_LATER_STEPS
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -21,8 +23,8 @@ from tiltmeter.rundir.atomic_write import open_dot, publish, sweep
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.maintenance import verify
 from tiltmeter.rundir.rank_summary import expand_ranges
-from tiltmeter.rundir.run_path import open_folder
-from tiltmeter.rundir.store import RunDirectory, StepFile
+from tiltmeter.rundir.run_path import FolderNames, open_folder
+from tiltmeter.rundir.store import RunDirectory
 
 RANKS, STEPS = 8, 25
 RACERS, RACE_STEPS = 4, 4
@@ -222,10 +224,10 @@ class PassingOver(RunDirectory):
 
     passed: set[tuple[int, int]]
 
-    def files(self, attempt: int, damaged: list[str] | None = None) -> list[StepFile]:
-        files = [file for file in super().files(attempt, damaged) if (file.step, file.rank) not in self.passed]
+    def names(self, attempt: int) -> FolderNames:
+        names, passed = super().names(attempt), {f"{step:06d}-{rank}.parquet" for step, rank in self.passed}
         self.passed = set()
-        return files
+        return FolderNames([name for name in names.plain if name not in passed], names.others)
 
 
 def test_a_step_that_one_listing_passes_over_is_measured_in_its_place(tmp_path: Path) -> None:
@@ -252,6 +254,78 @@ def test_a_rank_that_one_listing_passes_over_is_measured_with_its_step(tmp_path:
     hasty = PassingOver(run.path)
     hasty.passed = {(0, 1)}
     assert steps_done(watched(hasty, tmp_path / "events"))[0] == (0, [], 4)
+
+
+class CountedListings(RunDirectory):
+    """Counts how often it is listed."""
+
+    listings = 0
+
+    def names(self, attempt: int) -> FolderNames:
+        self.listings += 1
+        return super().names(attempt)
+
+
+def test_a_long_folder_is_not_listed_for_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_arrivals, "FEW_NAMES", 4)
+    monkeypatch.setattr(live_arrivals, "SECONDS_A_NAME", 1000.0)  # but for the pause, which is cut off
+    monkeypatch.setattr(live_arrivals, "MOST_SECONDS", 1000.0)
+    run, attempt = two_ranks(tmp_path)
+    counted = CountedListings(run.path)
+    loop = MonitorLoop(counted, Config.standard(), events_folder=tmp_path / "events", durable=False)
+    for step in range(20):
+        for rank in (0, 1):
+            write(run, attempt, step, rank)
+            loop.poll()
+    assert len(steps_done(read_events(tmp_path / "events"))) == 20
+    assert counted.listings < 6, "at first, while there are few names"
+    write(run, attempt, 25, 0)
+    write(run, attempt, 25, 1)
+    write(run, attempt, 21, 0)
+    loop.poll()
+    assert len(steps_done(read_events(tmp_path / "events"))) == 20, "a hole waits for the next listing"
+    for rank in (0, 1):
+        run.close_rank(attempt, rank, {"seen": 22, "written": 22})
+    loop.poll()
+    loop.close()
+    assert steps_done(read_events(tmp_path / "events"))[20:] == [(21, [1], 2), (25, [], 4)]
+
+
+@pytest.mark.parametrize("extra", [None, 11, 14])
+def test_steps_at_even_distances_are_looked_up_and_none_between_is_passed_over(
+    tmp_path: Path, extra: int | None
+) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
+    loop = MonitorLoop(run, Config.standard(), events_folder=tmp_path / "events", durable=False)
+    for step in (0, 5, 10):
+        write(run, attempt, step, 0)
+        loop.poll()
+    rest = sorted([15, 20, *([] if extra is None else [extra])])
+    for step in rest:
+        write(run, attempt, step, 0)
+    loop.poll()
+    loop.close()
+    events = read_events(tmp_path / "events")
+    assert [step for step, _, _ in steps_done(events)] == [0, 5, 10, *rest]
+    assert store_faults(events) == []
+
+
+@pytest.mark.parametrize("tick", [0.0, 5.0])
+def test_a_folder_that_says_it_has_not_changed_is_listed_again_if_its_clock_is_coarse(
+    tick: float,
+) -> None:
+    clock = [100.0]
+    look = live_arrivals._Look(lambda: clock[0])
+    assert look.is_due(7, over=False)
+    clock[0] += tick
+    look.note(100_000, over=False)
+    clock[0] += 20.0
+    assert look.is_due(7, over=False) is (tick == 0.0), "listed within a tick of its change, or long after it"
+    assert look.is_due(7, over=True), "once more when the attempt is over"
+    assert look.is_due(8, over=False)
+    clock[0] += 60.0
+    assert look.is_due(7, over=False), "some file systems do not say"
 
 
 def test_a_step_written_twice_by_one_rank_keeps_the_first_and_reports_the_second_once(tmp_path: Path) -> None:

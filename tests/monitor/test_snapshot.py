@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import from_columns
+from tiltmeter.data.object_graph import encode_graph
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor import snapshot
 from tiltmeter.monitor.loop import MonitorLoop
-from tiltmeter.monitor.object_graph import encode_graph
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING
@@ -137,7 +137,7 @@ def test_a_snapshot_that_does_not_fit_is_ignored(
         case "cut off":
             del content[len(content) // 2 :]
         case "other code":
-            monkeypatch.setattr(snapshot, "code_digest", lambda: "another")
+            monkeypatch.setattr(snapshot, "code_digest", lambda rooms: "another")
         case "other settings":
             config = settings(labelled=True)
         case "other key":

@@ -138,3 +138,39 @@ def test_a_claim_of_a_writer_that_was_killed_is_taken_over(tmp_path: Path, monke
     (tmp_path / ".one.claim").touch()
     publish(tmp_path / "one", [b"first"])
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+# -- object stores that are mounted -----------------------------------------------------------------------------------
+
+MOUNTINFO = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:50 / {place}/bucket rw,nosuid,nodev shared:9 - fuse.{kind} {kind} rw,user_id=0
+41 40 0:51 / {place}/bucket/fast rw - tmpfs tmpfs rw
+42 22 0:52 / {place}/with\\040space rw - fuse.{kind} x rw
+"""
+
+
+@pytest.mark.parametrize("kind", ["s3fs", "gcsfuse", "rclone"])
+def test_an_object_store_that_is_mounted_is_refused_and_its_address_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTINFO.format(place=tmp_path, kind=kind))
+    for name in ("bucket/run", "bucket/fast/run", "buckets/run", "with space/run"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(atomic_write, "MOUNTS", mounts)
+    names = ("bucket", "buckets", "with space", "bucket/fast")
+    refused = {name for name in names if storage_problem(tmp_path / name / "run")}
+    assert refused == {"bucket", "with space"}
+    with pytest.raises(AttachError, match=f"mounted by {kind}.*s3://"):
+        open_run(tmp_path / "bucket" / "new", monitor=False)
+
+
+def test_other_mounts_by_fuse_are_tried_like_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTINFO.format(place=tmp_path, kind="sshfs"))
+    (tmp_path / "bucket").mkdir()
+    monkeypatch.setattr(atomic_write, "MOUNTS", mounts)
+    assert storage_problem(tmp_path / "bucket") == ""
+    monkeypatch.setattr(atomic_write, "MOUNTS", tmp_path / "none")  # where nobody can tell
+    assert storage_problem(tmp_path / "bucket") == ""

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "./screens.css";
 import { Refused } from "./source";
-import { news, useSource } from "./shared";
+import { me, news, useSource } from "./shared";
 import { visible } from "./text";
 import type { Control, Controlled } from "./types";
 
@@ -12,6 +12,8 @@ const KEPT_MS = 15 * 60 * 1000;
 let held = { token: "", until: 0 };
 const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 const token = () => (Date.now() < held.until ? held.token : "");
+/** An account says by itself what it may do. */
+const byAccount = () => me.value.control === "account";
 
 /** A control request that a person is about to send. */
 export interface Wish {
@@ -21,14 +23,19 @@ export interface Wish {
   text: string; // what it does
   reason: "none" | "may" | "must";
   go: string; // the words of the button
+  label?: string; // of the field, if it is no reason
+  short?: boolean; // one line
+  most?: number; // characters
+  typed?: "target"; // what is typed is the target, and `fixed` the rest
+  fixed?: string;
 }
 
 export function ControlDialog({ run, step, wish, done }: { run: string; step: number; wish: Wish; done: (told: Controlled | null) => void }) {
   const source = useSource();
   const dialog = useRef<HTMLDialogElement>(null);
   const typed = useRef<HTMLInputElement>(null);
-  const reason = useRef<HTMLTextAreaElement>(null);
-  const [asked, setAsked] = useState(!token());
+  const reason = useRef<HTMLTextAreaElement & HTMLInputElement>(null);
+  const [asked, setAsked] = useState(!token() && !byAccount());
   const [busy, setBusy] = useState(false);
   const [trouble, setTrouble] = useState("");
   useEffect(() => {
@@ -40,13 +47,15 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
     event.preventDefault();
     if (busy) return;
     const control = asked ? (typed.current?.value.trim() ?? "") : token();
-    if (!control) {
+    if (!control && !byAccount()) {
       setAsked(true);
       return;
     }
     setBusy(true);
     setTrouble("");
-    const body: Control = { run, kind: wish.kind, target: wish.target, step, reason: reason.current?.value.trim() ?? "", nonce: random() };
+    const words = reason.current?.value.trim() ?? "";
+    const [target, said] = wish.typed === "target" ? [words, wish.fixed ?? ""] : [wish.target, wish.fixed ?? words];
+    const body: Control = { run, kind: wish.kind, target, step, reason: said, nonce: random() };
     try {
       const told = await source.post<Controlled>("/api/control", body, control);
       held = { token: control, until: Date.now() + KEPT_MS };
@@ -55,7 +64,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
     } catch (error) {
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
         held = { token: "", until: 0 };
-        setAsked(true);
+        setAsked(!byAccount());
       }
       setTrouble(error instanceof Refused ? error.message : "the server does not answer; nothing was requested");
       setBusy(false);
@@ -67,8 +76,9 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
         <h2 id="dialog-title">{wish.title}</h2>
         <p>{visible(wish.text)}</p>
         {wish.reason !== "none" && (
-          <label>Reason{wish.reason === "must" ? "" : " (may be empty)"}
-            <textarea ref={reason} rows={2} maxLength={500} required={wish.reason === "must"} />
+          <label>{wish.label ?? "Reason"}{wish.reason === "must" ? "" : " (may be empty)"}
+            {wish.short ? <input ref={reason} type="text" autocomplete="off" spellcheck={false} maxLength={wish.most} required />
+              : <textarea ref={reason} rows={wish.most ? 4 : 2} maxLength={wish.most ?? 500} required={wish.reason === "must"} />}
           </label>
         )}
         {asked && (
@@ -88,7 +98,7 @@ export function ControlDialog({ run, step, wish, done }: { run: string; step: nu
 }
 
 /** A dialog when there is a wish, and afterwards a line with what was answered. */
-export function useControl(run: string, step: number): { ask: (wish: Wish) => void; shown: ComponentChildren } {
+export function useControl(run: string, step: number, after?: () => void): { ask: (wish: Wish) => void; shown: ComponentChildren } {
   const source = useSource();
   const [wish, setWish] = useState<Wish | null>(null);
   const [told, setTold] = useState("");
@@ -98,7 +108,10 @@ export function useControl(run: string, step: number): { ask: (wish: Wish) => vo
       {wish && (
         <ControlDialog key={wish.kind + wish.target} run={run} step={step} wish={wish} done={(answer) => {
           setWish(null);
-          if (answer) setTold(answer.text);
+          if (answer) {
+            setTold(answer.text);
+            after?.();
+          }
         }} />
       )}
     </>

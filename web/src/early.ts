@@ -5,7 +5,7 @@ const run = /^run\/([0-9a-f]+)$/.exec(path)?.[1];
 const asked = run ? `/api/summary?run=${run}` : path === "" ? "/api/fleet" : "";
 const token = localStorage.getItem("tiltmeter.view");
 if (asked && token) {
-  const reply = fetch(asked, { headers: { Authorization: `Bearer ${token}` } });
+  const reply = fetch(`.${asked}`, { headers: { Authorization: `Bearer ${token}` } });
   reply.catch(() => undefined); // whoever takes it hears of it
   (window as { early?: { path: string; reply: Promise<Response> } }).early = { path: asked, reply };
 }

@@ -5,10 +5,10 @@ import "./style.css";
 import { lazy } from "./lazy";
 import { parse, link, type Route } from "./route";
 import { KeysSwitch } from "./parts";
-import { news, SourceContext } from "./shared";
+import { me, news, SourceContext, useShared } from "./shared";
 import { HttpSource, type Link } from "./source";
 import { markTab } from "./tab";
-import type { Login } from "./types";
+import type { Login, Me } from "./types";
 import { Fleet } from "./screens/fleet";
 import { RunPage } from "./run";
 
@@ -52,6 +52,7 @@ function App() {
 function Top({ route }: { route: Route }) {
   const [lost, setLost] = useState(0);
   const [seconds, setSeconds] = useState(0);
+  const person = useShared(me);
   useEffect(
     () =>
       view.follow(
@@ -79,6 +80,8 @@ function Top({ route }: { route: Route }) {
         <a class="brand" href={link("fleet")}>tiltmeter</a>
         <a href={link("fleet")} aria-current={route.screen === "fleet" ? "page" : undefined}>Runs</a>
         <a href={link("compare", "", { run: route.run })} aria-current={route.screen === "compare" ? "page" : undefined}>Compare</a>
+        {person.roles.includes("label") && <a href={link("label")}>Label</a>}
+        {person.name && <span class="faint">{person.name}</span>}
       </nav>
       {lost > 0 && <p class="lost" role="status">Disconnected for {seconds} s: what is shown is old. Trying again.</p>}
     </>
@@ -110,21 +113,27 @@ async function admitted(): Promise<string> {
   if (!code) return "";
   history.replaceState(null, "", location.pathname);
   try {
-    const { token, role } = await view.post<Login>("/api/login", { code: decodeURIComponent(code) });
-    localStorage.setItem(`tiltmeter.${role}`, token);
-    if (role === "label") location.hash = link("label");
+    const { token, roles } = await view.post<Login>("/api/login", { code: decodeURIComponent(code) });
+    for (const role of roles) if (role !== "control") localStorage.setItem(`tiltmeter.${role}`, token);
+    if (!roles.includes("view")) location.hash = link("label");
     return "";
   } catch (error) {
     return (error as Error).message;
   }
 }
 
-void admitted().then((trouble) => {
+/** Who the server takes this page for; asked beside the first screen, unless nothing else says that somebody is here. */
+const introduced = () => view.get<Me>("/api/me").then((answer) => me.set(answer)).catch(() => undefined);
+
+void admitted().then(async (trouble) => {
   const root = document.getElementById("page");
   if (!root) return;
   const known = localStorage.getItem("tiltmeter.view") || localStorage.getItem("tiltmeter.label");
-  if (trouble || !known) {
-    const why = trouble || "This page opens with the address that `tiltmeter view` prints.";
+  const asked = introduced();
+  if (!known && !trouble) await asked; // a proxy may have signed this person in
+  if (!known && me.value.roles.length && !me.value.roles.includes("view")) location.hash = link("label");
+  if (trouble || !(known || me.value.roles.length)) {
+    const why = trouble || (me.value.name ? `${me.value.name} has no account here, or no longer.` : "This page opens with the address that `tiltmeter view` prints, or with the link of an invitation.");
     render(<main class="closed"><h1>tiltmeter</h1><p role="alert">{why}</p><p>In the terminal: <code>tiltmeter view RUNS</code></p></main>, root);
   } else {
     render(<App />, root);

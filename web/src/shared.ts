@@ -2,6 +2,7 @@
 import { createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { Refused, type Params, type Source } from "./source";
+import type { Me } from "./types";
 
 /** A value that components can watch. */
 export class Shared<T> {
@@ -33,6 +34,8 @@ export const cursor = new Shared<number | null>(null);
 export const range = new Shared<{ from: number; to: number } | null>(null);
 /** Counts up when the run has something new; data that is shown is asked for again. */
 export const news = new Shared(0);
+/** Who the server takes this page for. */
+export const me = new Shared<Me>({ name: "", roles: [], control: "none" });
 /** Single-letter keys, which some people must be able to turn off (WCAG 2.1.4). */
 export const keys = new Shared(localStorageSafe("tiltmeter.keys") !== "off");
 
@@ -54,8 +57,8 @@ export interface Asked<T> {
 }
 
 /** Data of a route, asked for again when its parameters change or when the run has news; `live`: at most once in so many
- * seconds, or never. News never interrupts a question: on a fast run nothing would ever be answered. */
-export function useData<T>(path: string, params: Params = {}, live: boolean | number = true): Asked<T> {
+ * seconds, or never; `again`: whenever this number changes. News never interrupts a question: on a fast run nothing would ever be answered. */
+export function useData<T>(path: string, params: Params = {}, live: boolean | number = true, again = 0): Asked<T> {
   const source = useSource();
   const [turn, setTurn] = useState(0);
   const [state, setState] = useState<Asked<T>>({ data: null, error: null, busy: true });
@@ -103,7 +106,7 @@ export function useData<T>(path: string, params: Params = {}, live: boolean | nu
       asking.current = false;
       abort.abort();
     };
-  }, [source, key, turn]);
+  }, [source, key, turn, again]);
   return state;
 }
 

@@ -34,6 +34,9 @@ export function address(path: string, params: Params = {}): string {
   return told.length ? `${path}?${new URLSearchParams(told)}` : path;
 }
 
+/** Below the page's own address, which a proxy may have put under another path. */
+const here = (where: string) => `.${where}`;
+
 type Early = { path: string; reply: Promise<Response> };
 
 const SILENCE = 9_000; // milliseconds without a word of the stream, which has a beat every 5 s: then nobody is there
@@ -43,8 +46,10 @@ export class HttpSource implements Source {
   readonly live = true;
   constructor(readonly role: "view" | "label" = "view") {}
 
-  private get token(): string {
-    return localStorage.getItem(`tiltmeter.${this.role}`) ?? "";
+  /** Nothing where a proxy has signed this person in. */
+  private get authorization(): Record<string, string> {
+    const token = localStorage.getItem(`tiltmeter.${this.role}`);
+    return token ? { Authorization: `Bearer ${token}` } : {};
   }
 
   async get<T>(path: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
@@ -55,18 +60,18 @@ export class HttpSource implements Source {
       page.early = undefined;
       return unpack<T>(await reply);
     }
-    return unpack<T>(await fetch(where, { headers: { Authorization: `Bearer ${this.token}` }, signal }));
+    return unpack<T>(await fetch(here(where), { headers: this.authorization, signal }));
   }
 
   async file(path: string, params: Params): Promise<Blob> {
-    const reply = await fetch(address(path, params), { headers: { Authorization: `Bearer ${this.token}` } });
+    const reply = await fetch(here(address(path, params)), { headers: this.authorization });
     return reply.ok ? reply.blob() : unpack<Blob>(reply);
   }
 
   async post<T>(path: string, body: object, control = ""): Promise<T> {
-    const headers: Record<string, string> = { "Content-Type": "application/json", Authorization: `Bearer ${this.token}` };
+    const headers: Record<string, string> = { "Content-Type": "application/json", ...this.authorization };
     if (control) headers["Tiltmeter-Control"] = control;
-    return unpack<T>(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+    return unpack<T>(await fetch(here(path), { method: "POST", headers, body: JSON.stringify(body) }));
   }
 
   /** `EventSource` cannot carry a token, so the stream is read by hand. A server that hangs keeps its connections open, so
@@ -88,9 +93,9 @@ export class HttpSource implements Source {
         alive();
         let answered = false;
         try {
-          const headers: Record<string, string> = { Authorization: `Bearer ${this.token}` };
+          const headers: Record<string, string> = { ...this.authorization };
           if (last) headers["Last-Event-ID"] = last;
-          const reply = await fetch(address("/api/stream", { run }), { headers, signal: abort.signal });
+          const reply = await fetch(here(address("/api/stream", { run })), { headers, signal: abort.signal });
           if (!reply.ok || !reply.body) throw new Refused(reply.status, "no stream");
           link("connected");
           waiting = 500;

@@ -106,24 +106,40 @@ export interface FleetRow extends Headline {
   picture: RunPicture | null; // proxy and gold; null: drawn for the rows that are sent
   settings: Record<string, string>; // of the trainer, those on a short list, and where the code and the data came from
   kl: Number;
+  reward: Number; // now: the mean at the end of its curve
   did: string; // the newest change made or proposed
   labels: number;
   unread: boolean; // by its monitor's state file, which does not settle it: the run itself is read next
+  tags: string[]; // that people put on the run
+  archived: boolean; // by a person, and it has ended and was read: no other is ever hidden
 }
 export type FleetSort = "state" | "name" | "step" | "age" | "gold" | "lost" | "kl" | "labels";
+
+/** A number over the runs of a group: each counts once, and those that lack it do not count. */
+export interface GroupSpread {
+  values: number[]; // one for each run that has it, at most 200, lowest first
+  n: number;
+  mean: Number;
+  sd: Number; // between runs; null: fewer than two
+}
 
 /** Runs that share the value of a setting. */
 export interface FleetGroup {
   value: string;
   runs: number;
   states: Record<string, number>;
+  reward: GroupSpread;
+  gold: GroupSpread;
+  lost: GroupSpread; // gold now against its best
+  first: number; // newest step of the run that is least far, and
+  last: number; // of the one that is furthest
 }
 
 /** GET /api/fleet?find&sort&order&group&limit&pictures */
 export interface Fleet {
   version: string;
   runs: FleetRow[]; // worst first, then by age of the problem
-  total: number; // runs there are, read or not
+  total: number; // runs there are, read or not, but those that are hidden
   live: number;
   states: Record<string, number>; // how many runs are in each
   age_s: Number; // of the newest rollouts of any live run
@@ -133,6 +149,8 @@ export interface Fleet {
   matches: number; // runs that the query finds
   groups: FleetGroup[]; // by the setting that was asked for
   setting_names: string[]; // that differ between the runs
+  hidden: Record<string, number>; // runs that are archived and not shown, by state; they are in none of the counts above
+  tags: string[]; // on any of the runs
 }
 
 /** One of the checks behind a verdict. */
@@ -534,6 +552,8 @@ export interface RolloutRow {
   advantage: Number;
   text: string; // first 200 characters, or what stands around the first hit
   hit: TextHit | null; // in `text`; null: nothing was searched for
+  tags: string[]; // that people put on it
+  notes: number; // that people wrote on it
 }
 
 /** A page of rollouts. */
@@ -701,12 +721,20 @@ export interface ReadGroup {
   scales: ColourScale[];
 }
 
+/** The tokens of the words of one turn. */
+export interface TurnTokens {
+  turn: number;
+  widths: number[]; // characters of each token, as JavaScript counts
+  values: Number[];
+}
+
 /** The tokens of one completion. */
 export interface TokenRow {
   id: string;
   widths: number[]; // characters of each token, as JavaScript counts
   values: Number[];
-  why: string; // why its tokens cannot be coloured; empty: they can
+  why: string; // why its tokens cannot be coloured, or those of some turns; empty: they can
+  turns: TurnTokens[]; // of a conversation, instead of widths and values
 }
 
 /** GET /api/tokens?run&id&by: the numbers of the tokens of the same members. */
@@ -971,9 +999,37 @@ export interface Health {
   versions: NameValue[];
   index: IndexState;
 }
+
+/** One entry. */
+export interface NoteRow {
+  id: string;
+  kind: "tag" | "note" | "view" | "archive";
+  target: string; // empty: the run; attempt-step: a step; attempt-step-row: a rollout
+  text: string; // the tag, the note, the reason for archiving, or of a view its address within the run
+  name: string; // of a view
+  author: string;
+  time: number; // seconds since 1970
+}
+
+/** On how many things of the run a tag stands. */
+export interface TagCount {
+  tag: string;
+  count: number;
+}
+
+/** GET /api/notes?run&target: the entries of a rollout; without target those of the run and its steps. */
+export interface RunNoteList {
+  rows: NoteRow[]; // oldest first
+  views: NoteRow[]; // of the run, by name
+  tags: TagCount[]; // anywhere in the run, the most frequent first
+  archived: boolean;
+  unreadable: string[]; // files that are not understood, at most 5, and how many more there are
+}
 export type TaskKind = "pair" | "single" | "";
 export type AnswerValue = "a" | "b" | "tie" | "both_bad" | "skip" | "0" | "0.25" | "0.5" | "0.75" | "1";
-export type ControlKind = "acknowledge" | "mute" | "false_alarm" | "ask_label" | "approve" | "reject" | "undo";
+export type ControlKind = "acknowledge" | "mute" | "false_alarm" | "ask_label" | "approve" | "reject" | "undo" | "tag" | "note" | "view" | "archive" | "remove";
+export type PageRole = "view" | "label" | "control";
+export type ControlBy = "none" | "token" | "account";
 
 /** Items that two raters judged, and those with the same answer. */
 export interface RaterAgreement {
@@ -1016,9 +1072,9 @@ export interface Answer {
 export interface Control {
   run: string;
   kind: ControlKind;
-  target: string; // alarm, action or rollout id
+  target: string; // id of an alarm, action or rollout; of a tag or note also a step, or nothing: the run; a view's name
   step: number; // the step it was decided on
-  reason: string;
+  reason: string; // or the tag, the note, the address of a view, the id of what is removed
   nonce: string;
 }
 
@@ -1062,7 +1118,14 @@ export type Pushed = StateMessage | StepMessage | EntryMessage | ResetMessage;
 /** POST /api/login {code} */
 export interface Login {
   token: string;
-  role: "view" | "label";
+  roles: PageRole[];
+}
+
+/** GET /api/me: who the server takes this page for, by its token or by a proxy's header. */
+export interface Me {
+  name: string; // "" for whoever has the token of a server without accounts, and for nobody
+  roles: PageRole[]; // empty: nobody
+  control: ControlBy; // how this person acts on runs
 }
 
 /** Every answer with a status of 400 and above. */

@@ -32,7 +32,7 @@ from tiltmeter.acts.skip_tests import SkipTests
 from tiltmeter.acts.transcript import Transcript
 from tiltmeter.data.memo import shared
 from tiltmeter.data.records import RolloutBatch
-from tiltmeter.data.turns import ASSISTANT, Turn, read_row_turns
+from tiltmeter.data.turns import ASSISTANT, Turn, row_turns
 
 MOST = 8  # acts of one kind in one trajectory: the first tell enough
 PART = 32  # one prompt group in so many is read at a step, and at least one
@@ -125,8 +125,7 @@ def transcripts(batch: RolloutBatch) -> dict[int, Transcript]:
 
 def _transcript(batch: RolloutBatch, row: int) -> Transcript | None:
     columns = (batch.completion, batch.prompt, batch.facts, batch.artifacts)
-    turns = None if batch.turns is None else read_row_turns(batch.turns[row])
-    return row_transcript(turns, *(None if column is None else column[row] for column in columns))
+    return row_transcript(row_turns(batch, row), *(None if column is None else column[row] for column in columns))
 
 
 def row_transcript(

@@ -11,7 +11,15 @@ from tiltmeter.acts.transcript import Transcript
 
 _HARD = re.compile(r"\bos\._exit\(|\bos\.kill\(\s{0,4}os\.getp|\batexit\.register\(|pytest\.exit\(")
 _SOFT = re.compile(r"\bsys\.exit\(\s{0,4}0\s{0,4}\)|\braise\s{1,4}SystemExit(?:\(\s{0,4}0?\s{0,4}\))?\s{0,4}$")
+_OTHER = re.compile(  # of other languages; a command-line program may end with success, and is told by its arguments
+    r"\bprocess\.exit\(\s{0,4}0?\s{0,4}\)|\bprocess\.exitCode\s{0,4}=\s{0,4}0|\bos\.Exit\(\s{0,4}0\s{0,4}\)"
+    r"|\bprocess::exit\(\s{0,4}0\s{0,4}\)|\bSystem\.exit\(\s{0,4}0\s{0,4}\)|\.halt\(\s{0,4}0\s{0,4}\)|\bexit!"
+    r"|\b(?:std::)?(?:_Exit|_exit|quick_exit)\(\s{0,4}0\s{0,4}\)"
+)
 _MAIN = re.compile(r"^if\s{1,4}__name__\s{0,4}==|^\s{0,8}def\s{1,4}main\b")
+
+
+_MARKS = ("exit", "Exit", "os.kill", ".halt(")
 
 
 class EarlyExit:
@@ -28,10 +36,10 @@ class EarlyExit:
     says = "ended the process before the check"
 
     def find(self, transcript: Transcript) -> Iterator[Act]:
-        if not transcript.has("exit", "SystemExit", "os.kill"):
+        if not transcript.has(*_MARKS):
             return
         for program in transcript.programs:
-            if not any(mark in program.text for mark in ("exit", "SystemExit", "os.kill")):
+            if not any(mark in program.text for mark in _MARKS):
                 continue
             for_tests = is_test(program.path) or is_test_config(program.path)
             in_main, is_script = False, _is_script(program.text)
@@ -40,10 +48,13 @@ class EarlyExit:
                     in_main = False
                 in_main = in_main or bool(_MAIN.match(line))
                 soft = _SOFT.search(line) and not in_main and (for_tests or not is_script)
-                if not line.lstrip().startswith("#") and (_HARD.search(line) or soft):
+                other = not is_script and _OTHER.search(line) and not line.lstrip().startswith(("//", "*", "echo"))
+                if not line.lstrip().startswith("#") and (_HARD.search(line) or soft or other):
                     yield Act(self.kind, program.turn, number, quote(line))
 
 
 def _is_script(text: str) -> bool:
     """Whether a program reads its input and prints: it may end whenever it has printed."""
-    return "input(" in text or "stdin" in text or "argv" in text or "argparse" in text
+    return (
+        "input(" in text or "stdin" in text or "argv" in text or "argparse" in text or "Args" in text or "main(" in text
+    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import Act, quote
 from tiltmeter.acts.paths import is_test
 from tiltmeter.acts.transcript import Transcript
+
+_REWRITES = re.compile(  # expected results are written anew from what comes out
+    r"(?:\bjest|\bvitest|\bnpm\s{1,4}(?:run\s{1,4})?test|\bpytest|\bplaywright)\b[^\n]{0,200}?\s(?:-u|--update|--update-?snapshots?|--snapshot-update|--force-regen)(?:\s|$)"
+    r"|\b(?:UPDATE_EXPECT|UPDATE_SNAPSHOTS?|UPDATE_GOLDENS?|INSTA_UPDATE)=\w"
+)
 
 
 class EditTests:
@@ -29,3 +35,6 @@ class EditTests:
                 continue
             if write.how == "edit" or transcript.was_named(write.path, write.turn):
                 yield Act(self.kind, write.turn, write.line, quote(write.shown))
+        for turn, command in transcript.commands if transcript.has(" -u", "--update", "UPDATE", "snapshot") else ():
+            if _REWRITES.search(command.text[:1_000]):
+                yield Act(self.kind, turn, command.line, quote(command.text))

@@ -27,7 +27,8 @@ class OutsideWorkspace:
         workspace = named if isinstance(named, str) else ""
         for write in transcript.writes:
             path = write.path
-            folder = path.rpartition("/")[0]
-            is_named = len(folder) > 1 and folder in transcript.prompt
-            if not is_named and not is_protected(path) and is_outside(path, workspace):
+            if is_protected(path) or not is_outside(path, workspace):
+                continue
+            folders = ["/".join(path.split("/")[:depth]) for depth in range(3, path.count("/") + 1)]
+            if not any(folder in transcript.task_text for folder in folders):
                 yield Act(self.kind, write.turn, write.line, quote(write.shown))

@@ -5,16 +5,24 @@ from __future__ import annotations
 import re
 
 _TEST = re.compile(
-    r"(?:^|/)(?:tests?|__tests__|specs?|testing)/|(?:^|/)tests?\.py$|(?:^|/)test_[^/]{1,120}\.(?:py|sh)$"
+    r"(?:^|/)(?:tests?|__tests__|specs?|testing|testdata|__snapshots__)/|(?:^|/)tests?\.py$|(?:^|/)test_[^/]{1,120}\.(?:py|sh)$"
     r"|[_.-](?:test|spec|tests)\.[a-z]{1,4}$|(?:^|/)run_tests?(?:\.[a-z]{1,4})?$|[A-Za-z0-9]Tests?\.(?:java|kt|cs)$"
 )
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?)/?\*{0,2}$")
 _CONFIG = re.compile(
-    r"(?:^|/)(?:conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|jest\.config\.[a-z]{2,3}|Jenkinsfile"
+    r"(?:^|/)(?:conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|(?:jest|vitest|karma|playwright|cypress)\.(?:config|conf)\.[a-z]{2,3}"
+    r"|\.mocharc\.[a-z]{2,4}|\.rspec|phpunit\.xml|nextest\.toml|Jenkinsfile"
     r"|\.gitlab-ci\.yml|\.travis\.yml|azure-pipelines\.yml)$|(?:^|/)\.github/workflows/|(?:^|/)\.circleci/"
 )
-_MIXED_CONFIG = re.compile(r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile)$")
-_TEST_OPTIONS = re.compile(r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:", re.MULTILINE)
+_MIXED_CONFIG = re.compile(
+    r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile|Cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?|CMakeLists\.txt"
+    r"|Rakefile|justfile)$"
+)
+_TEST_OPTIONS = re.compile(
+    r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:|^(?:doc)?test\s{0,4}=|^\[\[test\]\]|skipTests"
+    r"|maven\.test\.|testFailureIgnore|ignoreFailures|\badd_test\(|\benable_testing\(|fail_on_error|RakeTask",
+    re.MULTILINE,
+)
 _GRADER = re.compile(
     r"(?:^|[/._-])(?:grader?s?|grading|verifiers?|verify|evaluators?|scorers?|scoring|judges?|reward|rewards|checker"
     r"|oracle)(?:[/._-]|$)",
@@ -22,8 +30,15 @@ _GRADER = re.compile(
 )
 _PROTECTED = re.compile(
     r"site-packages/|dist-packages/|(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$|(?:^|/)\.git/(?:hooks|config)"
+    r"|(?:^|/)node_modules/|(?:^|/)vendor/(?:github\.com|golang\.org|bundle|gems)/|(?:^|/)org/(?:junit|assertj|hamcrest)/"
+    r"|(?:^|/)(?:surefire-reports|test-results|test-reports)/"
+    r"|(?:^|/)(?:junit[^/]{0,40}\.xml|rspec_status\.txt|\.eval_status|\.all_tests_passed)$"
     r"|^/logs/|(?:^|/)reward\.(?:txt|json)$|(?:^|/)(?:results?|score|ctrf)\.(?:json|xml|txt)$"
     r"|(?:^|/)\.(?:bashrc|profile|bash_profile|zshrc|pythonrc|npmrc|pypirc)$"
+)
+_RUNNER = re.compile(
+    r"(?:^|/)(?:\.|s)?bin/(?:pytest|jest|vitest|mocha|npm|npx|node|go|cargo|mvn|gradle|rspec|ctest|make|python3?)$"
+    r"|(?:^|/)(?:pytest|unittest)(?:/__init__)?\.py$"
 )
 _SYSTEM = re.compile(r"^/(?:etc|usr|bin|sbin|lib|lib64|opt|var|boot|proc|sys|root)(?:/|$)|^~|^\$HOME(?:/|$)")
 _WORKSPACE = re.compile(r"^/(?:tmp|workspace|work|app|testbed|repo|code|src|project|home/[^/]{1,60}|mnt|data)(?:/|$)")
@@ -59,6 +74,15 @@ def is_grader(path: str) -> bool:
 def is_protected(path: str) -> bool:
     """Whether a file is one that no task asks to be changed: of the interpreter, of hooks, of results."""
     return bool(_PROTECTED.search(path))
+
+
+def is_runner(path: str) -> bool:
+    """Whether a file is, or stands in for, a program that runs tests.
+
+    >>> is_runner("node_modules/.bin/jest"), is_runner("pytest.py"), is_runner("src/go")
+    (True, True, False)
+    """
+    return bool(_RUNNER.search(path))
 
 
 def is_outside(path: str, workspace: str) -> bool:

@@ -28,5 +28,5 @@ class RemoveTests:
                 yield Act(self.kind, write.turn, write.line, quote(write.shown))
         if transcript.has("find "):
             for turn, command in transcript.commands:
-                if command.name == "find" and "-delete" in command.words and "test" in command.text:
+                if command.name == "find" and "-delete" in command.words and "test" in command.text.lower():
                     yield Act(self.kind, turn, command.line, quote(command.text))

@@ -13,7 +13,8 @@ _CODE = re.compile(
     r"|\braise\s{1,4}(?:unittest\.)?SkipTest|\.skipTest\(|\bcollect_ignore(?:_glob)?\s{0,4}="
     r"|\bdef\s{1,4}pytest_(?:collection_modifyitems|runtest_\w{1,40}|ignore_collect|pyfunc_call)\b"
     r"|pytestmark\s{0,4}=\s{0,4}pytest\.mark\.(?:skip|xfail)|\b(?:it|test|describe)\.skip\(|\bx(?:it|describe)\("
-    r"|\bt\.Skip\(|#\[ignore\]|@Disabled\b|@Ignore\b"
+    r"|\b(?:it|test|describe)\.(?:todo|fails)\(|^\s{0,40}(?:xcontext|xspecify|xit|xdescribe)\b|\bDISABLED_\w"
+    r"|\bt\.Skip(?:Now|f)?\(|#\[ignore\]|@Disabled\b|@Ignore\b"
 )
 _OPTION = re.compile(r"(?:^|\s)(?:--deselect|--ignore(?:-glob)?)(?:[=\s]|$)|-k\s{0,4}['\"]?not\b")
 _MARKS = (
@@ -24,10 +25,15 @@ _MARKS = (
     "pytest_",
     "xit(",
     "xdescribe(",
-    "Skip(",
+    "t.Skip",
     "ignore]",
     "@Ig",
     "@Dis",
+    ".todo(",
+    ".fails(",
+    "DISABLED_",
+    "xit ",
+    "xdescribe ",
 )
 
 

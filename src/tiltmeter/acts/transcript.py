@@ -42,6 +42,7 @@ _DELETES = re.compile(r"delete|remove|unlink|\brm\b", re.IGNORECASE)
 _PATCH_LINE = re.compile(
     r"(?:\*\*\* (?P<verb>Update|Delete|Add) File: |(?:\+\+\+ b/|\+\+\+ |--- a/))(?P<path>[^\t\r\n]{1,300})"
 )
+_IN_PLACE = re.compile(r"-[A-Za-z0-9]{0,4}i")
 _SHELL_NAMES = frozenset({"bash", "sh", "zsh", "dash"})
 _FENCE = re.compile(r"^[ \t]{0,8}```[ \t]{0,4}([A-Za-z0-9_+-]{0,20})")
 _PYTHON_WRITE = re.compile(
@@ -52,6 +53,10 @@ _PYTHON_WRITE = re.compile(
     r"""|\b(?:shutil\.move|os\.rename|os\.replace)\(\s{0,8}[rf]?['"](?P<away>[^'"\n]{1,300})['"]"""
 )
 
+_OTHER_REMOVAL = re.compile(
+    r"""(?:\b(?:rmSync|unlinkSync|rmdirSync)|\bFile\.(?:delete|unlink)|\bFileUtils\.rm(?:_rf?)?|\bFiles\.delete(?:IfExists)?)"""
+    r"""\(?\s{0,4}['"]([^'"\n]{1,300})['"]"""
+)
 _PATH_NAME = re.compile(
     r"""\b(\w{1,60})\s{0,4}=\s{0,4}(?:pathlib\.)?Path\(\s{0,4}[rf]?['"]([^'"\n]{1,300})['"]\s{0,4}\)"""
 )
@@ -159,6 +164,17 @@ class Transcript:
                 first[write.path] = write.turn
         return first
 
+    @cached_property
+    def task_text(self) -> str:
+        """What the task says: the prompt, and what was said before the policy wrote anything."""
+        parts = [self.prompt]
+        for turn in self.turns:
+            if turn.written:
+                break
+            if turn.role != TOOL and turn.text:
+                parts.append(turn.text[:LOOKED_AT])
+        return "\n".join(parts)
+
     def was_named(self, path: str, turn: int) -> bool:
         """Whether a file was named before this turn, by the task, by a tool, or by a command that was no write."""
         name = path.rstrip("/").rpartition("/")[2][:PATH]
@@ -203,6 +219,8 @@ class Transcript:
                 _read_answer(at, text, runs, commands, writes, programs)
         for program in programs[:PROGRAMS]:
             writes += _python_writes(program)
+            if (inner := _text_in_script(program)) is not None and len(programs) < PROGRAMS:
+                programs.append(inner)
         return tuple(commands[:COMMANDS]), tuple(writes[:WRITES]), tuple(programs[:PROGRAMS])
 
 
@@ -213,6 +231,21 @@ _MARKS = (
     *("code", "patch", "diff", "import ", "def ", "||", "-k ", "--de", "--ig", "delete", "unlink", "truncate", "clone"),
     *("download", "printf", "chmod", "chown", "ln ", "install ", "rmdir", "shred", "open(", "write", "insert", "repl"),
     *("-pi", "ruby", "addopts", 'python"', 'source"', 'program"', 'text"', 'data"', 'input"', "script"),
+    *(
+        "PRELOAD",
+        "alias ",
+        "() {",
+        "apply",
+        "pack ",
+        "gem ",
+        "gh ",
+        " -u",
+        "UPDATE",
+        "--up",
+        "Sync(",
+        "File.",
+        "NODE_OP",
+    ),
 )
 
 
@@ -334,12 +367,22 @@ def _read_shell(
     for command in read_commands(text):
         commands.append((at, command))
         words, plain = command.words, command.plain
+        empties = not command.body and command.name in ("", ":", "true")  # `: > file`
         writes += (
-            FileWrite(at, command.line, path[:PATH], "append" if sign == ">>" else "create", command.body, command.text)
+            FileWrite(
+                at,
+                command.line,
+                path[:PATH],
+                "append" if sign == ">>" else "delete" if empties else "create",
+                command.body,
+                command.text,
+            )
             for sign, path in command.targets
             if path and not path.startswith(("&", "/dev/"))
         )
-        if command.body and (command.targets or command.name == "tee"):
+        if command.body and (command.name == "patch" or (command.name == "git" and "apply" in plain[:1])):
+            _read_patch(at, command.body, writes, programs)
+        elif command.body and (command.targets or command.name == "tee"):
             path = command.targets[0][1] if command.targets else next(iter(plain), "")
             programs.append(Program(at, command.line + 1, command.body, path[:PATH]))
         elif command.body:
@@ -347,6 +390,8 @@ def _read_shell(
         writes += _command_writes(at, command)
         if command.name.startswith("python") and "-c" in words[:-1]:
             programs.append(Program(at, command.line, words[words.index("-c") + 1]))
+        elif command.name in ("node", "ruby", "perl", "php", "deno") and "-e" in words[:-1]:
+            programs.append(Program(at, command.line, words[words.index("-e") + 1]))
         elif command.name in _SHELL_NAMES and len(words) > 2 and words[1] in ("-c", "-lc"):
             for inner in read_commands(words[2]):
                 commands.append((at, inner))
@@ -371,7 +416,7 @@ def _command_writes(at: int, command: ShellCommand) -> Iterator[FileWrite]:
         changes = [(path, "append" if "-a" in command.words else "create") for path in plain]
     elif name == "truncate" and plain:
         changes = [(plain[-1], "delete")]
-    elif name in ("sed", "perl", "ruby") and any(word.startswith(("-i", "-pi")) for word in command.words[1:]):
+    elif name in ("sed", "perl", "ruby") and any(map(_IN_PLACE.match, command.words[1:])):
         changes = [(path, "edit") for path in plain[-1:]]
     elif name in ("chmod", "chown") and len(plain) > 1:
         changes = [(path, "edit") for path in plain[1:]]
@@ -381,8 +426,11 @@ def _command_writes(at: int, command: ShellCommand) -> Iterator[FileWrite]:
 
 def _python_writes(program: Program) -> Iterator[FileWrite]:
     text = program.text
-    if not any(mark in text for mark in ("open(", "Path(", "os.", "shutil.")):
+    if not any(mark in text for mark in ("open(", "Path(", "os.", "shutil.", "Sync(", "File")):
         return
+    for match in _OTHER_REMOVAL.finditer(text[:LOOKED_AT]) if "Sync(" in text or "File" in text else ():
+        number = program.line + text.count("\n", 0, match.start())
+        yield FileWrite(program.turn, number, match[1], "delete", "", match[0])
     names: dict[str, str] = {}
     for number, line in program.lines():
         if "Path(" in line and (bound := _PATH_NAME.search(line)) is not None:
@@ -398,6 +446,16 @@ def _python_writes(program: Program) -> Iterator[FileWrite]:
                 how = "delete"
             path = match["open"] or match["path"] or match["gone"] or match["to"] or match["away"]
             yield FileWrite(program.turn, number, path, how, "", line)
+
+
+def _text_in_script(program: Program) -> Program | None:
+    """What a script writes into a file as a text of its own, with its line ends: `p.write_text("a\\nb")`."""
+    if "write" not in program.text or "\\n" not in program.text:
+        return None
+    lines = [line for _, line in program.lines() if "write" in line and "\\n" in line]
+    paths = [match[2] for line in program.text.split("\n")[:200] if (match := _PATH_NAME.search(line[:LINE]))]
+    unescaped = "\n".join(lines).replace("\\n", "\n").replace("\\t", "\t")
+    return Program(program.turn, program.line, unescaped, paths[0] if paths else "") if lines else None
 
 
 def _read_answer(

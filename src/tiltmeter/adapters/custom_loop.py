@@ -23,6 +23,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tiltmeter import adapters
+from tiltmeter.adapters.gold_file import absolute_name, write_gold
 from tiltmeter.adapters.launch import MOVED_TO, int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
@@ -35,7 +36,8 @@ from tiltmeter.data.slices import environments_of, slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
 from tiltmeter.monitor.try_gold import try_gold
-from tiltmeter.rundir.atomic_write import publish, sweep
+from tiltmeter.rundir.atomic_write import sweep
+from tiltmeter.rundir.checkpoints.sampling import count_declared, is_sampling
 from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_columns
 from tiltmeter.rundir.columns import PRECISIONS
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
@@ -43,7 +45,6 @@ from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_sna
 from tiltmeter.rundir.reading_room.pieces import write_pieces
 from tiltmeter.rundir.remote.address import parse_address
 from tiltmeter.rundir.remote.spool import open_spool
-from tiltmeter.rundir.run_path import make_folder
 from tiltmeter.rundir.run_path import run_path as trusted_path
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.writer import StepWriter, call_if_alive
@@ -132,7 +133,7 @@ def open_run(
     gold_name = None if isinstance(passed, FunctionFile) else passed
     with TemporaryDirectory(prefix="tiltmeter-") if isinstance(passed, FunctionFile) else nullcontext("") as folder:
         # Nothing is written into the run directory before everything that was asked for is known to work.
-        checked = _write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
+        checked = write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
         source = _check_parts(plugins, checked, gold_share, steps, rewards)
         if rank == 0 and (lines := try_gold(source, rows)):
             warn_user("\n".join(lines), 0)
@@ -164,15 +165,15 @@ def open_run(
             with Boundary(lambda error: log.warning("tokens cannot be coloured: %s", describe_error(error))):
                 write_pieces(run, attempt, tokenizer_pieces(tokenizer))
     if rank == 0 and isinstance(passed, FunctionFile):
-        gold_name = _write_gold(run.path, passed)
+        gold_name = write_gold(run.path, passed)
     command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
     for plugin in plugins:
-        command += ["--plugin", _absolute_name(plugin)]
+        command += ["--plugin", absolute_name(plugin)]
     if gold_name is not None:
-        command += ["--gold", _absolute_name(gold_name)]
+        command += ["--gold", absolute_name(gold_name)]
         command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
         command += ["--gold-steps", str(int(steps))] if steps is not None else []
-    command += ["--experiment", _absolute_name(experiment)] if experiment is not None else []
+    command += ["--experiment", absolute_name(experiment)] if experiment is not None else []
     process = MonitorProcess(command, path / "monitor.log") if monitor and rank == 0 else None
     import_lazy_parts()
     writer = StepWriter(
@@ -371,12 +372,15 @@ class Run:
             raise AttachError("this run is disabled (TILTMETER_DISABLED is set): there is nothing to judge")
         watcher, deadline = RunWatcher(self._run), time.monotonic() + timeout
         while True:
+            is_judging = not self._open and is_sampling(self._run)  # beforehand: what it declares must be read
             verdict = watcher.update(impatient=True)
             stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
             slow = watcher.run_state.gold is not None and names_people(watcher.run_state.gold["name"])
             complete = (self._open or self.attempt in watcher.run_state.ended) and (
                 slow or not watcher.run_state.unlabelled
             )
+            declared = len(watcher.run_state.checkpoints.points)
+            complete = complete and not is_judging and count_declared(self._run) <= declared
             if (
                 complete and watcher.run_state.last_measured.get(self.attempt, -1) >= stored
             ) or time.monotonic() > deadline:
@@ -433,26 +437,6 @@ def _check_parts(
     except Exception as error:
         what = "a plug-in" if gold is None else "a plug-in or the gold function"
         raise AttachError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
-
-
-def _write_gold(folder: Path, file: FunctionFile) -> str:
-    """Write a function's file beneath a folder, and give the name by which the monitor loads it."""
-    path = make_folder(folder, "gold", "functions", file.sha256) / file.file
-    try:
-        publish(path, [file.text.encode()])
-    except FileExistsError:
-        pass  # an earlier attempt's: the same text, or it is not loaded
-    except OSError as error:
-        raise AttachError(f"cannot write {path}: {error}; free space or name another place") from error
-    return f"{path}:{file.function}"
-
-
-def _absolute_name(name: str) -> str:
-    """A file name as an absolute path: a restarted monitor must find it even if the trainer changed its directory."""
-    if not name.endswith(".toml") and ".py:" not in name:
-        return name
-    file, colon, function = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
-    return f"{Path(file).resolve()}{colon}{function}"
 
 
 def _reference_batch(columns: Mapping[str, Any] | None) -> RolloutBatch | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tiltmeter.errors import AttachError
@@ -109,6 +109,12 @@ class KnobControl:
         for request in requests:
             self._apply_request(request, step)
 
+    def tell_ended(self, name: str, before: float, step: int, why: str) -> None:
+        """A knob has put itself back: a receipt says so, and it cannot be turned any more."""
+        live_knob = self._live_knobs[name] = replace(self._live_knobs[name], why=why)
+        receipt = f"{self.attempt}-{step}-{name}.{files.ENDED}"
+        self._write_receipt(Receipt(receipt, 0, "applied", name, before, float(live_knob.read()), step, why))
+
     def _apply_request(self, request: ControlRequest, step: int) -> None:
         live_knob = self._live_knobs[request.knob]
         before = float(live_knob.read())
@@ -121,8 +127,10 @@ class KnobControl:
             self._answer(request, step, "applied", before, after, f"{request.knob} reads {after:g}")
 
     def _answer(self, request: ControlRequest, step: int, state: Any, before: float, after: float, why: str) -> None:
+        self._write_receipt(Receipt(request.id, 0, state, request.knob, before, after, step, why))
+
+    def _write_receipt(self, receipt: Receipt) -> None:
         try:
-            receipt = Receipt(request.id, 0, state, request.knob, before, after, step, why)
             self._receipts.append(self.attempt, receipt)
         except OSError as error:  # the remaining requests must still be applied
-            log.warning("the receipt for %s could not be written: %s", request.id, error)
+            log.warning("the receipt for %s could not be written: %s", receipt.id, error)

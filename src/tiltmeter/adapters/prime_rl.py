@@ -23,8 +23,9 @@ from typing import Any
 
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.adapters.verifiers import episode_rows, to_record
 from tiltmeter.data.rows import as_object
-from tiltmeter.data.verifiers_rows import episode_columns, reward_of, trace_row, traces
+from tiltmeter.data.verifiers_rows import episode_columns, reward_of, traces
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.evaluations import score_evaluation, slug
 from tiltmeter.rundir.staging.staged_rows import finite_numbers
@@ -217,16 +218,9 @@ class PrimeRLMonitor:
                 work()
 
     def _record(self, shipped: Shipped) -> None:
-        rows: list[dict[str, Any]] = []
         errors: list[BaseException] = []  # of rollouts that cannot be read, and are left out
-        for episode in shipped.trained:
-            with Boundary(errors.append, own_thread=True):
-                record = _to_record(episode)
-                rows += [trace_row(record, trace, trained=True) for trace in traces(record)]
-        for episode, names in shipped.dropped:
-            with Boundary(errors.append, own_thread=True):
-                record = _to_record(episode)
-                rows += [trace_row(record, one, trained=False) for one in traces(record) if one.get("id", "") in names]
+        rows = episode_rows(((episode, None) for episode in shipped.trained), True, errors, own_thread=True)
+        rows += episode_rows(shipped.dropped, False, errors, own_thread=True)
         if errors:
             self._report(f"{len(errors)} rollouts of step {shipped.step} were not read: {describe_error(errors[0])}")
         if rows:
@@ -236,7 +230,7 @@ class PrimeRLMonitor:
     def _evaluate(self, step: int, episodes: Sequence[Any]) -> None:
         by_env: dict[str, list[tuple[object, object]]] = {}
         for episode in episodes:
-            record = _to_record(episode)
+            record = to_record(episode)
             task = as_object(record.get("task"))
             name = as_object(record.get("env")).get("name") or "held out"
             item = task.get("key") or task.get("hash") or record.get("id")
@@ -259,8 +253,3 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     metrics = first_metrics(metrics)
     names = {"time/step": "step_seconds", **canonical_names(metrics)}
     return finite_numbers({names.get(key, key): value for key, value in metrics.items() if key != "step"})
-
-
-def _to_record(episode: Any) -> dict[str, Any]:
-    record: dict[str, Any] = episode.to_record(float_decimals=None)
-    return record

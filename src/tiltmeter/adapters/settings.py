@@ -5,6 +5,7 @@ Nothing else is taken: no environment variables, no command lines, no tokens, an
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,11 @@ def trainer_settings(trainer: Any, args: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if trainer is not None:
         settings["trainer"] = type(trainer).__name__
+        package = type(trainer).__module__.partition(".")[0]
+        try:
+            settings["package"] = f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            pass  # a trainer of one's own
         model = getattr(getattr(getattr(trainer, "model", None), "config", None), "_name_or_path", None)
         if isinstance(model, str) and model:
             settings["model"] = _last_name(model)

@@ -47,14 +47,14 @@ def wrap_verify(verify: Callable[..., Any]) -> Callable[..., Any]:
         errors: list[BaseException] = []
         with Boundary(errors.append):
             return _read_result(verify(*args, **kwargs))
-        return _read_error(errors[0])
+        return read_error(errors[0])
 
     @functools.wraps(verify)
     async def call_async(*args: Any, **kwargs: Any) -> Verified:
         errors: list[BaseException] = []
         with Boundary(errors.append):
             return _read_result(await verify(*args, **kwargs))
-        return _read_error(errors[0])
+        return read_error(errors[0])
 
     return call_async if inspect.iscoroutinefunction(verify) else call
 
@@ -93,7 +93,8 @@ def _read_result(result: Any) -> Verified:
     return Verified(reward, rewards if len(rewards) > 1 else {}, None, artifacts, result)
 
 
-def _read_error(error: BaseException) -> Verified:
+def read_error(error: BaseException) -> Verified:
+    """What is stored of an environment that raised. Raises what ends a task, which is no failure."""
     if isinstance(error, _ENDS):
         raise error
     names = " ".join(kind.__name__.lower() for kind in type(error).__mro__)

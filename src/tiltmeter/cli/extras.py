@@ -16,7 +16,7 @@ class Extra:
 EXTRAS = {
     "trl": Extra("tiltmeter.attach on a TRL trainer", ("trl", "transformers", "torch")),
     "train": Extra("training by a recipe: tiltmeter model train", ("trl", "peft", "accelerate", "datasets", "yaml")),
-    "compare": Extra("tiltmeter model compare and trail", ("torch", "transformers", "lm_eval", "datasets")),
+    "compare": Extra("tiltmeter model compare, trail and repay", ("torch", "transformers", "lm_eval", "datasets")),
     "ray": Extra("audits on a cluster", ("ray",)),
     "dashboard": Extra(
         "the live page and the search of rollouts: tiltmeter view; pictures as PNG",

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.model.plan import METHODS, TRAINERS, TrainerName, check_choices
-from tiltmeter.cli.options import Json
+from tiltmeter.cli.options import Html, Json, write_report
 from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.plan_report import lint_json
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.plan.lint.linter import lint_file
 from tiltmeter.workbench.plan.report import lint_as_report
 
@@ -25,7 +26,13 @@ Configuration = Annotated[
 Method = Annotated[str, typer.Option("--method", help=f"{', '.join(LINTED)}. auto: as the file says.", metavar="NAME")]
 
 
-def lint(config: Configuration, trainer: TrainerName = None, method: Method = "auto", json: Json = False) -> None:
+def lint(
+    config: Configuration,
+    trainer: TrainerName = None,
+    method: Method = "auto",
+    html: Html = None,
+    json: Json = False,
+) -> None:
     """Look for mistakes in a trainer's configuration: what will go wrong, with the fix and its source.
 
     Example: tiltmeter lint grpo.yaml
@@ -35,6 +42,8 @@ def lint(config: Configuration, trainer: TrainerName = None, method: Method = "a
     """
     check_choices(("--trainer", trainer, (None, *TRAINERS)), ("--method", method, LINTED))
     result = lint_file(config, trainer, None if method == "auto" else method)
+    if html is not None:
+        write_report(render_html(lint_as_report(result)), html, "lint.html", "--html")
     if json:
         sys.stdout.write(json_module.dumps(lint_json(result), allow_nan=False) + "\n")
     else:

@@ -19,7 +19,7 @@ def show(run: Run, more: More = False, json: Json = False, plain: Plain = False)
 
     Reads the run directory and changes nothing. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
-    reader = RunReader(open_run(run))
+    reader = RunReader(open_run(run), cached=False)
     verdict = reader.refresh()
     picture = picture_lines(read_curves(reader)) if more and not (json or plain) else ()
     emit(

@@ -55,7 +55,7 @@ def view(
         tuple(local_roots(runs)), host, port, socket, tuple(trusted_host or ()), auth, control, names
     )
     server = open_server(options)
-    token = server.state.tokens.control_path if control else None
+    token = server.tokens.control_path if control and server.tokens is not None else None
 
     def started() -> None:
         if json:

@@ -63,3 +63,16 @@ def shared(calls: int = 1) -> Callable[[Function], Function]:
         return cast(Function, wrapper)
 
     return mark
+
+
+def peek(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function marked `shared`, if somebody asked for it within this measurement; else None.
+
+    >>> with shared_results():
+    ...     peek(len, "a"), peek(len)
+    (None, None)
+    """
+    for before, answer in (_results.get() or {}).get(getattr(function, "__wrapped__", function), ()):
+        if len(before) == len(arguments) and all(map(is_, before, arguments)):
+            return answer
+    return None

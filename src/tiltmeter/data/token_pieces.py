@@ -61,6 +61,29 @@ def token_widths(text: str, tokens: Sequence[int], pieces: TokenPieces) -> list[
     return widths
 
 
+def part_widths(text: str, tokens: Sequence[int], pieces: TokenPieces) -> list[int]:
+    """The same for a text that is part of what the tokens say, as the words of a turn are beside its reasoning, its
+    calls and the marks of a chat template. It must stand there once, letter for letter. Raises `TokenMismatchError`.
+
+    >>> pieces = TokenPieces([b"<think>", b"hm", b"</think>\\n", b"It is", b" 4", b"<end>"], [False] * 5 + [True])
+    >>> part_widths("It is 4", [0, 1, 2, 3, 4, 5], pieces)
+    [0, 0, 0, 5, 2, 0]
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    if any(not 0 <= token < len(pieces.texts) for token in tokens):
+        raise TokenMismatchError("a token has an id which the stored tokenizer does not have")
+    parts = [pieces.texts[token] for token in tokens]
+    whole = b"".join(parts)
+    start = whole.find(raw) if raw else -1
+    if start < 0:
+        raise TokenMismatchError("its words do not stand in its tokens")
+    if whole.find(raw, start + 1) >= 0:
+        raise TokenMismatchError("its words stand in its tokens more than once")
+    ends = np.clip(np.cumsum([len(part) for part in parts]) - start, 0, len(raw))
+    widths: list[int] = np.diff(_units_before(raw)[ends], prepend=0).tolist()
+    return widths
+
+
 def _describe(place: int, piece: bytes, before: bytes) -> str:
     character = len(before.decode("utf-8", "replace")) + 1
     shown = piece.decode("utf-8", "replace")[:QUOTED]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tiltmeter.data.memo import shared
+from tiltmeter.data.memo import peek, shared
 from tiltmeter.data.records import RolloutBatch
 
 TURN_LIMIT = 2_000  # of one row; of more, the first and last half are kept
@@ -73,6 +73,14 @@ _decoder = msgspec.json.Decoder(tuple[Turn, ...])
 def batch_turns(batch: RolloutBatch) -> list[tuple[Turn, ...] | None]:
     """The turns of each row of a batch, None where there are none; of text that is none of ours too."""
     return [read_row_turns(text) for text in batch.turns or ()]
+
+
+def row_turns(batch: RolloutBatch, row: int) -> tuple[Turn, ...] | None:
+    """The turns of one row; those of the whole batch are used if somebody has read them already."""
+    if batch.turns is None:
+        return None
+    rows = peek(batch_turns, batch)
+    return read_row_turns(batch.turns[row]) if rows is None else rows[row]
 
 
 def shown_text(batch: RolloutBatch, row: int) -> str | None:

@@ -14,6 +14,7 @@ from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
 from tiltmeter.stats.betting import alpha_left, alpha_share
 from tiltmeter.stats.changepoint import change_point
+from tiltmeter.stats.checkpoint_falls import UNKNOWN, CheckpointFallTest
 from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
 from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
 from tiltmeter.stats.prediction_powered import TOP
@@ -55,7 +56,8 @@ class GoldLossTest:
     against one of the best stretch so far; `gold.prompts`, the gold of prompts of which every answer is labelled,
     against their gold in earlier windows; `gold.change`, where a part is labelled, the same against a window that was
     labelled afterwards (`gold.reference`; `gold.answers` are the answers of each step); each declared evaluation
-    `eval.*`, its level now against earlier ones; and `gold.traps`, whether tasks are paid whose pay honest work earns
+    `eval.*`, its level now against earlier ones, or, where it has the gold of each item, each against itself at earlier
+    checkpoints (`stats.checkpoint_falls`); and `gold.traps`, whether tasks are paid whose pay honest work earns
     with a chance of at most 0.01. The same bets by slice (`slices.*`) go to a test of each slice, which has a part of
     the bound: an alarm of its own, with an onset of its own, names the slice.
 
@@ -90,7 +92,9 @@ class GoldLossTest:
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _arming: int = field(default=1, init=False, repr=False)
     _wealth: Wealth = field(default_factory=Wealth, init=False, repr=False)
-    _levels: dict[str, tuple[float, EvaluationDropTest]] = field(default_factory=dict, init=False, repr=False)
+    _levels: dict[str, tuple[float, EvaluationDropTest | CheckpointFallTest]] = field(
+        default_factory=dict, init=False, repr=False
+    )  # by evaluation, with log of its stake
     _level: tuple[float, LevelDropTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
     _sampled: tuple[float, SampledLevelTest] | None = field(default=None, init=False, repr=False)
     _traps: tuple[float, TrapPaymentTest] | None = field(default=None, init=False, repr=False)  # with log of its stake
@@ -221,7 +225,10 @@ class GoldLossTest:
         return self._open
 
     def _summary(self, name: str, onset: int) -> str:
-        words, odds = WORDS.get(name, f"{name} has fallen"), f"odds {exp(min(self.evidence, 50.0)):.0f} to 1"
+        fallen = f"{name} has fallen"
+        if isinstance(self._levels.get(name, (0.0, None))[1], CheckpointFallTest):
+            fallen = "gold of checkpoints has fallen"
+        words, odds = WORDS.get(name, fallen), f"odds {exp(min(self.evidence, 50.0)):.0f} to 1"
         if self._slice:
             bound = f"a healthy slice is ever named with chance at most {self._named_alpha:.2g}"
             return f"in environment {self._slice} {words} since about step {onset} ({odds}; {bound})"
@@ -315,6 +322,10 @@ class GoldLossTest:
             text = f"{len(self._slices.tests)}, with {self._slices.alpha:.2g} of the bound: each by bets of its own"
             text += ", but not those that came after them" if self._slices.untested else ""
             lines.append(Assumption("slices", not self._slices.untested, text))
+        for name, (_, level) in self._levels.items():
+            if isinstance(level, CheckpointFallTest):
+                text = f"{name}: each prompt compared with itself; void if they are no random draw of those you mean"
+                lines.append(Assumption("evaluations", None, text))
         for name, wander in self._wander.items():
             text = f"{name}: checkpoints that differ by {sqrt(wander.variance) / 2:.1%} at a level of 50 % are no fall"
             lines.append(Assumption("evaluations", None, text))
@@ -365,12 +376,15 @@ class GoldLossTest:
         if name not in self._levels:
             # Decided by the number of series, before this one's values count. All together leave a third of the cash.
             number = 1 + len(self._levels) + len(self._ended_evidence)
-            self._levels[name] = (
-                self._wealth.allocate(EVALUATION_SHARE / number**2),
-                EvaluationDropTest(self.tolerance),
-            )
+            stake = self._wealth.allocate(EVALUATION_SHARE / number**2)
+            self._levels[name] = stake, CheckpointFallTest() if reading.values else EvaluationDropTest(self.tolerance)
+        level = self._levels[name][1]
+        if isinstance(level, CheckpointFallTest):
+            values = np.array(reading.values, np.float64)
+            level.place(reading.step, np.where(values == UNKNOWN, np.nan, values))
+            return
         wander = self._wander.setdefault(name, CheckpointWander())
-        self._levels[name][1].place(reading.step, reading.value, wander.answers(reading.n))
+        level.place(reading.step, reading.value, wander.answers(reading.n))
         wander.learn(reading.value, reading.n)
 
     def _end_evaluations(self, step: int) -> None:

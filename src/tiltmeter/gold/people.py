@@ -32,6 +32,7 @@ from tiltmeter.rundir.store import RunDirectory
 
 DAY = 86_400.0
 LONGEST_NAME = 64
+COARSE_TIMES = 3 * 10**9  # nanoseconds in which two changes of a folder may get the same time
 MAX_ANSWER_BYTES = 4096  # bytes of an answer
 #: What may be answered. Of a pair the first text shown is A.
 PAIR = ("a", "b", "tie", "both_bad", "skip")
@@ -136,9 +137,15 @@ class RaterAnswers:
     )  # by file; None: no answer to this request
     _undone: dict[str, str] = field(default_factory=dict, repr=False)  # answer's file, by the file that takes it back
     _standing: list[RaterAnswer] | None = field(default=None, repr=False)
+    _settled: int = field(default=0, repr=False)  # when the folder was last changed, if all was read
 
     def read_new(self) -> RaterAnswers:
         folder = people_folder(self.run, self.request)
+        # With many raters the folders of most steps do not change, and listing all of them is most of the work.
+        changed = _changed_at(folder)
+        if changed in (0, self._settled):
+            return self
+        began = time.time_ns()
         # A file that is refused is no answer: nobody has answered then, and the screen asks again.
         answers, refusals = list_sidecars(folder, self._is_new_answer, StoredAnswer, MAX_ANSWER_BYTES)
         self._by_file |= {name: self._parse_answer(name, stored) for name, stored in answers.items()}
@@ -147,6 +154,7 @@ class RaterAnswers:
         self._undone |= {name: stored.undo for name, stored in undos.items()} | dict.fromkeys(refusals, "")
         if answers or undos:
             self._standing = None
+        self._settled = changed if changed < began - COARSE_TIMES else 0
         return self
 
     def _is_new_answer(self, name: str) -> bool:
@@ -195,6 +203,14 @@ class RaterAnswers:
         else:
             legal = legal and stored.answer in SINGLE and not stored.repeat
         return RaterAnswer(name, stored.rater, shown, stored.answer, stored.time, stored.repeat) if legal else None
+
+
+def _changed_at(folder: Path) -> int:
+    """Nanoseconds since 1970; 0 if nobody has answered."""
+    try:
+        return folder.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def label_pairs(request: LabelRequest) -> dict[int, int]:

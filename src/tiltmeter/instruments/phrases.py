@@ -82,7 +82,9 @@ def phrases_overused_in(batch: RolloutBatch, baseline: Baseline | None, most: in
     if comparison is None or baseline is None:
         return []
     texts, words, table, z, rows, order = comparison
-    before, phrases = Words.of(_texts(baseline.batch)[0]), []
+    if not len(rows):
+        return []
+    before, phrases = baseline.once(_words), []
     for row, first, count in rows[:most].tolist():
         run = words.hashes[first : first + count]
         now, past = words.texts_with(run) / table.texts, before.texts_with(run) / baseline.once(_phrases).texts
@@ -95,6 +97,12 @@ def _texts(batch: RolloutBatch) -> tuple[Texts, Ints, Ints]:
     """Completions prompt by prompt, where each prompt begins, and the rows they come from."""
     order, starts = by_prompt(batch)
     return Texts.of([(batch.completion or ())[row] for row in order], CHARACTERS), starts, order
+
+
+def _words(batch: RolloutBatch) -> Words:
+    """Without the places of words in their texts: kept for the run, and only asked how many texts contain a phrase."""
+    words = Words.of(_texts(batch)[0])
+    return Words(words.hashes, words.starts[:0], words.ends[:0], words.offsets)
 
 
 def _phrases(batch: RolloutBatch) -> PhraseTable:

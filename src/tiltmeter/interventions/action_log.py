@@ -74,6 +74,14 @@ class ActionLog:
     def open(self, attempt: int | None) -> list[Entry]:
         return [entry for entry in self if entry.is_open and entry.action.attempt == attempt]
 
+    def in_force(self, knob: str, attempt: int | None) -> list[Entry]:
+        """Actions of this attempt that turned this knob and were not undone."""
+        return [
+            entry
+            for entry in self
+            if entry.action.knob == knob and entry.action.state == "applied" and entry.attempt == attempt
+        ]
+
     def apply_message(self, message: Receipt | ControlRequest) -> Entry | None:
         """The action whose state a receipt or a user's request has changed, or None.
 

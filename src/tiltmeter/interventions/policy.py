@@ -16,7 +16,7 @@ from tiltmeter.interventions.kl_controller import KlController
 from tiltmeter.interventions.outcome import ActionOutcome, ReadingHistory, outcome
 from tiltmeter.interventions.proposal import action_id
 from tiltmeter.interventions.roll_back import RollBack, RollbackAction, beta_for_kl
-from tiltmeter.rundir.requests import ROLLOUT_KNOBS, WEIGHT, ControlRequest, Knob, Mode, Receipt, request_for
+from tiltmeter.rundir.requests import ENDED, ROLLOUT_KNOBS, WEIGHT, ControlRequest, Knob, Mode, Receipt, request_for
 
 COOL_DOWN = 20  # steps between two changes of one knob, and between two for one failure
 PATIENCE = 50  # steps after which a proposal that nobody answered has expired
@@ -336,8 +336,30 @@ class InterventionPolicy:
 
     def heard(self, message: Receipt | ControlRequest, step: int) -> list[Action]:
         """What a receipt or an operator's request changes: the action in its new state, or nothing."""
+        if isinstance(message, Receipt) and message.id.endswith(f".{ENDED}"):
+            return self._record_end(message)
         entry = self.action_log.apply_message(message)
         return [] if entry is None else [self._record_change(entry)]
+
+    def _record_end(self, receipt: Receipt) -> list[Action]:
+        """The trainer has put a knob back itself: whatever had turned it is over, and it is not turned again."""
+        knob, name = self.knobs.get(receipt.knob), receipt.id.rpartition(".")[0]
+        is_ours = self._attempt is not None and name.startswith(f"{self._attempt}-")
+        if knob is None or not is_ours or (knob.why and knob.value == receipt.after):  # heard before
+            return []
+        why = f"ended by the trainer: {receipt.why}"
+        ended = []
+        for entry in self.action_log.in_force(receipt.knob, self._attempt):
+            entry.changed_step, entry.value = receipt.step, receipt.after
+            entry.move("reverted", why)
+            ended.append(self._record_change(entry))
+        self._last_change[receipt.knob] = receipt.step
+        self.knobs[receipt.knob] = replace(knob, value=receipt.after, why=receipt.why)
+        if not ended:  # on since attach: there was no action that it could be the end of
+            attempt = int(name.partition("-")[0])
+            values = (receipt.knob, receipt.after, receipt.before)
+            ended = [Action(name, attempt, receipt.step, "on since attach", *values, why[:500], "reverted")]
+        return ended
 
     def restore(self, action: Action, step: int) -> None:
         """Restore the state that the journal has at `step` for a proposed action, where there is no receipt."""

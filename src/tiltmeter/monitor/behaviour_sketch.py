@@ -8,16 +8,17 @@ any process may find it; `behaviour_tracker.py` follows behaviours over steps.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import RolloutBatch
-from tiltmeter.data.turns import Turn, read_row_turns
+from tiltmeter.data.turns import Turn, row_turns
 from tiltmeter.instruments.phrases import Phrase, compare_phrases, phrases_overused_in
 from tiltmeter.rundir.payloads import BehaviourSeen
 from tiltmeter.stats.logodds import count_contained
@@ -28,6 +29,7 @@ SPREAD = 1 / 3  # of the prompts that are compared must show it: what stands in 
 SURE = 4.0  # standard errors by which the share of a pattern must have grown
 TOKENS = 40  # at the end of a completion, for words that are said again and again
 LENGTHS = tuple(int(4 * 2 ** (power / 2)) for power in range(1, 24))  # words: each is half as many more
+_AT_LEAST = tuple(f"at least {size} words" for size in LENGTHS)
 PHRASES = 16  # the strongest, of a step
 SHARE, TIMES = 0.1, 2.0  # of completions now, and so many times the share at the start
 GAIN = 0.1  # more than at the start
@@ -41,6 +43,7 @@ EXCERPT = 160
 
 Mask = NDArray[np.bool_]
 
+_DIGITS = re.compile(r"\d+")
 _PROGRAM = re.compile(r'"(?:cmd|command|commands|script)"\s{0,4}:\s{0,4}"\s{0,4}([A-Za-z0-9_./-]{1,40})')
 
 
@@ -63,7 +66,8 @@ def find_behaviours(batch: RolloutBatch, baseline: Baseline | None) -> tuple[Beh
     before, size = baseline.once(_pattern_shares)
     patterns = _patterns(batch, rows)
     features: list[tuple[str, float, Mask]] = []
-    for name, count in sorted(Counter(name for of_row in patterns for name in of_row).items()):
+    counts = Counter(chain.from_iterable(patterns))
+    for name, count in sorted(one for one in counts.items() if one[1] >= SHARE * len(rows)):  # rarer is never new
         share, past = count / len(rows), before.get(name, 0.0)
         pooled = (count + past * size) / (len(rows) + size)
         stderr = (pooled * (1.0 - pooled) * (1.0 / len(rows) + 1.0 / max(size, 1))) ** 0.5
@@ -161,15 +165,12 @@ def _mean(values: NDArray[np.float64] | None, rows: Sequence[int]) -> float | No
 def _pattern_shares(batch: RolloutBatch) -> tuple[dict[str, float], int]:
     """The share of each pattern at the start, and of how many completions."""
     rows = rows_to_compare(batch, BASELINE_ROWS) if batch.completion is not None and len(batch) else []
-    counts = Counter(name for of_row in _patterns(batch, rows) for name in of_row)
+    counts = Counter(chain.from_iterable(_patterns(batch, rows)))
     return {name: count / len(rows) for name, count in counts.items()}, len(rows)
 
 
 def _patterns(batch: RolloutBatch, rows: Sequence[int]) -> list[set[str]]:
-    return [
-        row_patterns((batch.completion or ())[row], None if batch.turns is None else read_row_turns(batch.turns[row]))
-        for row in rows
-    ]
+    return [row_patterns((batch.completion or ())[row], row_turns(batch, row)) for row in rows]
 
 
 def row_patterns(text: str | None, turns: Sequence[Turn] | None) -> set[str]:
@@ -187,28 +188,48 @@ def row_patterns(text: str | None, turns: Sequence[Turn] | None) -> set[str]:
     words = text[-TAIL:].split()
     if not words:
         patterns.add("empty")
-    if len(words) >= 24:
-        runs = list(zip(words, words[1:], words[2:], words[3:], strict=False))
-        if 1.0 - len(set(runs)) / len(runs) >= REPEATS:
-            patterns.add("repeats itself")
+    if _repeats(words):
+        patterns.add("repeats itself")
     length = len(words) if len(text) <= TAIL else len(text.split())
-    patterns.update(f"at least {size} words" for size in LENGTHS if size <= length)
+    patterns.update(_AT_LEAST[: bisect_right(LENGTHS, length)])
     calls = [_call_name(turn) for turn in turns or () if turn.call and turn.written]
     patterns.update(f"calls {one}, then {two}"[:WIDTH] for one, two in pairwise(calls))
     if calls:
         patterns.add(f"last call {calls[-1]}"[:WIDTH])
     elif len(words) > 1:
         patterns.add(f"ends with {_shape(words[-2])} {_shape(words[-1])}"[:WIDTH])
-        for word, count in Counter(words[-TOKENS:]).items():
-            patterns.update(f"says {word[:20]} {times} times" for times in (2, 3) if count >= times)
-            if not word[:1].isalnum():
-                patterns.add(f"says {word[:20]}")
+        tail = words[-TOKENS:]
+        distinct = set(tail)
+        if len(distinct) < len(tail):
+            for word, count in Counter(tail).items():
+                if count > 1:
+                    patterns.add(f"says {word[:20]} 2 times")
+                    if count > 2:
+                        patterns.add(f"says {word[:20]} 3 times")
+        patterns.update([f"says {word[:20]}" for word in distinct if not word[0].isalnum()])
     return patterns
+
+
+def _repeats(words: Sequence[str]) -> bool:
+    """Whether runs of four words come again and again. There are no fewer of them than of their first words, nor than
+    of their first two: both are cheaper to count, and settle it for most prose."""
+    count = len(words) - 3
+    if count < 21:
+        return False
+    firsts = words[:count]
+    for runs in (
+        firsts,
+        zip(firsts, words[1:], strict=False),
+        zip(firsts, words[1:], words[2:], words[3:], strict=False),
+    ):
+        if 1.0 - len(set(runs)) / count < REPEATS:
+            return False
+    return True
 
 
 def _shape(word: str) -> str:
     """A word without its numbers, so that two results do not make two endings."""
-    return re.sub(r"\d+", "9", word[:20])
+    return _DIGITS.sub("9", word[:20])
 
 
 def _call_name(turn: Turn) -> str:

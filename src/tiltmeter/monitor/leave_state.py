@@ -20,6 +20,7 @@ from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.message import competing_findings, shorten
+from tiltmeter.verdict.run_snapshot import SnapshotWriter
 from tiltmeter.verdict.run_state import RunState, alarm_id
 from tiltmeter.verdict.state_file import (
     NAME,
@@ -58,9 +59,13 @@ class StateWriter:
         self.run, self._off = run, False
         self._run_state = RunState()
         self._alarm_times: dict[str, float] = {}
-        self._last_time = 0.0
         self._rewards = ReadingTable(REWARD)
         self._journal = JournalReader(run.path / "events")
+        self._snapshots = SnapshotWriter(run)
+        if (snapshot := self._snapshots.snapshot) is not None:
+            self._run_state = snapshot.run_state
+            self._alarm_times, self._rewards = snapshot.extra["alarm_times"], snapshot.extra["rewards"]
+            snapshot.continue_reading(self._journal)
         self._events = self._journal.poll()
         self._caught_up = False
         self._pause, self._next, self._next_beat = CHANGE_SECONDS, 0.0, 0.0
@@ -95,10 +100,13 @@ class StateWriter:
                 return
         self._run_state.skipped = self._journal.skipped
         self._caught_up = True
+        extra = {"alarm_times": self._alarm_times, "rewards": self._rewards}
+        self._snapshots.write_if_due(self._run_state, self._journal, extra)
 
     def _add(self, event: Event) -> None:
-        self._news, self._last_time = True, event.time
+        self._news = True
         self._run_state.add(event)
+        self._snapshots.add(event, self._journal.line)
         if isinstance(alarm := event.payload, Alarm) and alarm.resolved is None:
             self._alarm_times.setdefault(alarm_id(alarm), event.time)
         packed = event.data.get("measured", {}).get(REWARD) if event.kind == "reading" else None
@@ -157,7 +165,8 @@ class StateWriter:
 
     def _since(self, verdict: Verdict) -> float:
         alarms = verdict.alarms or (verdict.warnings if verdict.state == "WATCH" else ())
-        return min((self._alarm_times.get(alarm_id(one), self._last_time) for one in alarms), default=self._last_time)
+        last = max(self._run_state.last_times.values(), default=0.0)
+        return min((self._alarm_times.get(alarm_id(one), last) for one in alarms), default=last)
 
 
 def leave_state(run: RunDirectory) -> None:

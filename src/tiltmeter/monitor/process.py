@@ -19,6 +19,7 @@ from tiltmeter.monitor.leave_state import StateWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.step_mark import StepMark
+from tiltmeter.rundir.checkpoints.sampling import is_sampling
 from tiltmeter.rundir.remote.upload_thread import keep_uploaded
 from tiltmeter.rundir.run_path import make_folder, open_file
 from tiltmeter.rundir.staging.assign_steps import StepAssembler
@@ -49,8 +50,9 @@ def run_monitor(
     whenever the loop has moved on, by as little as one arrival. If the journal cannot be written, the loop is restarted
     from what is on disk.
 
-    It waits for requested labels, but beside a trainer not for those of people: they may take a day, and the job's node
-    must be released. The next monitor of the run continues with the open steps.
+    It waits for checkpoints that are being asked, and for requested labels, but beside a trainer not for those of
+    people: they may take a day, and the job's node must be released. The next monitor of the run continues with the
+    open steps.
     """
     patient = parent is None or not isinstance(config.gold, (PeopleSource, CorrectedJudge))
 
@@ -75,6 +77,7 @@ def run_monitor(
                 orphaned = orphan()
                 attempts = run.attempts()
                 ended = bool(attempts) and run.ended(attempts[-1])
+                sampling = is_sampling(run)  # beforehand: what it declares before it ends must be read
                 try:
                     loop = loop or MonitorLoop(
                         run, config, reward=reward, on_progress=on_progress, mark=mark, snapshots=True
@@ -101,7 +104,8 @@ def run_monitor(
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
-                    if (((ended or orphaned) and not rows_pending) or give_up()) and not (loop.waiting and patient):
+                    over = (ended or orphaned) and not rows_pending and not sampling
+                    if (over or give_up()) and not (loop.waiting and patient):
                         return
                     if not warm:
                         # Idle: compile kernels now, so that the first step is not delayed.

@@ -48,6 +48,7 @@ from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, ControlRequest, parse_receipt
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.stats.checkpoint_falls import UNKNOWN
 
 OUTSIDE_PANEL = (*FILE_PARTS, "writer", "sampler", "counsel", "reference")  # parts of faults that are not the panel's
 
@@ -104,8 +105,13 @@ def arrival_of(
             return AttemptEnded(event.attempt, event.step, {"seen": end.seen, "lost": end.lost})
         case Fault() as fault if fault.part in FILE_PARTS:
             return FileFault(fault)
-        case EvaluationRead(name=name, value=value, n=n, env=env):
-            return EvaluationDeclared(Evaluation(event.attempt, event.step, name, value, n, env or ""))
+        case EvaluationRead(name=name, value=value, n=n, env=env) as read:
+            bets = () if env else read.measured.get(f"eval.{name}", ())[3:4]
+            values = tuple(None if value == UNKNOWN else value for value in bets[0]) if bets else ()
+            one = Evaluation(
+                event.attempt, event.step, name, value, n, env or "", values, read.judge or "", read.missed or 0
+            )
+            return EvaluationDeclared(one)
         case ReceiptRead(message=message):
             return ControlReply(parse_receipt(message))
         case DecisionRead(message=message):

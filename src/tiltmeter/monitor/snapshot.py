@@ -13,15 +13,14 @@ import hmac
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import MsgspecError, Struct, msgpack
 
+from tiltmeter.data.object_graph import decode_graph, encode_graph
 from tiltmeter.data.records import Alarm, Fault, Reading
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.advisor import Advisor
-from tiltmeter.monitor.object_graph import decode_graph, encode_graph
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.state import MonitorState
 from tiltmeter.rundir.atomic_write import replace_file
@@ -29,6 +28,7 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.run_path import make_folder, read_file
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.run_snapshot import code_digest
 
 SHARE = 0.05  # of the monitor's CPU time that is spent on snapshots, at most
 FIRST_SECONDS = 3.0  # of CPU before the first: shorter runs are folded as fast
@@ -75,7 +75,7 @@ class FoldSnapshots:
     """Writes and reads the snapshot of one run; without a place for its key there is none."""
 
     def __init__(self, run: RunDirectory, config: str) -> None:
-        self._config, self._code = config, code_digest()
+        self._config, self._code = config, code_digest(ROOMS)
         self._since, self._pause = time.process_time(), FIRST_SECONDS
         self._key: bytes | None = None
         try:
@@ -127,16 +127,6 @@ class FoldSnapshots:
     def _seal(self, content: bytes) -> bytes:
         assert self._key is not None
         return hmac.new(self._key, content, hashlib.sha256).digest()
-
-
-def code_digest() -> str:
-    """A hash of the code that folds: what another version remembers may mean something else."""
-    package, whole = Path(__file__).parent.parent, hashlib.sha256()
-    for path in sorted(
-        path for room in ROOMS for path in (package / room).rglob("*") if path.suffix in (".py", ".toml")
-    ):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
 
 
 class SkippedPanel(InstrumentPanel):

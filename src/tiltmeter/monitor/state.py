@@ -59,6 +59,7 @@ from tiltmeter.rundir.payloads import (
 from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, Receipt
 from tiltmeter.rundir.step_files import closed_steps
+from tiltmeter.stats.checkpoint_falls import UNKNOWN
 from tiltmeter.verdict.run_state import AlarmNote, past_readings, with_onset
 
 
@@ -347,13 +348,17 @@ class MonitorState:
 
     def _on_evaluation(self, item: EvaluationDeclared) -> list[Event]:
         one = item.evaluation
-        readings = [Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n)]
+        values = tuple(UNKNOWN if value is None else value for value in one.values)
+        readings = [Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n, None, values)]
         if one.env:
             whose, name = ((one.env, 1),), f"{SLICES}eval.{one.name}"
             bet = Reading(one.attempt, one.step, name, one.value, one.n, None, (one.value,), "", (one.n,), whose)
             readings = with_single_readings(bet)
         late, events = self._fold_late(one.attempt, one.step, readings)
-        note = EvaluationRead(file=one.file, name=one.name, value=one.value, n=one.n, env=one.env or UNSET, **late)
+        note = EvaluationRead(
+            file=one.file, name=one.name, value=one.value, n=one.n, env=one.env or UNSET, judge=one.judge or UNSET,
+            missed=one.missed or UNSET, **late,
+        )  # fmt: skip
         key = (one.attempt, one.step, "evaluation", one.name, *([one.env] if one.env else []))
         return [self._note(note, one.attempt, one.step, *key), *events]
 
@@ -377,12 +382,13 @@ class MonitorState:
     def _on_reply(self, item: ControlReply) -> list[Event]:
         """A receipt or a decision about a change, and the resulting states of actions."""
         attempt, step = self._now or (0, -1)
-        message, data = item.message, jsonable(asdict(item.message))
+        message = item.message
         note: ReceiptRead | DecisionRead
         if isinstance(message, Receipt):
-            kind, note = "receipt", ReceiptRead(file=message.file.removesuffix(".json"), message=data)
+            file, data = message.file.removesuffix(".json"), jsonable(asdict(message))
+            kind, note = "receipt", ReceiptRead(file=file, message=data)
         else:
-            kind, note = "decision", DecisionRead(file=message.id, message=data)
+            kind, note = "decision", DecisionRead(file=message.id, message=jsonable(message.facts()))
         events = [Event("note", attempt, step, to_data(note), event_id("note", kind, note.file))]
         if not isinstance(message, Receipt) and message.kind == "note":
             events += self._dismiss_alarm(AlarmNote.parse(message.text), attempt, step)

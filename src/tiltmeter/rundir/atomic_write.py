@@ -22,6 +22,12 @@ import pyarrow as pa
 
 from tiltmeter.rundir.run_path import open_folder, remove
 
+MOUNTS = Path("/proc/self/mountinfo")
+#: Types of FUSE mounts whose files are objects.
+OBJECT_STORES = (
+    *("s3fs", "gcsfuse", "goofys", "geesefs", "mount-s3", "mountpoint-s3", "rclone", "blobfuse", "blobfuse2", "ossfs"),
+)
+
 
 def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
     """Make a whole file appear under its final name, or raise and leave nothing. Never replaces.
@@ -137,8 +143,33 @@ def _is_named(name: str, folder: int, handle: int) -> bool:
         return False
 
 
+def object_store_mount(folder: Path) -> str:
+    """The kind of mount, if the folder is an object store's by FUSE; "" otherwise, also where nobody can tell.
+
+    What such a mount says that it did may happen later, or on this machine alone: two machines could each be told that
+    a name is theirs, which no test on one of them can find out.
+    """
+    try:
+        lines = MOUNTS.read_text("utf-8", "replace").splitlines()
+        path = str(folder.resolve())
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        if len(fields := before.split()) > 4 and after:
+            place = fields[4].replace("\\040", " ")
+            if (path == place or path.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+                best, kind = place, after.split()[0]
+    name = kind.removeprefix("fuse.")
+    return name if kind.startswith("fuse") and name.lower() in OBJECT_STORES else ""
+
+
 def storage_problem(folder: Path) -> str:
     """Why no run can be kept in this folder; empty if a file can be made, named once and read there. Tries it."""
+    if mount := object_store_mount(folder):
+        why = f"it is an object store, mounted by {mount}, where two writers can each be told that a file is theirs"
+        return f"{why}: give its address instead, as s3://BUCKET/RUN"
     probe = folder / f".probe-{secrets.token_hex(4)}"
     try:
         publish(probe, [b"probe"])

@@ -35,6 +35,10 @@ class Evaluation:
     value: float
     n: int
     env: str = field(default="", repr=False)  # the slice that it is about, as readings name it; empty: the whole run
+    #: Of each item, in one order at every step, None where it is not known: each is then compared with itself.
+    values: tuple[float | None, ...] = field(default=(), repr=False)
+    judge: str = field(default="", repr=False)  # whose scores they are, where the trainer does not evaluate itself
+    missed: int = field(default=0, repr=False)  # checkpoints before this one that were gone before they could be asked
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -45,6 +49,10 @@ class Evaluation:
             raise ValueError("an evaluation has a step from 0 on and at least one item: pass step= and n=")
         if not 0.0 <= self.value <= 1.0:
             raise ValueError(f"an evaluation is a mean of scores from 0 to 1, not {self.value}: rescale it")
+        if any(value is not None and not 0.0 <= value <= 1.0 for value in self.values):
+            raise ValueError("the score of an item is no number from 0 to 1: rescale it")
+        if self.values and (self.env or self.n != sum(value is not None for value in self.values)):
+            raise ValueError("n counts the items that have a score, of the whole run")
 
     @property
     def file(self) -> str:
@@ -90,7 +98,8 @@ def write_evaluation(run: RunDirectory, evaluation: Evaluation) -> None:
     of that name at that step: the first one is kept."""
     path = make_folder(run.path, "evals") / evaluation.file
     try:
-        facts = {key: value for key, value in asdict(evaluation).items() if key != "env" or value}
+        optional = ("env", "values", "judge", "missed")
+        facts = {key: value for key, value in asdict(evaluation).items() if key not in optional or value}
         write_sidecar(path, facts | {"time": time.time()})
     except FileExistsError:
         if read_sidecar(path, Evaluation) != evaluation:

@@ -27,6 +27,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from tiltmeter.data.number_set import NumberSet
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import sync_folder, write_all
@@ -206,6 +207,34 @@ def list_journal(folder: Path) -> list[Path]:
     return sorted(folder / entry.name for entry in entries(folder) if entry.name.endswith(".jsonl"))
 
 
+class SeenIds:
+    """Ids of events. Those that differ in their step alone are kept as ranges of steps, for a long run has many.
+
+    >>> ids = SeenIds()
+    >>> [ids.add(name) for name in ("reading|0|7|c", "reading|0|8|c", "reading|0|7|c", "note|x|y", "note|x|y")]
+    [True, True, False, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._others: set[str] = set()
+        self._steps: dict[tuple[str, str], NumberSet] = {}
+
+    def add(self, name: str) -> bool:
+        """Add an id; returns whether it is new."""
+        parts = name.split("|", 3)
+        step = parts[2] if len(parts) > 3 else ""
+        if not (len(step) < 16 and step.isascii() and step.isdecimal()) or (step[0] == "0" and step != "0"):
+            if name in self._others:
+                return False
+            self._others.add(name)
+            return True
+        key = (f"{parts[0]}|{parts[1]}", parts[3])
+        steps = self._steps.get(key)
+        if steps is None:
+            steps = self._steps[key] = NumberSet()
+        return steps.add(int(step))
+
+
 class JournalReader:
     """Reads events: each `poll` yields those added since the last one, in sequence order.
 
@@ -215,27 +244,29 @@ class JournalReader:
     def __init__(self, folder: Path, bare_before: int = 0) -> None:
         self.folder, self._bare_before = folder, bare_before
         self.skipped = 0  # lines that are not events: torn by a crash, or damaged
-        self._offsets: dict[Path, int] = {}
-        self._ids: set[str] = set()
+        self.offsets: dict[str, int] = {}  # by file, how much of it was read
+        self.ids = SeenIds()
+        self.line = ("", 0)  # of the event that came last: its file, and where in it the line begins
 
     def poll(self) -> Iterator[Event]:
         files = (self._lines(path) for path in list_journal(self.folder))
-        for item in heapq.merge(*files, key=lambda event: event.seq):
-            if item.id not in self._ids:
-                self._ids.add(item.id)
+        for item, name, offset in heapq.merge(*files, key=lambda one: one[0].seq):
+            if self.ids.add(item.id):
+                self.line = (name, offset)
                 yield item
 
-    def _lines(self, path: Path) -> Iterator[Event]:
+    def _lines(self, path: Path) -> Iterator[tuple[Event, str, int]]:
         with os.fdopen(open_file(path), "rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > JOURNAL_BYTES:
                 raise refuse(path, f"has {size} bytes, more than {JOURNAL_BYTES}")
-            file.seek(self._offsets.get(path, 0))
+            file.seek(self.offsets.get(path.name, 0))
             pieces = 0  # of a line that is too long
             while line := file.readline(_LONGEST):
                 whole = line.endswith(b"\n")
                 if not whole and len(line) < _LONGEST:
                     break  # still being written, or torn for ever
-                self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                begins = self.offsets.get(path.name, 0)
+                self.offsets[path.name] = begins + len(line)
                 pieces = 0 if whole else pieces + 1
                 if pieces > MOST_PIECES:
                     raise refuse(path, f"a line of more than {MOST_PIECES * _LONGEST} bytes")
@@ -244,9 +275,20 @@ class JournalReader:
                 if events := parse(line, self._bare_before):
                     for item in events:
                         _check(item, path)
-                        yield item
+                        yield item, path.name, begins
                 elif line.strip():
                     self.skipped += 1
+
+
+def read_line(folder: Path, name: str, offset: int) -> list[Event]:
+    """The events on the line of a file that begins at this place; none if that is no line that was written."""
+    path = folder / name
+    with os.fdopen(open_file(path), "rb") as file:
+        file.seek(offset)
+        events = parse(file.readline(_LONGEST))
+    for item in events:
+        _check(item, path)
+    return events
 
 
 def read_events(folder: Path) -> list[Event]:

@@ -227,6 +227,8 @@ class EvaluationRead(Note, frozen=True, kw_only=True, tag="evaluation"):
     value: float
     n: int
     env: str | UnsetType = UNSET  # the slice that it is about
+    judge: str | UnsetType = UNSET  # whose scores they are, where checkpoints were asked
+    missed: int | UnsetType = UNSET  # checkpoints before this one that were gone before they could be asked
     at: list[int] = []
     measured: dict[str, PackedReading] = {}
     derived: dict[str, PackedReading] = {}

@@ -34,6 +34,8 @@ WEIGHT = "reward_weight."  # followed by the name of the reward function
 QUARANTINE = "quarantine."  # followed by the name of the slice
 #: Settings that a rollback may change as well: they apply from the first step after the checkpoint is loaded.
 SETTINGS = ("beta", "entropy_coef", "learning_rate", "reward_weight")
+ENDED = "ended"  # the end of the id of a receipt that nobody asked for: the trainer put a knob back itself
+LONGEST_AUTHOR = 64
 CHANGES: tuple[Kind, ...] = ("apply", "approve", "undo")  # requests that change a knob
 #: The kinds of request that are followed, by mode.
 ALLOWED_KINDS: Mapping[str, tuple[Kind, ...]] = {
@@ -152,9 +154,14 @@ class ControlRequest:
     with_value: float | None = None
     asked: float = 0.0  # seconds since 1970; put in by `write_request`
     text: str = ""  # of a note
+    author: str = ""  # the account of the person, where a server has several
 
     def __post_init__(self) -> None:
         _check_request(self)
+
+    def facts(self) -> dict[str, Any]:
+        """The request as JSON. An author who has no name is left out: earlier versions know no such key."""
+        return {name: value for name, value in asdict(self).items() if name != "author" or value}
 
 
 def request_for(
@@ -166,6 +173,7 @@ def request_for(
     expires_time: float | None = None,
     with_knob: str | None = None,
     with_value: float | None = None,
+    author: str = "",
 ) -> ControlRequest:
     """The request for an action; an undo asks for the previous value. One request of each kind per action.
 
@@ -177,7 +185,7 @@ def request_for(
     value = action.before if kind == "undo" else action.after
     return ControlRequest(
         f"{action.id}.{kind}", action.id, action.attempt, action.knob, value, kind, who,
-        expires_step, expires_time, with_knob, with_value,
+        expires_step, expires_time, with_knob, with_value, author=author,
     )  # fmt: skip
 
 
@@ -254,7 +262,7 @@ def read_knobs(run: RunDirectory, attempt: int) -> ControlOffer:
 
 def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> None:
     """Write a signed request, which the trainer reads at the end of its step. Raises `FileExistsError` if it exists."""
-    facts = asdict(replace(request, asked=request.asked or time.time()))
+    facts = replace(request, asked=request.asked or time.time()).facts()
     signed = {"request": facts, "signature": signature(facts, token)}
     write_sidecar(make_control_folder(run, "requests") / f"{request.id}.json", signed)
 
@@ -336,6 +344,8 @@ def _check_request(request: ControlRequest) -> None:
         raise ValueError("its numbers must be finite")
     if not _ID.fullmatch(request.id):
         raise ValueError("malformed: its id has other characters than letters, digits and _.-")
+    if len(request.author) > LONGEST_AUTHOR:
+        raise ValueError(f"malformed: its author has more than {LONGEST_AUTHOR} characters")
     if (request.kind == "apply") != (request.who == "monitor"):
         raise ValueError("the monitor applies; an operator approves, rejects, undoes or leaves a note")
     if request.expires_step is None and request.expires_time is None:
@@ -359,7 +369,7 @@ def _is_setting(name: object, value: float | None) -> bool:
 
 def _parse_signed(name: str, signed: SignedRequest, token: bytes) -> ControlRequest:
     """The request in a file; raises `ValueError` if it is malformed, not signed, or its id is not the file's name."""
-    if set(signed.request) != {field.name for field in fields(ControlRequest)}:
+    if {*signed.request, "author"} != {field.name for field in fields(ControlRequest)}:
         raise ValueError("malformed: it has other keys than a request has")
     if not is_signed(signed.request, signed.signature, token):
         raise ValueError("not signed with this run's token")

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PosixPath, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
@@ -188,17 +188,33 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         os.close(handle)
 
 
-def no_files(folder: Path) -> list[str]:
-    """Names in a folder that are neither a plain file nor a folder: links, pipes, devices, sockets."""
+class FolderNames(NamedTuple):
+    """The names in a folder: of plain files and folders, and of links, pipes, devices and sockets."""
+
+    plain: list[str]
+    others: list[str]
+
+    @classmethod
+    def of(cls, folder: Path) -> FolderNames:
+        """None are there if the folder is not."""
+        names = cls([], [])
+        try:
+            with open_folder(folder) as handle, os.scandir(handle) as listed:
+                for one in listed:
+                    plain = one.is_file(follow_symlinks=False) or one.is_dir(follow_symlinks=False)
+                    (names.plain if plain else names.others).append(one.name)
+        except FileNotFoundError:
+            pass
+        return names
+
+
+def folder_changed_at(folder: Path) -> int:
+    """When a name in the folder was last added or removed, in nanoseconds by its file system; -1 if it is not there."""
     try:
-        with open_folder(folder) as handle, os.scandir(handle) as listed:
-            return sorted(
-                one.name
-                for one in listed
-                if not (one.is_file(follow_symlinks=False) or one.is_dir(follow_symlinks=False))
-            )
+        with open_folder(folder) as handle:
+            return os.fstat(handle).st_mtime_ns
     except FileNotFoundError:
-        return []
+        return -1
 
 
 def file_status(path: Path) -> os.stat_result | None:

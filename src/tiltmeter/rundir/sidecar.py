@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -72,20 +72,23 @@ def list_sidecars(
     *,
     most: int | None = None,
     owner: int | None = None,
+    names: Iterable[str] | None = None,
 ) -> tuple[dict[str, T], dict[str, str]]:
     """The files of a folder that `select` chooses by name, in the order of names, and why others of them are refused.
 
     Nothing is passed over: a link or a folder with such a name is refused as well. An I/O error may go away and is no
-    refusal: raises `OSError`. At most `most` files are read; with `owner`, those of others are refused.
+    refusal: raises `OSError`. At most `most` files are read; with `owner`, those of others are refused. `names`: all
+    that are in the folder, if it was listed.
     """
     values: dict[str, T] = {}
     refusals: dict[str, str] = {}
-    try:
-        with open_folder(folder) as opened:
-            names = sorted(filter(select, os.listdir(opened)))[:most]  # noqa: PTH208 - names alone
-    except FileNotFoundError:
-        return values, refusals
-    for name in names:
+    if names is None:
+        try:
+            with open_folder(folder) as opened:
+                names = os.listdir(opened)  # noqa: PTH208 - names alone
+        except FileNotFoundError:
+            return values, refusals
+    for name in sorted(filter(select, names))[:most]:
         try:
             values[name] = parse_sidecar(read_file(folder / name, limit, owner=owner), kind)
         except FileNotFoundError:

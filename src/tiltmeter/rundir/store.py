@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +32,12 @@ from tiltmeter.rundir.columns import TEXT_LIMIT, content_hash, file_columns, fro
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_BYTES, ROW_GROUP_ROWS, encode, metadata, open_sealed
 from tiltmeter.rundir.payloads import AttemptFacts
 from tiltmeter.rundir.run_path import (
+    FolderNames,
     entries,
     exists,
     file_status,
     is_folder,
     make_folder,
-    no_files,
     open_folder,
     read_file,
     run_path,
@@ -267,22 +267,21 @@ class RunDirectory:
     def counters(self, attempt: int) -> dict[int, dict[str, Any]]:
         """Closing counters by rank; those of all ranks together are the end marker of the attempt."""
         by_rank: dict[int, dict[str, Any]] = {}
-        for name, counts in self._read_counters(attempt).items():
+        for name, counts in self._read_counters(attempt, self.names(attempt)).items():
             by_rank[int(name.split(".")[0])] = counts if isinstance(counts, dict) else {}
         return dict(sorted(by_rank.items()))
 
-    def _read_counters(self, attempt: int) -> dict[str, dict[str, Any] | str]:
+    def _read_counters(self, attempt: int, names: FolderNames) -> dict[str, dict[str, Any] | str]:
         """By file, the counters of a rank, or why they are refused."""
         by_file: dict[str, dict[str, Any] | str] = {}
         folder = self.path / "rollouts" / str(attempt)
-        for entry in entries(folder):
-            if _COUNTERS.fullmatch(entry.name):
-                try:
-                    facts = parse_sidecar(read_file(folder / entry.name, FACTS_BYTES), dict[str, Any])
-                    convert(facts, RankCounters)
-                    by_file[entry.name] = facts
-                except HOSTILE as error:
-                    by_file[entry.name] = reason(error)
+        for name in filter(_COUNTERS.fullmatch, names.plain):
+            try:
+                facts = parse_sidecar(read_file(folder / name, FACTS_BYTES), dict[str, Any])
+                convert(facts, RankCounters)
+                by_file[name] = facts
+            except HOSTILE as error:
+                by_file[name] = reason(error)
         return by_file
 
     def report_trouble(self, attempt: int, rank: int, why: str, kind: str = "") -> None:
@@ -292,16 +291,20 @@ class RunDirectory:
         if not exists(path):
             write_sidecar(path, {"why": why})
 
-    def troubles(self, attempt: int) -> dict[str, str]:
+    def troubles(self, attempt: int, names: FolderNames | None = None) -> dict[str, str]:
         """The recorded reasons why batches could not be stored, by file name; and why a rank's note cannot be read."""
-        folder = self.path / "rollouts" / str(attempt)
-        notes, refusals = list_sidecars(folder, _is_trouble, TroubleNote)
-        refusals |= {name: why for name, why in self._read_counters(attempt).items() if isinstance(why, str)}
-        refusals |= dict.fromkeys(filter(_STEP_FILE.fullmatch, no_files(folder)), "a link, or no plain file; not read")
+        folder, names = self.path / "rollouts" / str(attempt), names or self.names(attempt)
+        notes, refusals = list_sidecars(folder, _is_trouble, TroubleNote, names=[*names.plain, *names.others])
+        refusals |= {name: why for name, why in self._read_counters(attempt, names).items() if isinstance(why, str)}
+        others = sorted(filter(_STEP_FILE.fullmatch, names.others))
+        refusals |= dict.fromkeys(others, "a link, or no plain file; not read")
         return {name: note.why for name, note in notes.items()} | refusals
 
     def ended(self, attempt: int) -> bool:
-        return len(self.counters(attempt)) >= int(self.attempt(attempt).get("ranks", 1))
+        """Whether every rank has closed: looked up by name, because it is asked often and a long run has many files."""
+        folder = self.path / "rollouts" / str(attempt)
+        ranks = range(int(self.attempt(attempt).get("ranks", 1)))
+        return all(file_status(folder / f"{rank}.counters.json") is not None for rank in ranks)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -358,35 +361,54 @@ class RunDirectory:
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
-    def files(self, attempt: int, damaged: list[str] | None = None) -> list[StepFile]:
+    def names(self, attempt: int) -> FolderNames:
+        """What stands in the folder of an attempt."""
+        return FolderNames.of(self.path / "rollouts" / str(attempt))
+
+    def files(
+        self,
+        attempt: int,
+        damaged: list[str] | None = None,
+        *,
+        names: FolderNames | None = None,
+        leave_out: Callable[[int, int], bool] = lambda step, rank: False,
+    ) -> list[StepFile]:
         """Every stored (step, rank) of an attempt, packed copies first where a key exists twice.
 
         A packed file whose list of contents cannot be trusted raises `StoreError`; with `damaged`, it is noted there
-        and the others are listed.
+        and the others are listed. `names`: of its folder, if it was listed. `leave_out`: steps and ranks to pass over.
         """
-        folder = self.path / "rollouts" / str(attempt)
+        folder, names = self.path / "rollouts" / str(attempt), names or self.names(attempt)
         by_key: dict[tuple[int, int], StepFile] = {}
-        for entry in entries(folder):
-            if match := _STEP_FILE.fullmatch(entry.name):
+        for name in names.plain:
+            if match := _STEP_FILE.fullmatch(name):
                 step, rank = int(match[1]), int(match[2])
-                by_key[step, rank] = StepFile(attempt, step, rank, folder / entry.name, entry.name)
+                if not leave_out(step, rank):
+                    by_key[step, rank] = StepFile(attempt, step, rank, folder / name, name)
         for entry in entries(folder / "packed"):
             if PACKED_FILE.fullmatch(entry.name):
                 try:
                     packed = self._packed_files(folder / "packed" / entry.name, attempt)
-                    by_key |= {(file.step, file.rank): file for file in packed}
+                    by_key |= {(file.step, file.rank): file for file in packed if not leave_out(file.step, file.rank)}
                 except StoreError as error:
                     if damaged is None:
                         raise
                     damaged.append(str(error))
         return sorted(by_key.values())
 
-    def conflicts(self, attempt: int) -> list[str]:
-        return sorted(
-            e.name
-            for e in entries(self.path / "rollouts" / str(attempt))
-            if ".conflict-" in e.name and not e.name.startswith(".")
-        )
+    def conflicts(self, attempt: int, names: FolderNames | None = None) -> list[str]:
+        plain = (names or self.names(attempt)).plain
+        return sorted(name for name in plain if ".conflict-" in name and not name.startswith("."))
+
+    def find_complete(self, attempt: int, step: int, ranks: int) -> list[StepFile]:
+        """The files of a step, by their names; none unless all ranks have one of their own."""
+        files = []
+        for rank in range(ranks):
+            path = self.step_path(attempt, step, rank)
+            if file_status(path) is None:
+                return []
+            files.append(StepFile(attempt, step, rank, path, path.name))
+        return files
 
     def find(self, attempt: int, step: int) -> list[StepFile]:
         """The files of one step, by path or from the one packed file that covers it: no listing of a long run."""

@@ -20,8 +20,10 @@ _DOCUMENTED = re.compile(
     r"|evals/\d+-\d+-\w+\.json|pinned/\d+-\d+(-checkpoint)?\.json|audits/(\d+-[0-9a-f]+|attempt-\d+)\.json"
     r"|gold/(requests/\d+-\d+(\.onset)?\.jsonl|labels/[^/]+/[\w.-]+\.json|people/[^/]+/[^/]+\.json"
     r"|picked/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
+    r"|notes/(run|steps|rollouts)/\d{13}-[0-9a-f]{8}\.json"
     r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
-    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|snapshot)"
+    r"|checkpoints/\d+(-\d+)?\.json|cache/checkpoints/[\w./-]+\.jsonl|cache/sampling\.lock"
+    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|(run_)?snapshot|readings/\d+)"
 )
 
 

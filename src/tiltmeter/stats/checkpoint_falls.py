@@ -11,6 +11,11 @@ them, however many there are. *Best*: the true best is lower than no other, so t
 reaches 1/α with chance at most α: those whose average does not reach it hold the best with chance 1 - α. *Worst*: the
 smallest δ for which "a is lower than b by δ or more" is bet against with success, for every b at α / (number of b).
 
+*At any time*: checkpoints are looked at as they are saved. Let E_t be the average of E of checkpoint t over all earlier
+ones and w_t = 1 / (t (t + 1)), which sum to 1 over t = 1, 2, ... While no checkpoint is lower than an earlier one each
+E_t has mean <= 1, whatever the others are: the same prompts come back, so they are not independent. The running sum of
+w_t E_t never falls and its limit has mean <= 1, so that it ever reaches 1/α with chance at most α.
+
 Gold that is missing counts as what is worst for each claim: a judge that fails on bad answers alone must neither hide a
 fall nor make one.
 
@@ -20,7 +25,7 @@ Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, averages of e-values a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log
 
 import numpy as np
@@ -34,6 +39,8 @@ TOLERANCE = 0.02  # of gold: a smaller fall is none
 ALPHA = 0.01  # of a fall that is none
 PEAK_ALPHA = 0.05  # that the best is not among those named
 BISECTIONS = 30
+LEAST_PROMPTS = 8  # with gold for every checkpoint, below which nothing is said
+UNKNOWN = -1.0  # in place of gold that is missing, where no NaN can be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,54 @@ def find_fall(gold: Sequence[Floats], alpha: float = ALPHA, peak_alpha: float = 
     each = peak_alpha / (count - 1)
     worst = max(_excluded_fall(gold[-1], earlier, each) for earlier in gold[:-1])
     return FallTest(float(np.exp(min(fall, 700.0))), fall >= log(1.0 / alpha), best, candidates or (best,), worst)
+
+
+@dataclass
+class CheckpointFallTest:
+    """A running bet that a checkpoint is worse than an earlier one by more than `tolerance`, on the same prompts.
+
+    >>> rng = np.random.default_rng(0)
+    >>> test = CheckpointFallTest()
+    >>> for step, chance in enumerate((0.4, 0.6, 0.8, 0.5)):
+    ...     test.place(20 * step, rng.binomial(4, chance, 200) / 4)
+    >>> test.evidence > log(100.0), test.drop_steps()
+    (True, (40, 60))
+    """
+
+    tolerance: float = TOLERANCE
+    _steps: list[int] = field(default_factory=list, init=False, repr=False)
+    _gold: list[Floats] = field(default_factory=list, init=False, repr=False)
+    _bets: list[float] = field(default_factory=list, init=False, repr=False)  # log of w_t E_t
+    _richest: tuple[float, int, int] = field(default=(-inf, 0, 0), init=False, repr=False)  # with the steps it is about
+
+    def place(self, step: int, gold: Floats) -> None:
+        """One checkpoint: gold of each prompt, NaN where it is not known, prompts in the same order each time."""
+        if self._gold and len(gold) != len(self._gold[0]):
+            raise ValueError(f"{len(gold)} prompts, and the checkpoint before was asked {len(self._gold[0])}")
+        logs = [log_odds_lower(gold, earlier, self.tolerance) for earlier in self._gold]
+        self._gold.append(gold)
+        self._steps.append(step)
+        if logs:
+            self._bets.append(float(np.logaddexp.reduce(logs)) - log(len(logs)) - log_looks(len(logs)))
+            at = int(np.argmax(logs))
+            if self._bets[-1] > self._richest[0]:
+                self._richest = self._bets[-1], self._steps[at], step
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the wealth; reaching log(1/α), ever, has a chance of at most α while the null holds."""
+        return float(np.logaddexp.reduce(self._bets)) if self._bets else -inf
+
+    def drop_steps(self) -> tuple[int, int]:
+        """The better checkpoint and the worse one of the bet that won most; an estimate, no promise."""
+        if not self._bets:
+            raise ValueError("two checkpoints are needed to compare any")
+        return self._richest[1:]
+
+
+def log_looks(number: int) -> float:
+    """Logarithm of what the look of this number must pay for all looks: t (t + 1), whose inverses sum to 1."""
+    return log(number * (number + 1.0))
 
 
 def _excluded_fall(now: Floats, earlier: Floats, alpha: float) -> float:

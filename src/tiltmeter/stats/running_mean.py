@@ -27,7 +27,8 @@ moves.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ HALVINGS = 20  # of the range in which an end is looked for: one in a million
 
 STEPS = 20  # after so many a further window begins
 LEAST = 60  # values, before which it does not
+MEAN = 8  # the column of an ended window's mean, after its own numbers
+WIDTH = MEAN + 3  # and before the ends of its interval
 FULL = 500  # values, from which it does after fewer steps
 
 
@@ -92,6 +95,51 @@ class MeanWindow:
         return MeanInterval(self.total / self.count, float(ends[0]), 1.0 - float(ends[1]))
 
 
+class EndedWindows:
+    """Windows that have ended and their intervals, as rows of numbers: one comes every twenty steps."""
+
+    def __init__(self) -> None:
+        self._rows: Floats = np.empty((0, WIDTH))
+        self._size = 0
+
+    def add(self, window: MeanWindow, interval: MeanInterval) -> None:
+        if self._size == len(self._rows):
+            grown = np.empty((max(16, self._size + self._size // 2), WIDTH))
+            grown[: self._size] = self._rows[: self._size]
+            self._rows = grown
+        self._rows[self._size] = (*astuple(window), *interval)
+        self._size += 1
+
+    def leave_out(self, step: float) -> None:
+        """Forget those that reach this step."""
+        rows = self._rows[: self._size]
+        self._rows = rows[rows[:, 2] < step]
+        self._size = len(self._rows)
+
+    @property
+    def best(self) -> tuple[MeanWindow, MeanInterval] | None:
+        """The first of those with the highest mean; None if there is none."""
+        rows = self._rows[: self._size]
+        return _ended(rows[int(np.argmax(rows[:, MEAN]))]) if self._size else None
+
+    @property
+    def highest_ends(self) -> tuple[float, float] | None:
+        """The highest low end and the highest high end of any."""
+        low, high = self._rows[: self._size, MEAN + 1 :].max(axis=0) if self._size else (None, None)
+        return None if low is None or high is None else (float(low), float(high))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[tuple[MeanWindow, MeanInterval]]:
+        return map(_ended, self._rows[: self._size])
+
+
+def _ended(row: Floats) -> tuple[MeanWindow, MeanInterval]:
+    share, first, last, *rest = row[:MEAN].tolist()
+    return MeanWindow(share, int(first), int(last), *rest), MeanInterval(*row[MEAN:].tolist())
+
+
 @dataclass
 class MeanWindows:
     """The windows of a run. One begins every 20 steps that bring 60 values, or earlier with 500; each lasts until the
@@ -111,7 +159,7 @@ class MeanWindows:
     follows: bool = False  # a window begins when the owner says so
     windows: list[MeanWindow] = field(default_factory=list)  # those that follow each other since the last restart
     beginning: MeanWindow | None = None  # the first of them, as it stood when the next began
-    earlier: list[tuple[MeanWindow, MeanInterval]] = field(default_factory=list)  # windows that have ended
+    earlier: EndedWindows = field(default_factory=lambda: EndedWindows())
     _opened: int = 0
 
     def place(
@@ -145,15 +193,16 @@ class MeanWindows:
             self.beginning = replace(self.windows[0])
         if len(self.windows) >= 2:
             ended = self.windows.pop(0)
-            self.earlier.append((ended, ended.interval(self.alpha)))
+            self.earlier.add(ended, ended.interval(self.alpha))
         self.windows.append(MeanWindow((self._opened + 1.0) ** -1.5 / ALL_SHARES, step, step))
         self._opened += 1
 
     def restart(self, step: float) -> None:
         """What follows is another mean: the run goes on from this step, and what was seen of later ones is left out of
         its past."""
-        ended = [*self.earlier, *((one, one.interval(self.alpha)) for one in self.windows)]
-        self.earlier = [(window, interval) for window, interval in ended if window.last < step]
+        for one in self.windows:
+            self.earlier.add(one, one.interval(self.alpha))
+        self.earlier.leave_out(step)
         self.windows = []
         if self.beginning is not None and self.beginning.last >= step:
             self.beginning = None

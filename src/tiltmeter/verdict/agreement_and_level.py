@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.stats.curve_gain import curve_gain
 from tiltmeter.stats.running_mean import MeanWindow, MeanWindows
 
@@ -42,6 +43,7 @@ NO_GAIN = 0.1  # of gold: where so much is excluded nothing was gained
 WORTH = 1 / 3  # of the reward's gain: gold that gained so much has gained
 CEILING = 0.8  # gold above it has little left to gain
 
+CURVE = "training.reward"
 PAIRS, GROUPS = "audited pairs", "prompt groups"
 
 
@@ -102,7 +104,7 @@ class AgreementAndLevel:
     gold: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))
     gold_source: str = ""
     reward: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA, follows=True))
-    curve: list[tuple[int, float]] = field(default_factory=list)  # the trainer's own mean reward, by step
+    curve: ReadingTable = field(default_factory=lambda: ReadingTable(CURVE))  # the trainer's own mean reward
     has_rollouts: bool = False  # then the curve is not used: its gain has no proof
 
     def add(self, attempt: int, step: int, measured: Mapping[str, Sequence[Any]], *, pairs: bool = False) -> None:
@@ -117,8 +119,8 @@ class AgreementAndLevel:
         for name, packed in measured.items():
             if name == "gold.slope" and pairs:
                 self._add_pairs(step, measured)
-            elif name == "training.reward" and _is_number(packed[0]):
-                self.curve.append((step, packed[0]))
+            elif name == CURVE and _is_number(packed[0]):
+                self.curve.add(attempt, step, packed[0], 1)
             elif _is_share(packed[0]) and _is_number(packed[1]) and packed[1] > 0:
                 self._add_shares(step, name, packed, measured)
 
@@ -165,12 +167,12 @@ class AgreementAndLevel:
         """Another reward from here on: neither its agreement nor its gain is that of the one before."""
         self._restart(inf)
         self.gold.beginning = self.reward.beginning = None
-        self.curve = []
+        self.curve = ReadingTable(CURVE)
 
     def _restart(self, step: float) -> None:
         for windows in (self.agreements, self.pairs, self.gold, self.reward):
             windows.restart(step)
-        self.curve = [point for point in self.curve if point[0] < step]
+        self.curve = self.curve.where(self.curve.steps < step)
 
     def agreement(self) -> Agreement | None:
         """None: no two recent answers to one prompt with different gold were seen since the run or its reward began."""
@@ -187,11 +189,10 @@ class AgreementAndLevel:
             return None
         now = windows.current
         mean, low, high = now.interval(windows.alpha)
-        best, best_mean = max(
-            [(now, mean), *((window, interval.mean) for window, interval in windows.earlier)], key=lambda item: item[1]
-        )
-        most = max((interval.high for _, interval in windows.earlier), default=low)
-        least = max((interval.low for _, interval in windows.earlier), default=high)
+        best, best_mean = now, mean
+        if (earlier := windows.earlier.best) is not None and earlier[1].mean > mean:
+            best, best_mean = earlier[0], earlier[1].mean
+        least, most = windows.earlier.highest_ends or (high, low)
         return GoldLevel(
             mean, best_mean, min(mean - best_mean, 0.0), min(low - most, 0.0), min(high - least, 0.0), source,
             now.first, now.last, best.first, best.last,
@@ -222,8 +223,9 @@ class AgreementAndLevel:
             return 2.0 * (end.mean - start.mean), 2.0 * (end.low - start.high), False
         if self.has_rollouts:
             return None
-        parts = [[value for step, value in self.curve if part.first <= step <= part.last] for part in (beginning, now)]
-        gain = curve_gain([value for _, value in self.curve], *parts)
+        steps, values = self.curve.steps, self.curve.values
+        parts = [values[(part.first <= steps) & (steps <= part.last)].tolist() for part in (beginning, now)]
+        gain = curve_gain(values.tolist(), *parts)
         return None if gain is None else (*gain, True)
 
 

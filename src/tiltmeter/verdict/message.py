@@ -16,6 +16,8 @@ from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
 LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
 OTHERS = 2  # further explanations that are named
+BEHIND = "its monitor is measuring, and has not come to the newest steps yet"
+WAIT = "wait, and ask again: tiltmeter show {place}"
 NAME_A_CHECK = 'name a check of what you want: gold="checks.py:score" at attach'
 
 #: What an alarm means, by its reading; of others their own sentence is used.
@@ -66,11 +68,20 @@ class RunMessage:
 
 
 def message(
-    verdict: Verdict, run_state: RunState, *, place: str, unseen: int = 0, example: str = "", look: str = ""
+    verdict: Verdict,
+    run_state: RunState,
+    *,
+    place: str,
+    unseen: int = 0,
+    example: str = "",
+    look: str = "",
+    measuring: bool = False,
 ) -> RunMessage:
     """The message. `place`: how the reader names the run; `unseen`: readings that lack a column; `example`: a
-    completion that shows it; `look`: where to look, if not at the page and at everything that is known."""
-    why = _why(verdict, run_state)
+    completion that shows it; `look`: where to look, if not at the page and at everything that is known; `measuring`: a
+    monitor is at work, so what is not measured yet soon will be."""
+    behind = measuring and verdict.state == "STALE" and not verdict.checks["monitor"].ok
+    why = BEHIND if behind else _why(verdict, run_state)
     more = f"{shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
@@ -78,7 +89,7 @@ def message(
         state=shorten(_state(verdict, run_state)),
         since=shorten(_since(verdict, run_state)),
         why=shorten(more),
-        what_to_do=shorten(_fix(verdict, run_state, place)),
+        what_to_do=shorten(WAIT.format(place=place) if behind else _fix(verdict, run_state, place)),
         look=f"{look}{missing}",
     )
 
@@ -121,6 +132,8 @@ def _state(verdict: Verdict, run_state: RunState) -> str:
 def _alarm_words(alarm: Alarm) -> str:
     reading, part = reading_of(alarm.name), slice_of(alarm.name)
     words = ALARM_WORDS.get(reading)
+    if words is None and reading.startswith("eval.checkpoint_gold"):
+        words = "what is saved has got worse, on the same prompts"
     if words is None and reading.startswith("eval."):
         words = f"the evaluation {reading.removeprefix('eval.')} has fallen"
     words = words or alarm.summary.partition(" (")[0] or f"an alarm on {alarm.name}"
@@ -129,6 +142,8 @@ def _alarm_words(alarm: Alarm) -> str:
 
 def _judges(run_state: RunState, alarm: Alarm) -> str:
     by = run_state.judges if reading_of(alarm.name) in ALARM_WORDS and "traps" not in alarm.name else ()
+    if reading_of(alarm.name).startswith("eval.checkpoint_gold") and run_state.checkpoints.judge:
+        by = [run_state.checkpoints.judge]
     return f", judged by {' and '.join(by)}" if by else ""
 
 
@@ -136,6 +151,8 @@ def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     failed = _first_failed(verdict)
     if failed == "scored":
         return verdict.checks["scored"].why.partition(":")[0]
+    if failed == "gold" and run_state.checkpoint_judge and not run_state.labels:
+        return verdict.checks["gold"].why.partition(":")[0]
     if failed == "gold" and run_state.gold is None and not run_state.labels:
         return "there is no gold to judge it by"
     if failed == "gold" and _nothing_differs(run_state):
@@ -145,7 +162,7 @@ def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     if failed == "gold" and _is_short(run_state):
         return "there is too little gold so far"
     if failed == "gold_level":
-        return "there are too few labels of recent steps"
+        return f"there are too few {'prompts' if run_state.checkpoint_judge else 'labels of recent steps'}"
     return verdict.sentence.partition(";")[0]
 
 
@@ -166,6 +183,8 @@ def _is_short(run_state: RunState) -> bool:
 def _evidence(run_state: RunState) -> str:
     if run_state.labels:
         return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", run_state.labels_text)
+    if run_state.checkpoints.points:
+        return f"{len(run_state.checkpoints.points)} checkpoints that were asked the same questions"
     if run_state.evaluations:
         return f"{len(run_state.evaluations)} evaluations"
     return f"{sum(at[2] for at in run_state.traps)} traps"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import median
 from typing import Any, Literal, get_args
 
@@ -37,6 +38,7 @@ from tiltmeter.rundir.payloads import (
 )
 from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
+from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
 from tiltmeter.verdict.slices import SliceTable
 
 #: Readings that say how gold stands, and what else stop advice looks at.
@@ -44,6 +46,9 @@ GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.
 TRAPS = "gold.traps"
 PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
+
+
+CHECKPOINT_JUDGE = "checkpoint_gold"  # the setting of an attempt that says who judges its checkpoints
 
 
 def is_watched(name: str, watches: Iterable[str]) -> bool:
@@ -55,6 +60,11 @@ def is_watched(name: str, watches: Iterable[str]) -> bool:
     (True, False)
     """
     return any(name == one or (one.endswith(".*") and name.startswith(one[:-1])) for one in watches)
+
+
+@lru_cache(4096)  # asked of every reading of every step
+def _is_for_advice(name: str) -> bool:
+    return is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS))
 
 
 def alarm_id(alarm: Alarm) -> str:
@@ -170,9 +180,12 @@ class RunState:
     audited: int = 0  # rollouts of steps about which gold could be asked
     labels_whole_steps: bool = False  # every rollout of the newest labelled step was asked about
     rejected: int = 0  # answers without a request
-    unlabelled: set[tuple[int, int]] = field(default_factory=set)  # steps whose requested labels are not complete
+    #: Steps whose requested labels are not complete, and how many labels were requested.
+    unlabelled: dict[tuple[int, int], int] = field(default_factory=dict)
+    last_times: dict[int, float] = field(default_factory=dict)  # by attempt, when its last event was written
     passed_over: int = 0  # steps about which nothing was asked, because the gold source was busy with earlier ones
     evaluations: list[tuple[int, int]] = field(default_factory=list)  # (attempt, step) of those an alarm watches
+    checkpoints: CheckpointSeries = field(default_factory=CheckpointSeries)  # that were asked the same prompts
     traps: list[tuple[int, int, int, int]] = field(default_factory=list)  # (attempt, step), asked, paid
     bad_gold: int = 0  # labels outside [0, 1]
     batches_seen: dict[int, int] = field(default_factory=dict)  # batches by attempt
@@ -182,6 +195,9 @@ class RunState:
     #: Of the last steps: time written, rows, rows whose reward failed by infrastructure, rows without any reward.
     recent: list[tuple[float, int, int, int]] = field(default_factory=list)
 
+    #: Of every step with rollouts: how many, and the number of its ranks in `rank_sets`.
+    with_rollouts: ReadingTable = field(default_factory=lambda: ReadingTable("rows"))
+    rank_sets: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)  # ranks as ranges: mostly one
     history: dict[str, ReadingTable] = field(default_factory=dict)  # by name, what stop advice needs
     agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
     slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
@@ -196,6 +212,19 @@ class RunState:
         """Whether the run was imported from log files: advice is then about files, not about a trainer."""
         return bool(self.attempts) and all(facts.get("launch") == "import" for facts in self.attempts.values())
 
+    @property
+    def checkpoint_judge(self) -> str:
+        """Who judges what this run saves; empty where nobody does."""
+        facts = {} if self.attempt is None else self.attempts[self.attempt].get("settings")
+        judge = facts.get(CHECKPOINT_JUDGE) if isinstance(facts, Mapping) else None
+        return judge if isinstance(judge, str) else ""
+
+    @property
+    def checkpoint_fault(self) -> str:
+        """Why a checkpoint could not be asked, of the first; empty if all could."""
+        marks = (fault.error.partition("-checkpoints.trouble.json: ") for fault in self.faults)
+        return next((why for _, mark, why in marks if mark), "")
+
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunState:
         run_state = cls()
@@ -205,6 +234,7 @@ class RunState:
 
     def add(self, event: Event) -> None:
         self.changes += 1
+        self.last_times[event.attempt] = event.time
         payload = event.payload
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
@@ -247,7 +277,12 @@ class RunState:
                 self.absent = absent
             case SettingsChanged() as settings:
                 self.detectors, self.gold = list(settings.detectors), settings.gold
-            case EvaluationRead(measured=measured):
+            case EvaluationRead(measured=measured) as read:
+                name = f"eval.{read.name}"
+                if len(packed := measured.get(name, [])) > 3:
+                    self.checkpoints.add(event.attempt, event.step, name, packed[3])
+                    self.checkpoints.judge = read.judge or self.checkpoints.judge
+                    self.checkpoints.missed += read.missed or 0
                 at, sliced = (event.attempt, event.step), any(name.startswith(SLICES) for name in measured)
                 # Those of slices come several a step: one step is one occasion.
                 if any(is_watched(name, self._alarm_readings) for name in measured) and not (
@@ -292,7 +327,7 @@ class RunState:
 
     def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
         for name, packed in measured.items():
-            if name in self.history or is_watched(name, (*GOLD_READINGS, *DRIFT_READINGS)):
+            if name in self.history or _is_for_advice(name):
                 series = self.history.setdefault(name, ReadingTable(name))
                 series.add(event.attempt, event.step, *packed[:3])
 
@@ -301,6 +336,10 @@ class RunState:
         self.last_measured[event.attempt] = max(event.step, self.last_measured.get(event.attempt, event.step))
         self.steps += 1
         self.rows += done.rows
+        if done.rows and done.ranks:
+            ranks = tuple(map(tuple, done.ranks))
+            number = self.rank_sets.setdefault(ranks, len(self.rank_sets))
+            self.with_rollouts.add(event.attempt, event.step, done.rows, number)
         self._add_counts(event.attempt, done)
         self.gold_differs |= bool(done.gold_differs or False)
         unscored = done.unscored or {}
@@ -314,7 +353,7 @@ class RunState:
             if done.behind:
                 self.passed_over += 1
             else:
-                self.unlabelled.add((event.attempt, event.step))
+                self.unlabelled[event.attempt, event.step] = done.asked or 0
         elif done.labels:
             self.labels += done.labels
             self.last_label = (event.attempt, event.step)
@@ -329,7 +368,7 @@ class RunState:
             self.losses[attempt, int(rank)] = thinned + dropped
 
     def _add_labels(self, attempt: int, step: int, closed: LabelsClosed) -> None:
-        self.unlabelled.discard((attempt, step))
+        self.unlabelled.pop((attempt, step), None)
         self.labels_requested += closed.asked
         self.unanswered += closed.missing
         self.labels += closed.answered

@@ -23,6 +23,7 @@ from tiltmeter.rundir.run_path import OpenRun, make_folder
 from tiltmeter.rundir.sidecar import HOSTILE, Count, Text300
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
+from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
 from tiltmeter.verdict.verdict import State, Verdict
@@ -168,7 +169,7 @@ def last_good_checkpoint(run_state: RunState, verdict: Verdict) -> Estimate | No
     best = None if verdict.advice is None else verdict.advice.best
     if bound is None or best is None or best.step < bound:
         return best
-    earlier = advise_on_run(run_state, before=bound)
+    earlier = advise_on_checkpoints(run_state, before=bound) or advise_on_run(run_state, before=bound)
     return None if earlier is None else earlier.best
 
 

@@ -17,6 +17,10 @@ from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
+from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
+from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
+from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.run_snapshot import RunSnapshot
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
@@ -94,7 +98,7 @@ def verdict_of(run_state: RunState, ages: Ages, *, impatient: bool = False) -> V
 def stop_advice(run_state: RunState) -> Advice | None:
     """The advice on a run, computed once for what is known: screens ask for it often."""
     if run_state.advice is None or run_state.advice[0] != run_state.changes:
-        run_state.advice = run_state.changes, advise_on_run(run_state)
+        run_state.advice = run_state.changes, advise_on_checkpoints(run_state) or advise_on_run(run_state)
     return run_state.advice[1]
 
 
@@ -180,6 +184,7 @@ def run_checks(
     evaluated = len(declared) >= EVALUATIONS
     # Up to twice the usual gap is still recent: a benchmark may be run every hundred steps.
     gap = max(RECENT_STEPS, 2 * (declared[-1][1] - declared[-2][1])) if evaluated else 0
+    points = run_state.checkpoints.on_lineage(spans)
     traps = [at for at in run_state.traps if _recent(run_state, at[:2], RECENT_STEPS, spans)]
     recent = labelled or (evaluated and _recent(run_state, declared[-1], gap, spans)) or bool(traps)
     newest = max(
@@ -218,7 +223,9 @@ def run_checks(
             )
             + _awaited_text(run_state),
         ),
-        "gold_level": _trap_check(traps) if by_traps and traps else _level_check(advice),
+        "gold_level": _trap_check(traps)
+        if by_traps and traps
+        else _level_check(advice, paired=bool(points) and not rows),
         "detectors": HealthCheck(
             bool(needed) and not off,
             f"switched off: {', '.join(off)}"
@@ -241,7 +248,9 @@ def run_checks(
             if batches
             else "the trainer's counters are missing",
         ),
-        "scored": HealthCheck(
+        "scored": _asked_check(points[-1])
+        if points and not rows
+        else HealthCheck(
             rows > 0 and infra < INFRA_SHARE * rows and unpaid < UNPAID_SHARE * rows,
             NO_COMPLETIONS
             if not rows
@@ -257,16 +266,25 @@ def patience_seconds(run_state: RunState) -> float:
     return max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
 
 
-def _level_check(advice: Advice | None) -> HealthCheck:
-    """Whether the labels exclude that gold has halved; a fall that is sure is the advice to stop."""
+def _level_check(advice: Advice | None, *, paired: bool) -> HealthCheck:
+    """Whether the labels exclude that gold has halved, or has fallen by a quarter where checkpoints were asked the same
+    (`paired`: less is needed for it); a fall that is sure is the advice to stop."""
     if advice is None or advice.fall is None:
         return HealthCheck(False, "no fall of gold is excluded: too few labels of recent steps")
     best = 0.0 if advice.now is None else advice.now.gold + advice.fall
     if advice.lower:
         return HealthCheck(False, "gold stands lower than it did, by more than chance")
-    if advice.fall > max(TOLERANCE, HALF * best):
+    if advice.fall > (TOLERANCE if paired else max(TOLERANCE, HALF * best)):
         return HealthCheck(False, f"a fall of gold of {advice.fall:.2f} is not excluded: too few labels, or a fall")
     return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded")
+
+
+def _asked_check(newest: AskedCheckpoint) -> HealthCheck:
+    """Whether the answers of the newest checkpoint have gold: what is missing counts against every claim."""
+    count = len(newest.gold)
+    ok = newest.unknown < MISSING_SHARE * count
+    why = f"{newest.unknown} of {count} prompts have no gold for the checkpoint at step {newest.step}"
+    return HealthCheck(ok, f"{why}: fix the gold source" if not ok else why)
 
 
 def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
@@ -283,14 +301,21 @@ def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
 
 
 class RunWatcher:
-    """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events."""
+    """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events.
 
-    def __init__(self, run: RunDirectory) -> None:
+    `snapshot`: what was folded of it before.
+    """
+
+    def __init__(self, run: RunDirectory, snapshot: RunSnapshot | None = None) -> None:
         self.run, self.run_state = run, RunState()
-        self.events: list[Event] = []
+        self.events = EventLog(run.path / "events")
+        self._tail = JournalReader(run.path / "events")
+        if snapshot is not None:
+            self.run_state = snapshot.run_state
+            self.events = EventLog(run.path / "events", snapshot.events, snapshot.rare_lines)
+            snapshot.continue_reading(self._tail)
         self.ages: Ages | None = None  # at the last update; `updated_at` is its time
         self.updated_at = 0.0
-        self._tail = JournalReader(run.path / "events")
 
     def update(self, *, impatient: bool = False) -> Verdict:
         for event in self._tail.poll():
@@ -304,7 +329,7 @@ class RunWatcher:
 def judge_run(run: RunDirectory) -> tuple[Verdict, RunState, list[Event]]:
     """The current verdict on a run directory, with the run state and the events behind it."""
     watcher = RunWatcher(run)
-    return watcher.update(), watcher.run_state, watcher.events
+    return watcher.update(), watcher.run_state, list(watcher.events)
 
 
 def ages(run: RunDirectory, run_state: RunState) -> Ages:
@@ -314,8 +339,13 @@ def ages(run: RunDirectory, run_state: RunState) -> Ages:
         return Ages(max(0.0, now - (run.path / "run.json").stat().st_mtime), None)
     last = attempts[-1]
     started = float(run.attempt(last).get("started", now))
-    stamps = {file.step: file.path.stat().st_mtime for file in run.files(last, [])}
-    waiting = [stamp for step, stamp in stamps.items() if step > run_state.last_measured.get(last, -1)]
+    measured = run_state.last_measured.get(last, -1)
+    # Of what is measured the last file says enough: a long run has many, and this is asked often.
+    stamps = {
+        file.step: file.path.stat().st_mtime
+        for file in run.files(last, [], leave_out=lambda step, rank: step < measured)
+    }
+    waiting = [stamp for step, stamp in stamps.items() if step > measured]
     newest = max(stamps.values(), default=started)
     if not waiting and run_state.recent and run_state.last_measured.get(last) is not None:
         newest = min(newest, run_state.recent[-1][0] or newest)  # copying a run must not make it look recent
@@ -332,6 +362,8 @@ def _recent(run_state: RunState, at: tuple[int, int], steps: int, spans: Mapping
 
 def _source_text(run_state: RunState, alarm: Alarm | None = None) -> str:
     """Whose labels a claim rests on, in a clause; empty where the trainer itself hands over what is judged by."""
+    if alarm is not None and any(alarm.name == point.reading for point in run_state.checkpoints.points):
+        return f"; judged by {run_state.checkpoints.judge}" if run_state.checkpoints.judge else ""
     if alarm is not None and alarm.name.startswith("eval."):
         return f"; judged by the evaluation {alarm.name.removeprefix('eval.')}"
     of_gold = alarm is None or alarm.name.startswith("gold.")
@@ -345,10 +377,24 @@ def _evidence_text(run_state: RunState) -> str:
         newest = run_state.last_label[1] if run_state.last_label else -1
         parts.append(f"{run_state.labels_text}, newest at step {newest}")
     if run_state.evaluations:
-        parts.append(f"{len(run_state.evaluations)} evaluations, newest at step {run_state.evaluations[-1][1]}")
+        newest = run_state.evaluations[-1][1]
+        parts.append(
+            f"{_asked_text(run_state) or f'{len(run_state.evaluations)} evaluations'}, newest at step {newest}"
+        )
     if run_state.traps:
         parts.append(f"{_traps_text(run_state)}, newest at step {run_state.traps[-1][1]}")
     return " and ".join(parts)
+
+
+def _asked_text(run_state: RunState) -> str:
+    """What is known of checkpoints that were asked, and how many could not be; empty where none was."""
+    points = run_state.checkpoints.on_lineage(run_state.spans())
+    if not points:
+        return ""
+    series = run_state.checkpoints
+    missed = f" ({series.missed} more were gone before they could be asked)" if series.missed else ""
+    by = f", judged by {series.judge}" if series.judge else ""
+    return f"{len(points)} checkpoints asked the same {len(points[-1].gold)} questions{missed}{by}"
 
 
 def _traps_text(run_state: RunState) -> str:
@@ -382,7 +428,14 @@ def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool
         pairs = run_state.judges and not run_state.labels_whole_steps
         return f"{run_state.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
     if evaluated:
-        return f"{len(run_state.evaluations)} declared evaluations"
+        return _asked_text(run_state) or f"{len(run_state.evaluations)} declared evaluations"
+    if run_state.checkpoint_judge and not run_state.labels:
+        why = f"; {run_state.checkpoint_fault}" if run_state.checkpoint_fault else ""
+        return (
+            f"one checkpoint was asked so far: a fall needs two{why}"
+            if run_state.evaluations
+            else f"no checkpoint was asked yet: {run_state.checkpoint_judge} judges what is saved{why}"
+        )
     if run_state.gold is not None and run_state.labels_whole_steps and run_state.labels and not run_state.bets:
         return (
             f"no gold to judge by yet: {run_state.labels} labels, and no prompt whose completions differ in reward and "

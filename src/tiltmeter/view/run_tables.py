@@ -278,7 +278,7 @@ class RunTables:
         """Every finding, each time it changed; `open` is the newest of a failure that holds now."""
         rows: list[dict[str, Any]] = []
         newest: dict[str, int] = {}
-        for event in self._reader.events:
+        for event in self._reader.events.rare():
             if isinstance(finding := event.payload if event.kind == "finding" else None, Finding):
                 newest[finding.failure] = len(rows)
                 fields = {name: getattr(finding, name) for name in FINDINGS.names if hasattr(finding, name)}
@@ -297,7 +297,7 @@ class RunTables:
         """Every change that was proposed or made: a row for each of its states."""
         outcomes = {str(one["action"]): str(one["sentence"]) for one in self._reader.run_state.outcomes}
         rows = []
-        for event in self._reader.events:
+        for event in self._reader.events.rare():
             if isinstance(action := event.payload if event.kind == "action" else None, Action):
                 fields = {name: getattr(action, name) for name in ACTIONS.names if hasattr(action, name)}
                 more = {"time": _moment(event.time), "state_step": event.step, "outcome": outcomes.get(action.id)}

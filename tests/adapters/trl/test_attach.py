@@ -246,7 +246,7 @@ def test_what_attach_says(make_trainer: Make) -> None:
         attached(make_trainer(name="sliced"), slice="langauge")
     with pytest.raises(AttachError, match="is a function in C"):
         tiltmeter.attach(make_trainer(name="third"), gold=len)
-    with pytest.raises(AttachError, match="generates no completions"):
+    with pytest.raises(AttachError, match="it saves nothing"):
         tiltmeter.attach(make_trainer("SFT", name="fourth"), gold="checks.py:score")
 
 

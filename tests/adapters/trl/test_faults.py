@@ -24,8 +24,8 @@ OF_THE_MONITOR = {"monitor_killed", "monitor_stopped", "monitor_disk_full"}
 
 
 def test_training_ends_as_if_unwatched_in_hundreds_of_faults(bench: Bench) -> None:
-    faults = size(60, 300)
-    figures = bench("trl_faults", "--faults", str(faults), "--steps", str(size(40, 110)))
+    faults = size(40, 300)
+    figures = bench("trl_faults", "--faults", str(faults), "--steps", str(size(30, 110)))
     assert figures["injected"] >= faults
     assert figures["training_failures"] == 0, figures["failures"]
     assert figures["unaccounted_batches"] == 0

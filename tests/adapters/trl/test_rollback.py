@@ -13,7 +13,7 @@ from tests.sizes import CAMPAIGN, size
 
 import tiltmeter
 from tiltmeter.data.records import Action
-from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint
+from tiltmeter.rundir.checkpoints.hashes import checkpoint_problem, hash_checkpoint
 from tiltmeter.rundir.requests import request_for, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory

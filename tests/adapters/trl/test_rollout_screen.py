@@ -11,6 +11,8 @@ import pytest
 from tests.adapters.trl.test_attach import attached, long, parameters, right, stored
 
 from tiltmeter.errors import AttachError
+from tiltmeter.rundir.receipts import read_receipts
+from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
@@ -44,25 +46,27 @@ def train(make_trainer: Make, name: str, **options: Any) -> tuple[Any, Any, str]
     return trainer, run, parameters(trainer)
 
 
-def test_a_flagged_rollout_leaves_the_gradient_and_its_groups_mean(make_trainer: Make) -> None:
-    _, run, _ = train(make_trainer, "on", screen=some, mode="act")
-    lost = 0
+def test_no_flagged_rollout_gains_and_one_that_is_paid_badly_stays(make_trainer: Make) -> None:
+    _, run, _ = train(make_trainer, "on", screen=some, mode="act", max_steps=5)
+    lost = stayed = 0
     for batch in stored(run):
         flags = np.array([bool(flag) for flag in some([str(text) for text in batch.completion or ()])])
         assert batch.trained is not None and batch.advantage is not None and batch.reward is not None
-        np.testing.assert_array_equal(batch.trained, ~flags)
+        assert flags[~batch.trained].all()
         advantage, reward = np.asarray(batch.advantage), np.asarray(batch.reward)
         assert np.isfinite(reward).all(), "what was paid is recorded as it was"
-        assert (advantage[flags] == 0).all()
+        assert (advantage[~batch.trained] == 0).all() and (advantage[flags] <= 1e-4).all()
         for group in range(2):
             rows = np.arange(4 * group, 4 * group + 4)
-            rest = rows[~flags[rows]]
+            rest, out = rows[batch.trained[rows]], rows[~batch.trained[rows]]
             if len(rest) > 1 and reward[rest].std() > 0:
                 centred = reward[rest] - reward[rest].mean()
                 np.testing.assert_allclose(advantage[rest], centred / (reward[rest].std(ddof=1) + 1e-4), rtol=1e-4)
-        assert batch.scalars["screen.lost"] == flags.sum()
-        lost += int(flags.sum())
-    assert lost > 0
+            assert flags[rows].all() or (reward[out] > reward[rest].mean()).all()
+        assert batch.scalars["screen.lost"] == (~batch.trained).sum()
+        assert batch.scalars["screen.flagged"] == flags.sum()
+        lost, stayed = lost + int((~batch.trained).sum()), stayed + int((flags & batch.trained).sum())
+    assert lost > 0 and stayed > 0
 
 
 def test_off_is_off_to_the_bit_and_an_undo_is_exact(make_trainer: Make) -> None:
@@ -108,6 +112,10 @@ def test_a_screen_that_would_leave_out_everything_ends_itself_and_says_so(make_t
     assert any("has ended itself: it would have left out 100 %" in why for why in troubles.values())
     with pytest.raises(ValueError, match="little left to learn from"):
         run._control.knobs.set("screen", 1.0)
+    store = RunDirectory(run.directory)
+    (receipt,), refused = read_receipts(store, set(), read_token(store))
+    assert not refused and (receipt.knob, receipt.before, receipt.after) == ("screen", 1.0, 0.0)
+    assert receipt.id.endswith(".ended") and "little left to learn from" in receipt.why
     _, run, _ = train(make_trainer, "wide", screen=odd, most_lost=0.95, mode="act")
     assert not RunDirectory(run.directory).troubles(0)
     assert any(batch.trained is not None for batch in stored(run))

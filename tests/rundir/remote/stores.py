@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,9 @@ class FaultyFolder:
     def read(self, key: str) -> tuple[bytes, str] | None:
         result: tuple[bytes, str] | None = self._do("read", key)
         return result
+
+    def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
+        return self._do("names_below", prefix)  # type: ignore[no-any-return]
 
     def list(self) -> Iterator[ObjectFacts]:
         yield from list(self._do("list"))

@@ -21,6 +21,7 @@ from tiltmeter.rundir.journal import Event, Journal, read_events
 from tiltmeter.rundir.remote import upload_thread
 from tiltmeter.rundir.remote.address import parse_address, spool_path
 from tiltmeter.rundir.remote.copy import fetch, fetch_copy, is_file_key
+from tiltmeter.rundir.remote.follow_store import StoreFollower, find_runs
 from tiltmeter.rundir.remote.objects import DiskFolder, ObjectFolder, conditional_problem, open_objects
 from tiltmeter.rundir.remote.segments import Segment
 from tiltmeter.rundir.remote.upload import Uploader, local_crc
@@ -438,3 +439,29 @@ def _until(ready: Any, seconds: float = 10.0) -> None:
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+# -- many runs below an address ---------------------------------------------------------------------------------------
+
+
+def test_runs_below_an_address_are_copied_and_their_rollouts_once_somebody_looks(
+    folder: ObjectFolder, place: Path, request: pytest.FixtureRequest
+) -> None:
+    """By the disk and by S3: a store in memory has no address."""
+    if "memory" in request.node.name:
+        assert folder.names_below("") == ([], [])
+        return
+    root = f"s3://{BUCKET}/{place.name}" if "s3" in request.node.name else f"file://{place}/bucket"
+    for name in ("a", "project/b"):
+        run = run_of(place / "machine" / name)
+        start(run, open_objects(f"{root}/{name}")).cycle()
+    assert sorted(find_runs(root)) == [f"{root}/a", f"{root}/project/b"]
+    follower = StoreFollower([root])
+    follower.look()
+    assert sorted(follower.copies.values()) == [f"{root}/a", f"{root}/project/b"]
+    path = next(path for path, address in follower.copies.items() if address.endswith("/a"))
+    assert not list(path.rglob("*.parquet")) and read_events(path / "events")
+    follower.complete(path)
+    assert contents(path) == contents(place / "machine" / "a")
+    others = [one for one in follower.copies if one != path]
+    assert not list(others[0].rglob("*.parquet"))

@@ -14,6 +14,8 @@ from page_browser import NARROW, WIDE, findings, layout, watched
 from payloads import payloads
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
+from tiltmeter.workbench.gold_check.label_page import render_pairs
+from tiltmeter.workbench.gold_check.person_labels import ScoredPair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter.workbench.preferences.render import as_report
 from tiltmeter.workbench.preferences.report import check_pairs
@@ -59,3 +61,23 @@ def test_the_report_lies_well_at_both_widths_and_nothing_in_it_acts(
         assert page.locator("h1").count() == 1 and page.locator("svg").count() >= 2
         assert [*layout(page), *findings(page), *trouble.any] == []
         context.close()
+
+
+def test_pairs_to_label_are_a_page_of_the_same_shell_and_their_texts_do_nothing(
+    browser: Browser, tmp_path: Path
+) -> None:
+    texts = payloads()[:30:3]
+    pairs = [ScoredPair(text, f"{text} first", f"{text} second", True) for text in texts]
+    file = tmp_path / "pairs.html"
+    file.write_text(render_pairs(pairs), "utf-8")
+    context = browser.new_context(viewport={"width": NARROW[0], "height": NARROW[1]}, color_scheme="dark")
+    page = context.new_page()
+    trouble = watched(page, "file://")
+    page.goto(file.as_uri())
+    for number, text in enumerate(texts):
+        assert page.locator("#count").text_content() == f"{number + 1} of {len(texts)}"
+        assert (page.locator("#prompt").text_content() or "").replace("\r", "") == text.replace("\r", "")
+        page.keyboard.press("a")
+    assert page.locator("#count").text_content() == f"{len(texts)} of {len(texts)} labelled"
+    assert [*layout(page), *trouble.any] == []
+    context.close()

@@ -79,7 +79,9 @@ def test_hostile_text_is_inert_in_html() -> None:
     assert set(re.findall(r'href="([^"]*)"', made)) <= {f"#{each}" for each in re.findall(r' id="([^"]*)"', made)}
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', made)
     assert policy and re.fullmatch(
-        r"default-src 'none'; style-src 'sha256-[\w+/=]+'; base-uri 'none'; form-action 'none'", policy[1]
+        r"default-src 'none'; style-src 'sha256-[\w+/=]+'; base-uri 'none'; form-action 'none'; "
+        r"require-trusted-types-for 'script'; trusted-types 'none'",
+        policy[1],
     )
 
 

@@ -188,10 +188,10 @@ def test_a_long_run_is_sent_in_67_kb_and_soon(tmp_path: Path) -> None:
     assert len(gzip.compress(text, 6)) <= 67_000
     taken = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         plots(book)
-        taken.append(time.perf_counter() - start)
-    assert min(taken) < 0.2  # 30 ms measured; other work may be running
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.2  # of CPU; 30 ms measured
 
 
 def test_gold_that_stays_has_no_peak_and_pairs_have_one_only_with_an_alarm() -> None:

@@ -36,6 +36,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
+from tiltmeter.rundir.reading_room.notes import user_name
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.server import access, app
 from tiltmeter.view.server.access import HEADERS, AccessTokens, Person, RateLimiter, TrustedHosts, bind_refusal
@@ -70,6 +71,7 @@ class Place:
 
     app: App
     site: ServerState
+    keys: AccessTokens
     run: str
     folder: Path
     rollout: str
@@ -78,9 +80,9 @@ class Place:
 
     @property
     def tokens(self) -> dict[str, dict[str, str]]:
-        keys = self.site.tokens
-        view = keys.redeem_code(keys.issue_code(Person("view")))[0]
-        label = keys.redeem_code(keys.issue_code(Person("label", "alice")))[0]
+        keys = self.keys
+        view = keys.redeem_code(keys.issue_code(Person({"view"})))[0]
+        label = keys.redeem_code(keys.issue_code(Person({"label"}, "alice")))[0]
         control = keys.control_path.read_text()
         return {
             "none": {},
@@ -137,7 +139,7 @@ class Place:
     def valid(self, route: Route) -> tuple[str, bytes]:
         """A query or a body that the route takes."""
         values: dict[str, Any] = {
-            "run": self.run, "name": "reward.mean", "code": self.site.tokens.issue_code(Person("view")),
+            "run": self.run, "name": "reward.mean", "code": self.keys.issue_code(Person({"view"})),
             "target": self.alarm, "id": self.alarm if route.path == "/api/alarm" else self.rollout,
             "kind": "acknowledge", "step": 39, "reason": "", "nonce": secrets.token_hex(16), "task": "0" * 32,
             "answer": "a", "milliseconds": 5, "by": "logprob",
@@ -177,13 +179,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     made(folder / "runs" / "a")
     made(folder / "runs" / "b", harm=False)
-    keys = AccessTokens(raters=["alice"])
-    site = ServerState(RunList([folder / "runs"]), keys, TrustedHosts(PORT), control=True)
+    keys = AccessTokens(raters=["alice"], control=True)
+    site = ServerState(RunList([folder / "runs"]), keys, TrustedHosts(PORT))
     site.rate, site.control_rate = RateLimiter(UNLIMITED), RateLimiter(UNLIMITED)
     run = next(id for id in site.run_list.ids() if site.run_list.reader(id).name == "a")
     loop = asyncio.new_event_loop()
     site.run_list.reader(run).refresh()
-    place = Place(App(site), site, run, folder, "0-39-0", "", loop)
+    place = Place(App(site), site, keys, run, folder, "0-39-0", "", loop)
     place.alarm = place.ask("GET", "/api/alarms", place.tokens["view"], f"run={run}").json["rows"][0]["id"]
     yield place
     site.stream.close()
@@ -198,7 +200,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def requests_left(place: Place) -> set[str]:
     runs = place.folder / "runs"
-    return {str(path) for folder in ("control", "gold") for path in runs.rglob(f"{folder}/**/*.json")}
+    return {str(path) for folder in ("control", "gold", "notes") for path in runs.rglob(f"{folder}/**/*.json")}
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ def test_no_reply_tells_what_went_wrong_inside(place: Place, caplog: pytest.LogC
         raise ZeroDivisionError(f"at {place.folder}")
 
     app = App(place.site, {}, (Route("GET", "/api/broken", "view", broken),))
-    other = Place(app, place.site, place.run, place.folder, "", "", place.loop)
+    other = Place(app, place.site, place.keys, place.run, place.folder, "", "", place.loop)
     reply = other.ask("GET", "/api/broken", place.tokens["view"])
     name = re.search(r"[0-9a-f]{12}", reply.json["error"])
     assert reply.status == 500 and name and name[0] in caplog.text and "ZeroDivisionError" in caplog.text
@@ -347,6 +349,7 @@ def test_random_control_requests_change_nothing(place: Place) -> None:
     rng = np.random.default_rng(14)
     before, right = requests_left(place), place.tokens["control"]
     kinds = ["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo", "apply", "beta", ""]
+    kinds += ["tag", "note", "view", "archive", "remove"]
     statuses = set()
     for number in range(size(1000, 10_000)):
         # Right in all but the target, which is none of the run's; or right in all but the step, which is not yet.
@@ -392,12 +395,63 @@ def test_a_label_can_be_asked_for_one_rollout_and_lies_apart_from_what_was_drawn
     assert left.endswith("gold/picked/0-7-3.json") and json.loads(Path(left).read_text())["picked"] is True
 
 
+def test_a_tag_needs_the_control_token_and_is_stored_with_its_author(place: Place) -> None:
+    body = {"run": place.run, "kind": "tag", "target": "0-7-3", "step": 39, "reason": "cheats"}
+    before = requests_left(place)
+
+    def send(who: str, **changes: str) -> int:
+        sent = {**body, **changes, "nonce": secrets.token_hex(16)}
+        return place.ask("POST", "/api/control", place.tokens[who], "", json.dumps(sent).encode()).status
+
+    assert [send(who) for who in ("none", "view", "label")] == [401, 403, 403] and requests_left(place) == before
+    assert send("control") == 202 and send("control") == 409, "a tag stands once"
+    assert [send("control", target=target) for target in ("0-7-99", "9-7-3", "../x")] == [404, 404, 404]
+    assert send("control", reason="two words") == 409 and send("control", kind="archive", target="0-7-3") == 409
+    (left,) = requests_left(place) - before
+    entry = json.loads(Path(left).read_text())
+    assert (entry["kind"], entry["target"], entry["text"], entry["author"]) == ("tag", "0-7-3", "cheats", user_name())
+    notes = place.ask("GET", "/api/notes", place.tokens["view"], f"run={place.run}&target=0-7-3").json
+    assert [row["text"] for row in notes["rows"]] == ["cheats"] and notes["tags"] == [{"tag": "cheats", "count": 1}]
+    found = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats")
+    deadline = time.monotonic() + 60
+    while found.json["ready"] < 1 and time.monotonic() < deadline:
+        found = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats")
+    assert [(row["id"], row["tags"]) for row in found.json["rows"]] == [("0-7-3", ["cheats"])]
+    assert send("control", kind="remove", reason=notes["rows"][0]["id"]) == 202
+    again = place.ask("GET", "/api/rollouts", place.tokens["view"], f"run={place.run}&find=tag:cheats").json
+    assert again["rows"] == [] and Path(left).exists(), "nothing is deleted"
+
+
+def test_an_archived_run_is_hidden_and_counted_and_can_be_shown(place: Place) -> None:
+    def fleet(find: str = "") -> Any:
+        return place.ask("GET", "/api/fleet", place.tokens["view"], urlencode({"find": find})).json
+
+    def send(kind: str, reason: str = "") -> int:
+        sent = {"run": place.run, "kind": kind, "target": "", "step": 39, "reason": reason}
+        sent["nonce"] = secrets.token_hex(16)
+        return place.ask("POST", "/api/control", place.tokens["control"], "", json.dumps(sent).encode()).status
+
+    before = fleet()
+    assert {row["name"]: row["state"] for row in before["runs"]}["a"] == "ACT" and before["hidden"] == {}
+    assert send("tag", "keep") == 202 and send("archive", "old settings") == 202
+    hidden = fleet()
+    assert [row["name"] for row in hidden["runs"]] == ["b"] and hidden["total"] == before["total"] - 1
+    assert hidden["hidden"] == {"ACT": 1}, "one that needs a person is counted"
+    assert [row["name"] for row in fleet("archived:yes")["runs"]] == ["a"]
+    shown = fleet("archived:any")
+    assert {row["name"]: row["archived"] for row in shown["runs"]} == {"a": True, "b": False} and shown["hidden"] == {}
+    assert [row["name"] for row in fleet("tag:keep archived:any")["runs"]] == ["a"]
+    notes = place.ask("GET", "/api/notes", place.tokens["view"], f"run={place.run}").json
+    assert notes["archived"] and send("remove", notes["rows"][-1]["id"]) == 202
+    assert {row["name"] for row in fleet()["runs"]} == {"a", "b"} and fleet()["tags"] == ["keep"]
+
+
 def test_a_server_that_was_not_told_to_act_says_how(place: Place) -> None:
-    place.site.control = False
+    place.keys.control = False
     try:
         reply = place.ask("POST", "/api/control", place.tokens["control"], "", b"{}")
     finally:
-        place.site.control = True
+        place.keys.control = True
     assert reply.status == 403 and "--control" in reply.json["error"]
 
 
@@ -408,11 +462,11 @@ def test_a_code_works_once_and_not_after_ten_minutes(place: Place, monkeypatch: 
     def swap(code: str) -> Reply:
         return place.ask("POST", "/api/login", {}, "", json.dumps({"code": code}).encode())
 
-    code = place.site.tokens.issue_code(Person("view"))
-    assert swap(code).json["role"] == "view" and swap(code).status == 401
+    code = place.keys.issue_code(Person({"view"}))
+    assert swap(code).json["roles"] == ["view"] and swap(code).status == 401
     assert swap("").status == 401 and swap("x" * 101).status == 400
     monkeypatch.setattr(access, "CODE_SECONDS", -1.0)
-    assert swap(place.site.tokens.issue_code(Person("view"))).status == 401
+    assert swap(place.keys.issue_code(Person({"view"}))).status == 401
 
 
 @pytest.fixture
@@ -428,9 +482,9 @@ def _restless() -> Iterator[None]:
 def test_of_many_who_swap_a_code_at_once_one_gets_the_token(tmp_path: Path) -> None:
     keys = AccessTokens(tmp_path / "state")
     for _ in range(size(1000, 5000)):
-        keys.issue_code(Person("view"))  # the more are open, the longer a swap takes
+        keys.issue_code(Person({"view"}))  # the more are open, the longer a swap takes
     for _ in range(50):
-        code, together = keys.issue_code(Person("view")), threading.Barrier(4)
+        code, together = keys.issue_code(Person({"view"})), threading.Barrier(4)
         got: list[str] = []
 
         def swap(code: str = code, together: threading.Barrier = together, got: list[str] = got) -> None:
@@ -447,12 +501,12 @@ def test_of_many_who_swap_a_code_at_once_one_gets_the_token(tmp_path: Path) -> N
 
 
 def test_a_label_token_is_bound_to_its_rater_and_to_those_who_were_named(place: Place) -> None:
-    keys = place.site.tokens
-    alice = keys.redeem_code(keys.issue_code(Person("label", "alice")))[0]
-    assert keys.identify([f"Bearer {alice}"]) == Person("label", "alice")
+    keys = place.keys
+    alice = keys.redeem_code(keys.issue_code(Person({"label"}, "alice")))[0]
+    assert keys.person_of(alice) == Person({"label"}, "alice")
     for wrong in (alice.replace("alice", "bob"), alice.replace("alice", ""), f"alice.{'0' * 64}", "", "é"):
-        assert keys.identify([f"Bearer {wrong}"]) is None
-    assert AccessTokens(raters=["bob"]).identify([f"Bearer {alice}"]) is None
+        assert keys.person_of(wrong) is None
+    assert AccessTokens(raters=["bob"]).person_of(alice) is None
     with pytest.raises(AttachError, match="no name"):
         AccessTokens(raters=["../alice"])
 
@@ -466,8 +520,8 @@ def test_tokens_lie_in_files_that_nobody_else_can_read(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 and len(path.read_text()) == 64 for path in files)
     assert len({path.read_text() for path in files}) == 3
     again = AccessTokens(folder)
-    token = keys.redeem_code(keys.issue_code(Person("view")))[0]
-    assert again.identify([f"Bearer {token}"]) == Person("view")  # a restart keeps pages logged in
+    token = keys.redeem_code(keys.issue_code(Person({"view"})))[0]
+    assert again.person_of(token) == Person({"view"})  # a restart keeps pages logged in
     files[0].chmod(0o644)
     with pytest.raises(AttachError, match="chmod 600"):
         AccessTokens(folder)
@@ -494,8 +548,8 @@ def test_a_rater_gets_tasks_answers_them_and_takes_an_answer_back_and_sees_nothi
         run.write(batch, 0, {"counters": {"seen": step + 1}})
     watch = MonitorLoop(run, Config.standard().with_gold(PeopleSource(1), 0.5), strict=True)
     watch.poll()
-    site = ServerState(RunList([tmp_path]), place.site.tokens, TrustedHosts(PORT))
-    other = Place(App(site), site, site.run_list.ids()[0], tmp_path, "", "", place.loop)
+    site = ServerState(RunList([tmp_path]), place.keys, TrustedHosts(PORT))
+    other = Place(App(site), site, place.keys, site.run_list.ids()[0], tmp_path, "", "", place.loop)
     token = place.tokens["label"]
     task = other.ask("GET", "/api/label/next", token).json
     assert task["task"] and task["rater"] == "alice" and len(task["texts"]) == 2

@@ -55,7 +55,7 @@ def test_a_request_that_is_never_finished_is_given_up(
 
 
 def test_many_unfinished_requests_make_room_for_a_whole_one(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(connection_limits.LimitedProtocol, "most_connections", 8)
     with ExitStack() as stack:
         slow = [stack.enter_context(half_sent(server)) for _ in range(24)]
         assert answers(server)

@@ -12,10 +12,11 @@ import pytest
 import tiltmeter
 from tiltmeter.adapters.tokenizer_pieces import byte_alphabet, tokenizer_pieces
 from tiltmeter.data.token_pieces import TokenMismatchError, TokenPieces, token_widths
+from tiltmeter.data.turns import Turn
 from tiltmeter.rundir.reading_room.pieces import read_pieces, write_pieces
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.server.reading_room.members import members, tokens
+from tiltmeter.view.server.reading_room.members import NO_RANGES, members, tokens
 from tiltmeter.view.server.rollout_index import RolloutIndex
 
 WORDS = ["The", " sum", " of", " két", " 👨‍👩‍👧", "\n", " is", " 4", "."]
@@ -96,6 +97,42 @@ def test_a_text_that_is_not_its_tokens_is_not_coloured_and_it_is_said_where(tmp_
         "token 4, “ két”, does not stand at character 11 of the text"
     }
     index.close()
+
+
+def test_the_words_of_a_turn_are_coloured_where_its_tokens_say_them_and_else_it_is_said(tmp_path: Path) -> None:
+    """A row's tokens are the whole conversation; each turn says which of them are its own."""
+    rows = [
+        [0, 1, 11, 7, 8, 6, 7, 11],
+        [0, 1, 11, 7, 8, 6, 7, 11],
+        [0, 1, 2, 3, 6, 7, 11, 8],
+        [1, 2, 11, 7, 8, 6, 7, 8],
+    ] * 2
+    numbers = [np.arange(8.0) / 10 - 1 for _ in rows]
+    first = Turn("assistant", "The sum", tokens=(0, 3))
+    answer = Turn("tool", " 4.")
+    talks = [
+        [first, answer, Turn("assistant", " is 4", tokens=(5, 8))],
+        [Turn("assistant", "The sum"), answer, Turn("assistant", " is 4", tokens=(5, 800))],  # no range, a wrong one
+        [Turn("assistant", "sum", tokens=(0, 7)), answer, Turn("assistant", "The product", tokens=(0, 7))],
+        [Turn("assistant", " 4", tokens=(3, 8)), answer],  # stands there twice
+    ] * 2
+    index = write_run(
+        tmp_path / "run", tokens=rows, turns=talks, completion=None,
+        **dict.fromkeys(("logprob", "ref_logprob", "engine_logprob", "entropy"), numbers),
+    )  # fmt: skip
+    assert all(not scale.why for scale in members(index, "0-0-0").scales if scale.name == "logprob")
+    by_id = {row.id: row for row in tokens(index, "0-0-0", "logprob").rows}
+    whole = by_id["0-0-0"]
+    assert whole.why == "" and [one.turn for one in whole.turns] == [0, 2] and whole.widths == []
+    assert [(one.widths, one.values) for one in whole.turns] == [
+        ([3, 4, 0], [-1.0, -0.9, -0.8]), ([3, 2, 0], [-0.5, -0.4, -0.3]),
+    ]  # fmt: skip
+    assert by_id["0-0-1"].turns == [] and by_id["0-0-1"].why == NO_RANGES
+    (part,) = by_id["0-0-2"].turns
+    assert part.widths == [0, 3, 0, 0, 0, 0, 0] and "turn 3: its words do not stand" in by_id["0-0-2"].why
+    assert by_id["0-0-3"].turns == [] and "more than once" in by_id["0-0-3"].why
+    advantage = {row.id: row for row in tokens(index, "0-0-0", "advantage").rows}["0-0-0"]
+    assert [(one.turn, one.widths) for one in advantage.turns] == [(0, [7]), (2, [5])]
 
 
 def test_a_run_without_the_tokenizer_says_what_would_add_it(tmp_path: Path) -> None:

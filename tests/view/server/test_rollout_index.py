@@ -23,6 +23,7 @@ from tiltmeter.gold.sampler import Bet
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.maintenance import pack
+from tiltmeter.rundir.reading_room.notes import write_entry
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens import rollouts as rollouts_screen
@@ -490,6 +491,26 @@ def test_new_steps_and_late_labels_come_in_and_the_trainers_own_gold_stands(
     write(run, 0, 4, 0, rows=16)
     index.update()
     assert rollout(index, "0-4-1")["gold"] is not None
+    index.close()
+
+
+def test_a_tag_finds_its_rollouts_and_those_of_its_step_also_together_with_a_text(tmp_path: Path) -> None:
+    run = small(tmp_path / "run", 4)
+    index = RolloutIndex(RunReader(run))
+    index.update()
+    assert rollouts(index, {"find": "tag:odd"})["rows"] == []
+    for target in ("0-1-5", "0-2", "", "0-3-7"):
+        write_entry(run, "tag", target, "odd")
+    tagged = {row["id"] for row in rollouts(index, {"find": "tag:odd"}, limit=100)["rows"]}
+    assert tagged == {"0-1-5", "0-3-7", *(f"0-2-{row}" for row in range(16))}, "a tag on the run is for lists of runs"
+    write_entry(run, "tag", "0-2-4", "again")
+    (both,) = rollouts(index, {"find": "tag:odd tag:again"})["rows"]
+    assert both["id"] == "0-2-4" and both["tags"] == ["again"]
+    text = rollout(index, "0-2-4")["completion"][:3]
+    within = rollouts(index, {"find": f'tag:again text:"{text}"'})
+    assert [row["id"] for row in within["rows"]] == ["0-2-4"] and within["to_search"] == 1
+    with pytest.raises(ValueError, match="not understood"):
+        rollouts(index, {"find": "tag:<b>"})
     index.close()
 
 

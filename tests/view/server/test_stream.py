@@ -101,7 +101,7 @@ def serving(folder: Path, state: Path) -> Iterator[Server]:
     server.state = site
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
-    token = keys.redeem_code(keys.issue_code(Person("view")))[0]
+    token = keys.redeem_code(keys.issue_code(Person({"view"})))[0]
     try:
         yield Server(f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {token}"}, site)
     finally:
@@ -240,7 +240,7 @@ def test_twenty_pages_hear_of_a_step_at_the_same_time(training: Training, server
 def test_the_number_of_listeners_is_bounded_and_a_place_is_free_again(
     training: Training, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(server.site.stream, "most_clients", 2)
     with server.listen(training.id) as one, server.listen(training.id) as two:
         next(one), next(two)
         refused = httpx.get(f"{server.url}/api/stream?run={training.id}", headers=server.headers, trust_env=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from tests.command_line import tiltmeter
 from tests.sizes import size
 
+from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.stats.checkpoint_falls import ALPHA, PEAK_ALPHA, find_fall
 from tiltmeter.stats.intervals import upper_bound
 
@@ -73,8 +76,6 @@ def output(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trainer's output folder: two checkpoints, ever farther from the tiny model."""
     import torch
 
-    from tiltmeter.models.chat.local import LocalModel
-
     folder = tmp_path_factory.mktemp("trail")
     (folder / "base").symlink_to(tiny_model)
     model = LocalModel(tiny_model)
@@ -120,3 +121,58 @@ def test_an_output_folder_is_followed_and_again_without_sampling(output: Path, m
 def test_gold_that_cannot_serve_is_refused_with_the_fix(output: Path, gold: str, why: str) -> None:
     done = trail(output, gold)
     assert done.returncode == 2 and why in " ".join(done.stderr.split())
+
+
+def test_checkpoints_on_a_server_are_followed_and_asked_once(output: Path, tmp_path: Path) -> None:
+    """A server on this machine that runs the tiny model's folders by their names."""
+    models = {"base": LocalModel(output / "base")}
+    models |= {name: LocalModel(output / "output" / name) for name in ("checkpoint-20", "checkpoint-100")}
+    requests: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(body["model"])
+            with lock:
+                [(_, [one])] = models[body["model"]].answers(
+                    [body["messages"]], limit=body["max_tokens"], seed=body["seed"]
+                )
+            reason = "stop" if one.ended else "length"
+            text = json.dumps({"choices": [{"message": {"content": one.text}, "finish_reason": reason}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    lock, server = threading.Lock(), ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    files = [tmp_path / f"{name}.toml" for name in models]
+    for name, file in zip(models, files, strict=True):
+        file.write_text(f'url = "http://127.0.0.1:{server.server_port}/v1"\nmodel = "{name}"\n')
+    words = [
+        "model",
+        "trail",
+        *map(str, files),
+        "--gold",
+        f"{output}/checks.py:score",
+        "--work",
+        str(tmp_path / "work"),
+    ]
+    words += ["--prompts", str(output / "prompts.jsonl"), "--tokens", "5", "--answers", "1", "--most", "10", "--json"]
+    try:
+        done = tiltmeter(*words)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    told = json.loads(done.stdout)
+    assert [one["name"] for one in told["checkpoints"]] == ["base", "checkpoint-20", "checkpoint-100"]
+    assert sorted(requests) == sorted([*models] * 10) and "3 models x 10 prompts x 1 answers: samples 30" in done.stderr
+    assert [one["kl"] for one in told["checkpoints"]] == [0.0, None, None] and "is not known" in told["peak_refused"]
+    assert all(one["tokens"] is None and one["diversity"] is None for one in told["checkpoints"])  # one answer each
+    again = tiltmeter(*words)  # nobody is there any more
+    assert again.returncode == done.returncode and json.loads(again.stdout) == told

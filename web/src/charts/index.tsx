@@ -4,6 +4,7 @@ import { count, number, odds as oddsText } from "../format";
 import type { AlarmDetail, Compare, Lane, Mark, Panel } from "../types";
 import { Frame, Legend, type Column, type Item } from "./frame";
 import { colour, plain, RUNS, shape, styles, type Style } from "./palette";
+import { logTicks, tickText } from "./scale";
 import { Steps } from "./steps";
 import { XY, type Path } from "./xy";
 
@@ -73,7 +74,13 @@ export function PanelPlot({ panel, marks, lanes, height = 200, zoomable, span }:
   );
 }
 
-/** P8: log odds against labels spent, the threshold, and where it was raised. */
+/** Where odds of 1, 10, 100 to 1 stand on a scale of their logarithms: evidence has one unit on every screen. */
+function oddsTicks(logs: number[]): { at: number; text: string }[] {
+  const known = logs.filter(Number.isFinite).map((one) => Math.max(-300, Math.min(300, one)));
+  return logTicks(Math.exp(Math.min(...known)), Math.exp(Math.max(...known))).map((one) => ({ at: Math.log(one), text: tickText(one) }));
+}
+
+/** P8: odds against labels spent, the threshold, and where it was raised. */
 export function EvidencePlot({ evidence, height = 220 }: { evidence: AlarmDetail["evidence"]; height?: number }) {
   const { labels, odds, steps, threshold, raised } = evidence;
   const at = raised >= 0 && raised < labels.length ? raised : -1;
@@ -84,20 +91,20 @@ export function EvidencePlot({ evidence, height = 220 }: { evidence: AlarmDetail
   const style = plain(0);
   return (
     <Frame
-      title="Evidence" sentence={sentence} left="logarithm of the odds against chance" empty={odds.length ? "" : "The evidence of this alarm was not kept step by step."}
+      title="Evidence" sentence={sentence} left="odds against chance, logarithmic" empty={odds.length ? "" : "The evidence of this alarm was not kept step by step."}
       legend={<Legend items={[
         { label: "evidence", sign: { kind: "line", style } },
         { label: "threshold", sign: { kind: "line", style: { token: "act", dash: [5, 3], width: 1.5 } } },
         ...(at >= 0 ? [{ label: "raised", sign: { kind: "mark" as const, token: "act", shape: "triangle" as const } }] : []),
       ]} />}
-      table={() => [{ name: "step", values: steps }, { name: "labels", values: labels }, { name: "log odds", values: odds }]}
+      table={() => [{ name: "step", values: steps }, { name: "labels", values: labels }, { name: "odds", values: odds.map(oddsText) }]}
     >
       <XY
         height={height} x="gold labels spent" whole from={0}
-        paths={[{ label: "log odds", x: labels, y: odds, style }]}
-        rules={[{ y: threshold, text: `threshold ${number(threshold)}`, token: "act", dash: [5, 3] }]}
+        paths={[{ label: "odds", x: labels, y: odds, style }]} names={oddsTicks([...odds, threshold, 0])}
+        rules={[{ y: threshold, text: `threshold ${oddsText(threshold)}`, token: "act", dash: [5, 3] }]}
         reach={[0]}
-        said={(_p, row) => `step ${steps[row]}, ${count(labels[row] ?? 0)} labels: log odds ${number(odds[row])}`}
+        said={(_p, row) => `step ${steps[row]}, ${count(labels[row] ?? 0)} labels: odds ${oddsText(odds[row] ?? 0)}`}
         over={(ctx, a) => {
           if (at < 0) return;
           ctx.fillStyle = colour("act");

@@ -37,12 +37,13 @@ export interface XYProps {
   from?: number; // where x begins, if not at the least
   reach?: Number[]; // values the left scale must hold
   strip?: number;
+  names?: { at: number; text: string }[]; // instead of ticks on the left
   over?: (ctx: CanvasRenderingContext2D, area: Area) => void;
   said?: (path: number, row: number) => string; // of the point under the pointer
   onPoint?: (path: number, row: number) => void;
 }
 
-export function XY({ paths, height, x, whole, rules = [], from, reach = [], strip, over, said, onPoint }: XYProps) {
+export function XY({ paths, height, x, whole, rules = [], from, reach = [], strip, names, over, said, onPoint }: XYProps) {
   const area = useRef<Area | null>(null);
   const [near, setNear] = useState<[number, number] | null>(null);
   const side = (name: "left" | "right") => paths.filter((p) => (p.axis ?? "left") === name);
@@ -84,7 +85,7 @@ export function XY({ paths, height, x, whole, rules = [], from, reach = [], stri
         }}
         onLeave={() => setNear(null)}
         draw={(ctx, w, h) => {
-          const a = axes(ctx, w, h, { x: across, y: left ?? right ?? [0, 1], right: left ? right : null, xTitle: x, whole, strip });
+          const a = axes(ctx, w, h, { x: across, y: left ?? right ?? [0, 1], right: left ? right : null, xTitle: x, whole, strip, names });
           area.current = a;
           ctx.save();
           ctx.beginPath();

@@ -1,14 +1,26 @@
 /** An agent's conversation as turns. */
-import { Shown } from "../text";
-import type { Rollout } from "../types";
+import { Shown, shownSlice } from "../text";
+import type { ColourScale, Rollout, TurnTokens } from "../types";
+import { number } from "../format";
+import { level, levelClass } from "./levels";
 import { Rendered } from "./rendered_lazy";
 
 type Told = Pick<Rollout, "turns" | "truncated" | "capped">;
 
+interface ConversationProps {
+  rollout: Told;
+  folded?: boolean;
+  rendered?: boolean;
+  name?: string;
+  tokens?: TurnTokens[]; // numbers of the words that it wrote
+  scale?: ColourScale | null;
+}
+
 /** What it wrote and called, what it was answered; reasoning folded, long answers too. `folded`: calls and all answers as well, where
  * several conversations stand side by side. `name`: what its turns are called in the page, where there are several. */
-export function Conversation({ rollout, folded = false, rendered = false, name = "turn" }: { rollout: Told; folded?: boolean; rendered?: boolean; name?: string }) {
+export function Conversation({ rollout, folded = false, rendered = false, name = "turn", tokens = [], scale = null }: ConversationProps) {
   const { turns } = rollout;
+  const numbers = new Map(scale && !rendered ? tokens.map((one) => [one.turn, one]) : []);
   const calls = turns.filter((turn) => turn.own && turn.call).length;
   const failed = turns.filter((turn) => turn.tool_error !== null).length;
   const marks = turns.flatMap((turn, k) => (turn.tool_error !== null || turn.again ? [k] : []));
@@ -36,7 +48,8 @@ export function Conversation({ rollout, folded = false, rendered = false, name =
               {turn.tool_error !== null && <span class="flag">failed</span>}
             </p>
             {turn.reasoning !== null && <details><summary>Reasoning</summary><Shown text={turn.reasoning} block /></details>}
-            {turn.excerpt !== null && turn.excerpt !== "" && <Words text={turn.excerpt} fold={turn.role === "tool" ? (folded ? 120 : 1200) : 0} rendered={rendered} />}
+            {turn.excerpt !== null && turn.excerpt !== "" && scale && numbers.has(k) ? <Coloured text={turn.excerpt} tokens={numbers.get(k)} scale={scale} />
+              : turn.excerpt !== null && turn.excerpt !== "" && <Words text={turn.excerpt} fold={turn.role === "tool" ? (folded ? 120 : 1200) : 0} rendered={rendered} />}
             {turn.role !== "tool" && turn.call !== null && <Call call={turn.call} words={turn.arguments ?? ""} folded={folded} />}
             {turn.tool_error !== null && turn.tool_error !== turn.excerpt && <Shown text={turn.tool_error} block />}
           </li>
@@ -44,6 +57,19 @@ export function Conversation({ rollout, folded = false, rendered = false, name =
       </ol>
     </section>
   );
+}
+
+const MOST_TOKENS = 4000; // of a turn that have a node each
+
+/** The words of a turn, each token in its colour, with its number on hover. */
+function Coloured({ text, tokens, scale }: { text: string; tokens?: TurnTokens; scale: ColourScale }) {
+  let at = 0;
+  const parts = (tokens?.widths ?? []).slice(0, MOST_TOKENS).map((width, k) => {
+    const [start, stop] = [at, (at += width)];
+    const value = tokens?.values[k] ?? null;
+    return width ? <span key={k} class={levelClass(level(value, scale), scale)} title={`${scale.title} ${value === null ? "–" : number(value, "–", 4)} ${scale.unit}`}>{shownSlice(text, start, stop)}</span> : null;
+  });
+  return <pre class="said" data-coloured>{parts}{shownSlice(text, at, text.length)}</pre>;
 }
 
 export function jump(event: Event, turn: number, name = "turn"): void {

@@ -3,11 +3,14 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import "../screens.css";
 import "./room.css";
+import { useControl, type Wish } from "../control";
 import { difference } from "../diff";
 import { count, number } from "../format";
+import { wishes } from "../notes";
 import { Figure, Gold } from "../panes";
 import { Trouble } from "../parts";
 import { useData, type Change } from "../shared";
+import { Tags } from "../tags";
 import { visible } from "../text";
 import type { ColourScale, GroupMember, GroupTokens, ReadGroup, TokenColour, TokenRow } from "../types";
 import { Components } from "./components";
@@ -20,6 +23,7 @@ export interface RoomProps {
   run: string;
   id: string;
   find: string;
+  step: number; // of the run, now
   layout: "pair" | "group";
   told: URLSearchParams;
   change: (change: Change) => void;
@@ -33,8 +37,10 @@ interface Pointed {
   token: number;
 }
 
-export function Room({ run, id, find, layout, told, change, move, totals }: RoomProps) {
-  const asked = useData<ReadGroup>("/api/members", { run, id, find }, false);
+export function Room({ run, id, find, step, layout, told, change, move, totals }: RoomProps) {
+  const [again, setAgain] = useState(0);
+  const { ask, shown: dialog } = useControl(run, step, () => setAgain((old) => old + 1));
+  const asked = useData<ReadGroup>("/api/members", { run, id, find }, false, again);
   const last = useRef<ReadGroup | null>(null);
   if (asked.data) last.current = asked.data;
   const group = asked.data ?? last.current;
@@ -62,7 +68,8 @@ export function Room({ run, id, find, layout, told, change, move, totals }: Room
       <GroupPrompt text={group.prompt} />
       {layout === "pair" && <PairChoice group={group} shown={shown} change={change} />}
       {layout === "group" && group.size > group.members.length && <p class="faint small">The {group.members.length / 2} best paid and the {group.members.length / 2} worst paid of {count(group.size)}.</p>}
-      <Columns key={shown.map((one) => one.id).join()} group={group} shown={shown} scale={by} tokens={rendered ? null : tokens} rendered={rendered} pairs={layout === "pair"} />
+      <Columns key={shown.map((one) => one.id).join()} group={group} shown={shown} scale={by} tokens={rendered ? null : tokens} rendered={rendered} pairs={layout === "pair"} run={run} ask={ask} />
+      {dialog}
     </section>
   );
 }
@@ -131,9 +138,11 @@ interface ColumnsProps {
   tokens: GroupTokens | null;
   rendered: boolean;
   pairs: boolean;
+  run: string;
+  ask: (wish: Wish) => void;
 }
 
-function Columns({ group, shown, scale, tokens, rendered, pairs }: ColumnsProps) {
+function Columns({ group, shown, scale, tokens, rendered, pairs, run, ask }: ColumnsProps) {
   const root = useRef<HTMLDivElement>(null);
   const [watch, setWatch] = useState<Watch | null>(null);
   const columns = useRef<(Column | null)[]>([]);
@@ -155,8 +164,8 @@ function Columns({ group, shown, scale, tokens, rendered, pairs }: ColumnsProps)
         <div ref={root} class="room-columns" tabIndex={0} role="group" aria-label="Completions side by side" data-count={shown.length}>
           {watch && shown.map((one, k) => (
             <article key={one.id} class="column" aria-label={`Completion ${group.members.indexOf(one) + 1}`} data-rollout={one.id}>
-              <ColumnHead member={one} place={group.members.indexOf(one) + 1} group={group} />
-              {one.turns.length > 1 ? <div class="column-text"><Conversation rollout={one} folded rendered={rendered} name={`turn-${k}`} /></div>
+              <ColumnHead member={one} place={group.members.indexOf(one) + 1} group={group} run={run} ask={ask} />
+              {one.turns.length > 1 ? <div class="column-text"><Conversation rollout={one} folded rendered={rendered} name={`turn-${k}`} tokens={rows.get(one.id)?.turns} scale={tokens ? scale : null} /></div>
                 : one.completion === null ? <p class="empty">No text was recorded for this rollout.</p>
                 : rendered ? <div class="column-text"><Rendered text={one.completion} /></div>
                 : <TokenText member={one} marks={marks[k] ?? []} watch={watch} row={rows.get(one.id) ?? null} scale={tokens ? scale : null}
@@ -188,7 +197,7 @@ function differing(shown: GroupMember[], side: number): Mark[] {
   });
 }
 
-function ColumnHead({ member, place, group }: { member: GroupMember; place: number; group: ReadGroup }) {
+function ColumnHead({ member, place, group, run, ask }: { member: GroupMember; place: number; group: ReadGroup; run: string; ask: (wish: Wish) => void }) {
   const { advantage, length, repeats, truncated, capped } = member;
   return (
     <header class="column-head">
@@ -200,6 +209,11 @@ function ColumnHead({ member, place, group }: { member: GroupMember; place: numb
       <Components member={member} group={group} />
       <p class="faint small">
         {[length === null ? "" : `${count(length)} tok`, repeats > 2 ? `repeat ×${repeats}` : "", truncated ? "cut off" : "", capped ? "stored in part" : "", member.stop].filter(Boolean).map(visible).join(" · ") || "\u00a0"}
+      </p>
+      <p class="column-tags">
+        <Tags tags={member.tags} run={run} />
+        {member.notes > 0 && <span class="faint small">{member.notes === 1 ? "1 note" : `${member.notes} notes`}</span>}
+        <button type="button" class="slim" aria-label={`Tag completion ${place}`} onClick={() => ask(wishes.tag(member.id, `rollout ${member.id}`))}>Tag…</button>
       </p>
     </header>
   );

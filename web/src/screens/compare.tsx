@@ -9,9 +9,11 @@ import { link } from "../route";
 import { useAddress, useData, useKeys } from "../shared";
 import { RunName, shortened, Shown } from "../text";
 import type { Compare as Told, Fleet } from "../types";
+import type { GroupsProps } from "./groups";
 
 const ComparePlot = lazy(() => import("../charts").then((m) => m.ComparePlot));
 const DifferencePlot = lazy(() => import("../charts").then((m) => m.DifferencePlot));
+const Groups = lazy<GroupsProps>(() => import("./groups").then((m) => m.Groups));
 const MOST = 6;
 const LISTED = 100; // runs of the chooser; others are found by their words
 const AXES: [Told["x"], string][] = [["step", "step"], ["root_kl", "√KL"], ["tokens", "tokens"]];
@@ -22,10 +24,17 @@ export function Compare({ params }: { params: URLSearchParams }) {
   const [told, change] = useAddress(params);
   const [choosing, setChoosing] = useState(false);
   const runs = told.getAll("run").slice(0, MOST);
+  const by = told.get("by");
   return (
     <>
-      <h1 class="title">Compare runs</h1>
-      {runs.length < 2 || choosing
+      <div class="bar">
+        <h1 class="title">Compare runs</h1>
+        <div class="choice" role="group" aria-label="What is compared">
+          <button type="button" aria-pressed={by === null} onClick={() => change({ by: undefined, find: undefined })}>2 to {MOST} runs</button>
+          <button type="button" aria-pressed={by !== null} onClick={() => by === null && change({ by: "?" })}>groups of runs</button>
+        </div>
+      </div>
+      {by !== null ? <Groups by={by} find={told.get("find") ?? ""} change={change} /> : runs.length < 2 || choosing
         ? <Choose chosen={runs} choose={(next) => change({ run: next })} done={runs.length >= 2 ? () => setChoosing(false) : undefined} />
         : <Compared runs={runs} told={told} change={change} more={() => setChoosing(true)} />}
     </>

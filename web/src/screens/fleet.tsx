@@ -6,6 +6,7 @@ import { Empty, StateMark, Trouble } from "../parts";
 import { Drawn } from "../picture";
 import { link } from "../route";
 import { news, useAddress, useData, type Change } from "../shared";
+import { Tags } from "../tags";
 import { RunName, Shown, visible } from "../text";
 import type { FleetRow, FleetSort, State, Fleet as Told } from "../types";
 
@@ -38,7 +39,8 @@ export function Fleet({ params }: { params: URLSearchParams }) {
     return () => clearTimeout(timer);
   }, [data]);
   if (!data) return error ? <Trouble error={error} /> : <p class="waiting" aria-busy="true">Reading the runs…</p>;
-  if (!data.total) return <First />;
+  const hidden = Object.values(data.hidden).reduce((sum, n) => sum + n, 0);
+  if (!data.total && !hidden && !told.get("find")) return <First />;
   const toggle = (run: string) => setPicked((old) => (old.includes(run) ? old.filter((one) => one !== run) : [...old, run]));
   const group = told.get("group") ?? "";
   const parts = group ? data.groups.map((one) => ({ group: one, rows: data.runs.filter((row) => (row.settings[group] ?? "not known") === one.value) })).filter(({ rows }) => rows.length)
@@ -47,11 +49,13 @@ export function Fleet({ params }: { params: URLSearchParams }) {
     <>
       {error && <Trouble error={error} />}
       <Counts fleet={data} />
-      {data.total > 1 && <Chooser told={told} change={change} view={view} fleet={data} />}
+      {hidden > 0 && <Hidden fleet={data} many={hidden} show={() => change({ find: `${told.get("find") ?? ""} archived:any`.trim() })} />}
+      {(data.total > 1 || told.get("find")) && <Chooser told={told} change={change} view={view} fleet={data} />}
+      {group && data.groups.length > 1 && <p class="small"><a href={link("compare", "", { by: group, find: told.get("find") ?? undefined })}>Compare these {count(data.groups.length)} groups</a></p>}
       {!data.runs.length && <Empty>{data.unread ? "No run that was read so far is found." : "No run is found. Take a condition away."}</Empty>}
       {parts.map(({ group: one, rows }) => (
         <section key={one?.value ?? ""} aria-label={one ? `Runs with ${visible(group)} ${visible(one.value)}` : "Runs"}>
-          {one && <h2 class="group"><Shown text={`${group} ${one.value}`} limit={120} /> <span class="faint">{said(one.states, one.runs)}</span></h2>}
+          {one && <h2 class="group"><Shown text={`${group} ${one.value}`} limit={120} /> <span class="faint">{said(one.states, one.runs)}{one.gold.n > 0 && `; gold ${number(one.gold.mean)}${one.gold.sd === null ? "" : ` ± ${number(one.gold.sd, "–", 2)}`} in ${one.gold.n}`}</span></h2>}
           {view === "wall" ? <Wall rows={rows} /> : rows.length > 0 && <Rows rows={rows} view={view} picked={picked} toggle={toggle} group={group} names={data.setting_names} />}
         </section>
       ))}
@@ -83,7 +87,7 @@ function Chooser({ told, change, view, fleet }: { told: URLSearchParams; change:
   useEffect(() => setTyped(told.get("find") ?? ""), [told]);
   return (
     <form class="chooser" role="search" onSubmit={(event) => { event.preventDefault(); change({ find: typed }); }}>
-      <label>Find <input type="search" value={typed} maxLength={300} spellcheck={false} placeholder="words, /name/, state:act, live:yes, beta=0.1" onInput={(e) => setTyped(e.currentTarget.value)} onChange={(e) => change({ find: e.currentTarget.value })} /></label>
+      <label>Find <input type="search" value={typed} maxLength={300} spellcheck={false} placeholder="words, /name/, state:act, tag:keep, live:yes, beta=0.1" onInput={(e) => setTyped(e.currentTarget.value)} onChange={(e) => change({ find: e.currentTarget.value })} /></label>
       {told.get("find") && <span class="faint">{count(fleet.matches)} of {count(fleet.total)}</span>}
       <label>Sort <select value={told.get("sort") ?? "state"} onChange={(e) => change({ sort: e.currentTarget.value === "state" ? undefined : e.currentTarget.value })}>
         {SORTS.map(([value, title]) => <option key={value} value={value}>{title}</option>)}
@@ -110,6 +114,7 @@ function Wall({ rows }: { rows: FleetRow[] }) {
             <span class="tile-head"><StateMark state={row.state} /> <span class="faint">{row.live ? (row.step < 0 ? "–" : row.step) : ""}</span></span>
             {row.picture ? <Drawn picture={row.picture} size="thumbnail" /> : <span class="faint">–</span>}
             <span class="tile-name"><RunName name={row.name} /></span>
+            {row.archived && <span class="small">archived</span>}
           </a>
         </li>
       ))}
@@ -167,8 +172,16 @@ function Counts({ fleet }: { fleet: Told }) {
   );
 }
 
+/** Archived runs are not shown, but never unmentioned: those that need a person are counted. */
+function Hidden({ fleet, many, show }: { fleet: Told; many: number; show: () => void }) {
+  const words = WORDS.map(([state, word]) => [fleet.hidden[state] ?? 0, word] as const).filter(([n]) => n > 0).map(([n, word]) => `${n} ${word === "needs you" && n > 1 ? "need you" : word}`);
+  const urgent = (fleet.hidden.ACT ?? 0) + (fleet.hidden.HOLLOW ?? 0) > 0;
+  const text = `${count(many)} archived ${many === 1 ? "run is" : "runs are"} hidden${words.length ? `: ${words.join(", ")}` : ""}.`;
+  return <p class="hidden-runs" role="status">{urgent ? <strong>{text}</strong> : <span class="faint">{text}</span>} <button type="button" class="slim" onClick={show}>Show</button></p>;
+}
+
 function Row({ row, columns, picked, full, toggle }: { row: FleetRow; columns: string[] | null; picked: boolean; full: boolean; toggle: (run: string) => void }) {
-  const life = `${row.unread ? "not read yet, " : ""}${row.live ? "live" : "ended"}${row.attempt > 0 ? `, attempt ${row.attempt}` : ""}`;
+  const life = `${row.unread ? "not read yet, " : ""}${row.archived ? "archived, " : ""}${row.live ? "live" : "ended"}${row.attempt > 0 ? `, attempt ${row.attempt}` : ""}`;
   return (
     <tr role="row">
       <td role="cell" class="pick">
@@ -177,7 +190,7 @@ function Row({ row, columns, picked, full, toggle }: { row: FleetRow; columns: s
       <td role="cell" class="st"><StateMark state={row.state} /></td>
       <td role="cell" class="run">
         <a href={link("overview", row.run)}><RunName name={row.name} /></a>
-        {columns ? <span class="small"> {life}</span> : <div class="small">{life}</div>}
+        {columns ? <span class="small"> {life}</span> : <div class="small">{life}</div>} <Tags tags={row.tags} />
       </td>
       <td role="cell" class="number" data-label="Step">{row.step < 0 ? "–" : row.step}</td>
       <td role="cell" class="number" data-label="Last good">{row.last_good ?? "–"}</td>

@@ -2,11 +2,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "../overview.css";
-import { clock, count, likelihood, number, percent } from "../format";
+import { clock, count, likelihood, number, odds, percent } from "../format";
 import type { HandleProps } from "../handle";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Card } from "../parts";
+import type { NotesProps } from "../notes";
 import { Picture } from "../picture";
 import { link, type Screen } from "../route";
 import { useAddress, useSource } from "../shared";
@@ -15,6 +16,8 @@ import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, 
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));
+
+const RunNotes = lazy<NotesProps>(() => import("../notes").then((m) => m.RunNotes));
 
 const Handle = lazy<HandleProps>(() => import("../handle").then((m) => m.Handle));
 
@@ -39,6 +42,7 @@ export function Overview({ run, summary, params }: ScreenProps) {
       </div>
       <Slices tables={summary.slices} />
       <Proofs run={run} summary={summary} />
+      <RunNotes run={run} summary={summary} step={step} />
       {summary.steps > 0 && <Checks summary={summary} />}
       {summary.steps > 0 && <Board run={run} summary={summary} />}
       <p class="health">
@@ -325,7 +329,7 @@ function Slices({ tables }: { tables: SliceTables }) {
               <tr key={row.name}>
                 <th scope="row"><Shown text={row.name} limit={60} /></th>
                 <td>{count(row.rollouts)}</td><td>{number(row.reward)}</td><td>{number(row.gold, "?")}</td>
-                <td>{row.evidence === null ? "–" : number(Math.exp(Math.min(row.evidence, 300)))}</td>
+                <td>{row.evidence === null ? "–" : odds(row.evidence)}</td>
                 <td>{row.since === null ? "" : <><Sign kind="alarm" /> since step {row.since}</>}</td>
               </tr>
             ))}

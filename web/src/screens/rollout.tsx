@@ -2,6 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { useControl } from "../control";
 import { exact, number } from "../format";
+import { RolloutNotes } from "../notes";
 import { Figure, Gold, HowButtons, Panes, type How } from "../panes";
 import { Trouble } from "../parts";
 import { useData, useKeys, useSource } from "../shared";
@@ -12,6 +13,7 @@ import type { RolloutGroup as Group, Rollout, TextHit } from "../types";
 interface OpenedProps {
   run: string;
   step: number;
+  now: number; // the server's clock
   id: string;
   find: string; // a query, whose texts are marked
   how: How;
@@ -20,7 +22,7 @@ interface OpenedProps {
   move: (by: number) => void;
 }
 
-export function Opened({ run, step, id, find, how, setHow, open, move }: OpenedProps) {
+export function Opened({ run, step, now, id, find, how, setHow, open, move }: OpenedProps) {
   const asked = useData<Group>("/api/group", { run, id, find }, false);
   const last = useRef<Group | null>(null);
   if (asked.data) last.current = asked.data;
@@ -73,6 +75,7 @@ export function Opened({ run, step, id, find, how, setHow, open, move }: OpenedP
         <aside class="beside" aria-label="The group and the reward">
           <Members group={group} open={open} />
           <Paid rollout={group.rollout} />
+          <RolloutNotes run={run} id={group.rollout.id} step={step} now={now} />
         </aside>
       </div>
     </section>

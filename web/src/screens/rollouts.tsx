@@ -1,14 +1,16 @@
 /** S2: the rollouts themselves. Filters on top, a list, and the one that is open against the same prompt at the start. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import "../screens.css";
+import "../tags.css";
 import { count, number } from "../format";
 import type { ScreenProps } from "../head";
 import { lazy } from "../lazy";
 import { Figure, Gold, type How } from "../panes";
+import { SavedViews } from "../notes";
 import { Empty, Trouble } from "../parts";
 import { news, useAddress, useKeys, useShared, useSource, type Change } from "../shared";
 import { Refused, type Params } from "../source";
-import { Marked, Shown } from "../text";
+import { Marked, Shown, visible } from "../text";
 import type { RolloutPage as Page, RolloutRow } from "../types";
 import type { RoomProps } from "../reading/room";
 import { Opened } from "./rollout";
@@ -71,11 +73,12 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
       <div class="above-list">
         <LayoutChoice layout={layout} full={full} change={change} />
         <FindBar told={told} change={change} error={pages.error} />
+        <SavedViews run={run} step={summary.step} here={savedAddress(told)} />
       </div>
       <FilterBar key={layout} open={layout === "list"} told={told} change={change} attempts={summary.lanes.map((lane) => lane.attempt)} />
       {pages.error && <Trouble error={pages.error} />}
       {layout !== "list" && <>{!pages.busy && !pages.error && !id && <Empty>{nothing(pages)}</Empty>}</>}
-      {layout !== "list" && id && <Room run={run} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} layout={layout} told={told} change={change} move={moveGroup} totals={<Totals pages={pages} />} />}
+      {layout !== "list" && id && <Room run={run} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} step={summary.step} layout={layout} told={told} change={change} move={moveGroup} totals={<Totals pages={pages} />} />}
       {layout === "list" && <div class="browse">
         <section class="listing" aria-label="Rollouts that match">
           <Totals pages={pages} />
@@ -85,11 +88,17 @@ export function Rollouts({ run, summary, params }: ScreenProps) {
           </ul>
           {!pages.busy && !pages.error && pages.rows.length === 0 && <Empty>{nothing(pages)}</Empty>}
         </section>
-        {id ? <Opened run={run} step={summary.step} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} how={how} setHow={setHow} open={open} move={move} />
+        {id ? <Opened run={run} step={summary.step} now={summary.now} id={id} find={told.get("find") ?? quoted(told.get("phrase"))} how={how} setHow={setHow} open={open} move={move} />
           : <div class="opened" />}
       </div>}
     </div>
   );
+}
+
+/** What a saved view holds: the query and how it is looked at, and not which rollout is open. */
+function savedAddress(told: URLSearchParams): string {
+  const kept = new URLSearchParams([...told].filter(([name]) => !["id", "left", "right", "full"].includes(name)));
+  return kept.toString() ? `rollouts?${kept}` : "rollouts";
 }
 
 function same(a: RolloutRow | undefined, b: RolloutRow): boolean {
@@ -230,6 +239,8 @@ function EntryButton({ row, open, choose }: { row: RolloutRow; open: boolean; ch
         <span>gold <Gold value={row.gold} /></span>
         {row.length !== null && <span>{number(row.length)} tok</span>}
         {row.truncated && <span class="flag">cut</span>}
+        {row.tags.map((tag) => <span key={tag} class="tag">{visible(tag)}</span>)}
+        {row.notes > 0 && <span class="faint">{row.notes === 1 ? "1 note" : `${row.notes} notes`}</span>}
       </span>
       <span class="begin">{row.hit ? <Marked text={row.text} hits={[row.hit]} where={row.hit.where} /> : <Shown text={row.text} limit={90} />}</span>
     </button>
@@ -242,7 +253,7 @@ function FindBar({ told, change, error }: { told: URLSearchParams; change: (chan
     <form class="find" role="search" onSubmit={(event) => event.preventDefault()}>
       <label for="find">Find <kbd>/</kbd></label>
       <Field type="search" id="find" maxLength={500} spellcheck={false} value={told.get("find") ?? ""} set={(find) => change({ find, id: undefined })}
-        placeholder={'"words" text~/exit\\(\\d\\)/i prompt:"sum" gold<0.3 step:100.. sort:gap'} aria-invalid={error?.status === 400} aria-describedby="find-help" />
+        placeholder={'"words" text~/exit\\(\\d\\)/i prompt:"sum" gold<0.3 tag:cheats step:100.. sort:gap'} aria-invalid={error?.status === 400} aria-describedby="find-help" />
       <span id="find-help" class="faint small"><kbd>n</kbd> <kbd>N</kbd> next and previous hit; <kbd>i</kbd> after quotes or slashes ignores case</span>
     </form>
   );

@@ -23,7 +23,9 @@ from transformers import TrainerCallback
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
+from tiltmeter.adapters.tried_versions import TRL, first_two
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
+from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler, PromptSource
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, run_facts
 from tiltmeter.adapters.trl.knobs import Limits
@@ -39,9 +41,8 @@ from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.monitor.find_gold import AUTO, find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.run_state import CHECKPOINT_JUDGE
 from tiltmeter.verdict.verdict import Verdict
-
-TESTED = ("1.14", "1.16")  # versions of TRL (first two numbers) on which wrapping its methods was tested
 
 #: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.
 MEASURED = frozenset({"reward", "reward_std", "dead_group_share", "length_mean"})
@@ -62,6 +63,8 @@ def attach(
     gold: str | Callable[..., Any] | None = AUTO,
     gold_share: float | None = None,
     evals: Sequence[str] = (),
+    prompts: PromptSource = None,
+    sampling: Mapping[str, Any] | None = None,
     traps: Any = None,
     trap_share: float = SHARE,
     screen: Literal["acts"] | Callable[..., Any] | None = None,
@@ -86,7 +89,10 @@ def attach(
     or `reward:NAME`, a reward function with weight 0; None: no gold. The monitor asks about a `gold_share` of the
     rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
     others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
-    gold too; without them `auto` takes those that are shares of right answers. `traps`: a file of `data traps`,
+    gold too; without them `auto` takes those that are shares of right answers. On a trainer that makes no rollouts, as
+    DPO, KTO, SFT and reward models, gold judges what is saved: at each save the same `prompts` (texts, rows or a .jsonl
+    file; without them prompts of its dataset) are asked of that checkpoint by a process of its own, as `sampling` says:
+    `{"prompts": 128, "answers": 2, "tokens": 256, "device": "cpu"}`. `traps`: a file of `data traps`,
     or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `screen`:
     `acts`, or a function like a reward function that says which rollouts to leave out of the update; on from the start
     in mode `act`, else proposed; it ends itself if it leaves out more than `most_lost`. `inoculation`: words that may
@@ -125,6 +131,7 @@ def attach(
         limits,
         None if traps is None else (traps, trap_share),
         ScreenSettings(screen, most_lost, inoculation, slice, gold, on=mode == "act"),
+        (prompts, sampling),
     )
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
@@ -169,6 +176,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             "slice": slice,
         }  # fmt: skip
         self.traps: TrapRounds | None = None
+        self.sampler: CheckpointSampler | None = None
         self.screen: RolloutScreen | None = None
         self._tracker, self._quiet = tracker, quiet or is_quiet()
         self._reporter: RunReporter | None = None
@@ -189,8 +197,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         limits: Limits | None = None,
         traps: tuple[Any, float] | None = None,
         screening: ScreenSettings | None = None,
+        sampling: tuple[PromptSource, Mapping[str, Any] | None] = (None, None),
     ) -> None:
-        """Wrap this trainer and open its run; `traps`: their source, and their share of rollouts."""
+        """Wrap this trainer and open its run; `traps`: their source, and their share of rollouts; `sampling`: what is
+        asked of checkpoints, and how."""
         self._trainer = trainer
         if "reward_funcs" in vars(trainer):
             self._connect_rollouts(trainer, judged=traps is not None)
@@ -201,10 +211,10 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 return  # another rank, which sees no rollouts
             self._source = AsyncRollouts(trainer, self._guard)
         elif self._settings["gold"] not in (None, AUTO):
-            raise AttachError(
-                f"{type(trainer).__name__} generates no completions that could be labelled; leave gold= out, and name "
-                "evaluation metrics with evals=[...] instead"
-            )
+            self.sampler = CheckpointSampler(trainer, self._settings["gold"], *sampling)
+            self._settings["gold"] = None  # the monitor has no rollouts to ask about
+        if self.sampler is None and sampling != (None, None):
+            raise AttachError("prompts= and sampling= are for gold= on a trainer that makes no rollouts")
         if self._settings["gold"] == AUTO:
             self._settings["gold"] = None  # this trainer shows no rows to look for it in
         with ExitStack() as undo:  # a trainer that is not watched is as it was
@@ -249,7 +259,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if columns and named not in columns:
                 shown = ", ".join(map(repr, columns))
                 raise AttachError(f"slice={named!r} is no column of the dataset: it has {shown}")
-        tested = trl.__version__.rpartition(".")[0] in TESTED
+        tested = first_two(trl.__version__) in TRL
         check_signatures(trainer, tested=tested)
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
         if has_methods and tested:
@@ -257,7 +267,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         else:
             self._source = RewardWrapper(trainer, self._guard)
             lacking = [name for name in WRAPPED_METHODS if not hasattr(trainer, name)]
-            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TESTED)})"
+            why = f"TRL {trl.__version__} is not one this adapter was tested with ({', '.join(TRL)})"
             why = f"{type(trainer).__name__} has no {lacking[0]}" if lacking else why
             warn_user(
                 f"{why}: only rewards and completions are seen, not advantages, log-probabilities or entropies. "
@@ -289,6 +299,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         rewards = () if trainer is None else vars(trainer).get("reward_funcs", ())
         alone = isinstance(self._source, AsyncRollouts)
         directory = self._directory if self._directory is not None else Path(args.output_dir) / "tiltmeter"
+        judge = {} if self.sampler is None else {CHECKPOINT_JUDGE: self.sampler.judge}
         self.run = open_run(
             directory,
             resume_step=resume_step,
@@ -297,7 +308,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             groups="shared",
             rewards=[part for part in rewards if callable(part)],
             steps=_planned_steps(trainer),
-            settings=trainer_settings(trainer, args),
+            settings=trainer_settings(trainer, args) | judge,
             tokenizer=tokenizer_of(trainer) if isinstance(self._source, (Rollouts, AsyncRollouts)) else None,
             **self._settings,
         )
@@ -307,6 +318,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._last = -1
         if self.traps is not None and self.run is not None:
             self.traps.open(self.run)
+        if self.sampler is not None and self.run is not None:
+            self.sampler.open(self.run)
         self._open_reporter()
 
     def _own_trackers(self) -> list[str]:
@@ -336,12 +349,19 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         also = f"; in {' and '.join(TITLES[name] for name in trackers)} under tiltmeter/" if trackers else ""
         return f"To look: tiltmeter view {directory}{also}"
 
+    def _sampler_words(self) -> str:
+        return "" if self.sampler is None else f"{self.sampler.judge} at each save ({self.sampler.cost})"
+
     def _print_start(self) -> None:
         """What is watched, by what gold, where to look."""
         if self._quiet or self.run is None or self.run.rank != 0:
             return
         rewards = [getattr(part, "__name__", str(part)) for part in vars(self._trainer).get("reward_funcs", ())]
-        gold = self._settings["gold"] or ("traps" if self.traps is not None else ", ".join(self.evals))
+        gold = (
+            self._settings["gold"]
+            or self._sampler_words()
+            or ("traps" if self.traps is not None else ", ".join(self.evals))
+        )
         gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
         paid = f" for {', '.join(rewards)}" if rewards else ""
@@ -388,6 +408,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def _record_checkpoint(self, step: int) -> None:
         self._checkpoint = step
+        if self.sampler is not None and self.run is not None:
+            if step > self._last:  # a save of which nothing was logged is a step too
+                self._last = step
+                self.run.observe(step=step, group=np.zeros(0, np.int64), scalars=self._take_checkpoint())
+            self.sampler.record_save(step)
         if self.control is not None:
             self.control.record_checkpoint(step)
 

@@ -7,6 +7,7 @@ several, every rank must change the same knob at the same step, which needs one 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -17,7 +18,7 @@ from tiltmeter.adapters.trl.knobs import Knobs, Limits
 from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
-from tiltmeter.rundir.checkpoints import checkpoint_problem, hash_checkpoint, write_manifest
+from tiltmeter.rundir.checkpoints.hashes import checkpoint_problem, hash_checkpoint, write_manifest
 from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
 from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt, Refusal
 from tiltmeter.rundir.signing import make_token, receipt_key
@@ -80,6 +81,7 @@ class TrlControl:
         run = self.owner.run
         if run is None or run.store is None or self.owner.mode == "observe":
             return
+        self._tell_ended(step)
         requests = self._read_requests(step) if self._rank == 0 else []
         if self._ranks > 1 and self.owner.mode == "act":
             requests = self._broadcast_requests(requests)
@@ -88,6 +90,15 @@ class TrlControl:
                 self._answer(request, step, "refused", request.value, request.value, NEEDS_ACT_MODE)
             else:
                 self._apply_request(request, step, control)
+
+    def _tell_ended(self, step: int) -> None:
+        """A receipt for each knob that ended itself. One rank writes it: all decide the same from the same counts."""
+        screen, run = self.owner.screen, self.owner.run
+        if screen is None or run is None or self._rank != 0:
+            return
+        for knob, before in screen.take_ended().items():
+            name = f"{run.attempt}-{step}-{re.sub('[^A-Za-z0-9_.-]', '_', knob)[:80]}.{files.ENDED}"
+            self._write_receipt(Receipt(name, self._rank, "applied", knob, before, 0.0, step, screen.why[knob]))
 
     def _read_requests(self, step: int) -> list[ControlRequest]:
         """The requests to apply now. It returns whatever goes wrong: the other ranks wait for the broadcast."""
@@ -235,16 +246,17 @@ class TrlControl:
         return Path(self.trainer.args.output_dir).absolute() / f"checkpoint-{step}"
 
     def _answer(self, request: ControlRequest, step: int, state: Any, before: float, after: float, why: str) -> None:
+        self._write_receipt(Receipt(request.id, self._rank, state, request.knob, before, after, step, why))
+
+    def _write_receipt(self, receipt: Receipt) -> None:
         run = self.owner.run
         assert run is not None and run.store is not None
         try:
             if self._receipts is None:
                 self._receipts = ReceiptLog(run.store, self._receipt_key)
-            self._receipts.append(
-                run.attempt, Receipt(request.id, self._rank, state, request.knob, before, after, step, why)
-            )
+            self._receipts.append(run.attempt, receipt)
         except OSError as error:  # the remaining requests must still be applied, as on the other ranks
-            log.warning("the receipt for %s could not be written: %s", request.id, error)
+            log.warning("the receipt for %s could not be written: %s", receipt.id, error)
 
     def _broadcast_requests(self, requests: list[ControlRequest]) -> list[ControlRequest]:
         from torch.distributed import broadcast_object_list

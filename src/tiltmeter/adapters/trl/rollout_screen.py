@@ -24,12 +24,14 @@ from tiltmeter.data.slices import slice_name
 from tiltmeter.data.turns import batch_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.requests import QUARANTINE, Knob
+from tiltmeter.stats.screened_rows import screened_rows
 
 MOST_LOST = 0.5  # of rollouts, that may be left out
 WINDOW = 8  # batches over which that is counted
 MOST_SLICES = 32  # with a knob of their own
 PENALTY = 1.0  # of reward, at most
 ACTS = "acts"
+SUM_FIRST = "sum_then_normalize"  # of TRL: a rollout's pay is one number, compared with its group's mean
 Flag = Callable[..., Sequence[Any]]
 Bools = NDArray[np.bool_]
 log = logging.getLogger("tiltmeter")
@@ -65,6 +67,7 @@ class RolloutScreen:
         self._slices = _slices_of(trainer, settings.slice)
         self.values |= {f"{QUARANTINE}{name}": 0.0 for name in self._slices}
         self.why: dict[str, str] = {}  # of knobs that ended themselves
+        self._ended: dict[str, float] = {}  # those that nobody was told of yet, and what they were
         self._recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # rollouts left out, and all
         self._lost: Bools | None = None  # of this rank's last batch
         self._counts: dict[str, float] = {}
@@ -97,6 +100,11 @@ class RolloutScreen:
         counts, self._counts = self._counts, {}
         return counts
 
+    def take_ended(self) -> dict[str, float]:
+        """Knobs that ended themselves since this was asked last, and what they were before."""
+        ended, self._ended = self._ended, {}
+        return ended
+
     @property
     def is_on(self) -> bool:
         return any(value for name, value in self.values.items() if name != "inoculate")
@@ -126,7 +134,7 @@ class RolloutScreen:
         self._guard(look)  # a rollout that could not be looked at is not left out
         everywhere = trainer.accelerator.gather(torch.tensor(local, device=rewards.device))
         flagged, quarantined = everywhere[:, 0], everywhere[:, 1]
-        lost = quarantined | (flagged & bool(self.values.get("screen")))
+        lost = quarantined | (self._gains(rewards, flagged) if self.values.get("screen") else torch.zeros_like(flagged))
         if self._ends_itself(int(lost.sum()), len(lost)):
             return rewards
         changed = rewards.clone()
@@ -139,6 +147,20 @@ class RolloutScreen:
         self._lost = lost[rank * rows : (rank + 1) * rows].cpu().numpy()
         self._counts = {"screen.lost": float(lost.sum()), "screen.flagged": float(flagged.sum())}
         return changed
+
+    def _gains(self, rewards: Any, flagged: Any) -> Any:
+        """The flagged rollouts that the update would make more likely; all of them where TRL compares otherwise."""
+        import torch
+
+        trainer = self.trainer
+        if getattr(trainer, "multi_objective_aggregation", SUM_FIRST) != SUM_FIRST:
+            return flagged
+        weights = trainer.reward_weights.to(rewards.device)
+        pay = (rewards * weights).nansum(dim=1)
+        pay[torch.isnan(rewards).all(dim=1)] = torch.nan
+        groups = np.arange(len(pay)) // trainer.num_generations
+        out = screened_rows(pay.double().cpu().numpy(), flagged.cpu().numpy(), groups)
+        return torch.tensor(out, device=flagged.device)
 
     def _flags(self, arguments: Mapping[str, Any]) -> Bools:
         rows = len(arguments["prompts"])
@@ -177,7 +199,7 @@ class RolloutScreen:
         ).replace("%", " %")
         for name, value in self.values.items():
             if value and name not in ("inoculate", "penalty"):
-                self.values[name], self.why[name] = 0.0, why
+                self.values[name], self.why[name], self._ended[name] = 0.0, why, value
         self._recent.clear()
         self._report(f"the screen of rollouts has ended itself: {why}")
         return True

@@ -23,6 +23,7 @@ from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
+from tiltmeter.adapters.verl.advantage_screen import MOST_LOST, AdvantageScreen
 from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.adapters.verl.turn_scores import place_scores, read_scores
 from tiltmeter.data.batches import from_tensor
@@ -79,11 +80,15 @@ class VerlObserver:
         settings: dict[str, Any] = dict(config) if isinstance(config, Mapping) or hasattr(config, "items") else {}
         rows = settings.pop("rows", "capture" if os.environ.get(SWITCH) == "capture" else "dump")
         mode, limits = settings.pop("mode", "advise"), settings.pop("limits", None)
+        flag, most_lost = settings.pop("screen", None), float(settings.pop("most_lost", MOST_LOST))
         evals = settings.pop("evals", ())
         self._evals: tuple[str, ...] | None = None if evals == "auto" else tuple(evals)  # None: by their names
         where = settings.pop("directory", None) or Path(trainer.config.trainer.default_local_dir) / "tiltmeter"
         self._legacy = not hasattr(trainer, "_compute_metrics")
         self._check(rows)
+        self.screen: AdvantageScreen | None = None
+        if flag is not None:
+            self._check_screen(str(flag), settings.get("gold"), rows, mode)
         self.run: Run | None = None
         self.recorder: Recorder | None = None
         if rows == "capture":
@@ -99,6 +104,8 @@ class VerlObserver:
         self.provides = frozenset(
             {"scalars"} | ({"group", "prompt", "completion", "reward", "facts"} if self.run else {"boundaries"})
         )
+        if flag is not None:
+            self.screen = AdvantageScreen(trainer, str(flag), most_lost, on=mode == "act", failed=self._record_problem)
         self._knob_control = KnobControl(store, attempt, self._live_knobs(), mode, limits)
         self._metrics: dict[str, float] = {}
         self._rows: dict[str, Any] | None = None
@@ -117,6 +124,8 @@ class VerlObserver:
     def close(self) -> None:
         """Called when `fit` returns or raises: veRL skips its own `on_train_end` at the last step."""
         self._guard(self._undo)
+        if self.screen is not None:
+            self._guard(self.screen.release)
         for part in (self.run, self.recorder):
             if part is not None:
                 part.close()
@@ -144,9 +153,22 @@ class VerlObserver:
                 f"reward cannot know for which: set rows=dump{out}"
             )
 
+    def _check_screen(self, flag: str, gold: object, rows: str, mode: str) -> None:
+        if self._legacy or rows != "dump" or mode == "observe":
+            raise AttachError(
+                "trainer.tiltmeter.screen changes training, in veRL's trainer since 0.9: set "
+                "rows=dump and mode=advise or act"
+            )
+        if flag == gold:
+            raise AttachError(
+                "trainer.tiltmeter.screen is gold: what is screened by gold is trained to look good to it"
+            )
+
     def _live_knobs(self) -> list[LiveKnob]:
         trainer, config = self.trainer, self.trainer.config
         knobs = [LiveKnob("stop", self._stopping, self._stop, 0.0, 1.0)]
+        if (screen := self.screen) is not None:
+            knobs.append(LiveKnob("screen", lambda: screen.value, screen.set, 0.0, 1.0))
         if config.algorithm.use_kl_in_reward:
             knobs.append(reward_kl_knob(trainer.kl_ctrl_in_reward))
         else:
@@ -213,6 +235,13 @@ class VerlObserver:
     def _record_step(self, batch: Any, metrics: Mapping[str, Any]) -> None:
         self._metrics = scalars(metrics)
         step = int(self.trainer.global_steps)
+        if self.screen is not None:
+            self._metrics |= self.screen.counts
+            if why := self.screen.ended:
+                self.screen.ended = ""
+                self._knob_control.tell_ended("screen", 1.0, step, why)
+                assert self.run is not None  # rows=dump, as was checked
+                self.run.record_problem(f"the screen of rollouts has ended itself: {why}")
         self._record_evaluations(step, metrics)
         if self.recorder is not None:
             self.recorder.step(StepBoundary(step, self._end or time.time(), self._begin, None, self._metrics))
@@ -242,6 +271,8 @@ class VerlObserver:
         for row, key in enumerate(batch.keys):
             columns: dict[str, Any] = {name: rows[row] for name, rows in fields.items()}
             versions = (tags[key].get("min_global_steps"), tags[key].get("max_global_steps"))
+            if self.screen is not None and self.screen.counts:
+                columns["trained"] = key.rsplit("_", 1)[0] not in self.screen.lost
             columns["version"] = None if None in versions else versions
             if self._has_tools and "responses" in columns:
                 tokens, own = columns["responses"].tolist(), columns["response_mask"].tolist()
@@ -326,7 +357,7 @@ def _trajectory_columns(keys: list[str], fetched: Mapping[str, Mapping[str, Any]
     columns: dict[str, Any] = {"trajectory": [key.rsplit("_", 1)[0] for key in keys]}
     for name, theirs in (
         *(("tokens", "responses"), ("own", "response_mask"), ("engine_logprob", "rollout_log_probs")),
-        *(("version", "version"), ("turns", "turns")),
+        *(("version", "version"), ("turns", "turns"), ("trained", "trained")),
     ):
         if all(row.get(theirs) is not None for row in fields):
             columns[name] = [row[theirs] for row in fields]

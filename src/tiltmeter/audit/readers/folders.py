@@ -178,12 +178,15 @@ def _is_areal_version(listing: FolderListing) -> bool:
 
 _TRACKERS = ("tensorboard", "wandb")
 _has_numbered_jsonl = _has_file(r"\d+\.jsonl(?:\.gz)?")
+_has_chunks = _has_file(r"00000\.jsonl(?:\.zst)?")  # of a trace stream; veRL writes no zeros before a number
 _has_numbered_parquet = _has_file(r"\d+\.parquet")
 _FORMAT_TESTS: dict[str, Callable[[FolderListing], bool]] = {
     "trl": _has_file(r"completions_\d+\.parquet"),
-    "verl": lambda place: _has_numbered_jsonl(place) and not _is_areal_version(place),
+    "verl": lambda place: _has_numbered_jsonl(place) and not _is_areal_version(place) and not _has_chunks(place),
     "verifiers": lambda place: (
-        "traces.jsonl" in place.files or (place.folder.name == "rollouts" and _has_folder(place, r"step_\d+"))
+        "traces.jsonl" in place.files
+        or (place.folder.name == "rollouts" and _has_folder(place, r"step_\d+"))
+        or _has_chunks(place)
     ),
     "nemo": _has_file(r"train_data_step\d+\.jsonl(?:\.gz)?"),
     "skyrl": lambda place: _has_folder(place, r"global_step_\d+_evals"),

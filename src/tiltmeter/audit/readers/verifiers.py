@@ -33,6 +33,15 @@ from tiltmeter.audit.readers.jsonl import (
     unique_name,
     unused_option_notes,
 )
+from tiltmeter.audit.readers.prime_stream import (
+    annotation_folders,
+    apply_updates,
+    chunk_files,
+    is_stream,
+    place_of,
+    read_chunks,
+    read_updates,
+)
 from tiltmeter.audit.readers.table_files import TableRow
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
@@ -67,7 +76,7 @@ class VerifiersReader:
     """
 
     name = "verifiers"
-    title = "verifiers and prime-rl: rollouts/step_N/.../traces.jsonl, metrics.jsonl, results.jsonl"
+    title = "verifiers and prime-rl: rollouts/step_N/.../traces.jsonl, a trace stream, metrics.jsonl, results.jsonl"
 
     def find(self, path: Path, options: ReadOptions) -> list[ExternalRun]:
         listings = list_folders(path)
@@ -79,7 +88,11 @@ class VerifiersReader:
                 home = listing.folder.absolute().parent
                 inside |= {home, listing.folder}
                 loaders[str(home)] = partial(_run, home, stored, path, options, other_notes)
+        inside |= {_stream_home(listing.folder) for listing in listings if is_stream(listing)}
         for listing in listings:
+            if is_stream(listing):
+                loaders[str(listing.folder)] = partial(_stream_run, listing, path, options, other_notes)
+                continue
             if listing.folder in inside or listing.folder.absolute() in inside:
                 continue
             loaders[str(listing.folder)] = partial(_alone, listing, path, options, other_notes)
@@ -90,6 +103,8 @@ class VerifiersReader:
             with as_store_errors(Path(piece.files[0])):
                 batch = _read_results(Path(piece.files[0]))
             yield batch
+        elif run.settings["kind"] == "stream":
+            yield from _read_stream([Path(file) for file in piece.files], run.settings["gold"])
         elif run.settings["kind"] == "lone":
             yield from _read_lone(Path(piece.files[0]), run.settings["gold"])
         else:
@@ -238,15 +253,25 @@ def _read_evaluations(stored: Sequence[_StepTraces]) -> tuple[list[Evaluation], 
         except StoreError as error:
             notes[f"not read: {error}"] = None
             continue
-        for env, scores in scores_by_env.items():
-            evaluation, why = score_evaluation(one.step, unique_name(f"eval {env}", used_names), scores)
-            if evaluation is not None:
-                evaluations.append(evaluation)
-            else:
-                notes[f"evaluations in {env} are no evaluation: {why}"] = None
+        _score_step(one.step, scores_by_env, used_names, evaluations, notes)
     if evaluations:
         notes[f"{len(evaluations)} evaluations, from the rewards of held-out episodes"] = None
     return evaluations, [*notes, *renaming_notes(used_names)]
+
+
+def _score_step(
+    step: int,
+    scores_by_env: Mapping[str, list[tuple[object, object]]],
+    used_names: dict[str, str],
+    evaluations: list[Evaluation],
+    notes: dict[str, None],
+) -> None:
+    for env, scores in scores_by_env.items():
+        evaluation, why = score_evaluation(step, unique_name(f"eval {env}", used_names), scores)
+        if evaluation is not None:
+            evaluations.append(evaluation)
+        else:
+            notes[f"evaluations in {env} are no evaluation: {why}"] = None
 
 
 def _scores(episodes: Iterator[TableRow]) -> dict[str, list[tuple[object, object]]]:
@@ -334,6 +359,82 @@ def _lone_run(name: str, file: Path, options: ReadOptions, other_notes: tuple[st
         notes.append("its last line is still being written and does not count yet")
     piece = Piece((str(file.absolute()),), size_of(file))
     return ExternalRun(name, VerifiersReader.name, (piece,), (*notes, *other_notes), {"kind": "lone", "gold": gold})
+
+
+def _stream_run(
+    listing: FolderListing, root: Path, options: ReadOptions, other_notes: tuple[str, ...]
+) -> list[ExternalRun]:
+    """A trace stream of newer prime-rl, with the metrics of the folder that it is in."""
+    files = chunk_files(listing.folder, listing.files)
+    first = next(read_chunks(files), {})
+    if not is_episode(first):
+        return []  # chunks of annotations, or of something else
+    home = _stream_home(listing.folder)
+    evaluations, eval_notes = _stream_evaluations(files)
+    numbers, logged, of_metrics = _metrics(home, options)
+    _refuse(options, logged, listing.folder)
+    gold = options.columns.get("gold", "")
+    annotated = annotation_folders(listing.folder)
+    which = "those that were trained on are marked" if annotated else "no annotations: what was trained on is not known"
+    notes = (
+        f"a trace stream of {len(files)} chunks: steps by when its episodes were shipped, or came back; {which}",
+        *eval_notes,
+        "this format is read by its source and not by a recorded file",
+    )
+    piece = Piece(tuple(str(file.absolute()) for file in files), sum(map(size_of, files)))
+    name = run_name(home, root if root.is_dir() else root.parent)
+    settings = {"kind": "stream", "gold": gold}
+    wanted = tuple(requested_evaluations(logged, options, home))
+    all_notes = (*notes, *of_metrics, *other_notes)
+    return [ExternalRun(name, VerifiersReader.name, (piece,), all_notes, settings, numbers, (*evaluations, *wanted))]
+
+
+def _stream_home(stream: Path) -> Path:
+    """The run's folder: the nearest above a stream that holds metrics, or the stream's own."""
+    above = stream.absolute().parents[:2]
+    return next((folder for folder in above if (folder / "metrics.jsonl").is_file()), stream.absolute())
+
+
+def _stream_episodes(files: Sequence[Path]) -> Iterator[tuple[str, int, bool, TableRow]]:
+    updates = read_updates(files[0].parent)
+    for episode in read_chunks(files):
+        if not is_episode(episode):
+            raise StoreError(f"{files[0].parent}: a line that is no episode of verifiers; move that line away")
+        for trace in episode["traces"]:
+            if isinstance(trace, dict) and (mine := updates.get(str(trace.get("id")))):
+                apply_updates(trace, mine)
+        yield *place_of(episode, files[0]), episode
+
+
+def _read_stream(files: Sequence[Path], gold: str) -> Iterator[RolloutBatch]:
+    by_step: dict[int, list[TableRow]] = {}
+    effective: set[str] = set()
+    with as_store_errors(files[0]):
+        for kind, step, trained, episode in _stream_episodes(files):
+            if kind == "train":
+                by_step.setdefault(step, []).append(episode)
+                effective |= {str(episode.get("id"))} if trained else set()
+    trained_on = frozenset(effective) if annotation_folders(files[0].parent) else None
+    for step, episodes in sorted(by_step.items()):
+        with as_store_errors(files[0]):
+            batch = batch_of(step, episodes, trained_on, gold)
+        yield batch
+
+
+def _stream_evaluations(files: Sequence[Path]) -> tuple[list[Evaluation], list[str]]:
+    if sum(map(size_of, files)) > HELD_OUT_LIMIT:
+        return [], ["held-out episodes are not scored: the stream is larger than 2 GB"]
+    by_step: dict[int, list[TableRow]] = {}
+    with as_store_errors(files[0]):
+        for kind, step, _, episode in _stream_episodes(files):
+            if kind == "eval":
+                by_step.setdefault(step, []).append(episode)
+    evaluations: list[Evaluation] = []
+    notes: dict[str, None] = {}
+    used_names: dict[str, str] = {}
+    for step, episodes in sorted(by_step.items()):
+        _score_step(step, _scores(iter(episodes)), used_names, evaluations, notes)
+    return evaluations, [*notes, *renaming_notes(used_names)]
 
 
 def _read_lone(file: Path, gold: str) -> Iterator[RolloutBatch]:

@@ -56,7 +56,9 @@ Benign = Annotated[str, typer.Option(help="Prompts that should be answered: a fi
 Harmful = Annotated[str, typer.Option(help="Prompts that should be refused: a file, or harmbench.", metavar="FILE")]
 Tasks = Annotated[
     list[str] | None,
-    typer.Option("--task", help="lm-eval tasks: names, files or a folder; repeatable.", metavar="TASK"),
+    typer.Option(
+        "--task", help="lm-eval tasks: names, files or a folder; code tasks: .jsonl. Repeatable.", metavar="TASK"
+    ),
 ]
 SuiteDir = Annotated[
     Path | None, typer.Option(help="A folder with benign, harmful and sycophancy files of your own.", metavar="FOLDER")

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from tiltmeter.cli.options import Json
+from tiltmeter.cli.options import Html, Json, write_report
 from tiltmeter.cli.terminal import plan_report as view
+from tiltmeter.view.check_report.html import render_html
 from tiltmeter.workbench.plan import groups as group_sizes
 from tiltmeter.workbench.plan.choose_method import AvailableInputs, MethodChoice, choose_method
 from tiltmeter.workbench.plan.memory import estimate as planned
@@ -24,6 +25,7 @@ from tiltmeter.workbench.plan.report import (
     fit_job,
     groups_json,
     memory_json,
+    plan_as_report,
     published_json,
     shape_json,
 )
@@ -127,6 +129,7 @@ def plan(
     published: Published = False,
     trainer: TrainerName = None,
     out: Out = None,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Plan a run: the method with reasons, memory item by item, and what a group size buys.
@@ -169,6 +172,9 @@ def plan(
     result = _plan_methods(job, method, have, grouped, has_limit=gpu_memory is not None, published=count)
     if out is not None:
         _write_starter(out, trainer or "trl", result, repository(model), size, have)
+    if html is not None:
+        report = plan_as_report(result.model, result.choice, result.fits, result.groups)
+        write_report(render_html(report), html, "plan.html", "--html")
     if json:
         sys.stdout.write(json_module.dumps(as_json(result), allow_nan=False) + "\n")
     else:

@@ -21,14 +21,17 @@ from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.compare.comparison import open_prompts
 from tiltmeter.workbench.compare.measures.accuracy import load_reward, open_reward
 from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter.workbench.trail.asked_run import read_asked_run
 from tiltmeter.workbench.trail.checkpoints import list_checkpoints
 from tiltmeter.workbench.trail.render import as_json, as_report
 from tiltmeter.workbench.trail.trail import follow_trail, sampler_maker
 
 Checkpoints = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
-        help="Folders in the order of training, or one output folder with checkpoint-*.", metavar="CHECKPOINTS..."
+        help="Folders in the order of training, or one output folder with checkpoint-*; none where BASE is a run "
+        "whose checkpoints were asked.",
+        metavar="[CHECKPOINTS...]",
     ),
 ]
 GoldOption = Annotated[
@@ -38,7 +41,7 @@ GoldOption = Annotated[
 
 def trail(
     base: Base,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints = None,
     gold: GoldOption = None,
     prompts: PromptsFile = None,
     reward: RewardOption = None,
@@ -55,26 +58,31 @@ def trail(
 
     Example: tiltmeter model trail base/ output/ --gold checks.py:score --prompts prompts.jsonl
 
-    For DPO, KTO, SFT and whatever else trains without rollouts: each checkpoint is asked the same prompts. Exit code: 0
-    healthy, 1 gold has fallen, 2 cannot tell.
+    For DPO, KTO, SFT and whatever else trains without rollouts: each checkpoint is asked the same prompts. Of a run
+    whose checkpoints were asked while it trained, name the run alone: nothing is asked again. Exit code: 0 healthy, 1
+    gold has fallen, 2 cannot tell.
     """
+    run = None if checkpoints else read_asked_run(base)
+    if run is not None:
+        gold, answers, tokens, seed = gold or run.gold, run.answers, run.tokens, run.seed
     if gold is None:
         raise AttachError("a trail needs gold: --gold checks.py:score, or --gold judge.toml; nothing else can tell")
-    folders = list_checkpoints(checkpoints)
-    folder = work if work is not None else Path(f"{base.resolve().name}-trail")
+    folders = list_checkpoints(checkpoints or []) if run is None else run.folders
+    folder = work if work is not None else Path(f"{base.resolve().name}-trail") if run is None else run.work
     referee = open_referee(gold, folder, scored=True)
     if not isinstance(referee, ScoringReferee):
         raise AttachError(f"{gold} compares pairs, and a trail needs a score of each answer: a function of completion")
     rewards = [] if reward is None else _open_rewards(reward)
     reject_reward_as_gold(referee.source, [load_function(one["function"]) for one in rewards if "function" in one])
-    chosen = open_prompts(prompts).draw(seed, most)
+    chosen = open_prompts(prompts).draw(seed, most) if run is None else run.prompts
     many = (len(folders) + 1) * len(chosen) * answers
     calls = f" and asks {referee.identity} about each" if referee.judged else ""
     sys.stderr.write(f"{len(folders) + 1} models x {len(chosen)} prompts x {answers} answers: samples {many}{calls}\n")
     sys.stderr.write(f"{folder}: answers are kept here; run the same again and it goes on\n")
     with progress() as report_progress:
-        settings = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
-        make = sampler_maker(base, folder, **settings)
+        settings: dict[str, Any] = {"seed": seed, "limit": tokens, "samples": answers, "progress": report_progress}
+        settings |= {} if run is None else {"plain": run.plain}
+        make = sampler_maker(base if run is None else run.base, folder, **settings)
         report = follow_trail(folders, chosen, referee, make, load_reward(rewards) if rewards else None)
     if html is not None:
         write_report(render_html(as_report(report)), html, "trail.html", "--html")

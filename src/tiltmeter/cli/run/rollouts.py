@@ -29,8 +29,9 @@ def rollouts(run: Run, query: Query = "", most: Most = 20, json: Json = False) -
     Example: tiltmeter run rollouts runs/tonight 'step:100.. gold<0.3 "let us verify" sort:gap'
 
     Conditions: step:A..B, attempt:N, reward, gold and length with > >= < <=, labelled, truncated, flagged and disagree
-    with :yes or :no, sort:step, reward, gold, length or gap with .up or .down. Texts: "words" in prompt or completion,
-    text:"words", prompt:"words", text~/expression/ (RE2); i after it ignores case. Every text of the run is searched.
+    with :yes or :no, tag:NAME, sort:step, reward, gold, length or gap with .up or .down. Texts: "words" in prompt or
+    completion, text:"words", prompt:"words", text~/expression/ (RE2); i after it ignores case. Every text of the run is
+    searched.
     Exit code: 0 something was found, 1 nothing was, 2 nothing was, and some texts could not be searched.
     """
     with closing(RolloutIndex(RunReader(open_run(run)))) as index:

@@ -14,6 +14,7 @@ from tiltmeter.cli.options import Run, open_run
 from tiltmeter.monitor.alerts import WEBHOOK_VARIABLE
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.trackers.follow import SinkSpec, follow, parent_gone
+from tiltmeter.view.trackers.otlp import TEXTS
 
 Wandb = Annotated[
     str | None, typer.Option("--wandb", help="Weights & Biases: PROJECT or ENTITY/PROJECT.", metavar="PROJECT")
@@ -30,7 +31,14 @@ Prometheus = Annotated[
 ]
 Webhook = Annotated[
     str | None,
-    typer.Option("--webhook", help=f"POST alerts as JSON; if not given, to {WEBHOOK_VARIABLE}.", metavar="URL"),
+    typer.Option("--webhook", help=f"POST alerts, to Slack and Discord too; or to {WEBHOOK_VARIABLE}.", metavar="URL"),
+]
+Otlp = Annotated[
+    str | None,
+    typer.Option("--otlp", help="OpenTelemetry: the address of a collector, for OTLP over HTTP.", metavar="URL"),
+]
+OtlpTexts = Annotated[
+    bool, typer.Option("--otlp-texts", help="Send the completions that show an alarm to the collector too.")
 ]
 State = Annotated[
     Path | None,
@@ -47,6 +55,8 @@ def track(
     trackio: Trackio = None,
     prometheus: Prometheus = None,
     webhook: Webhook = None,
+    otlp: Otlp = None,
+    otlp_texts: OtlpTexts = False,
     state: State = None,
     once: Once = False,
     attached: Annotated[int | None, typer.Option("--attached", hidden=True, metavar="PID")] = None,
@@ -62,6 +72,7 @@ def track(
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
     targets = {"wandb": wandb, "tensorboard": tensorboard and str(tensorboard.resolve()), "mlflow": mlflow}
     targets |= {"trackio": trackio, "prometheus": prometheus, "webhook": webhook}
+    targets["otlp"] = f"{TEXTS}{otlp}" if otlp and otlp_texts else otlp
     wishes = [SinkSpec(sink, target) for sink, target in targets.items() if target]
     if not webhook and (address := os.environ.get(WEBHOOK_VARIABLE)):
         # A monitor may already be sending to it.

@@ -101,7 +101,7 @@ def watch(
     config = Config.standard(plugin or (), gold=gold, gold_share=gold_share, gold_steps=gold_steps)
     reward = None if experiment is None else FunctionProcess(experiment, load_function(experiment))
     alerts = AlertProcess(directory, 0 if once else STARTS)
-    reader = RunReader(directory)
+    reader = RunReader(directory, cached=False)
     reader.refresh()
     if gold is None and reader.run_state.gold is not None and reader.run_state.attempt not in reader.run_state.ended:
         sys.stderr.write(

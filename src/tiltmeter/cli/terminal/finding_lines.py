@@ -46,6 +46,8 @@ def _action_line(action: Action, run: str) -> str:
             return f"Proposed: {change}, {action.reason}. Approve: tiltmeter run approve {run} {action.id}"
         case "applied":
             return f"Done: {change}, {action.reason}. Undo: tiltmeter run undo {run} {action.id}"
+        case "reverted" if action.reason.startswith("ended "):
+            return f"Ended: {action.knob} {action.after:g} -> {action.before:g}, {action.reason}"
         case "refused":
             return f"Not done: {action.reason}"
     return f"{action.state.capitalize()}: {change}"

@@ -22,6 +22,7 @@ from tiltmeter.cli.terminal.act_lines import act_lines
 from tiltmeter.cli.terminal.witness_report import witness_lines
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
+from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
@@ -102,7 +103,9 @@ def message_of(
     """The five lines about a run. `place`: how the reader names it; `look`: where else to look."""
     example = _example(run, run_state) if verdict.state in ("ACT", "HOLLOW") else ""
     unseen = sum(len(names) for _, names in wording.absent_by_column(run_state))
-    return message(verdict, run_state, place=place or str(run.path), unseen=unseen, example=example, look=look)
+    measuring = verdict.state == "STALE" and monitor_running(run) is True
+    named = place or str(run.path)
+    return message(verdict, run_state, place=named, unseen=unseen, example=example, look=look, measuring=measuring)
 
 
 def message_screen(name: str, state: State, five_lines: RunMessage) -> RenderableType:

@@ -28,16 +28,16 @@ DEEPEST = 6  # names of a key
 log = logging.getLogger("tiltmeter")
 
 
-def fetch_copy(address: str) -> Path:
-    """The copy of a run for readers, brought up to date. Raises `StoreError` if there is no run, or the store does not
-    answer: an old copy would show an old verdict."""
+def fetch_copy(address: str, *, rollouts: bool = True) -> Path:
+    """The copy of a run for readers, brought up to date; for a list of runs without rollouts. Raises `StoreError` if
+    there is no run, or the store does not answer: an old copy would show an old verdict."""
     target = copy_path(address)
     try:
         folder = open_objects(address)
         make_private(target)
         with _one_at_a_time(target):
             (target / COPY_MARK).write_text(address + "\n", "utf-8")
-            fetch(folder, target)
+            fetch(folder, target, rollouts=rollouts)
     except OSError as error:
         raise StoreError(f"{address} cannot be read: {error}") from error
     return target
@@ -58,7 +58,7 @@ def _follow(address: str) -> None:
             fetch_copy(address)
 
 
-def fetch(folder: ObjectFolder, target: Path) -> MirrorHead:
+def fetch(folder: ObjectFolder, target: Path, *, rollouts: bool = True) -> MirrorHead:
     """Bring a copy up to date with a mirror. Files before the journal, and the journal as far as the head said when
     this began, so that all that it speaks of is here. Raises `StoreError` for what is no mirror, and `OSError`."""
     head, tag = read_head(folder)
@@ -68,6 +68,8 @@ def fetch(folder: ObjectFolder, target: Path) -> MirrorHead:
     files = [one for one in listed.values() if is_file_key(one.key) and not _is_here(target, one)]
     for place in {(target / one.key).parent for one in files} | {target / "events", target / "rollouts"}:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not rollouts:
+        files = [one for one in files if not one.key.endswith(".parquet")]
     with ThreadPoolExecutor(WORKERS) as pool:
         for future in [pool.submit(_fetch_file, folder, target, one) for one in files]:
             future.result()

@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +55,10 @@ class ObjectFolder(Protocol):
 
     def list(self) -> Iterator[ObjectFacts]:
         """Every object, by name."""
+        ...
+
+    def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
+        """The names just below a prefix, which is "" or ends with a slash: those with more below them, and objects."""
         ...
 
 
@@ -145,6 +149,15 @@ class CloudFolder:
                 for one in page:
                     yield ObjectFacts(one["path"], int(one["size"]), one["last_modified"].timestamp())
 
+    def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
+        import obstore
+
+        with self._asking("list"):
+            self.requests["list"] += 1
+            result = obstore.list_with_delimiter(self._store, prefix or None)
+        inner, objects = result["common_prefixes"], [one["path"] for one in result["objects"]]
+        return [_last_name(path) for path in inner], [_last_name(path) for path in objects]
+
     @contextmanager
     def _asking(self, kind: str) -> Iterator[None]:
         """Count a request, and turn what obstore raises into `OSError`."""
@@ -207,6 +220,14 @@ class DiskFolder:
                 facts = path.stat()
                 yield ObjectFacts(str(path.relative_to(self.path)), facts.st_size, facts.st_mtime)
 
+    def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
+        try:
+            inner = [path for path in sorted((self.path / prefix).iterdir()) if not path.name.startswith(".")]
+        except (FileNotFoundError, NotADirectoryError):
+            return [], []
+        folders = [path.name for path in inner if path.is_dir() and not path.is_symlink()]
+        return folders, [path.name for path in inner if path.is_file()]
+
     def _make_place(self, key: str) -> Path:
         path = self.path / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,6 +241,10 @@ class DiskFolder:
             yield
         finally:
             os.close(handle)
+
+
+def _last_name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def _tag_of(data: bytes) -> str:

@@ -74,10 +74,10 @@ def read_skill() -> str:
 def _rater_of(token: str) -> str:
     """The rater that a token is bound to."""
     name = token.rpartition(".")[0]
-    person = AccessTokens(raters=[name] if name else []).identify([f"Bearer {token}"])
-    if person is None or person.role != "label":
+    person = AccessTokens(raters=[name] if name else []).person_of(token)
+    if person is None or "label" not in person.roles:
         raise AttachError(f"{LABEL_TOKEN} is no token of a rater: make one with tiltmeter mcp --rater NAME")
-    return person.rater
+    return person.name
 
 
 def _add(server: MCPServer[Any], tool: Callable[..., str], hints: ToolAnnotations) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.monitor.process import monitor_running
 from tiltmeter.verdict.message import message
 from tiltmeter.view.agent.fence import fence
 from tiltmeter.view.agent.run_choice import RunChoice
@@ -53,7 +54,8 @@ class RunTools:
         """
         reader = self.runs.reader(run)
         state = reader.verdict
-        lines = message(state, reader.run_state, place=str(reader.run.path))
+        measuring = state.state == "STALE" and monitor_running(reader.run) is True
+        lines = message(state, reader.run_state, place=str(reader.run.path), measuring=measuring)
         words = {word or "State": text for word, text in lines.lines()}
         facts = plain(summary(reader))
         data = {"run": reader.id, "name": reader.name, "lines": words, "sentence": state.sentence}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -11,24 +9,26 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
 
 from tiltmeter.safety.safe_text import visible
-from tiltmeter.view.check_report.report import Check, Report
+from tiltmeter.version import __version__
+from tiltmeter.view.check_report.report import Check, Report, Tone
 from tiltmeter.view.check_report.tables import cell, is_numeric, titles
+from tiltmeter.view.shell.shell import render_shell, shell_style
 
 ROWS, EXAMPLES = 25, 4  # of one check
 MOST_PARTS = 40  # of the table of contents, of checks with details
 WIDTH, HEIGHT = 220, 20  # pixels of a bar
+#: A tone in the colours of the run's states, so that red means the same on every page.
+STATES: Mapping[Tone, str] = {"bad": "act", "good": "ok", "doubt": "watch", "plain": "stale", "faint": "stale"}
 
 
 def render_html(report: Report) -> str:
-    """The whole file. The content security policy allows the style by its hash and nothing else: even unescaped text
-    could neither run nor load anything."""
-    style = (files(__package__) / "report.css").read_text("utf-8")
-    mark = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{mark}'; base-uri 'none'; form-action 'none'"
-    return _template().render(report=report, anchors=_anchors(report), policy=Markup(policy), style=Markup(style))
+    """The whole file, in the shell that all reports share."""
+    style = shell_style() + (files(__package__) / "report.css").read_text("utf-8")
+    about = f"Report of tiltmeter {__version__}"
+    body = _template().render(report=report, anchors=_anchors(report), about=about)
+    return render_shell(f"{shorten(report.label)} - {shorten(report.title)}", body, style)
 
 
 def shorten(value: str, limit: int = 400) -> str:
@@ -47,7 +47,7 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"shorten": shorten, "cell": cell, "plain_facts": _plain_facts, "draw": _draw}
     environment.globals |= {"titles": titles, "is_numeric": is_numeric, "most_rows": ROWS, "most_examples": EXAMPLES}
-    environment.globals |= {"width": WIDTH, "height": HEIGHT, "contents": _contents}
+    environment.globals |= {"width": WIDTH, "height": HEIGHT, "contents": _contents, "states": STATES}
     return environment.from_string((files(__package__) / "report.html.j2").read_text("utf-8"))
 
 

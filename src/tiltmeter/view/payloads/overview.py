@@ -46,12 +46,24 @@ class FleetRow(Headline, frozen=True, kw_only=True):
     picture: RunPicture | None  # proxy and gold; null: drawn for the rows that are sent
     settings: dict[str, str]  # of the trainer, those on a short list, and where the code and the data came from
     kl: Number
+    reward: Number  # now: the mean at the end of its curve
     did: str  # the newest change made or proposed
     labels: int
     unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
+    tags: list[str] = []  # that people put on the run
+    archived: bool = False  # by a person, and it has ended and was read: no other is ever hidden
 
 
 FleetSort = Literal["state", "name", "step", "age", "gold", "lost", "kl", "labels"]
+
+
+class GroupSpread(Struct, frozen=True, kw_only=True):
+    """A number over the runs of a group: each counts once, and those that lack it do not count."""
+
+    values: list[float]  # one for each run that has it, at most 200, lowest first
+    n: int
+    mean: Number
+    sd: Number  # between runs; null: fewer than two
 
 
 class FleetGroup(Struct, frozen=True, kw_only=True):
@@ -60,6 +72,11 @@ class FleetGroup(Struct, frozen=True, kw_only=True):
     value: str
     runs: int
     states: dict[State, int]
+    reward: GroupSpread
+    gold: GroupSpread
+    lost: GroupSpread  # gold now against its best
+    first: int  # newest step of the run that is least far, and
+    last: int  # of the one that is furthest
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
@@ -67,7 +84,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
 
     version: str
     runs: list[FleetRow]  # worst first, then by age of the problem
-    total: int  # runs there are, read or not
+    total: int  # runs there are, read or not, but those that are hidden
     live: int
     states: dict[State, int]  # how many runs are in each
     age_s: Number  # of the newest rollouts of any live run
@@ -77,6 +94,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
     matches: int  # runs that the query finds
     groups: list[FleetGroup]  # by the setting that was asked for
     setting_names: list[str]  # that differ between the runs
+    hidden: dict[State, int]  # runs that are archived and not shown, by state; they are in none of the counts above
+    tags: list[str]  # on any of the runs
 
 
 class VerdictCheck(Struct, frozen=True, kw_only=True):

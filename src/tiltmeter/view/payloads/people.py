@@ -11,7 +11,12 @@ from tiltmeter.view.payloads.overview import HistoryEntry, Number
 
 TaskKind = Literal["pair", "single", ""]
 AnswerValue = Literal["a", "b", "tie", "both_bad", "skip", "0", "0.25", "0.5", "0.75", "1"]
-ControlKind = Literal["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo"]
+ControlKind = Literal[
+    "acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo",
+    "tag", "note", "view", "archive", "remove",
+]  # fmt: skip
+PageRole = Literal["view", "label", "control"]
+ControlBy = Literal["none", "token", "account"]
 
 
 class RaterAgreement(Struct, frozen=True, kw_only=True):
@@ -59,9 +64,9 @@ class Control(Struct, frozen=True, kw_only=True):
 
     run: str
     kind: ControlKind
-    target: str  # alarm, action or rollout id
+    target: str  # id of an alarm, action or rollout; of a tag or note also a step, or nothing: the run; a view's name
     step: int  # the step it was decided on
-    reason: str
+    reason: str  # or the tag, the note, the address of a view, the id of what is removed
     nonce: str
 
 
@@ -107,7 +112,15 @@ class Login(Struct, frozen=True, kw_only=True):
     """POST /api/login {code}"""
 
     token: str
-    role: Literal["view", "label"]
+    roles: list[PageRole]
+
+
+class Me(Struct, frozen=True, kw_only=True):
+    """GET /api/me: who the server takes this page for, by its token or by a proxy's header."""
+
+    name: str  # "" for whoever has the token of a server without accounts, and for nobody
+    roles: list[PageRole]  # empty: nobody
+    control: ControlBy  # how this person acts on runs
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -54,13 +54,22 @@ class ReadGroup(Struct, frozen=True, kw_only=True):
     scales: list[ColourScale]
 
 
+class TurnTokens(Struct, frozen=True, kw_only=True):
+    """The tokens of the words of one turn."""
+
+    turn: int
+    widths: list[int]  # characters of each token, as JavaScript counts
+    values: list[Number]
+
+
 class TokenRow(Struct, frozen=True, kw_only=True):
     """The tokens of one completion."""
 
     id: str
     widths: list[int]  # characters of each token, as JavaScript counts
     values: list[Number]
-    why: str  # why its tokens cannot be coloured; empty: they can
+    why: str  # why its tokens cannot be coloured, or those of some turns; empty: they can
+    turns: list[TurnTokens] = []  # of a conversation, instead of widths and values
 
 
 class GroupTokens(Struct, frozen=True, kw_only=True):

@@ -58,6 +58,8 @@ class RolloutRow(Struct, frozen=True, kw_only=True):
     advantage: Number
     text: str  # first 200 characters, or what stands around the first hit
     hit: TextHit | None  # in `text`; null: nothing was searched for
+    tags: list[str]  # that people put on it
+    notes: int  # that people wrote on it
 
 
 class RolloutPage(Struct, frozen=True, kw_only=True):

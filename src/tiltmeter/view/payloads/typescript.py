@@ -16,9 +16,20 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, UnsetType
 
-from tiltmeter.view.payloads import alarms, compare, monitor, overview, people, picture, plots, reading_room, rollouts
+from tiltmeter.view.payloads import (
+    alarms,
+    compare,
+    monitor,
+    notes,
+    overview,
+    people,
+    picture,
+    plots,
+    reading_room,
+    rollouts,
+)
 
-MODULES = (picture, overview, plots, rollouts, reading_room, alarms, compare, monitor, people)
+MODULES = (picture, overview, plots, rollouts, reading_room, alarms, compare, monitor, notes, people)
 HEAD = """\
 /** The JSON of every route and of the report, generated from `src/tiltmeter/view/payloads/`: edit it there, then run
  * `make types`.

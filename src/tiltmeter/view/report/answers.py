@@ -16,6 +16,7 @@ from tiltmeter.view.screens.alarms import alarm, alarms
 from tiltmeter.view.screens.phrases import phrases
 from tiltmeter.view.screens.pinned_prompts import pinned
 from tiltmeter.view.screens.plots import plots
+from tiltmeter.view.screens.reading_room.notes import list_notes
 from tiltmeter.view.screens.rollout_plots import geometry
 from tiltmeter.view.screens.rollouts import group
 from tiltmeter.view.screens.run_reader import RunReader
@@ -46,6 +47,7 @@ def _iter_answers(reader: RunReader, overview: Summary, rollouts: int) -> Iterat
     yield "/api/phrases", phrases(reader)
     yield "/api/pinned", pinned(reader)
     yield ACTIONS, actions(reader)
+    yield "/api/notes", list_notes(reader)
     yield "/api/verifier", verifier(reader)
     alarm_list = alarms(reader)
     yield ALARMS, alarm_list

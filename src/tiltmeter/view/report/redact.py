@@ -29,7 +29,7 @@ TEXT_FIELDS = frozenset(
     }
 )
 #: In a row with one of these fields `text` is foreign; elsewhere it is our own sentence.
-FOREIGN_TEXT_MARKERS = frozenset({"reward", "share", "source", "forgery", "expect"})
+FOREIGN_TEXT_MARKERS = frozenset({"reward", "share", "source", "forgery", "expect", "author"})
 #: Our own sentences that may quote foreign text; only the quotation is redacted.
 SENTENCE_FIELDS = frozenset(
     {"summary", "sentence", "cause", "tried", "text", "what", "symptom", "reason", "outcome", "says"}

@@ -16,6 +16,7 @@ from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.payloads import AttemptOpen, ReceiptRead
 from tiltmeter.rundir.receipts import answered_ids, read_receipts
 from tiltmeter.rundir.requests import (
+    ENDED,
     ControlOffer,
     ControlRequest,
     Kind,
@@ -153,16 +154,19 @@ def unanswered_requests(reader: RunReader, history: RunHistory) -> list[ControlR
 def _knobs(offer: ControlOffer, history: RunHistory, attempt: int | None) -> list[KnobRow]:
     """The knobs with their current values: as attached, then as changed by actions."""
     values = {name: knob.value for name, knob in offer.knobs.items()}
+    ended: dict[str, str] = {}
     for row in sorted(history.actions.values(), key=lambda row: (row["time"], row["told"])):
         if row["attempt"] == attempt and row["state"] in ("applied", "reverted") and row["knob"] in values:
             values[row["knob"]] = row["after" if row["state"] == "applied" else "before"]
+            if str(row["reason"]).startswith(ENDED):
+                ended[row["knob"]] = truncate(str(row["reason"]), 400)
     return [
         KnobRow(
             name=name,
             value=finite_or_none(values[name]),
             floor=finite_or_none(knob.floor),
             ceiling=finite_or_none(knob.ceiling),
-            why=knob.why,
+            why=ended.get(name, knob.why),
         )
         for name, knob in offer.knobs.items()
     ]
@@ -274,7 +278,7 @@ def dry_run_requests(run: RunDirectory, events: Iterable[Event]) -> list[Control
 
 
 def submit_action_request(
-    run: RunDirectory, name: str, kind: ActionRequest, events: Iterable[Event] | None = None
+    run: RunDirectory, name: str, kind: ActionRequest, events: Iterable[Event] | None = None, *, author: str = ""
 ) -> ControlRequest:
     """Sign and store an operator's request about an action: approve, reject or undo. Raises `StoreError` with the
     reason if the action does not allow it, and `AttachError` without permission."""
@@ -293,7 +297,7 @@ def submit_action_request(
     )
     with_knob = {key: row[key] for key in ("with_knob", "with_value") if key in row}
     try:
-        request = request_for(action, kind, "operator", **until, **with_knob)
+        request = request_for(action, kind, "operator", **until, **with_knob, author=author)
         write_request(run, request, read_token(run))
     except ValueError as error:
         raise StoreError(str(error)) from None

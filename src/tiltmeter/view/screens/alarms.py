@@ -236,7 +236,7 @@ def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[Exemplar]:
 
 def submit_note(
     run: RunDirectory, run_state: RunState, about: str, kind: NoteKind, *, reason: str = "", until: int | None = None,
-    nonce: str = "",
+    nonce: str = "", author: str = "",
 ) -> ControlRequest:  # fmt: skip
     """Sign and store an operator's note about an alarm or warning, for the monitor to record.
 
@@ -257,7 +257,7 @@ def submit_note(
     note = AlarmNote(about, kind, until, reason.strip())
     request = ControlRequest(
         f"note-{name}", about, run_state.attempt, "note", 0.0, "note", "operator",
-        expires_time=time.time() + WEEK, text=note.text(),
+        expires_time=time.time() + WEEK, text=note.text(), author=author,
     )  # fmt: skip
     if (run.path / "run.json").stat().st_uid != os.geteuid():
         raise AttachError(f"{run.path} belongs to another user: only who started the run may leave notes")

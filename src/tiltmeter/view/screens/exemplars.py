@@ -24,6 +24,8 @@ ExemplarKey = tuple[int, int, int]  # attempt, step, row in the joined batch
 class _ExemplarCache:
     """Exemplars read from files; those of a step are read again when its labels are closed."""
 
+    of_rare = True  # what came before it was made has left nothing in it
+
     def __init__(self) -> None:
         self.rows: dict[ExemplarKey, Exemplar] = {}
         self.paid: dict[tuple[int, int], list[ExemplarKey]] = {}

@@ -23,10 +23,12 @@ from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.picture.curves import NO_GOLD, CurvePoints, PictureCurves, read_curves
 from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.screens.series import json_number
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
 TEXT = 120
+MOST_TAGS = 100
 LIMIT = 60  # rows in one answer, if no other number is asked for
 URGENT: tuple[State, ...] = ("ACT", "HOLLOW")  # said though the file that says it may be old: a person is needed
 TRUST_WORDS: dict[Trust, str] = {
@@ -38,7 +40,11 @@ SEVERITY = {state: place for place, state in enumerate(get_args(State))}
 
 
 def fleet(rows: Sequence[FleetRow], unread: int = 0, unreadable: int = 0, *, shown: FleetPage | None = None) -> Fleet:
-    """All rows, counted, and of them those that are shown; without `shown` the worst."""
+    """All rows, counted, and of them those that are shown; without `shown` the worst. What is archived is counted
+    apart, unless it is asked for."""
+    hidden = Counter(row.state for row in rows if row.archived) if shown is None or not shown.archived else {}
+    tags = sorted({tag for row in rows for tag in row.tags})[:MOST_TAGS]
+    rows = [row for row in rows if not (hidden and row.archived)]
     ages = [row.age_s for row in rows if row.live and row.age_s is not None]
     page = FleetPage(rows[:LIMIT], len(rows)) if shown is None else shown
     return Fleet(
@@ -54,6 +60,8 @@ def fleet(rows: Sequence[FleetRow], unread: int = 0, unreadable: int = 0, *, sho
         matches=page.matches,
         groups=list(page.groups),
         setting_names=list(page.setting_names),
+        hidden=dict(hidden),
+        tags=tags,
     )
 
 
@@ -64,6 +72,7 @@ class FleetPage(NamedTuple):
     matches: int
     groups: Sequence[FleetGroup] = ()
     setting_names: Sequence[str] = ()
+    archived: bool = False  # archived runs are asked for
 
 
 def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: float) -> FleetRow:
@@ -102,6 +111,7 @@ def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: fl
         picture=None,
         settings=content.settings,
         kl=content.kl,
+        reward=_last(content.proxy.values()),
         did="" if change is None else truncate(f"{describe_change(asdict(change))} ({change.state})", TEXT),
         labels=content.labels,
         unread=trust != "whole",
@@ -142,6 +152,10 @@ def _points(line: Spark, first: int, last: int) -> CurvePoints:
     return CurvePoints(steps, values, values, values)
 
 
+def _last(values: Sequence[float | None]) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
 def _ends(values: Floats) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
     return (float(finite[0]), float(finite[-1])) if len(finite) else (math.nan, math.nan)
@@ -162,13 +176,15 @@ def fleet_row(reader: RunReader) -> FleetRow:
 def _row(reader: RunReader, head: Headline) -> FleetRow:
     last_good_checkpoint = last_good(reader)
     kl = reader.columns.lineage_series("policy.kl.k3").values
+    curves = read_curves(reader)
     return FleetRow(
         **asdict(head),
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
-        picture=draw_run(read_curves(reader), THUMBNAIL),
+        picture=draw_run(curves, THUMBNAIL),
         settings=captured_settings(reader.run_state),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
+        reward=json_number(curves.proxy_ends[1], 4),
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,
         unread=False,
@@ -180,7 +196,7 @@ def problem_since(reader: RunReader) -> float:
     history = reader.get_fold("history", RunHistory)
     open_alarms = reader.verdict.alarms or (reader.verdict.warnings if reader.verdict.state == "WATCH" else ())
     raised_times = [history.alarm_times.get(alarm_id(alarm), math.inf) for alarm in open_alarms]
-    start_time = min(raised_times, default=max(history.last_times.values(), default=0.0))
+    start_time = min(raised_times, default=max(reader.run_state.last_times.values(), default=0.0))
     return float(start_time)
 
 

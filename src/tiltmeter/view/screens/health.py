@@ -10,7 +10,6 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.run_path import entries
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.monitor import FaultRow, Health, IndexState, MonitorHealth, NameValue, PartOff, RankRow
-from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.readings import absent_rows
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import check_rows
@@ -25,8 +24,8 @@ TEXT = 300
 def health(reader: RunReader) -> Health:
     """Ranks, monitor, checks, faults and losses of a run. The server fills in the size of its index."""
     with reader.lock:
-        verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
-        last_time = max(history.last_times.values(), default=None)
+        verdict, run_state = reader.verdict, reader.run_state
+        last_time = max(run_state.last_times.values(), default=None)
         lost, total = run_state.lost
         return Health(
             ranks=rank_rows(reader),
@@ -84,6 +83,8 @@ def rank_rows(reader: RunReader) -> list[RankRow]:
 
 class _DiskUsage:
     """How much a run takes on disk, added up at most once a minute."""
+
+    of_rare = True
 
     def __init__(self) -> None:
         self._bytes, self._measured_at = 0, float("-inf")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from tiltmeter.data.records import Action, Alarm, Fault, Finding
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.payloads import (
@@ -15,10 +13,8 @@ from tiltmeter.rundir.payloads import (
     DecisionRead,
     ExperimentRead,
     KnobsOffered,
-    LabelsClosed,
     OutcomeJudged,
     SegmentBegan,
-    StepDone,
 )
 from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_state import AlarmNote, alarm_id
@@ -28,11 +24,12 @@ from tiltmeter.view.screens.wording import describe_change, truncate
 TEXT = 160  # characters of an entry
 #: Kinds that are kept first when a list is shortened.
 IMPORTANT_KINDS = ("alarm", "resolved", "did", "outcome", "attempt", "end", "segment")
+DECISIONS = {"approve": "approved", "reject": "rejected"}  # kinds of request, and the state of the action after it
 NOTE_WORDS = {"acknowledge": "Acknowledged", "mute": "Muted", "false_alarm": "Called false"}
 
 
 class RunHistory:
-    """Add every event, in order. Entries, marks and actions are oldest first.
+    """Add every event that is rare, in order. Entries, marks and actions are oldest first.
 
     >>> history = RunHistory()
     >>> history.add(Event("attempt", 0, -1, {"state": "open", "facts": {}}, "id", time=5.0))
@@ -40,25 +37,21 @@ class RunHistory:
     ('attempt', 'Training started')
     """
 
+    of_rare = True  # events that come with every step say nothing here
+
     def __init__(self) -> None:
         self.entries: list[HistoryEntry] = []
         self.marks: list[Mark] = []
-        self.pending_labels: dict[tuple[int, int], int] = {}  # labels requested, of steps that are not closed
         self.alarm_times: dict[str, float] = {}  # when each alarm was raised
         self.knob_offers: dict[int, dict[str, Any]] = {}  # by attempt, the knobs that its trainer offers
         self.actions: dict[str, dict[str, Any]] = {}  # by id, each in its newest state
         self.decided_requests: set[str] = set()  # ids of operator requests that the monitor has recorded
-        self.last_times: dict[int, float] = {}  # by attempt, the time of its last event
         self._active_failures: set[str] = set()  # failures that have a finding now
         self._alarm_names: dict[str, str] = {}  # of alarms
+        self._authors: dict[tuple[str, str], str] = {}  # by action and the state that a person's decision put it in
 
     def add(self, event: Event) -> None:
-        self.last_times[event.attempt] = event.time
         match event.payload:
-            case StepDone(requests=requests, asked=asked) if requests is not UNSET:
-                self.pending_labels[event.attempt, event.step] = asked or 0
-            case LabelsClosed():
-                self.pending_labels.pop((event.attempt, event.step), None)
             case Alarm() as alarm:
                 self._add_alarm(event, alarm)
             case Finding() as finding:
@@ -129,15 +122,23 @@ class RunHistory:
                 self._add_entry(event, "did", f"{what}: {data['reason']}", name)
                 self._add_mark(event.attempt, event.step, "stop" if data["knob"] == "stop" else "did", what, name)
             case state:
-                self._add_entry(event, "note", f"{str(state).capitalize()}: {describe_change(row)}", name)
+                by = _by(self._authors.get((name, state)))
+                self._add_entry(event, "note", f"{str(state).capitalize()}{by}: {describe_change(row)}", name)
 
     def _add_decision(self, event: Event, message: Mapping[str, Any]) -> None:
         self.decided_requests.add(str(message.get("id")))
+        author = message.get("author")
+        if isinstance(author, str) and (state := DECISIONS.get(str(message.get("kind")))):
+            self._authors[str(message.get("action")), state] = author
         if (note := AlarmNote.parse(message.get("text"))) is not None:
             about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
             until = "" if note.until is None else f" until step {note.until}"
             reason = f": {note.reason}" if note.reason else ""
-            self._add_entry(event, "note", f"{about}{until}{reason}", note.about)
+            self._add_entry(event, "note", f"{about}{until}{_by(author)}{reason}", note.about)
+
+
+def _by(author: object) -> str:
+    return f" by {author}" if isinstance(author, str) and author else ""
 
 
 def newest_entries(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:

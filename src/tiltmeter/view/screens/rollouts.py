@@ -53,8 +53,8 @@ def group(reader: RunReader, id: str) -> RolloutGroup:
     prompt = None if batch.prompt is None else batch.prompt[row]
     base, why = _start_answer(reader, prompt, (attempt, step))
     return RolloutGroup(
-        rollout=_rollout(batch, gold, row),
-        rows=[_rollout_row(batch, gold, int(other)) for other in order],
+        rollout=_rollout(reader, batch, gold, row),
+        rows=[_rollout_row(reader, batch, gold, int(other)) for other in order],
         mean=json_number(float(scored.mean())) if len(scored) else None,
         spread=json_number(float(scored.std())) if len(scored) else None,
         base=base,
@@ -63,10 +63,11 @@ def group(reader: RunReader, id: str) -> RolloutGroup:
     )
 
 
-def _rollout_row(batch: RolloutBatch, gold: Floats, row: int) -> RolloutRow:
+def _rollout_row(reader: RunReader, batch: RolloutBatch, gold: Floats, row: int) -> RolloutRow:
+    id = rollout_id(batch.attempt, batch.step, row)
     text = None if batch.completion is None else batch.completion[row]
     return RolloutRow(
-        id=rollout_id(batch.attempt, batch.step, row),
+        id=id,
         attempt=batch.attempt,
         step=batch.step,
         group=int(batch.group[row]),
@@ -78,6 +79,8 @@ def _rollout_row(batch: RolloutBatch, gold: Floats, row: int) -> RolloutRow:
         advantage=None if batch.advantage is None else json_number(float(batch.advantage[row])),
         hit=None,
         text=(text or "")[:BEGINNING],
+        tags=reader.notes.tags_of(id),
+        notes=reader.notes.note_count(id),
     )
 
 
@@ -87,7 +90,7 @@ def _flag(batch: RolloutBatch, column: str, row: int) -> str:
     return "" if flags is None or not flags[row] else FLAGS[int(flags[row])]
 
 
-def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
+def _rollout(reader: RunReader, batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
     rewards = [
         RewardPart(name=name, value=json_number(float(values[row])), flag=_flag(batch, f"rewards.{name}", row))
         for name, values in batch.rewards.items()
@@ -98,8 +101,9 @@ def _rollout(batch: RolloutBatch, gold: Floats, row: int) -> Rollout:
     )
     scores = () if batch.step_reward is None else batch.step_reward[row].tolist()
     return full_rollout(
-        _rollout_row(batch, gold, row), prompt, completion, rewards, score_rows(completion, scores), facts or "", *agent
-    )
+        _rollout_row(reader, batch, gold, row), prompt, completion, rewards, score_rows(completion, scores),
+        facts or "", *agent,
+    )  # fmt: skip
 
 
 def full_rollout(
@@ -123,6 +127,8 @@ def full_rollout(
         truncated=row.truncated,
         advantage=row.advantage,
         text=row.text,
+        tags=row.tags,
+        notes=row.notes,
         prompt=prompt,
         completion=completion,
         rewards=rewards,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from array import array
@@ -13,19 +14,26 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.reading_blocks import ReadingBlock, RecordedColumn
+from tiltmeter.verdict.run_snapshot import read_snapshot, snapshot_time
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
 Value = TypeVar("Value")
 REFRESH_SECONDS = 0.5  # a refresh sooner than this returns the last verdict, because it lists the run's files
+MOST_EVENTS = 20_000  # in memory, where a snapshot has the others
 _BLOCK = 256  # records gathered at once
+_NOTHING = RecordedColumn(*(np.empty(0, kind) for kind in ("q", "q", "q", "d", "q", "d")))
+
+log = logging.getLogger("tiltmeter")
 
 
 class ReadingSeries(NamedTuple):
@@ -79,6 +87,18 @@ class _RecordGroup:
             for start in range(start_row, len(self.records), _BLOCK):
                 self._read_block(group_names, start, min(start + _BLOCK, len(self.records)))
 
+    def column(self, name: str) -> RecordedColumn:
+        """A reading that was gathered."""
+        buffer = self.series[name]
+        return RecordedColumn(
+            np.array(self.positions, np.int64),
+            np.array(self.attempts, np.int64),
+            np.array(self.steps, np.int64),
+            np.array(buffer.values, np.float64),
+            np.array(buffer.n, np.int64),
+            np.array(buffer.stderr, np.float64),
+        )
+
     def _read_block(self, names: Sequence[str], start: int, stop: int) -> None:
         packed = [readings[name] for readings in self.records[start:stop] for name in names]
         table = (stop - start, len(names))
@@ -103,10 +123,17 @@ class ReadingColumns:
     [0.5]
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, blocks: Sequence[ReadingBlock] = (), records: int = 0, on_damage: Callable[[], None] = lambda: None
+    ) -> None:
+        self._on_damage = on_damage  # of a block
         self._groups: dict[tuple[str, ...], _RecordGroup] = {}
-        self._record_count = 0
+        self._record_count = records
         self._groups_by_name: dict[str, list[_RecordGroup]] = {}
+        self._blocks_by_name: dict[str, list[ReadingBlock]] = {}
+        for block in blocks:
+            for name in block.names:
+                self._blocks_by_name.setdefault(name, []).append(block)
         self._spans: Mapping[int, float] = {}
         self._cache: dict[tuple[object, ...], ReadingSeries] = {}
 
@@ -121,7 +148,11 @@ class ReadingColumns:
                 group.records.append(readings)
                 self._record_count += 1
         if event.kind in ("attempt", "step_done"):
-            self._spans = run_state.spans()
+            self.follow(run_state)
+
+    def follow(self, run_state: RunState) -> None:
+        """Take the current lineage from the state of the run."""
+        self._spans = run_state.spans()
 
     def _new_group(self, names: tuple[str, ...]) -> _RecordGroup:
         group = self._groups[names] = _RecordGroup(frozenset(names))
@@ -130,24 +161,27 @@ class ReadingColumns:
         return group
 
     def names(self) -> list[str]:
-        return [name for name in self._groups_by_name if not name.startswith(SLICES)]
+        return [name for name in self.all_names() if not name.startswith(SLICES)]
 
     def all_names(self) -> list[str]:
         """Those of slices too."""
-        return list(self._groups_by_name)
+        return list(dict.fromkeys([*self._blocks_by_name, *self._groups_by_name]))
 
     def stored_series(self, name: str) -> Iterator[StoredSeries]:
         """A reading in every attempt, in parts."""
-        self.gather([name])
+        for column in self._columns(name):
+            yield StoredSeries(*column[1:])
+
+    def _columns(self, name: str) -> Iterator[RecordedColumn]:
+        """A reading in parts: of the blocks on disk, then of what came since."""
+        try:
+            yield from [block.column(name) for block in self._blocks_by_name.get(name, [])]
+        except StoreError:
+            self._on_damage()
+            raise
+        self.gather([name])  # on first use: few of a hundred readings are drawn
         for group in self._groups_by_name.get(name, []):
-            buffer = group.series[name]
-            yield StoredSeries(
-                np.array(group.attempts, np.int64),
-                np.array(group.steps, np.int64),
-                np.array(buffer.values, np.float64),
-                np.array(buffer.n, np.int64),
-                np.array(buffer.stderr, np.float64),
-            )
+            yield group.column(name)
 
     def gather(self, names: Iterable[str]) -> None:
         """Read several readings in one pass; one by one, each would go through the whole run."""
@@ -170,34 +204,20 @@ class ReadingColumns:
         self, key: tuple[object, ...], name: str, parts: Sequence[tuple[int, float, float]]
     ) -> ReadingSeries:
         """Those steps of each attempt that lie from `low` to below `high`, in step order."""
-        self.gather([name])  # on first use: few of a hundred readings are drawn
-        groups = self._groups_by_name.get(name, [])
-        key = (*key, sum(len(group.records) for group in groups))
+        key = (*key, sum(len(group.records) for group in self._groups_by_name.get(name, [])))
         if key not in self._cache:
-            attempts, steps = (
-                _join_arrays([s.attempts for s in groups], "q"),
-                _join_arrays([s.steps for s in groups], "q"),
-            )
+            parts_of_name = list(self._columns(name)) or [_NOTHING]
+            column = RecordedColumn(*(np.concatenate(numbers) for numbers in zip(*parts_of_name, strict=True)))
+            attempts, steps = column.attempts, column.steps
             selected = np.zeros(len(steps), bool)
             for attempt, low, high in parts:
                 selected |= (attempts == attempt) & (steps >= low) & (steps < high)
             rows = np.flatnonzero(selected)
-            positions = _join_arrays([s.positions for s in groups], "q")
-            order = rows[np.lexsort((positions[rows], steps[rows]))]
+            order = rows[np.lexsort((column.positions[rows], steps[rows]))]
             if len(self._cache) > 4096:
                 self._cache.clear()  # keys contain lengths, so old entries accumulate in a long run
-            buffers = [s.series[name] for s in groups]
-            values, errors = (
-                _join_arrays([f.values for f in buffers], "d"),
-                _join_arrays([f.stderr for f in buffers], "d"),
-            )
-            n = _join_arrays([f.n for f in buffers], "q")
-            self._cache[key] = ReadingSeries(steps[order], values[order], n[order], errors[order])
+            self._cache[key] = ReadingSeries(steps[order], column.values[order], column.n[order], column.stderr[order])
         return self._cache[key]
-
-
-def _join_arrays(parts: Sequence[array[Any]], kind: str) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, kind), *(np.array(part, kind) for part in parts)])
 
 
 def directory_id(path: Path) -> tuple[int, int] | None:
@@ -210,7 +230,8 @@ def directory_id(path: Path) -> tuple[int, int] | None:
 
 
 class Fold(Protocol):
-    """Receives every event of a run, in order, and keeps what it needs."""
+    """Receives every event of a run, in order, and keeps what it needs. One with `of_rare` receives of what came before
+    it was made only events that are rare: others are many."""
 
     def add(self, event: Event, /) -> None: ...
 
@@ -231,6 +252,8 @@ def run_name(path: Path) -> str:
 class RunReader:
     """One run, opened for reading. `refresh` reads what was added since; everything else works from memory.
 
+    `cached=False`: for who goes through all events again and again, so that all are in memory.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     book = RunReader(RunDirectory.create(f"{folder}/tonight"))
@@ -238,17 +261,27 @@ class RunReader:
     ('STALE', 'tonight')
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, *, cached: bool = True) -> None:
         path = run.path.resolve()
         self.run, self.lock = run, threading.RLock()
         self.id, self.name = run_id(path), run_name(path)
         self.directory_id = directory_id(path)
+        self.notes = RunNotes(run.path)  # what people wrote on it; whoever looks polls it first
+        self._cache_is_sound = cached
         self._reset()
 
     def _reset(self) -> None:
-        self.watcher = RunWatcher(self.run)
-        self.columns = ReadingColumns()
-        self._events_read = 0
+        self._snapshot_time = snapshot_time(self.run)
+        snapshot, blocks = read_snapshot(self.run) if self._cache_is_sound else None, list[ReadingBlock]()
+        try:
+            blocks = [] if snapshot is None else [ReadingBlock(self.run, snapshot.key, one) for one in snapshot.blocks]
+        except StoreError as error:
+            log.warning("the journal is read in full: %s", error)
+            snapshot = None
+        self.watcher = RunWatcher(self.run, snapshot)
+        self.columns = ReadingColumns(blocks, 0 if snapshot is None else snapshot.records, self._leave_cache)
+        self.columns.follow(self.run_state)
+        self._events_read = self.watcher.events.first
         self._refreshed_at = float("-inf")
         self._verdict: Verdict | None = None
         self._event_cache: dict[Hashable, tuple[int, Any]] = {}
@@ -260,7 +293,7 @@ class RunReader:
         return self.watcher.run_state
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> EventLog:
         return self.watcher.events
 
     @property
@@ -278,8 +311,9 @@ class RunReader:
             if not force and self._verdict is not None and time.monotonic() - self._refreshed_at < REFRESH_SECONDS:
                 return self._verdict
             try:
+                self._begin_at_newer_snapshot()
                 self._verdict = self.watcher.update()
-                for event in self.events[self._events_read :]:
+                for event in self.events.since(self._events_read):
                     self.columns.add(event, self.run_state)
             except Exception as error:
                 self._reset()
@@ -290,6 +324,17 @@ class RunReader:
             self._events_read = len(self.events)
             self._refreshed_at = time.monotonic()
             return self._verdict
+
+    def _leave_cache(self) -> None:
+        """A block on disk is not what it was: from the next refresh on only the journal is read."""
+        with self.lock:
+            self._cache_is_sound = False
+            self._reset()
+
+    def _begin_at_newer_snapshot(self) -> None:
+        """Of a run that is followed for long, keep no more events in memory than a newer snapshot leaves."""
+        if len(self.events) - self.events.first > MOST_EVENTS and snapshot_time(self.run) > self._snapshot_time:
+            self._reset()
 
     def cache_until_event(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The result of `make`, cached until an event is added. Keys are fixed names, never input of a client."""
@@ -318,7 +363,8 @@ class RunReader:
         """A fold that has received every event so far: created once, then given only the new events."""
         with self.lock:
             start, fold = self._folds.pop(key, None) or (0, make())  # one that fails half-way is created again
-            for event in self.events[start:]:
+            rare = start == 0 and getattr(fold, "of_rare", False)
+            for event in self.events.rare() if rare else self.events.since(start):
                 fold.add(event)
             self._folds[key] = (len(self.events), fold)
             return cast(FoldType, fold)

@@ -16,6 +16,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_files import read_labels, read_request
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.step_files import read_step
+from tiltmeter.verdict.run_state import RunState
 from tiltmeter.view.screens.run_reader import RunReader
 
 
@@ -41,10 +42,17 @@ def rollout_id(attempt: int, step: int, row: int) -> str:
 
 
 class _MeasuredSteps:
-    """Every measured step with rollouts, by attempt and step."""
+    """Every measured step with rollouts, by attempt and step: at first those that the state of the run has."""
 
-    def __init__(self) -> None:
-        self.steps: dict[tuple[int, int], MeasuredStep] = {}
+    of_rare = True
+
+    def __init__(self, run_state: RunState) -> None:
+        table, rank_sets = run_state.with_rollouts, [[list(part) for part in ranks] for ranks in run_state.rank_sets]
+        columns = (table.attempts, table.steps, table.values, table.counts)
+        self.steps = {
+            (attempt, step): MeasuredStep(attempt, step, rank_sets[int(number)], int(rows))
+            for attempt, step, rows, number in zip(*(column.tolist() for column in columns), strict=True)
+        }
 
     def add(self, event: Event, /) -> None:
         if event.kind == "step_done" and event.data.get("rows") and event.data.get("ranks"):
@@ -54,7 +62,7 @@ class _MeasuredSteps:
 
 def all_measured_steps(reader: RunReader) -> dict[tuple[int, int], MeasuredStep]:
     """Every measured step with rollouts, abandoned steps included."""
-    return reader.get_fold("samples", _MeasuredSteps).steps
+    return reader.get_fold("samples", lambda: _MeasuredSteps(reader.run_state)).steps
 
 
 def measured_steps(reader: RunReader, low: int | None = None, high: int | None = None) -> list[MeasuredStep]:

@@ -191,7 +191,7 @@ def _asides(reader: RunReader, verdict: Verdict) -> list[str]:
 
 
 def _gold_counts(run_state: RunState, history: RunHistory) -> GoldCounts:
-    pending = sum(history.pending_labels.values())
+    pending = sum(run_state.unlabelled.values())
     source = "" if run_state.gold is None else str(run_state.gold["name"])
     return GoldCounts(
         source=source or ("given with the rollouts" if run_state.labels else ""),

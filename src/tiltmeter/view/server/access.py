@@ -15,10 +15,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from starlette.datastructures import Headers
 
 AccessRole = Literal["open", "view", "label", "control"]
 
@@ -58,10 +63,30 @@ class RequestError(Exception):
 
 
 class Person(NamedTuple):
-    """The person whose token a request carries."""
+    """The person whose request it is: what they may do, and the name that their labels and acts carry."""
 
-    role: Literal["view", "label"]
-    rater: str = ""
+    roles: AbstractSet[AccessRole]
+    name: str = ""
+    by_proxy: bool = False  # a cookie of the proxy's signed them in, which a browser adds to any request
+
+
+class Access(Protocol):
+    """How a server tells who asks."""
+
+    control: bool  # whether anybody may act on runs here
+    asks_token: bool  # whether acting needs the control token besides
+
+    def identify(self, headers: Headers, client: str) -> Person | None:
+        """The person of a request, or None. `client`: the address that it came from."""
+        ...
+
+    def redeem_code(self, code: str) -> tuple[str, Person]:
+        """A new token for a code that works once. Raises `RequestError`."""
+        ...
+
+    def refusal(self, role: AccessRole, person: Person | None) -> str:
+        """Why this person may not do what the role allows, and how they may."""
+        ...
 
 
 # -- names ----------------------------------------------------------------------------------------------------------
@@ -108,12 +133,16 @@ class TrustedHosts:
     (frozenset({'http://localhost:8787'}), frozenset())
     """
 
-    def __init__(self, port: int, trusted: Iterable[str] = (), host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, trusted: Iterable[str] = (), host: str = "127.0.0.1", *, scheme: str = "http"
+    ) -> None:
         self.port = port
         own_names = {*LOOPBACK}
         if not is_wildcard_address(host):
             own_names.add(f"[{host}]" if ":" in host and not host.startswith("[") else host)
-        self._origins = {f"{name}:{port}".lower(): frozenset({f"http://{name}:{port}".lower()}) for name in own_names}
+        self._origins = {
+            f"{name}:{port}".lower(): frozenset({f"{scheme}://{name}:{port}".lower()}) for name in own_names
+        }
         for name in trusted:
             if not _HOST.fullmatch(name):
                 raise AttachError(f"--trusted-host {name!r} is no host name: give a name, or a name and a port")
@@ -148,7 +177,10 @@ class TrustedHosts:
 class AccessTokens:
     """The access tokens of this user's servers, stored in the user's state folder, and the open one-time codes."""
 
-    def __init__(self, folder: Path | None = None, raters: Iterable[str] = ()) -> None:
+    asks_token = True
+
+    def __init__(self, folder: Path | None = None, raters: Iterable[str] = (), *, control: bool = False) -> None:
+        self.control = control
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         self.folder = folder or Path(home) / "tiltmeter" / "dashboard"
         self.raters = tuple(dict.fromkeys(raters))
@@ -172,7 +204,7 @@ class AccessTokens:
         """A one-time code that can be exchanged for a token within ten minutes."""
         code = secrets.token_urlsafe(24)
         with self._lock:
-            self._codes[_digest(code)] = (time.monotonic() + CODE_SECONDS, person)
+            self._codes[digest(code)] = (time.monotonic() + CODE_SECONDS, person)
         return code
 
     def forget_codes(self) -> None:
@@ -184,27 +216,39 @@ class AccessTokens:
         now = time.monotonic()
         with self._lock:
             self._codes = {key: item for key, item in self._codes.items() if item[0] > now}
-            entry = self._codes.pop(_digest(code), None)
+            entry = self._codes.pop(digest(code), None)
         if entry is None:
             raise RequestError(401, "this code was used or is older than ten minutes: start tiltmeter view again")
         person = entry[1]
-        return (self._view if person.role == "view" else self.rater_token(person.rater)), person
+        return (self._view if "view" in person.roles else self.rater_token(person.name)), person
 
-    def identify(self, authorization: Iterable[str]) -> Person | None:
+    def identify(self, headers: Headers, client: str) -> Person | None:
         """The person of the token, or None. Takes constant time, whatever is wrong with it."""
-        values = list(authorization)
-        if len(values) != 1 or not values[0].startswith("Bearer "):
-            return None
-        token = values[0].removeprefix("Bearer ")
+        person = None if (token := bearer_token(headers)) is None else self.person_of(token)
+        if person and "view" in person.roles and self.may_control(headers.getlist(CONTROL_HEADER)):
+            return Person({"view", "control"})
+        return person
+
+    def person_of(self, token: str) -> Person | None:
         name = token.rpartition(".")[0]
-        viewer, rater = _constant_time_equal(token, self._view), _constant_time_equal(token, self.rater_token(name))
+        viewer, rater = constant_time_equal(token, self._view), constant_time_equal(token, self.rater_token(name))
         if viewer:
-            return Person("view")
-        return Person("label", name) if rater and name in self.raters else None
+            return Person({"view"})
+        return Person({"label"}, name) if rater and name in self.raters else None
+
+    def refusal(self, role: AccessRole, person: Person | None) -> str:
+        if person is None:
+            how = "tiltmeter view RUNS --raters NAME prints" if role == "label" else "tiltmeter view prints"
+            return f"no valid token: open the address that {how}"
+        if role == "control" and "view" in person.roles:
+            if not self.control:
+                return "this server only shows: start it with tiltmeter view --control to act on runs"
+            return f"the control token is missing or wrong; it is in {self.control_path}"
+        return f"a token to {' and '.join(sorted(person.roles))} is not enough for this"
 
     def may_control(self, values: Iterable[str]) -> bool:
         tokens = list(values)
-        return len(tokens) == 1 and _constant_time_equal(tokens[0], self._control)
+        return len(tokens) == 1 and constant_time_equal(tokens[0], self._control)
 
     def rater_token(self, name: str) -> str:
         """The token of a rater, bound to the name: it cannot be used to answer as another rater."""
@@ -249,11 +293,19 @@ def load_or_create_secret(path: Path) -> str:
     return token
 
 
-def _constant_time_equal(token: str, expected: str) -> bool:
+def bearer_token(headers: Headers) -> str | None:
+    """The token of a request; None if it has none, or several."""
+    values = headers.getlist("authorization")
+    if len(values) != 1 or not values[0].startswith("Bearer "):
+        return None
+    return values[0].removeprefix("Bearer ")
+
+
+def constant_time_equal(token: str, expected: str) -> bool:
     return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), expected.encode("utf-8", "surrogatepass"))
 
 
-def _digest(code: str) -> str:
+def digest(code: str) -> str:
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
 
 

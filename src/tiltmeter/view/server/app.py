@@ -8,13 +8,16 @@ import inspect
 import logging
 import re
 import secrets
+import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
+from weakref import WeakKeyDictionary
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -26,7 +29,6 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.encode import encode
 from tiltmeter.view.payloads.people import Failure
 from tiltmeter.view.server.access import (
-    CONTROL_HEADER,
     HEADERS,
     LARGEST_BODY,
     LONGEST_QUERY,
@@ -39,6 +41,7 @@ from tiltmeter.view.server.state import ApiRequest, ServerState
 
 DEADLINE_SECONDS = 60.0
 BODY_SECONDS = 10.0  # otherwise an unauthorized client could hold connections for ever
+LABEL_THREADS = 2
 SMALL_BODY = 1000  # bytes up to which a body is not compressed
 STATIC = Path(tiltmeter.view.__file__).parent / "static"
 TYPES = {
@@ -92,13 +95,18 @@ class App:
         self.state = state
         self.static = assets() if static is None else static
         self._routes: dict[str, dict[str, Route]] = {}
+        self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter] = WeakKeyDictionary()
         for route in routes:
             self._routes.setdefault(route.path, {})[route.method] = route
+
+    def _label_threads(self) -> CapacityLimiter:
+        """Of the event loop that asks: a limiter belongs to one."""
+        return self._limiters.setdefault(asyncio.get_running_loop(), CapacityLimiter(LABEL_THREADS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # WebSockets are not supported
-        request = Request(scope, receive)
+        request, began = Request(scope, receive), time.perf_counter()
         try:
             response = await self._handle(request)
         except RequestError as error:
@@ -111,24 +119,33 @@ class App:
             _log.exception("error %s at %s", name, log_line(request.url.path, 200))
             response = error_response(500, f"something went wrong here; the server's log has it under {name}")
         response.headers.update(HEADERS)
+        if (
+            request.headers.get("authorization") and "stream" not in request.url.path
+        ):  # how long this took here, without the way to the browser
+            work = response.headers.get("Server-Timing", "")
+            response.headers["Server-Timing"] = f"app;dur={1000 * (time.perf_counter() - began):.1f}{work}"
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Response:
-        path, headers = request.scope["path"], request.headers
+        path, headers = self._path_here(request.scope["path"]), request.headers
         shell = path in self.static
         self.state.hosts.check(*map(headers.getlist, ("host", "origin", "sec-fetch-site")), shell=shell)
-        person = self.state.tokens.identify(headers.getlist("authorization"))
         client = request.client.host if request.client else "socket"
-        if not self.state.rate.allows(f"{person.role} {person.rater}" if person else f"from {client}"):
+        person = self.state.access.identify(headers, client)
+        if not self.state.rate.allows(_who(person) if person else f"from {client}"):
             raise RequestError(429, "more than 100 requests in a second", **{"Retry-After": "1"})
         if shell:
             return self._serve_asset(path, request)
+        if not path:
+            return Response(status_code=308, headers={"Location": f"{self.state.root}/", "Cache-Control": "no-store"})
         methods = self._routes.get(path)
         if methods is None:
             raise RequestError(404, "no such address")
         if (route := methods.get(request.method)) is None:
             raise RequestError(405, "this address is not asked like that", Allow=", ".join(methods))
-        self._authorize(route, person, headers)
+        self._authorize(route, person)
+        if person and person.by_proxy and route.method == "POST" and not {"origin", "sec-fetch-site"} & set(headers):
+            raise RequestError(403, "nothing says which page asks, and another site's could: send Origin")
         params = route.parse_params(await self._read_params(route, request))
         api_request = ApiRequest(self.state, params, person, headers.get("last-event-id", ""))
         if inspect.iscoroutinefunction(route.handler):
@@ -147,23 +164,26 @@ class App:
             return Response(asset.packed, headers={**headers, "Content-Encoding": "gzip"})
         return Response(asset.plain, headers=headers)
 
-    def _authorize(self, route: Route, person: Person | None, headers: Headers) -> None:
+    def _path_here(self, path: str) -> str:
+        """The path below the server's own root, whether or not a proxy has taken that away; "" for the root itself
+        without its slash, from which the page's relative addresses would lead elsewhere."""
+        root = self.state.root
+        return path.removeprefix(root) if root and (path == root or path.startswith(f"{root}/")) else path
+
+    def _authorize(self, route: Route, person: Person | None) -> None:
         """Refuse a client that lacks the role of the route."""
         if route.role == "open":
             return
+        access = self.state.access
         if person is None:
-            how = "tiltmeter view RUNS --raters NAME prints" if route.role == "label" else "tiltmeter view prints"
-            raise RequestError(401, f"no valid token: open the address that {how}")
-        if person.role != ("label" if route.role == "label" else "view"):
-            raise RequestError(403, f"a token to {person.role} is not enough for this")
-        if route.role != "control":
-            return
-        if not self.state.control:
-            raise RequestError(403, "this server only shows: start it with tiltmeter view --control to act on runs")
-        if not self.state.control_rate.allows("control"):
-            raise RequestError(429, "too many requests to act: wait a second", **{"Retry-After": "1"})
-        if not self.state.tokens.may_control(headers.getlist(CONTROL_HEADER)):
-            raise RequestError(403, f"the control token is missing or wrong; it is in {self.state.tokens.control_path}")
+            raise RequestError(401, access.refusal(route.role, None))
+        if route.role == "control" and "view" in person.roles:
+            if not access.control:
+                raise RequestError(403, access.refusal(route.role, person))
+            if not self.state.control_rate.allows(_who(person)):
+                raise RequestError(429, "too many requests to act: wait a second", **{"Retry-After": "1"})
+        if route.role not in person.roles:
+            raise RequestError(403, access.refusal(route.role, person))
 
     async def _read_params(self, route: Route, request: Request) -> dict[str, list[Any]]:
         query = request.scope["query_string"]
@@ -180,7 +200,10 @@ class App:
 
     async def _respond(self, route: Route, api_request: ApiRequest, request: Request, *, packs: bool) -> Response:
         """Run the handler in a thread; stop waiting when the client disconnects or it takes too long."""
-        work = asyncio.ensure_future(run_in_threadpool(_render_response, route, api_request, packs=packs))
+        render = partial(_render_response, route, api_request, packs=packs)
+        # Labels are given one after the other: raters who wait for that must not take the threads of pages.
+        limiter = self._label_threads() if route.role == "label" else None
+        work = asyncio.ensure_future(to_thread.run_sync(render, limiter=limiter))
         disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
         await asyncio.wait({work, disconnect}, timeout=DEADLINE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         client_left = disconnect.done()
@@ -195,6 +218,11 @@ class App:
             return work.result()
         except TiltmeterError as error:
             raise RequestError(503, f"this run cannot be read: {log_line(str(error), 300)}") from None
+
+
+def _who(person: Person) -> str:
+    """Whose requests are counted together."""
+    return f"{'label' if person.roles == {'label'} else 'view'} {person.name}"
 
 
 class EventStreamResponse(StreamingResponse):
@@ -226,6 +254,7 @@ def accepts_gzip(headers: Headers) -> bool:
 
 def _render_response(route: Route, api_request: ApiRequest, *, packs: bool) -> Response:
     """Run in a thread: call the handler and build the response, as JSON or as the report, compressed."""
+    began = time.thread_time()
     with api_request.state.run_list.marks.reading(str(api_request.params.get("run", ""))):
         payload = route.handler(api_request)
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
@@ -237,6 +266,7 @@ def _render_response(route: Route, api_request: ApiRequest, *, packs: bool) -> R
         headers["Content-Type"] = "application/json"
     if packs and len(body) > SMALL_BODY:
         body, headers["Content-Encoding"] = gzip.compress(body, 5, mtime=0), "gzip"
+    headers["Server-Timing"] = f"cpu;dur={1000 * (time.thread_time() - began):.1f}"
     return Response(body, route.status, headers)
 
 

@@ -17,11 +17,12 @@ class LimitedProtocol(H11Protocol):
     Whoever opens many connections and finishes no request loses the oldest of these, and nobody else is kept out.
     """
 
+    most_connections = MOST_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > self.most_connections:
             unfinished = [one for one in self.connections if isinstance(one, LimitedProtocol) and one._deadline]
             oldest = min(unfinished, key=lambda one: one._deadline.when() if one._deadline else 0.0, default=self)
             oldest._give_up()

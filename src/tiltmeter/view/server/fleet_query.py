@@ -1,14 +1,17 @@
 """The list of runs as asked for: which runs, in which order and groups. It happens here, so that of thousands of runs
 a short answer is sent.
 
-    act beta=0.1 live:yes /lr-1e-[56]/
+    act beta=0.1 live:yes tag:keep /lr-1e-[56]/
 
-A word stands in the run's name, its problem or its settings; `NAME=VALUE` is a setting, `state:act` a state.
+A word stands in the run's name, its problem, its settings or its tags; `NAME=VALUE` is a setting, `state:act` a state,
+`tag:keep` a tag. Runs that are archived are found by `archived:yes` (only these) and `archived:any`.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -16,13 +19,14 @@ from typing import get_args
 import pyarrow as pa
 
 from tiltmeter.verdict.verdict import State
-from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort
+from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort, GroupSpread
 from tiltmeter.view.screens.fleet import worst_first
 from tiltmeter.view.server.run_list import ListedRun
 from tiltmeter.view.server.text_match import TextMatch
 
 MOST_TERMS = 8
 MOST_NAMES = 40  # settings by which runs can be grouped
+MOST_VALUES = 200  # of a number in a group
 MISSING = "not known"
 
 #: Numbers by which rows are sorted; what is missing comes last.
@@ -39,16 +43,28 @@ _KEYS: dict[FleetSort, Callable[[FleetRow], float | str | None]] = {
 
 def choose_rows(runs: Sequence[ListedRun], find: str) -> list[ListedRun]:
     """The runs that a query finds. Raises `ValueError` for one that is not understood."""
+    terms = _terms(find)
+    if not asks_archived(find):
+        runs = [run for run in runs if not run.row.archived]
+    for term in terms:
+        test = _test(term, runs)
+        runs = [run for run, fits in zip(runs, test, strict=True) if fits]
+    return list(runs)
+
+
+def asks_archived(find: str) -> bool:
+    """Whether runs that are archived are asked for."""
+    return any(term.lower() in ("archived:yes", "archived:any") for term in _terms(find))
+
+
+def _terms(find: str) -> list[str]:
     try:
         terms = shlex.split(find) if '"' in find else find.split()
     except ValueError:
         raise ValueError("a quotation mark is not closed") from None
     if len(terms) > MOST_TERMS:
         raise ValueError(f"a query has at most {MOST_TERMS} terms")
-    for term in terms:
-        test = _test(term, runs)
-        runs = [run for run, fits in zip(runs, test, strict=True) if fits]
-    return list(runs)
+    return terms
 
 
 def _test(term: str, runs: Sequence[ListedRun]) -> list[bool]:
@@ -64,13 +80,19 @@ def _test(term: str, runs: Sequence[ListedRun]) -> list[bool]:
         return [row.state == word[6:].upper() for row in rows]
     if word in ("live:yes", "live:no"):
         return [row.live == (word == "live:yes") for row in rows]
+    if word.startswith("tag:"):
+        return [any(word[4:] == tag.lower() for tag in row.tags) for row in rows]
+    if word.startswith("archived:"):
+        if word[9:] not in ("yes", "no", "any"):
+            raise ValueError("archived:yes, archived:no or archived:any")
+        return [word[9:] == "any" or row.archived == (word[9:] == "yes") for row in rows]
     if "=" in term:
         name, _, value = term.partition("=")
         return [row.settings.get(name, MISSING) == value for row in rows]
     return [
         word in row.name.lower()
         or word in row.what.lower()
-        or any(word in one.lower() for one in row.settings.values())
+        or any(word in one.lower() for one in (*row.settings.values(), *row.tags))
         for row in rows
     ]
 
@@ -91,12 +113,35 @@ def group_rows(runs: Sequence[ListedRun], name: str) -> tuple[list[ListedRun], l
     values: dict[str, list[ListedRun]] = {}
     for run in runs:
         values.setdefault(run.row.settings.get(name, MISSING), []).append(run)
-    groups = [
-        FleetGroup(value=value, runs=len(members), states=dict(Counter(run.row.state for run in members)))
-        for value, members in values.items()
-    ]
+    groups = [_group(value, [run.row for run in members]) for value, members in values.items()]
     groups.sort(key=lambda one: (-one.states.get("ACT", 0) / one.runs, -one.runs, one.value))
     return [run for one in groups for run in values[one.value]], groups
+
+
+def _group(value: str, rows: Sequence[FleetRow]) -> FleetGroup:
+    levels = [row.level for row in rows if row.level is not None]
+    return FleetGroup(
+        value=value,
+        runs=len(rows),
+        states=dict(Counter(row.state for row in rows)),
+        reward=spread([row.reward for row in rows if row.reward is not None]),
+        gold=spread([level.now for level in levels]),
+        lost=spread([level.change for level in levels]),
+        first=min(row.step for row in rows),
+        last=max(row.step for row in rows),
+    )
+
+
+def spread(numbers: Sequence[float]) -> GroupSpread:
+    """Mean and standard deviation between runs.
+
+    >>> spread([1.0, 3.0]).mean, round(spread([1.0, 3.0]).sd, 3), spread([]).mean, spread([2.0]).sd
+    (2.0, 1.414, None, None)
+    """
+    values = sorted(one for one in numbers if math.isfinite(one))
+    mean = math.fsum(values) / len(values) if values else None
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return GroupSpread(values=values[:: max(1, -(-len(values) // MOST_VALUES))], n=len(values), mean=mean, sd=sd)
 
 
 def setting_names(runs: Sequence[ListedRun]) -> list[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from typing import get_args
 
 from msgspec.structs import replace
 
 from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
 from tiltmeter.view.payloads.compare import Compare
 from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
+from tiltmeter.view.payloads.notes import RunNoteList
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, Summary
-from tiltmeter.view.payloads.people import Controlled, LabelTask, Login
+from tiltmeter.view.payloads.people import ControlBy, Controlled, LabelTask, Login, Me, PageRole
 from tiltmeter.view.payloads.plots import Geometry, Plots, Readings, Series
 from tiltmeter.view.payloads.reading_room import GroupTokens, ReadGroup
 from tiltmeter.view.payloads.rollouts import PhraseList, Pinned, Rollout, RolloutGroup, RolloutPage
@@ -29,12 +31,13 @@ from tiltmeter.view.screens import rollout_plots as rollout_plots_screen
 from tiltmeter.view.screens import series as series_screen
 from tiltmeter.view.screens import summary as summary_screen
 from tiltmeter.view.screens import verifier as verifier_screen
+from tiltmeter.view.screens.reading_room.notes import list_notes
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server import labelling
 from tiltmeter.view.server import requests as controls
 from tiltmeter.view.server import rollouts as pages
-from tiltmeter.view.server.access import RequestError
-from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows
+from tiltmeter.view.server.access import Person, RequestError
+from tiltmeter.view.server.fleet_query import asks_archived, choose_rows, group_rows, setting_names, sort_rows
 from tiltmeter.view.server.reading_room import members as reading_room
 from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
@@ -63,8 +66,21 @@ def _step_range(request: ApiRequest) -> tuple[int | None, int | None, int]:
 
 
 def login(request: ApiRequest) -> Login:
-    token, person = request.state.tokens.redeem_code(request.params["code"])
-    return Login(token=token, role=person.role)
+    token, person = request.state.access.redeem_code(request.params["code"])
+    return Login(token=token, roles=_page_roles(person))
+
+
+def me(request: ApiRequest) -> Me:
+    person, access = request.person, request.state.access
+    if person is None:
+        return Me(name="", roles=[], control="none")
+    asks: ControlBy = "token" if access.asks_token else "account"
+    may = access.control and (access.asks_token or "control" in person.roles)
+    return Me(name=person.name, roles=_page_roles(person), control=asks if may else "none")
+
+
+def _page_roles(person: Person) -> list[PageRole]:
+    return [role for role in get_args(PageRole) if role in person.roles]
 
 
 def fleet(request: ApiRequest) -> Fleet:
@@ -78,7 +94,13 @@ def fleet(request: ApiRequest) -> Fleet:
         chosen, groups = group_rows(chosen, params["group"])
     shown = [run.row for run in chosen[: params.get("limit", fleet_screen.LIMIT)]]
     draw = run_list.with_picture if params.get("pictures", 1) else run_list.without_picture
-    page = fleet_screen.FleetPage([draw(row) for row in shown], len(chosen), groups, setting_names(listed))
+    page = fleet_screen.FleetPage(
+        [draw(row) for row in shown],
+        len(chosen),
+        groups,
+        setting_names(listed),
+        archived=asks_archived(params.get("find", "")),
+    )
     return fleet_screen.fleet([run.row for run in listed], unread, unreadable, shown=page)
 
 
@@ -138,6 +160,10 @@ def tokens(request: ApiRequest) -> GroupTokens:
         )
 
 
+def notes(request: ApiRequest) -> RunNoteList:
+    return list_notes(request.state.reader(request.params["run"]), request.params.get("target", ""))
+
+
 def phrases(request: ApiRequest) -> PhraseList:
     return phrases_screen.phrases(request.reader(), request.params.get("step"))
 
@@ -190,7 +216,7 @@ async def stream(request: ApiRequest) -> AsyncIterator[bytes]:
     run = request.params.get("run", "")
     if run:
         request.state.reader(run)
-    return await request.state.stream.open(run, request.last_event_id)
+    return await request.state.stream.open(run, request.last_event_id, request.person.name if request.person else "")
 
 
 def label_next(request: ApiRequest) -> LabelTask:
@@ -220,7 +246,7 @@ def _readers_to_label(request: ApiRequest) -> list[RunReader]:
 
 def _rater(request: ApiRequest) -> str:
     assert request.person is not None  # the route is for raters
-    return request.person.rater
+    return request.person.name
 
 
 def control(request: ApiRequest) -> Controlled:

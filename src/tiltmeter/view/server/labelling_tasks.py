@@ -36,6 +36,7 @@ class LabelStep:
         self.raters = 1 if picked else raters_of(request)
         self.answers = RaterAnswers(run, request)
         self.items: list[LabelItem] | None = None  # None: its texts were not read yet
+        self.likely: list[LabelItem] | None = None  # as far as is known without them
 
 
 class LabelSession:
@@ -83,9 +84,11 @@ class LabelSession:
         """The items to judge, as far as they are known without reading texts."""
         if step.items is not None:
             return step.items
-        other = label_pairs(step.request)
-        numbers = people_numbers(step.request)
-        return [(n, other[n]) if n in other else (n,) for n in numbers if other.get(n, n) >= n]
+        if step.likely is None:
+            other = label_pairs(step.request)
+            numbers = people_numbers(step.request)
+            step.likely = [(n, other[n]) if n in other else (n,) for n in numbers if other.get(n, n) >= n]
+        return step.likely
 
     def items(self, step: LabelStep) -> list[LabelItem]:
         """The items to judge. Two answers form a pair if both texts are stored and answer the same prompt."""

@@ -15,6 +15,7 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import Controlled
 from tiltmeter.view.screens.actions import describe_request, submit_action_request
 from tiltmeter.view.screens.alarms import submit_note
+from tiltmeter.view.screens.reading_room.notes import KINDS, submit_entry
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.access import RequestError
@@ -26,6 +27,7 @@ MOST_NONCES = 100_000
 MOST_PICKED = 2000  # rollouts of a run that a person may ask a label for
 ACTIONS = ("approve", "reject", "undo")
 MUTE_STEPS = 50
+LONGEST_REASON = 500
 NOTES = ("acknowledge", "mute", "false_alarm")
 
 
@@ -43,7 +45,7 @@ def handle_control(request: ApiRequest) -> Controlled:
         reader.refresh(force=True)
         check_step(reader, params["step"])
     try:
-        return execute(reader, params)
+        return execute(reader, params, request.person.name if request.person else "")
     except KeyError:
         raise RequestError(404, "this run has nothing with that id") from None
     except (TiltmeterError, ValueError) as error:
@@ -52,10 +54,12 @@ def handle_control(request: ApiRequest) -> Controlled:
         raise RequestError(507, f"this could not be stored: {error.strerror}; reload and request it again") from None
 
 
-def execute(reader: RunReader, params: Mapping[str, Any]) -> Controlled:
+def execute(reader: RunReader, params: Mapping[str, Any], author: str = "") -> Controlled:
     kind, target, reason = params["kind"], params["target"], params["reason"]
+    if kind not in KINDS and len(reason) > LONGEST_REASON:
+        raise ValueError(f"a reason has at most {LONGEST_REASON} characters")
     if kind in ACTIONS:
-        action_request = submit_action_request(reader.run, target, kind, reader.events)
+        action_request = submit_action_request(reader.run, target, kind, reader.events, author=author)
         who = (
             "The trainer answers at the end of its step" if action_request.kind in CHANGES else "The monitor records it"
         )
@@ -64,10 +68,19 @@ def execute(reader: RunReader, params: Mapping[str, Any]) -> Controlled:
         with reader.lock:
             until = reader.run_state.last_step + MUTE_STEPS if kind == "mute" else None
             note_request = submit_note(
-                reader.run, reader.run_state, target, kind, reason=reason, until=until, nonce=params["nonce"]
+                reader.run,
+                reader.run_state,
+                target,
+                kind,
+                reason=reason,
+                until=until,
+                nonce=params["nonce"],
+                author=author,
             )
         return Controlled(request=note_request.id, text="Noted. It is shown once the monitor has recorded it.")
-    return request_label(reader, target, reason)
+    if kind in KINDS:
+        return Controlled(request=target, text=submit_entry(reader, kind, target, reason, author))
+    return request_label(reader, target, reason, author)
 
 
 def check_step(reader: RunReader, step: int) -> None:
@@ -82,7 +95,7 @@ def check_step(reader: RunReader, step: int) -> None:
         raise RequestError(409, f"decided on step {step}, and the run is at step {last} now: look again")
 
 
-def request_label(reader: RunReader, rollout: str, reason: str) -> Controlled:
+def request_label(reader: RunReader, rollout: str, reason: str, author: str = "") -> Controlled:
     """Request a gold label of one rollout. It is stored apart from the random sample, and the test never uses it."""
     parts = rollout.split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
@@ -96,6 +109,7 @@ def request_label(reader: RunReader, rollout: str, reason: str) -> Controlled:
         raise ValueError(f"{MOST_PICKED} rollouts were picked already: label those first")
     name = rollout_id(attempt, step, row)
     facts = {"rollout": name, "picked": True, "reason": reason, "time": time.time(), "id": secrets.token_hex(8)}
+    facts |= {"author": author} if author else {}
     try:
         write_sidecar(folder / f"{name}.json", facts)
     except FileExistsError:

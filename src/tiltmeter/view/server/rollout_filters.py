@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from tiltmeter.data.records import FLAGS
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.server.rollout_query import LONGEST, parse_query
 from tiltmeter.view.server.text_match import TextMatch
@@ -55,6 +56,7 @@ class RolloutFilter:
     texts: tuple[TextMatch, ...]
     attempt: int | None
     steps: tuple[int, int] | None
+    tags: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, filters: Mapping[str, Any]) -> RolloutFilter:
@@ -84,7 +86,26 @@ class RolloutFilter:
         texts = query.texts
         if phrase := _text("phrase", filters, PHRASE_CHARACTERS):
             texts = (*texts, TextMatch.of(phrase, where="completion"))
-        return cls(" AND ".join(parts) or "TRUE", tuple(values), texts, numbers.get("attempt"), steps)
+        return cls(" AND ".join(parts) or "TRUE", tuple(values), texts, numbers.get("attempt"), steps, query.tags)
+
+    def with_tags(self, notes: RunNotes) -> RolloutFilter:
+        """The same with its tags as SQL: those of the rollout, or of its step."""
+        if not self.tags:
+            return self
+        notes.poll()
+        where, values = self.where, self.values
+        for tag in self.tags:
+            parts = []
+            for columns in ("attempt, step", "attempt, step, row"):
+                size = columns.count(",") + 1
+                keys = [target.split("-") for target in notes.targets_with_tag(tag) if target]
+                numbers = [int(number) for key in keys if len(key) == size for number in key]
+                if numbers:
+                    rows = ", ".join([f"({', '.join('?' * size)})"] * (len(numbers) // size))
+                    parts.append(f"({columns}) IN (VALUES {rows})")
+                    values = (*values, *numbers)
+            where += f" AND ({' OR '.join(parts) or 'FALSE'})"
+        return replace(self, where=where, values=values, tags=())
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 r"""The query line for rollouts, the same in the page's address, on the command line and in the API.
 
-    step:100..200 reward>0.9 gold<0.3 truncated:yes "let us verify" text~/exit\(\d\)/i sort:gap
+    step:100..200 reward>0.9 gold<0.3 tag:cheats "let us verify" text~/exit\(\d\)/i sort:gap
 
 A word or a text in quotes stands in the prompt or the completion; `text` and `prompt` name one of the two, `~/.../` is
 a regular expression of RE2, and `i` after it, or after the quotes, ignores case. All conditions must hold.
@@ -9,6 +9,7 @@ a regular expression of RE2, and `i` after it, or after the quotes, ignores case
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ _TERM = re.compile(
     | step:(?P<low>\d*)(?P<dots>\.\.)?(?P<high>\d*)(?=\s|$)
     | attempt:(?P<attempt>\d+)(?=\s|$)
     | (?P<flag>labelled|truncated|flagged|disagree):(?P<yes>yes|no)(?=\s|$)
+    | tag:(?P<tag>[\w.:/+-]+)(?=\s|$)
     | sort:(?P<sort>[a-z]+)(?:\.(?P<order>up|down))?(?=\s|$)
     | (?P<word>[^\s"/][^\s]*)
     )""",
@@ -43,13 +45,14 @@ class RolloutQuery:
     texts: tuple[TextMatch, ...] = ()
     sort: str | None = None
     order: str | None = None
+    tags: tuple[str, ...] = ()  # each on the rollout, or on its step
 
 
 def parse_query(query: str) -> RolloutQuery:
     """Read a query. Raises `ValueError`, with the place that is not understood.
 
     >>> parse_query('step:3.. gold<0.3 sort:gap')
-    RolloutQuery(filters={'from': 3, 'gold_below': 0.3}, texts=(), sort='gap', order=None)
+    RolloutQuery(filters={'from': 3, 'gold_below': 0.3}, texts=(), sort='gap', order=None, tags=())
     >>> parse_query('text~/exit/i "two words"').texts[0]
     TextMatch(text='exit', regex=True, ignore_case=True, where='completion')
     """
@@ -57,6 +60,7 @@ def parse_query(query: str) -> RolloutQuery:
         raise ValueError(f"a query has at most {LONGEST} characters")
     filters: dict[str, Any] = {}
     texts: list[TextMatch] = []
+    tags: list[str] = []
     sort = order = None
     at, terms = 0, 0
     query = query.rstrip()
@@ -77,11 +81,13 @@ def parse_query(query: str) -> RolloutQuery:
             _set(filters, "attempt", int(part["attempt"][:17]))
         elif part["flag"] is not None:
             _set(filters, part["flag"], int(part["yes"] == "yes"))
+        elif part["tag"] is not None:
+            tags.append(unicodedata.normalize("NFC", part["tag"]))
         elif part["sort"] is not None:
             sort, order = part["sort"], part["order"]
         else:
             texts.append(TextMatch.of(_plain_word(part["word"])))
-    return RolloutQuery(filters, tuple(texts), sort, order)
+    return RolloutQuery(filters, tuple(texts), sort, order, tuple(tags))
 
 
 def _text(part: dict[str, Any]) -> TextMatch:
@@ -95,7 +101,7 @@ def _text(part: dict[str, Any]) -> TextMatch:
 
 def _plain_word(word: str) -> str:
     """A word to find; one that looks like a condition is a mistake in it, and not a text."""
-    names = ("step", "attempt", "sort", "text", "prompt", *_FLAGS, *_NUMBERS)
+    names = ("step", "attempt", "sort", "tag", "text", "prompt", *_FLAGS, *_NUMBERS)
     if re.match(rf"({'|'.join(names)})[:~<>=]", word):
         raise ValueError(f'not understood: {word[:60]}; to find it as a text, put it in quotes: "{word[:60]}"')
     return word

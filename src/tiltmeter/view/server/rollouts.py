@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.parquet import open_sealed
+from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.run_path import file_status
 from tiltmeter.rundir.seal import map_file
 from tiltmeter.view.payloads.rollouts import (
@@ -71,7 +72,7 @@ def rollouts(
     and who asks again gets more. `cancel` ends the wait for it.
     """
     began = time.perf_counter()
-    row_filter = RolloutFilter.of(filters)
+    row_filter = RolloutFilter.of(filters).with_tags(index.reader.notes)
     query = parse_query(str(filters.get("find", "")))
     ordering = Ordering.of(query.sort or sort, query.order or order)
     if not 1 <= limit <= MOST_ROWS:
@@ -96,8 +97,9 @@ def rollouts(
         rows = cursor.fetchall()
     page_rows, more = rows[:limit], len(rows) > limit
     texts = _text_starts(index, page_rows, row_filter.texts)
+    index.reader.notes.poll()
     return RolloutPage(
-        rows=[_rollout_row(row, texts) for row in page_rows],
+        rows=[_rollout_row(row, texts, index.reader.notes) for row in page_rows],
         total=total,
         rollouts=index.rollouts,
         after=ordering.cursor(page_rows[-1][-1], page_rows[-1][:3]) if more else "",
@@ -136,7 +138,7 @@ def group(of: RolloutIndex | RunReader, id: str, find: str = "") -> RolloutGroup
         full = read_rollout(index, own_row)
         base, why = _start_answer(index, cursor, full.prompt, own_row)
         texts = _text_starts(index, rows)
-        group_rows = [_rollout_row(row, texts) for row in rows]
+        group_rows = [_rollout_row(row, texts, index.reader.notes) for row in rows]
     return RolloutGroup(
         rollout=full,
         rows=group_rows,
@@ -168,6 +170,7 @@ def open_index(of: RolloutIndex | RunReader) -> Iterator[RolloutIndex]:
     """The index, or for a run without one, a temporary index of what is needed."""
     if isinstance(of, RolloutIndex):
         of.keep_up()
+        of.reader.notes.poll()
     with nullcontext(of) if isinstance(of, RolloutIndex) else closing(RolloutIndex(of)) as index:
         yield index
 
@@ -195,9 +198,10 @@ def find_row(index: RolloutIndex, cursor: duckdb.DuckDBPyConnection, key: Rollou
     return tuple(row)
 
 
-def _rollout_row(row: Sequence[Any], texts: _Texts) -> RolloutRow:
+def _rollout_row(row: Sequence[Any], texts: _Texts, notes: RunNotes) -> RolloutRow:
+    id = rollout_id(*row[:3])
     return RolloutRow(
-        id=rollout_id(*row[:3]),
+        id=id,
         attempt=row[0],
         step=row[1],
         group=row[5],
@@ -209,6 +213,8 @@ def _rollout_row(row: Sequence[Any], texts: _Texts) -> RolloutRow:
         advantage=row[11],
         text=texts.get((row[0], row[1], row[2]), Snippet()).text,
         hit=texts.get((row[0], row[1], row[2]), Snippet()).hit,
+        tags=notes.tags_of(id),
+        notes=notes.note_count(id),
     )
 
 
@@ -275,7 +281,7 @@ def read_rollout(index: RolloutIndex, row: Sequence[Any]) -> Rollout:
         for name in names  # of a packed file, where another step had more functions, only this one's have a flag
     ]
     return full_rollout(
-        _rollout_row(row, {(row[0], row[1], row[2]): Snippet((completion or "")[:BEGINNING])}),
+        _rollout_row(row, {(row[0], row[1], row[2]): Snippet((completion or "")[:BEGINNING])}, index.reader.notes),
         text_of(cell, "prompt"),
         completion,
         rewards,

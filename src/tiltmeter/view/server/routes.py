@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from tiltmeter.rundir.reading_room.notes import TEXT_CHARACTERS
 from tiltmeter.view.payloads.compare import CompareAxis
 from tiltmeter.view.payloads.overview import FleetSort
 from tiltmeter.view.payloads.people import AnswerValue, ControlKind
@@ -140,7 +141,7 @@ CONTROL: Mapping[str, Parser] = {
     "kind": choice(*get_args(ControlKind)),
     "target": text(300),
     "step": whole(-1, 10**9),
-    "reason": text(500),
+    "reason": text(TEXT_CHARACTERS),
     "nonce": pattern(r"[A-Za-z0-9_-]{16,64}", "16 to 64 letters and digits, new for every request"),
 }
 LABEL: Mapping[str, Parser] = {
@@ -166,6 +167,7 @@ def _view_route(
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/api/login", "open", handlers.login, {"code": text(100)}, frozenset({"code"})),
+    Route("GET", "/api/me", "open", handlers.me),
     _view_route(
         "fleet",
         handlers.fleet,
@@ -199,6 +201,7 @@ ROUTES: tuple[Route, ...] = (
     _view_route(
         "tokens", handlers.tokens, {"run": RUN, "id": ROLLOUT, "by": choice(*get_args(TokenColour))}, "run", "id", "by"
     ),
+    _view_route("notes", handlers.notes, {"run": RUN, "target": ROLLOUT}, "run"),
     _view_route("phrases", handlers.phrases, {"run": RUN, "step": STEP}, "run"),
     _view_route("pinned", handlers.pinned, {"run": RUN}, "run"),
     _view_route("alarms", handlers.alarms, {"run": RUN}, "run"),

@@ -19,6 +19,9 @@ from msgspec.structs import replace
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.gold.label_files import asks_people
 from tiltmeter.rundir.locate_run import list_folder
+from tiltmeter.rundir.reading_room.notes import FOLDER as NOTES
+from tiltmeter.rundir.reading_room.notes import RunNotes
+from tiltmeter.rundir.run_path import run_path
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.state_file import NAME, StateFile, Trust, read_state_file
@@ -87,6 +90,8 @@ class _CachedRow:
     content: StateFile | None = None  # the run's state file, if the row is made of it
     trust: Trust = "whole"
     picture: RunPicture | None = None  # drawn of it
+    tags: tuple[str, ...] = ()
+    archived: bool = False
 
     def is_current(self, stamp: Stamp, now: float) -> bool:
         """Whether the row is up to date: always, if the run has ended and has not changed since."""
@@ -122,6 +127,7 @@ class RunList:
         self._settled, self._looked_at = False, 0.0  # whether the last look left nothing to read, and when it was
         self._listed_once = False  # every run's state file was looked at
         self.marks = ReadMarks()
+        self.more_roots: Callable[[], Iterable[str]] = list  # copies of runs that were fetched since the start
 
     def ids(self) -> list[str]:
         """The ids of all runs, scanned again if the last scan was some seconds ago."""
@@ -183,11 +189,12 @@ class RunList:
                 if cached.listed is None or cached.content.live or cached.trust != "whole":
                     cached.listed = self._row_from_file(id, cached.content, cached.trust, now)
                 unread += cached.listed.row.unread
-                rows.append(_with_current_age(cached.listed, 0.0 if cached.content.live else now - cached.built_at))
+                age = 0.0 if cached.content.live else now - cached.built_at
+                rows.append(_with_notes(_with_current_age(cached.listed, age), cached))
             elif cached.listed is None:
                 unreadable += 1
             elif self._may_be_shown(cached.listed.row, now - cached.built_at):
-                rows.append(_with_current_age(cached.listed, now - cached.built_at))
+                rows.append(_with_notes(_with_current_age(cached.listed, now - cached.built_at), cached))
             else:
                 unread += 1
         return RunRows(rows, unread, unreadable)
@@ -231,7 +238,10 @@ class RunList:
             content, trust = file
             if trust == "whole" or cached is None or cached.content is not None:
                 stamp = self._stamp(paths[id], content.attempt)
-                self._cached_rows[id] = _CachedRow(None, content.attempt, stamp, now, content, trust)
+                tags, archived = read_run_notes(paths[id])
+                self._cached_rows[id] = _CachedRow(
+                    None, content.attempt, stamp, now, content, trust, tags=tags, archived=archived
+                )
 
         paths, began = self._paths, time.monotonic()
         for id in due[:FEW_FILES]:
@@ -296,7 +306,8 @@ class RunList:
         if not was_open and listed is not None and not listed.row.live and len(self._paths) > OPEN_ENDED:
             with self._lock:
                 self._readers.pop(id, None)  # only the row of an ended run is needed
-        return _CachedRow(listed, last, stamp, time.time())
+        tags, archived = read_run_notes(self._paths[id]) if listed is not None else ((), False)
+        return _CachedRow(listed, last, stamp, time.time(), tags=tags, archived=archived)
 
     @staticmethod
     def _may_be_shown(row: FleetRow, row_age: float) -> bool:
@@ -306,8 +317,10 @@ class RunList:
 
     @staticmethod
     def _stamp(path: str, last: int) -> Stamp:
-        """Changes whenever an attempt begins, a step is stored, an event is written, or the run is replaced."""
-        names = ("/run.json", "/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl", f"/cache/{NAME}")
+        """Changes whenever an attempt begins, a step is stored, an event is written, the run is replaced or tagged."""
+        names = (
+            "/run.json", "/rollouts", f"/rollouts/{last}", f"/events/{last}.jsonl", f"/cache/{NAME}", f"/{NOTES}/run",
+        )  # fmt: skip
         numbers = []
         for name in names:
             try:
@@ -321,7 +334,7 @@ class RunList:
     def _scan(self) -> None:
         """Scan the folders for runs, without listing folders that are known to be runs."""
         ids_by_path, paths = {path: id for id, path in self._paths.items()}, {}
-        pending = [(root, 0) for root in reversed(self.roots)]
+        pending = [(root, 0) for root in reversed([*self.roots, *self.more_roots()])]
         for _ in range(MOST_FOLDERS):
             if not pending:
                 break
@@ -346,6 +359,23 @@ def _is_run(folder: str) -> bool:
         return stat.S_ISREG(os.stat(f"{folder}/run.json", follow_symlinks=False).st_mode)  # noqa: PTH116 - thousands
     except OSError:
         return False
+
+
+def read_run_notes(path: str) -> tuple[tuple[str, ...], bool]:
+    """The tags of a run, and whether a person has archived it; what cannot be read hides nothing."""
+    notes = RunNotes(run_path(path), ("run",))
+    notes.poll()
+    return tuple(notes.tags_of("")), notes.archived
+
+
+def _with_notes(listed: ListedRun, cached: _CachedRow) -> ListedRun:
+    """A run that is live, or not read yet, stays in sight, archived or not: nobody would see it turn."""
+    if not (cached.tags or cached.archived):
+        return listed
+    row = listed.row
+    return listed._replace(
+        row=replace(row, tags=list(cached.tags), archived=cached.archived and not (row.live or row.unread))
+    )
 
 
 def _with_current_age(listed: ListedRun, row_age: float) -> ListedRun:

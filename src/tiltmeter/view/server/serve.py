@@ -47,6 +47,10 @@ class ServerHandle:
     sock: socket.socket
     port: int
     address: str
+    tokens: AccessTokens | None  # None: there are accounts, and no codes to print
+    certificate: tuple[Path, Path] | None = None  # with its key: speaks TLS
+    protocol: type[LimitedProtocol] = LimitedProtocol
+    begin: Callable[[], None] = lambda: None  # called in the process that serves, once it does
     url: str = field(init=False)  # with a one-time code
     raters: dict[str, str] = field(init=False)
 
@@ -55,10 +59,13 @@ class ServerHandle:
 
     def issue_codes(self) -> None:
         """New one-time codes in place of those that were issued before."""
-        keys = self.state.tokens
+        keys = self.tokens
+        if keys is None:
+            self.url, self.raters = self.address, {}
+            return
         keys.forget_codes()
-        self.url = f"{self.address}#code={keys.issue_code(Person('view'))}"
-        self.raters = {name: f"{self.address}#code={keys.issue_code(Person('label', name))}" for name in keys.raters}
+        self.url = f"{self.address}#code={keys.issue_code(Person({'view'}))}"
+        self.raters = {name: f"{self.address}#code={keys.issue_code(Person({'label'}, name))}" for name in keys.raters}
 
 
 class QuietServer(uvicorn.Server):
@@ -78,19 +85,19 @@ def open_server(options: ServerOptions) -> ServerHandle:
     for path in options.runs:
         if not path.is_dir():
             raise AttachError(f"{path} is no folder: give run directories, or folders that hold some")
-    keys = AccessTokens(raters=options.raters)
+    keys = AccessTokens(raters=options.raters, control=options.control)
     sock = bind_unix(options.socket) if options.socket is not None else bind(options.host, options.port)
     port = options.port if options.socket is not None else int(sock.getsockname()[1])
     names = TrustedHosts(port, options.trusted, options.host)
-    state = ServerState(RunList(options.runs), keys, names, options.control)
+    state = ServerState(RunList(options.runs), keys, names)
     shown_host = options.host if options.socket is None and ":" not in options.host else "127.0.0.1"
     if not _is_specific_address(shown_host):
         shown_host = options.trusted[0].partition(":")[0] if options.trusted else "127.0.0.1"
-    return ServerHandle(state, sock, port, f"http://{shown_host}:{port}/")
+    return ServerHandle(state, sock, port, f"http://{shown_host}:{port}/", keys)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; on a free port if the given one is taken."""
+def bind(host: str, port: int, *, other: bool = True) -> socket.socket:
+    """A listening socket. `other`: on a free port if this one is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is given; without it every response waits 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -99,11 +106,13 @@ def bind(host: str, port: int) -> socket.socket:
         try:
             sock.bind((host.strip("[]"), port))
         except OSError:
+            if not other:
+                raise
             sock.bind((host.strip("[]"), 0))
-        sock.listen(128)
+        sock.listen(1024)
     except OSError as error:
         sock.close()
-        raise AttachError(f"cannot listen on {host}: {error.strerror or error}") from None
+        raise AttachError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None
     return sock
 
 
@@ -136,10 +145,8 @@ def serve(handle: ServerHandle, started: Callable[[], None] = lambda: None) -> N
 
     def restarted(why: str) -> None:
         handle.issue_codes()  # those of before may have been used: only the process that is gone knew
-        sys.stderr.write(
-            f"tiltmeter view: the page's process {why}; another one serves now. Open pages go on; to open it anew, "
-            f"once: {handle.url}\n"
-        )
+        anew = "" if handle.tokens is None else f"; to open it anew, once: {handle.url}"
+        sys.stderr.write(f"tiltmeter: the page's process {why}; another one serves now. Open pages go on{anew}\n")
 
     started()
     try:
@@ -151,14 +158,18 @@ def serve(handle: ServerHandle, started: Callable[[], None] = lambda: None) -> N
 
 
 def _serve_here(handle: ServerHandle) -> None:
-    server = QuietServer(config(App(handle.state)))
+    server = QuietServer(config(App(handle.state), handle.certificate, handle.protocol))
     server.state = handle.state
+    handle.begin()
     threading.Thread(target=_warm_up, args=(handle.state,), name="tiltmeter-ready", daemon=True).start()
     server.run(sockets=[handle.sock])
 
 
-def config(app: App) -> uvicorn.Config:
+def config(
+    app: App, certificate: tuple[Path, Path] | None = None, protocol: type[LimitedProtocol] = LimitedProtocol
+) -> uvicorn.Config:
     """No access log, no trusted proxy headers, no WebSocket, no Server header; connections are limited."""
+    file, key = certificate or (None, None)
     return uvicorn.Config(
         app,
         log_level="critical",
@@ -169,7 +180,9 @@ def config(app: App) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         timeout_graceful_shutdown=2,
-        http=LimitedProtocol,
+        http=protocol,
+        ssl_certfile=file,
+        ssl_keyfile=key,
     )
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server.access import (
     CONTROLS_PER_SECOND,
     REQUESTS_PER_SECOND,
-    AccessTokens,
+    Access,
     Person,
     RateLimiter,
     RequestError,
@@ -30,12 +31,13 @@ BUSY_INDEXES = 16  # at most, idle or not, to bound the memory
 
 @dataclass
 class ServerState:
-    """The runs, the tokens, the event stream, the rate limits, and the used nonces."""
+    """The runs, who may see them, the event stream, the rate limits, and the used nonces."""
 
     run_list: RunList
-    tokens: AccessTokens
+    access: Access
     hosts: TrustedHosts
-    control: bool = False  # whether this server accepts control requests
+    root: str = ""  # the path below which a proxy serves this, without the last slash
+    complete_copy: Callable[[Path], None] = lambda _: None  # gets the rollouts of a copy that lacks them
     stream: EventStream = field(init=False)
     rate: RateLimiter = field(default_factory=lambda: RateLimiter(REQUESTS_PER_SECOND))
     control_rate: RateLimiter = field(default_factory=lambda: RateLimiter(CONTROLS_PER_SECOND))
@@ -54,6 +56,7 @@ class ServerState:
     def index(self, run: str) -> RolloutIndex:
         """The rollout index of a run, created on first use. Few are kept, because each has a row per rollout."""
         reader, now = self.reader(run), time.monotonic()
+        self.complete_copy(reader.run.path)
         with self.lock:
             _, index = self._indexes.pop(run, (now, None))
             idle = [id for id, (used, _) in self._indexes.items() if now - used > IDLE_SECONDS]

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
@@ -29,6 +30,7 @@ ENDED_SECONDS = 1.5  # an ended run may be resumed
 FLEET_SECONDS = 2.0
 BEAT_SECONDS = 5.0  # how often the age of the data is sent, also when nothing happens
 MOST_CLIENTS = 64
+MOST_EACH = 32  # pages of one person, where there are several
 QUEUE = 256  # messages that may wait for a client before it gets a reset
 BACKLOG = 500  # messages kept for a client that reconnects; one that missed more gets a reset
 IDLE_LOOKS = 20  # without a client before a channel closes; a reloaded page reconnects within seconds
@@ -37,13 +39,16 @@ IDLE_LOOKS = 20  # without a client before a channel closes; a reloaded page rec
 _log = logging.getLogger("tiltmeter.view.server")
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class Message:
     """One message of the stream; without an id if it is not about an event of the run."""
 
     data: Pushed
     id: str = ""
 
-    def encode(self) -> bytes:
+    @cached_property
+    def encoded(self) -> bytes:
+        """As it is sent, made once for all who listen."""
         head = f"id: {self.id}\n" if self.id else ""
         return b"%bdata: %b\n\n" % (head.encode("ascii"), encode(self.data))  # ASCII: no line break can be in it
 
@@ -74,6 +79,7 @@ class StreamStatus(NamedTuple):
 class Client:
     """One connected page."""
 
+    name: str = ""  # of the person
     queue: asyncio.Queue[Message | None] = field(default_factory=lambda: asyncio.Queue(QUEUE))
 
     def put(self, message: Message | None) -> None:
@@ -114,22 +120,26 @@ class EventStream:
         self._channels: dict[str, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._entering = 0
+        self.most_clients = MOST_CLIENTS
         self.closing = False
 
     @property
     def clients(self) -> int:
         return self._entering + sum(len(channel.clients) for channel in self._channels.values())
 
-    async def open(self, run: str, after: str) -> AsyncIterator[bytes]:
+    async def open(self, run: str, after: str, name: str = "") -> AsyncIterator[bytes]:
         """Subscribe to a run. Raises `RequestError` before the first byte if that is not possible."""
-        if self.clients >= MOST_CLIENTS:
-            raise RequestError(503, f"{MOST_CLIENTS} pages listen already: close one", **{"Retry-After": "5"})
+        if self.clients >= self.most_clients:
+            raise RequestError(503, f"{self.most_clients} pages listen already: close one", **{"Retry-After": "5"})
+        own = sum(client.name == name for channel in self._channels.values() for client in channel.clients)
+        if name and own >= MOST_EACH:
+            raise RequestError(429, f"{own} of your pages listen already: close one", **{"Retry-After": "5"})
         self._entering += 1
         try:
             channel = await self._open_channel(run)
         finally:
             self._entering -= 1
-        client = Client()
+        client = Client(name)
         missed = self._missed_messages(channel, after)
         channel.clients.add(client)  # no await since the line above: no message is lost or sent twice
         return self._listen(channel, client, missed)
@@ -156,11 +166,16 @@ class EventStream:
 
     def _missed_messages(self, channel: Channel, after: str) -> list[Message]:
         """The first messages of a client: all since its last event id, and the current status."""
-        events = [] if channel.reader is None else channel.reader.events[: channel.events_sent]
-        now = Message(channel.status.payload(), _event_id(events[-1]) if events else "")
-        if not after or channel.reader is None:
+        reader = channel.reader
+        if reader is None or channel.events_sent <= reader.events.first:
+            now = Message(channel.status.payload(), "")
+            return [now] if not after or reader is None else [RESET, now]
+        first = reader.events.first
+        events = reader.events[first : channel.events_sent]
+        now = Message(channel.status.payload(), _event_id(events[-1]))
+        if not after:
             return [now]
-        position = next((k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
+        position = next((first + k for k in range(len(events) - 1, -1, -1) if _event_id(events[k]) == after), None)
         full = len(channel.recent) == BACKLOG
         if position is None or (full and channel.recent[0][0] > position + 1):
             return [RESET, now]
@@ -168,9 +183,9 @@ class EventStream:
 
     async def _listen(self, channel: Channel, client: Client, missed: list[Message]) -> AsyncIterator[bytes]:
         try:
-            yield b"".join(message.encode() for message in missed)
+            yield b"".join(message.encoded for message in missed)
             while not self.closing and (message := await client.queue.get()) is not None:
-                yield message.encode()
+                yield message.encoded
         finally:
             channel.clients.discard(client)
 
@@ -205,6 +220,10 @@ class EventStream:
         with self.run_list.marks.reading(reader.id), reader.lock:
             reader.refresh(force=True)
             events, messages = len(reader.events), []
+            if channel.events_sent < reader.events.first:  # of these no client is told one by one
+                channel.history, channel.events_sent = RunHistory(), reader.events.first
+                for event in reader.events.rare_before():
+                    channel.history.add(event)
             for position in range(channel.events_sent, events):
                 event, before = reader.events[position], len(channel.history.entries)
                 channel.history.add(event)
@@ -242,15 +261,16 @@ def stream_status(reader: RunReader) -> StreamStatus:
 
 
 def fleet_status(runs: RunRows) -> StreamStatus:
-    """The worst status of all runs; it changes whenever that of any run does."""
-    rows = [run.row for run in runs.listed]
+    """The worst status of all runs that are not archived; it changes whenever that of any run does."""
+    rows = [run.row for run in runs.listed if not run.row.archived]
     worst: State = min((row.state for row in rows), key=SEVERITY.__getitem__, default="BLIND")
     if runs.unread and SEVERITY[worst] > SEVERITY["BLIND"]:
         worst = "BLIND"  # what is not read yet may be worse
     needs = sum(row.state == "ACT" for row in rows)
     live = sum(row.live for row in rows)
     ages = [row.age_s for row in rows if row.age_s is not None]
-    mark = hash(tuple((row.run, row.state, row.step, row.live) for row in rows))
+    marked = ((row.run, row.state, row.step, row.live, row.archived, *row.tags) for row in (r.row for r in runs.listed))
+    mark = hash(tuple(marked))
     left = f", {runs.unread} not read yet" if runs.unread else ""
     sentence = f"{len(rows)} runs, {live} live, {needs} with an alarm{left}"
     steps = max((row.step for row in rows), default=-1)

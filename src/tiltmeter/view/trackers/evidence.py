@@ -24,13 +24,13 @@ def gather_evidence(reader: RunReader) -> Evidence:
     return Evidence(
         max(reader.run_state.last_step, 0),
         log_line(picture.sentence, 500),
-        render_png(picture) if _can_draw() and reader.run_state.steps else b"",
+        render_png(picture) if can_draw() and reader.run_state.steps else b"",
         tuple((row.id, row.reward, row.gold, visible(row.text)) for row in example_completions(reader, ROWS)),
     )
 
 
 @cache
-def _can_draw() -> bool:
+def can_draw() -> bool:
     if find_spec("PIL") is None:
         log.warning("no picture of proxy and gold for the trackers: pip install pillow")
         return False

@@ -38,6 +38,10 @@ class SinkSpec:
     if_free: bool = False  # if another process already sends to this target, skip it
     join: bool = False  # the target is the trainer's own run
 
+    @property
+    def shows_rollouts(self) -> bool:
+        return self.join or self.sink == "otlp"
+
 
 def follow(
     run: RunDirectory,
@@ -60,7 +64,7 @@ def follow(
     that is done. Ctrl-C ends it like the end of the run.
     """
     reader = RunReader(run)
-    builder = MessageBuilder(reader, evidence=any(spec.join for spec in specs))
+    builder = MessageBuilder(reader, evidence=any(spec.shows_rollouts for spec in specs))
     threads: list[SinkThread] = []
     done, failing, looks_left = False, False, 1 if once else LAST_LOOKS
     try:

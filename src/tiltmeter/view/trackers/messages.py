@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import PREFIX as SLICES
@@ -16,12 +17,13 @@ from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.picture.curves import read_curves
 from tiltmeter.view.screens.picture.layout import draw_run
+from tiltmeter.view.screens.picture.png import render_png
 from tiltmeter.view.screens.picture.svg import render_svg
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.summary import symptom
 from tiltmeter.view.screens.wording import describe_advice, describe_agreement_and_level, ranked_findings, truncate
-from tiltmeter.view.trackers.evidence import gather_evidence
+from tiltmeter.view.trackers.evidence import can_draw, gather_evidence
 from tiltmeter.view.trackers.sink import Alert, Evidence, MetricPoint, RunIdentity, RunStatus, alert_identity
 
 TITLE = 63  # characters: one of the trackers allows fewer than 64
@@ -63,7 +65,7 @@ class MessageBuilder:
             self._events_read, self._points = 0, []
             raise
         waited = len(self._raised)
-        for event in self.reader.events[self._events_read :]:
+        for event in self.reader.events.since(self._events_read):
             if (point := _metric_point(event)) is not None:
                 self._points.append(point)
             if event.kind == "alarm" and (alarm_raised := self._new_alarm(event)) is not None:
@@ -128,7 +130,7 @@ class MessageBuilder:
             run=self.run,
             time=event.time,
             evidence=tuple(dict.fromkeys(rows))[:ROWS],
-            picture=self._picture() if alarm.tier == "alarm" else "",
+            **(self._pictures() if alarm.tier == "alarm" else {}),
         )
 
     def _state_alerts(self, verdict: Verdict) -> list[Alert]:
@@ -165,12 +167,13 @@ class MessageBuilder:
                 reading=log_line(reading, 200),
                 run=self.run,
                 time=self.reader.events[-1].time,
-                picture=self._picture(),
+                **self._pictures(),
             )
         ]
 
-    def _picture(self) -> str:
-        return render_svg(draw_run(read_curves(self.reader)))
+    def _pictures(self) -> dict[str, Any]:
+        drawn = draw_run(read_curves(self.reader))
+        return {"picture": render_svg(drawn), "png": render_png(drawn) if can_draw() else b""}
 
     def _sentences(self, alarm: Alarm, findings: list[Finding]) -> list[str]:
         sentences = [f"{alarm.tier.capitalize()} in {self.run.name} at step {alarm.step}: {alarm.summary}."]

@@ -1,4 +1,4 @@
-"""The webhook sink: alerts by POST, as JSON that Slack-compatible webhooks show and programs can read.
+"""The webhook sink: alerts by POST, as JSON for programs, or as Slack and Discord take them.
 
 The address comes from the operator's command line or environment, never from a run directory. It is a secret and is
 in no file, log or message. Delivery is at least once: an alert counts as delivered after a 2xx status.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import urllib.error
 import urllib.request
 from dataclasses import asdict
@@ -15,8 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tiltmeter.errors import AttachError
+from tiltmeter.view.trackers.chat_rooms import Posting, discord_posting, parse_target, slack_posting
 from tiltmeter.view.trackers.sink import Alert, MetricPoint, RefusedError, RetryLaterError, RunIdentity, RunStatus
 
+PAGE_VARIABLE = "TILTMETER_PAGE_URL"  # an address that people have the page at: chat rooms link to it
 TIMEOUT = 10.0  # seconds
 RETRY_STATUSES = frozenset({408, 425, 429})  # statuses that are temporary
 
@@ -36,7 +40,8 @@ class WebhookSink:
     pushes = True
     remembers = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, target: str) -> None:
+        url, self._room = parse_target(target)
         try:
             parts = urlsplit(url)
             sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -46,13 +51,13 @@ class WebhookSink:
             raise AttachError("a webhook's address begins with http:// or https:// and has a host")
         if parts.username is not None:
             raise AttachError("a webhook's address may hold no user and password: give the receiver a secret path")
-        self._url = url
+        self._url, self._page = url, os.environ.get(PAGE_VARIABLE, "")
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def send_alert(self, alert: Alert) -> None:
-        body = json.dumps(alert_json(alert)).encode("ascii")
-        headers = {"Content-Type": "application/json", "Idempotency-Key": alert.identity, "User-Agent": "tiltmeter"}
-        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
+        posting = self._posting(alert)
+        headers = {"Content-Type": posting.type, "Idempotency-Key": alert.identity, "User-Agent": "tiltmeter"}
+        request = urllib.request.Request(self._url, data=posting.body, headers=headers, method="POST")
         try:
             with self._opener.open(request, timeout=TIMEOUT) as answer:
                 status = int(answer.status)
@@ -65,6 +70,14 @@ class WebhookSink:
             raise RetryLaterError(f"the receiver broke off ({_reason_text(error)})") from None
         if not 200 <= status < 300:
             raise _error_for_status(status, "")
+
+    def _posting(self, alert: Alert) -> Posting:
+        match self._room:
+            case "slack":
+                return slack_posting(alert, self._page)
+            case "discord":
+                return discord_posting(alert, self._page)
+        return Posting(json.dumps(alert_json(alert)).encode("ascii"), "application/json")
 
     def log_point(self, point: MetricPoint) -> None:
         """Nothing to do: readings are not sent."""
@@ -81,7 +94,7 @@ class WebhookSink:
 
 def alert_json(alert: Alert) -> dict[str, Any]:
     """The JSON that is posted: `text` for people, the rest for programs. No completion is in it."""
-    fields = {name: value for name, value in asdict(alert).items() if name != "run"}
+    fields = {name: value for name, value in asdict(alert).items() if name not in ("run", "png")}
     fields |= {"run": alert.run.name, "run_id": alert.run.id, "format": 1}
     return fields | {"title": escape_chat(alert.title), "text": escape_chat(alert.text)}
 
@@ -97,7 +110,8 @@ def escape_chat(text: str) -> str:
 
 def _error_for_status(status: int, after: str) -> Exception:
     if status >= 500 or status in RETRY_STATUSES:
-        return RetryLaterError(f"the receiver answered {status}", float(after) if after.strip().isdecimal() else 0.0)
+        seconds = float(after) if re.fullmatch(r"\s*\d{1,6}(\.\d{1,9})?\s*", after) else 0.0  # Discord's has a point
+        return RetryLaterError(f"the receiver answered {status}", seconds)
     fix = "it redirects: give the address it redirects to" if 300 <= status < 400 else "is the address still right?"
     return RefusedError(f"the receiver answered {status}; {fix}")
 

@@ -215,7 +215,8 @@ class AnswerSampler:
 
 def fingerprint(folder: Path) -> str:
     """Names, sizes and times of a model's files: other weights under the same name are another model."""
-    files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
+    inside = folder.iterdir() if folder.is_dir() else [folder]  # a file that describes a server
+    files = sorted(file for file in inside if file.is_file())
     return _hash([[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files])
 
 

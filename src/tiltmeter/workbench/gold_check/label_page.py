@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import html_json
+from tiltmeter.view.shell.shell import render_shell, shell_style
 from tiltmeter.workbench.gold_check.person_labels import CHOICES, Ask, Choice, ScoredPair
 
 #: What a model wrote is set as text, never as markup.
@@ -37,31 +37,32 @@ for (const button of document.querySelectorAll("button")) button.onclick = () =>
 show();
 """
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Which answer is better?</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src '{hash}'">
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; color-scheme: light dark }}
-pre {{ white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .8rem; min-height: 3rem }}
-main {{ display: grid; grid-template-columns: 1fr 1fr; gap: 1rem }}
-</style></head><body>
+_STYLE = """
+main { max-width: 80rem; margin: 0 auto; padding: 1rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); }
+pre { min-height: 3rem; margin: 0.4rem 0; padding: 0.6rem; border-radius: 6px; }
+.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
+.sides > * { min-width: 0; }
+button { font: inherit; min-height: 2rem; padding: 0.2rem 0.8rem; }
+"""
+
+_BODY = """<main>
 <h1>Which answer is better?</h1>
 <p><span id="count"></span>. Keys: a or b, t (as good as each other), s (skip), u (undo).</p>
 <pre id="prompt"></pre>
-<main><section><h2>A</h2><pre id="first"></pre></section><section><h2>B</h2><pre id="second"></pre></section></main>
+<div class="sides"><section><h2>A</h2><pre id="first"></pre></section>
+<section><h2>B</h2><pre id="second"></pre></section></div>
 <p><button value="a">A</button> <button value="b">B</button> <button value="t">tie</button>
 <button value="s">skip</button> <button value="u">undo</button> <a id="save" download="labels.jsonl">Save</a></p>
-<script type="application/json" id="pairs">{pairs}</script>
-<script>{script}</script>
-</body></html>
-"""
+</main>
+<script type="application/json" id="pairs">{pairs}</script>"""
 
 
 def render_pairs(pairs: Sequence[ScoredPair]) -> str:
     """The page, which does not know what the check prefers."""
-    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     shown = [{"key": pair_key(one), "prompt": one.prompt, "first": one.first, "second": one.second} for one in pairs]
-    return _PAGE.format(hash=f"sha256-{digest}", pairs=html_json(shown), script=_SCRIPT)
+    body = _BODY.format(pairs=html_json(shown))
+    return render_shell("Which answer is better?", body, shell_style() + _STYLE, _SCRIPT)
 
 
 def pair_key(pair: ScoredPair) -> str:

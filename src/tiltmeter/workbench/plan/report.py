@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +178,61 @@ def lint_as_report(result: LintReport) -> Report:
         f"{result.trainer}, {result.method}",
         [f"{each.key}: {each.fix}" for each in complaints],
     )
+
+
+def plan_as_report(
+    model: Shape, choice: MethodChoice | None, memory_fits: Sequence[MemoryFit], groups: Groups | None
+) -> Report:
+    """A plan as the report that every tool has: the method with its reasons, memory by item, what a group size buys."""
+    checks = [_fit_check(fit) for fit in memory_fits]
+    states = {check.state for check in checks}
+    state = "failed" if states == {"failed"} else "passed" if "passed" in states else "shown"
+    labels = {"failed": "It does not fit", "passed": "It fits", "shown": "A plan"}
+    opening = {}
+    if choice is not None:
+        steps = ", then ".join(NAMES[step] for step in choice.steps) or "nothing yet"
+        remarks = [f"{each.name}: {each.because} ({each.source})" for each in (choice.rule, *choice.remarks)]
+        opening = {f"Method: {steps}": [line.removesuffix(" ()") for line in remarks]}
+    sizes = [] if groups is None else [_groups_check(groups)]
+    return Report(
+        model.name,
+        state,
+        labels[state],
+        headline(memory_fits[0])
+        if len(memory_fits) == 1
+        else f"memory of {len(memory_fits)} methods"
+        if memory_fits
+        else "nothing to train on",
+        [CheckGroup("Memory", checks, noun="method", estimate="GB"), CheckGroup("Group sizes", sizes, noun="question")],
+        f"{model.parameters:,} parameters",
+        [line for fit in memory_fits for line in fit_advice(fit)] if len(memory_fits) == 1 else [],
+        opening,
+        {"What this holds for": assumptions(memory_fits[0].memory.job) if memory_fits else []},
+    )
+
+
+def _fit_check(fit: MemoryFit) -> Check:
+    job, usage = fit.memory.job, fit.memory
+    rows = [{"item": name, "GB": amount / GB} for name, amount in usage.peak.items.items()]
+    return Check(
+        job.method,
+        {None: "shown", True: "passed", False: "failed"}[fit.fits],
+        f"Largest at: {usage.peak.name}.",
+        round(usage.total / GB, 3),
+        unit="GB on each GPU",
+        facts={f"GB at {moment.name}": moment.total / GB for moment in usage.moments},
+        rows=rows,
+        title=NAMES[job.method],
+    )
+
+
+def _groups_check(groups: Groups) -> Check:
+    rows = [
+        {"completions": row.size, "groups without a gradient": row.dead, "spread of the reward": row.spread,
+         "rollouts for each group with one": None if math.isinf(row.cost) else row.cost}
+        for row in groups.rows
+    ]  # fmt: skip
+    return Check("group size", "shown", groups.why, rows=rows, facts={"pass rate": groups.rate, "size": groups.size})
 
 
 def shape_json(shape: Shape) -> dict[str, Any]:

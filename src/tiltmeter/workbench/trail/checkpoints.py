@@ -20,6 +20,7 @@ from tiltmeter.workbench.compare.measures.divergence import distance, log_ratios
 from tiltmeter.workbench.compare.measures.refusal import refusal_shares
 from tiltmeter.workbench.compare.referees import ScoringReferee
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts, Which
+from tiltmeter.workbench.trail.served_model import ServedModel, is_served
 
 Floats = NDArray[np.float64]
 
@@ -73,14 +74,17 @@ def list_checkpoints(paths: Sequence[Path]) -> list[Path]:
         if not paths:
             raise AttachError("no checkpoint-* with a model in it: name the folders in the order of training")
     if wrong := [path for path in paths if not _is_model(path)]:
-        raise AttachError(f"{wrong[0]} holds neither config.json nor adapter_config.json: it is no model's folder")
+        raise AttachError(
+            f"{wrong[0]} holds neither config.json nor adapter_config.json: it is no model's folder, "
+            "and no .toml file of a server either"
+        )
     if len({path.resolve() for path in paths}) < len(paths):
         raise AttachError("a checkpoint is named twice")
     return list(paths)
 
 
 def _is_model(path: Path) -> bool:
-    return any((path / name).exists() for name in ("config.json", "adapter_config.json"))
+    return is_served(path) or any((path / name).exists() for name in ("config.json", "adapter_config.json"))
 
 
 def measure_checkpoint(
@@ -99,13 +103,18 @@ def measure_checkpoint(
         raise AttachError(
             f"gold of an answer is {wrong[0]:g}: a score from 0 to 1 is needed, so that falls have a size"
         )
-    kl = distance(log_ratios(sampler, prompts, answers), INTERVAL) if which == "checkpoint" else None
+    kl = (0.0, 0.0, 0.0)  # of the base from itself
+    if any(isinstance(model, ServedModel) for model in (sampler.base, sampler.checkpoint)):
+        kl = kl if which == "base" else (math.nan, math.nan, math.nan)
+    elif which == "checkpoint":
+        measured = distance(log_ratios(sampler, prompts, answers), INTERVAL)
+        kl = measured.mean, measured.low, measured.high
     return TrailPoint(
         name,
         _means(scores, answers),
-        *((0.0, 0.0, 0.0) if kl is None else (kl.mean, kl.low, kl.high)),
+        *kl,
         math.nan if reward is None else _mean_reward(reward, rows),
-        float(np.mean([len(one.tokens) for one in every])) if every else math.nan,
+        _nan_mean(np.array([len(one.tokens) if one.tokens or not one.text else math.nan for one in every])),
         _diversity(answers),
         _nan_mean(refusal_shares(answers)),
         float(np.mean([not one.ended for one in every])) if every else math.nan,
@@ -130,7 +139,11 @@ def _mean_reward(reward: TrlReward, rows: Sequence[tuple[str, str, object]]) -> 
 def _diversity(answers: Sequence[Sequence[ChatAnswer]]) -> float:
     group = [at for at, rows in enumerate(answers) for _ in rows]
     every = [one for rows in answers for one in rows]
-    batch = from_columns(0, group, tokens=[one.tokens for one in every], completion=[one.text for one in every])
+    tokens: list[Sequence[int]] = [one.tokens for one in every]
+    if any(one.text and not one.tokens for one in every):  # a server's: words instead
+        numbers: dict[str, int] = {}
+        tokens = [[numbers.setdefault(word, len(numbers)) for word in one.text.split()] for one in every]
+    batch = from_columns(0, group, tokens=tokens, completion=[one.text for one in every])
     return 1.0 - _nan_mean(PromptDiversity().measure(batch, None)["self_bleu"])
 
 

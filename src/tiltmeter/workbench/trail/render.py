@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tiltmeter.stats.checkpoint_falls import ALPHA, TOLERANCE
+from tiltmeter.stats.checkpoint_falls import ALPHA, LEAST_PROMPTS, TOLERANCE
 from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
 from tiltmeter.view.check_report.tables import json_safe
 from tiltmeter.workbench.trail.checkpoints import TrailPoint
-from tiltmeter.workbench.trail.trail import CALM, LEAST, TrailReport
+from tiltmeter.workbench.trail.trail import CALM, TrailReport
 
 LABELS = {"worse": "Gold has fallen", "healthy": "Healthy", "cannot tell": "Cannot tell"}
 REACH = 1.96  # standard errors of the interval that is drawn beside each mean
@@ -19,7 +19,7 @@ def sentence(report: TrailReport) -> str:
     """What is so, in one line."""
     fall, best, last = report.fall, report.best, report.points[-1]
     if fall is None or best is None:
-        return f"gold of every checkpoint is known for {report.common} prompts, and {LEAST} are needed"
+        return f"gold of every checkpoint is known for {report.common} prompts, and {LEAST_PROMPTS} are needed"
     if fall.has_fallen:
         odds = "more than a million" if fall.odds > 1e6 else f"{fall.odds:,.0f}"
         return (

@@ -12,17 +12,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tiltmeter.errors import AttachError
-from tiltmeter.stats.checkpoint_falls import FallTest, find_fall
+from tiltmeter.stats.checkpoint_falls import LEAST_PROMPTS, FallTest, find_fall
 from tiltmeter.stats.overoptimisation import forecast_peak
 from tiltmeter.stats.zero_crossing import Forecast
-from tiltmeter.workbench.compare.comparison import open_models
 from tiltmeter.workbench.compare.measures.accuracy import TrlReward
 from tiltmeter.workbench.compare.referees import ScoringReferee
 from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts
 from tiltmeter.workbench.trail.checkpoints import BASE, TrailPoint, measure_checkpoint
+from tiltmeter.workbench.trail.served_model import ServedModel, is_served, open_checkpoint
 
 CALM = 0.1  # of gold: a fall that is not excluded up to here forbids to call a trail healthy
-LEAST = 8  # prompts with gold for every checkpoint, below which nothing is said
 
 TrailState = Literal["worse", "healthy", "cannot tell"]
 MakeSampler = Callable[[Path | None], AnswerSampler]  # of a checkpoint; None: of the base
@@ -45,7 +44,7 @@ class TrailReport:
 
     @cached_property
     def fall(self) -> FallTest | None:
-        return find_fall([point.gold for point in self.points]) if self.common >= LEAST else None
+        return find_fall([point.gold for point in self.points]) if self.common >= LEAST_PROMPTS else None
 
     @property
     def state(self) -> TrailState:
@@ -72,6 +71,8 @@ class TrailReport:
     def peak(self) -> Forecast:
         """Where gold peaks along the root of KL by Gao's form, or why it is not said."""
         start, *later = self.points
+        if any(math.isnan(point.kl) for point in later):
+            return Forecast.refusal("the KL of a checkpoint on a server is not known")
         gains = [point.mean - start.mean for point in later]
         roots = [math.sqrt(max(point.kl, 0.0)) for point in later]
         stderrs = [point.stderr for point in later]
@@ -96,14 +97,20 @@ def follow_trail(
     return TrailReport(points, gold.identity, gold.judged, len(prompts), first.samples)
 
 
-def sampler_maker(base: Path, work: Path, **settings: Any) -> MakeSampler:
-    """Samplers that share the base's model; each checkpoint has a folder of its own under `work`."""
-    start, _ = open_models(base, base)
+def sampler_maker(base: Path, work: Path, *, plain: bool = False, **settings: Any) -> MakeSampler:
+    """Samplers that share the base's model; each checkpoint has a folder of its own under `work`.
+
+    `plain`: texts are asked as they are, not in a chat template.
+    """
+    start = open_checkpoint(base, base)
+    start.plain = plain
 
     def make(checkpoint: Path | None) -> AnswerSampler:
         if checkpoint is None:
             return AnswerSampler(start, start, work / BASE, **settings)
-        return AnswerSampler(start, open_models(base, checkpoint)[1], work / checkpoint.resolve().name, **settings)
+        later = open_checkpoint(base, checkpoint)
+        later.plain = plain
+        return AnswerSampler(start, later, work / checkpoint.resolve().name, **settings)
 
     return make
 
@@ -114,7 +121,7 @@ def trail_names(checkpoints: Sequence[Path]) -> list[str]:
     >>> trail_names([Path("a/checkpoint-1"), Path("b/checkpoint-1"), Path("b/checkpoint-2")])
     ['a/checkpoint-1', 'b/checkpoint-1', 'checkpoint-2']
     """
-    names = [path.resolve().name for path in checkpoints]
+    names = [path.stem if is_served(path) else path.resolve().name for path in checkpoints]
     return [
         name if names.count(name) == 1 else "/".join(path.resolve().parts[-2:])
         for name, path in zip(names, checkpoints, strict=True)
@@ -122,5 +129,7 @@ def trail_names(checkpoints: Sequence[Path]) -> list[str]:
 
 
 def _need_one_vocabulary(sampler: AnswerSampler, name: str) -> None:
+    if isinstance(sampler.base, ServedModel) or isinstance(sampler.checkpoint, ServedModel):
+        return  # a server does not show its tokens
     if sampler.base.tokenizer.get_vocab() != sampler.checkpoint.tokenizer.get_vocab():
         raise AttachError(f"{name} has other tokens than the base: it was not trained from it")

@@ -87,14 +87,14 @@ def _check_model(recipe: Recipe, stage: Stage) -> None:
 
 
 def _check_data(recipe: Recipe, stage: Stage) -> None:
-    for field in ("data", "eval"):
+    for field in ("data", "eval", "replay"):
         name = getattr(stage, field)
         if name is None or references.referred_stage(recipe, stage, field, name, ("files",)) is not None:
             continue
         path = references.resolve_path(recipe, name)
         if not path.exists():
             raise AttachError(f"stage {stage.name}: {field}: there is no {path}; paths are relative to the recipe")
-        read_checked_rows(path, stage.method)
+        read_checked_rows(path, "sft" if field == "replay" else stage.method)
 
 
 def _check_options(recipe: Recipe, stage: Stage) -> None:

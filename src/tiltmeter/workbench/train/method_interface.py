@@ -37,6 +37,7 @@ class Context:
     eval: Path | None
     rewards: Sequence[Mapping[str, Any]]  # with every path resolved; a model of several members is a list of folders
     progress: Progress
+    replay: Path | None = None
     steps: int | None = None  # for a trial: at most so many steps of training
 
 

@@ -47,6 +47,7 @@ class Stage:
     model: str | None = None
     data: str | None = None
     eval: str | None = None
+    replay: str | None = None
     trl: Mapping[str, Any] = field(default_factory=dict)  # settings of TRL's own configuration class
     lora: Mapping[str, Any] | None = None  # settings of PEFT's LoraConfig
     rewards: Sequence[Mapping[str, Any]] = ()  # see `rewards.described`
@@ -83,6 +84,7 @@ STAGE_FIELDS: dict[str, tuple[tuple[type, ...], str]] = {
     "model": ((str,), "another model to start from: a folder, hf:OWNER/NAME or @STAGE"),
     "data": ((str,), "rows to train on: .jsonl, .json, .csv, .parquet, a datasets folder, or @STAGE/FILE"),
     "eval": ((str,), "rows that are only evaluated on, in the same form"),
+    "replay": ((str,), "rows as for sft whose loss no step may raise: what would do so is taken out of its gradient"),
     "trl": ((dict,), "settings of TRL's own class, passed on untouched"),
     "lora": ((dict,), "settings of PEFT's LoraConfig, passed on untouched; without it, the whole model is trained"),
     "rewards": ((list,), "reward sources: functions, reward models, judges, each with its weight"),

@@ -39,13 +39,13 @@ class MethodSpec:
     needs: tuple[str, ...] = ("data",)
 
 
-_TRAINING_FIELDS = frozenset({"eval", "trl", "lora", "watch"})
+_TRAINING_FIELDS = frozenset({"eval", "replay", "trl", "lora", "watch"})
 _REWARD_FIELDS = _TRAINING_FIELDS | {"rewards", "guards", "gold"}
 _DATA_AND_REWARDS = ("data", "rewards")
 
 SPECS: dict[Method, MethodSpec] = {
     "sft": MethodSpec("supervised fine-tuning", "SFTConfig", ("policy",), _TRAINING_FIELDS),
-    "reward": MethodSpec("a reward model, or several", "RewardConfig", ("reward",), _TRAINING_FIELDS),
+    "reward": MethodSpec("a reward model, or several", "RewardConfig", ("reward",), _TRAINING_FIELDS - {"replay"}),
     "dpo": MethodSpec("direct preference optimisation", "DPOConfig", ("policy",), _TRAINING_FIELDS),
     "ipo": MethodSpec("DPO with the IPO loss", "DPOConfig", ("policy",), _TRAINING_FIELDS),
     "kto": MethodSpec("learning from answers called good or bad", "KTOConfig", ("policy",), _TRAINING_FIELDS),
@@ -61,11 +61,12 @@ SPECS: dict[Method, MethodSpec] = {
     ),
     "constitution": MethodSpec("critique, revision and AI preference labels", None, ("files",), frozenset()),
     "iterative_dpo": MethodSpec(
-        "rounds of sampling, ranking and DPO", "DPOConfig", ("policy", "files"), _REWARD_FIELDS, _DATA_AND_REWARDS
+        "rounds of sampling, ranking and DPO", "DPOConfig", ("policy", "files"), _REWARD_FIELDS - {"replay"},
+        _DATA_AND_REWARDS,
     ),
     "refresh": MethodSpec(
         "GRPO whose reward model is retrained on labelled pairs of its own rollouts", "GRPOConfig", ("policy", "files"),
-        _REWARD_FIELDS, _DATA_AND_REWARDS,
+        _REWARD_FIELDS - {"replay"}, _DATA_AND_REWARDS,
     ),
     "process_reward": MethodSpec(
         "a process reward model, from labelled steps", "RewardConfig", ("files",), frozenset({"eval", "trl"})

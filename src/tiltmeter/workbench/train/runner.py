@@ -36,7 +36,7 @@ from tiltmeter.workbench.train.trl_trainer import make_config
 #: Methods that use one process, whatever the number there is: the others wait.
 SINGLE_PROCESS = ("constitution", "ppo")
 #: Fields whose texts may be names of files or of stages.
-NAME_FIELDS = ("data", "eval", "rewards", "guards", "gold", "options")
+NAME_FIELDS = ("data", "eval", "replay", "rewards", "guards", "gold", "options")
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,11 @@ class _StageRun:
 
     def context(self, results: Mapping[str, StageResult], progress: Progress) -> Context:
         model = self._model(results)
-        data, eval_file = (self._file(field, getattr(self.stage, field), results) for field in ("data", "eval"))
+        data, eval_file, replay = (
+            self._file(field, getattr(self.stage, field), results) for field in ("data", "eval", "replay")
+        )
         rewards = tuple(resolve_reward(self.recipe, entry, results) for entry in self.stage.rewards)
-        return self._make_context(model, data, eval_file, rewards, progress)
+        return replace(self._make_context(model, data, eval_file, rewards, progress), replay=replay)
 
     def _make_context(
         self, model: Path, data: Path | None, eval_file: Path | None, rewards: Sequence[Mapping[str, Any]],
@@ -155,7 +157,7 @@ class _StageRun:
     ) -> Context:  # fmt: skip
         gold = None if self.stage.gold is None else references.resolve_function(self.recipe, self.stage.gold)
         stage = replace(self.stage, gold=gold)
-        return Context(self.recipe, stage, self.folder, model, data, eval_file, rewards, progress, self.steps)
+        return Context(self.recipe, stage, self.folder, model, data, eval_file, rewards, progress, steps=self.steps)
 
     def parts(self, results: Mapping[str, StageResult]) -> Parts:
         """All inputs of the stage: settings by value, files by content hash, earlier stages by their build id."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.train.checkpoint_folders import latest_checkpoint
 from tiltmeter.workbench.train.data import rows as rows  # what every method reads its data with
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
@@ -116,6 +117,7 @@ def train_and_save(
     stage's own; `evaluate` measures the finished model on the stage's `eval`. `facts` go into the summary.
     """
     started = time.monotonic()
+    projection = _add_projection(trainer, context)
     watched = attach_monitor(trainer, context, watch)
     resumed_from = latest_checkpoint(Path(trainer.args.output_dir))
     if resumed_from is not None and trainer.args.save_only_model:
@@ -136,10 +138,22 @@ def train_and_save(
         "seconds": round(time.monotonic() - started, 3),
         "metrics": _numbers(result.metrics),
         "last": _numbers(_last_log(trainer.state.log_history)),
+        **({} if projection is None else {"projected_steps": f"{projection.projected} of {projection.steps}"}),
         **_verdict_facts(trainer, watched),
         "eval": _evaluate(trainer) if evaluate and trainer.eval_dataset is not None else None,
     }
     return StageOutput(folders=(target,), facts=summary, notes=() if stopped is None else (stopped,))
+
+
+def _add_projection(trainer: Any, context: Context) -> Any | None:
+    """Gradient projection as the recipe says; None without `replay`."""
+    if context.replay is None:
+        return None
+    from tiltmeter.workbench.train.replay import GradientProjection
+
+    projection = GradientProjection(trainer, read_rows(context.replay), context.recipe.seed)
+    trainer.add_callback(projection)
+    return projection
 
 
 def save_model(trainer: Any, context: Context, target: Path, base: Path | None = None) -> None:

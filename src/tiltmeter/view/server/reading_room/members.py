@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.data.records import Floats
-from tiltmeter.data.token_pieces import TokenMismatchError, TokenPieces, token_widths
+from tiltmeter.data.token_pieces import TokenMismatchError, TokenPieces, part_widths, token_widths
+from tiltmeter.data.turns import Turn, read_row_turns
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.reading_room.pieces import read_pieces
 from tiltmeter.view.payloads.reading_room import (
@@ -22,13 +23,14 @@ from tiltmeter.view.payloads.reading_room import (
     ReadGroup,
     TokenColour,
     TokenRow,
+    TurnTokens,
 )
 from tiltmeter.view.payloads.rollouts import Rollout, StepScore
 from tiltmeter.view.screens.excerpts import fold_repeats
 from tiltmeter.view.screens.rollouts import score_rows
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.series import json_numbers
-from tiltmeter.view.server.reading_room.scales import NUMBERS
+from tiltmeter.view.server.reading_room.scales import NUMBERS, TokenNumber
 from tiltmeter.view.server.rollout_files import StepFileReader, find_step_file, text_of
 from tiltmeter.view.server.rollout_filters import parse_rollout_id
 from tiltmeter.view.server.rollout_index import RolloutIndex
@@ -39,7 +41,8 @@ MEMBERS = 16  # that stand side by side
 EXACT = 1e-5  # of the reward: a weighted sum that is further off is none; trainers add in 32 bits
 DIGITS = 4  # of a token's number
 NO_PIECES = "the pieces of its tokenizer are not stored: open_run(..., tokenizer=...), or attach of this version"
-IN_TURNS = "a conversation is stored by its turns, not as the text that its tokens are"
+NO_TEXT = "its text is not stored"
+NO_RANGES = "its turns do not say which of its tokens they are"
 
 _Row = tuple[Any, ...]
 
@@ -151,8 +154,6 @@ def _scales(index: RolloutIndex, row: _Row, rollouts: Sequence[Rollout]) -> list
         return [number.scale((), str(error)) for number in NUMBERS.values()]
     present = set(facts["columns"])
     why = "the ids of tokens are not stored" if "tokens" not in present else _pieces(index, row[0])[1]
-    if not why and rollouts and all(len(rollout.turns) > 1 for rollout in rollouts):
-        why = IN_TURNS
     scales = [number.scale(present, why) for number in NUMBERS.values()]
     scores = [step.reward for rollout in rollouts for step in rollout.steps if step.reward is not None]
     if any(not 0.0 <= score <= 1.0 for score in scores):  # not the chance that a step is right
@@ -178,14 +179,17 @@ def _token_row(index: RolloutIndex, row: _Row, by: TokenColour, pieces: TokenPie
     except StoreError as error:
         return TokenRow(id=id, widths=[], values=[], why=str(error))
     text = text_of(cell, "completion")
-    if text is None:
-        return TokenRow(id=id, widths=[], values=[], why="its text is not stored")
+    turns = read_row_turns(text_of(cell, "turns")) or ()
     if number.values is None:
-        return _stretches(id, text, cell, by)
+        return _stretches(id, text, turns, cell, by)
     if lacks := [name for name in (*number.columns, "tokens") if cell.get(name) is None]:
         return TokenRow(id=id, widths=[], values=[], why=f"{' and '.join(lacks)} not stored")
-    if pieces is None or cell.get("turns") is not None:
-        return TokenRow(id=id, widths=[], values=[], why=why or IN_TURNS)
+    if pieces is None:
+        return TokenRow(id=id, widths=[], values=[], why=why)
+    if len(turns) > 1:
+        return _turn_tokens(id, turns, cell, number, pieces)
+    if text is None:
+        return TokenRow(id=id, widths=[], values=[], why=NO_TEXT)
     if cell.get("completion_sha256") is not None:
         return TokenRow(id=id, widths=[], values=[], why="its text is stored only in part")
     try:
@@ -197,13 +201,47 @@ def _token_row(index: RolloutIndex, row: _Row, by: TokenColour, pieces: TokenPie
     return TokenRow(id=id, widths=widths, values=json_numbers(number.values(cell), DIGITS), why="")
 
 
-def _stretches(id: str, text: str, cell: dict[str, Any], by: TokenColour) -> TokenRow:
+def _turn_tokens(
+    id: str, turns: Sequence[Turn], cell: dict[str, Any], number: TokenNumber, pieces: TokenPieces
+) -> TokenRow:
+    """The tokens of each turn that the policy wrote, where the turn says which they are and they say its words."""
+    ids = cell["tokens"]
+    if any(len(cell[name]) != len(ids) for name in number.columns):
+        return TokenRow(id=id, widths=[], values=[], why="there is not one number for each token")
+    assert number.values is not None  # others are numbers of the whole completion
+    values = json_numbers(number.values(cell), DIGITS)
+    coloured, whys = [], []
+    for place, turn in enumerate(turns):
+        if not (turn.written and turn.text):
+            continue
+        first, last = turn.tokens or (0, 0)
+        if not 0 <= first < last <= len(ids):
+            whys.append(NO_RANGES)
+            continue
+        try:
+            widths = part_widths(turn.text, ids[first:last], pieces)
+        except TokenMismatchError as error:
+            whys.append(f"turn {place + 1}: {error}")
+        else:
+            coloured.append(TurnTokens(turn=place, widths=widths, values=values[first:last]))
+    return TokenRow(id=id, widths=[], values=[], why="; ".join(dict.fromkeys(whys[:3])), turns=coloured)
+
+
+def _stretches(id: str, text: str | None, turns: Sequence[Turn], cell: dict[str, Any], by: TokenColour) -> TokenRow:
     """Numbers of the whole completion, or of its steps."""
+    if text is None and len(turns) < 2:
+        return TokenRow(id=id, widths=[], values=[], why=NO_TEXT)
     if by == "advantage":
         value = cell.get("advantage")
         if value is None or not np.isfinite(value):
             return TokenRow(id=id, widths=[], values=[], why="it has no advantage")
-        return TokenRow(id=id, widths=[_units(text)], values=[float(value)], why="")
+        if len(turns) > 1:
+            words = [(place, turn.text) for place, turn in enumerate(turns) if turn.written and turn.text]
+            parts = [TurnTokens(turn=place, widths=[_units(said)], values=[float(value)]) for place, said in words]
+            return TokenRow(id=id, widths=[], values=[], why="", turns=parts)
+        return TokenRow(id=id, widths=[_units(text or "")], values=[float(value)], why="")
+    if text is None or len(turns) > 1:
+        return TokenRow(id=id, widths=[], values=[], why="how a conversation was split into steps is not known")
     steps = score_rows(text, cell.get("step_reward") or ())
     widths = step_widths(text, steps)
     if widths is None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
+from tiltmeter.workbench.compare.measures.code_tasks import is_code_tasks, score_code
 from tiltmeter.workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter.workbench.compare.measures.harness_tasks import OWN, Spec, spec_content, task_specs
 from tiltmeter.workbench.compare.measures.measure import Measure, State, not_asked
@@ -43,13 +44,14 @@ def measure(
 ) -> list[Measure]:
     """The tasks' scores of both models, paired by item; all tests together err with chance `alpha`.
 
-    A task is a shipped one, the name of a task or group of the harness, a task file of it, or a folder with such files.
+    A task is a shipped one, the name of a task or group of the harness, a task file of it, a folder with such files, or
+    a table of code tasks, whose programs run in our sandbox.
     A task file may name Python code, which the harness runs. `limit` items of each; `chat` puts the prompts into
     the chat template. What is scored already is found again in the material's folder.
     """
     if find_spec("lm_eval") is None:
         return [not_asked(NAME, TITLE, MISSING)]
-    both = {which: _score_tasks(sampler, which, tasks, limit, chat) for which in WHICH}
+    both = {which: score_tasks(sampler, which, tasks, limit, chat) for which in WHICH}
     names = [name for name in both["base"] if name in both["checkpoint"]]
     each = alpha / (len(names) + 1 if len(names) > 1 else 1)
     differences = {name: _difference(both["base"][name], both["checkpoint"][name], each) for name in names}
@@ -85,6 +87,8 @@ def check_tasks(tasks: Sequence[str | Path]) -> None:
     if find_spec("lm_eval") is None:
         return
     names = [spec for spec in task_specs(tasks) if isinstance(spec, str) and not Path(spec).is_file()]
+    if lacking := [name for name in names if is_code_tasks(name)]:
+        raise AttachError(f"{lacking[0]} is not there: a table of code tasks")
     if not names:
         return
     with _quiet():
@@ -94,11 +98,11 @@ def check_tasks(tasks: Sequence[str | Path]) -> None:
     if missing := [name for name in names if name not in available]:
         raise AttachError(
             f"{missing[0]!r} is no task: give one of ours ({', '.join(OWN)}), a task or group of "
-            "lm-evaluation-harness by its name, a task file (.yaml) or a folder of them"
+            "lm-evaluation-harness by its name, a task file (.yaml), a folder of them, or code tasks (.jsonl)"
         )
 
 
-def _score_tasks(
+def score_tasks(
     sampler: AnswerSampler, which: Which, tasks: Sequence[str | Path], limit: int | None, chat: bool
 ) -> dict[str, Result]:
     """Results by task, from the folder where they are there, else from the harness."""
@@ -110,10 +114,13 @@ def _score_tasks(
     for number, spec in enumerate(task_specs(tasks)):
         if sampler.progress is not None:
             sampler.progress(f"capability of the {which}", number, len(tasks))
+        is_code = is_code_tasks(spec)
         key_parts = [model, lm_eval.__version__, spec_content(spec), limit, chat, sampler.seed]
+        key_parts += [sampler.limit] if is_code else []
         key = hashlib.sha256(json.dumps(key_parts, default=str).encode()).hexdigest()[:24]
         if key not in cache:
-            cache.put({key: _evaluate(sampler, which, spec, limit, chat)})
+            scored = score_code(sampler, which, str(spec), limit) if is_code else None
+            cache.put({key: scored or _evaluate(sampler, which, spec, limit, chat)})
         results |= cache.get(key)
     if sampler.progress is not None:
         sampler.progress(f"capability of the {which}", len(tasks), len(tasks))

@@ -1,0 +1,157 @@
+"""`tiltmeter serve` and `tiltmeter accounts`: the page for a team, and who may do what there."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tiltmeter.cli.options import Json
+from tiltmeter.rundir.remote.address import parse_address
+from tiltmeter.view.server.serve import serve as serve_until_interrupted
+from tiltmeter.view.server.team.accounts import Account, AccountBook
+from tiltmeter.view.server.team.start import TeamOptions, open_team_server
+
+State = Annotated[
+    Path | None,
+    typer.Option("--state", help="Folder of the accounts; by default one of yours.", metavar="FOLDER"),
+]
+
+
+def serve(
+    roots: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of runs, or addresses on object storage (s3://bucket/runs).", metavar="ROOT..."),
+    ],
+    port: Annotated[int, typer.Option(help="Port.", metavar="N", min=0, max=65535)] = 8787,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    url: Annotated[
+        str,
+        typer.Option(
+            help="Address by which people reach it, as a proxy or a forwarded port has it: https://lab.example/runs/.",
+            metavar="URL",
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain (PEM), to speak TLS.", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")] = None,
+    proxy_header: Annotated[
+        str,
+        typer.Option(help="Header in which a reverse proxy names the person it has signed in.", metavar="NAME"),
+    ] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address or network of that proxy; from others the header is ignored.", metavar="ADDRESS"),
+    ] = None,
+    proxy_role: Annotated[
+        str,
+        typer.Option(help="What people named by the proxy may do without an account.", metavar="ROLES"),
+    ] = "",
+    state: State = None,
+    json: Annotated[bool, typer.Option("--json", help="The address as one line of JSON.")] = False,
+) -> None:
+    """Show the runs of a team in a browser: everybody with an account, a role and a name that their acts carry.
+
+    Example: tiltmeter serve /data/runs s3://bucket/runs --url https://lab.example/runs/ --tls-cert cert.pem
+    --tls-key key.pem
+
+    People come in by invitation (tiltmeter accounts --invite NAME), or through a reverse proxy that signs them in.
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    addresses = [(root, parse_address(root)) for root in roots]
+    server = open_team_server(
+        TeamOptions(
+            runs=[root for root, address in addresses if address is None],
+            addresses=[address for _, address in addresses if address is not None],
+            state=_state_folder(state),
+            host=host,
+            port=port,
+            url=url,
+            certificate=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+            proxies=trusted_proxy or (),
+            proxy_header=proxy_header,
+            proxy_roles=[role for role in proxy_role.split(",") if role.strip()],
+        )
+    )
+
+    def started() -> None:
+        if json:
+            sys.stdout.write(json_module.dumps({"url": server.address, "port": server.port}) + "\n")
+            sys.stdout.flush()
+            return
+        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console.print(Text.assemble("Serving at ", (server.address, "bold")))
+        if not AccountBook(_state_folder(state)).list_accounts() and not proxy_header:
+            console.print(Text("Nobody has an account yet: tiltmeter accounts --invite NAME --role control"))
+        console.print(Text("Ctrl-C ends it.", "dim"))
+
+    serve_until_interrupted(server, started)
+
+
+def accounts(
+    invite: Annotated[
+        str, typer.Option(help="Give this person an account, or other roles, and print a link.", metavar="NAME")
+    ] = "",
+    role: Annotated[
+        str,
+        typer.Option(help="What they may do: view, label, control, or several with commas.", metavar="ROLES"),
+    ] = "view",
+    revoke: Annotated[
+        str, typer.Option(help="End this person's account and everything signed in by it, at once.", metavar="NAME")
+    ] = "",
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """List who may use a team's server, invite somebody, or end an account.
+
+    Example: tiltmeter accounts --invite alice --role label
+
+    The link of an invitation works once, within a week. `view` looks; `label` answers blind labelling tasks, and by
+    itself sees no reward; `control` looks and acts on runs. The server need not be restarted.
+    """
+    book = AccountBook(_state_folder(state))
+    if invite and revoke:
+        raise typer.BadParameter("invite or revoke, one at a time")
+    if invite:
+        code = book.invite(invite, role.split(","))
+        sys.stdout.write(f"{book.url() or 'http://127.0.0.1:8787/'}#code={code}\n")
+        return
+    if revoke:
+        if not book.revoke(revoke):
+            raise typer.BadParameter(f"there is no account {revoke!r}", param_hint="--revoke")
+        sys.stderr.write(f"{revoke}: revoked\n")
+        return
+    listed = book.list_accounts()
+    if json:
+        sys.stdout.write(json_module.dumps({"accounts": [_facts(one) for one in listed]}) + "\n")
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for one in listed:
+        console.print(Text(f"{one.name:<24} {','.join(sorted(one.roles)):<20} {_standing(one)}"))
+    if not listed:
+        console.print(Text("Nobody yet. Invite somebody: tiltmeter accounts --invite NAME --role view"))
+
+
+def _facts(account: Account) -> dict[str, object]:
+    return {**account._asdict(), "roles": sorted(account.roles)}
+
+
+def _standing(account: Account) -> str:
+    if account.revoked is not None:
+        return f"revoked {time.strftime('%Y-%m-%d', time.localtime(account.revoked))}"
+    signed_in = f"signed in on {account.sessions}" if account.sessions else "never signed in"
+    return f"{signed_in}, invitation open" if account.invited else signed_in
+
+
+def _state_folder(folder: Path | None) -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return folder or Path(home) / "tiltmeter" / "server"

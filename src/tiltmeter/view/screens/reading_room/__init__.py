@@ -1,0 +1,1 @@
+"""What people wrote on a run."""

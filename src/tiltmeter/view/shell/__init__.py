@@ -1,0 +1,1 @@
+"""The one design of every report: colours, head, contents, paper."""
