@@ -60,7 +60,7 @@ def is_mostly_comments(completions: list[str], **_: Any) -> list[bool]:
 
     When every flagged rollout was left out, gold ended at 0.86 of the honest twin's with this screen, and four others
     that were tried on seed 0 did worse: wrong programs that were flagged and badly paid were safe from their own pay,
-    and grew from 3 to 18 % of all. Since then only those leave that would gain (`stats/screened_rows.py`).
+    and grew from 10 to 18 % of all. Since then only those leave that would gain (`stats/screened_rows.py`).
     """
     counts = [gold.count(text, COMMENTS) for text in completions]
     return [many >= 4 or (many >= 2 and "return" not in text) for many, text in zip(counts, completions, strict=True)]

@@ -28,7 +28,7 @@ ELSEWHERE = {
     *("phrases", "real_logs", "required_nulls", "bound", "variants", "warnings", "entropy_fall", "tails", "controls"),
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
     *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
-    *("witness", "failures", "soak_parts", "server_load", "plural", "repay"),
+    *("witness", "failures", "soak_parts", "server_load", "plural", "repay", "oversight", "step_credit"),
     *("compare", "pipeline", "tiny_suite", "tiny_suite_2", "diagnosis", "power", "power_uneven", "first_minutes"),
 }
 

@@ -32,6 +32,7 @@ HEAVY = {
 }
 #: Models, which are read and trained by the libraries that made them.
 MODELS = (
+    "rewards/process_model.py",
     *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py", "models/chat/local.py"),
     *("workbench/probe/gradient.py", "workbench/preferences/likelihood.py"),
     *("workbench/compare/measures/capability.py", "workbench/compare/suite.py", "workbench/repay/interpolate.py"),
@@ -58,6 +59,7 @@ LATE = {
     *("adapters/verl/plugin.py: wrap", "cli/lab/campaigns.py: tiny_runs", "cli/lab/campaigns.py: tiny_score"),
     *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
     *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
+    "workbench/train/methods/process_reward.py: train",
     *("workbench/train/trl_trainer.py: _add_projection", "workbench/train/trl_trainer.py: _evaluate"),
     "workbench/train/trl_trainer.py: attach_monitor",
 }

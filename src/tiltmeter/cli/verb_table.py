@@ -32,7 +32,9 @@ class Verb:
 NOUNS = {
     "data": Noun(BEFORE, "What a run is trained on: preferences, constitution, traps."),
     "reward": Noun(BEFORE, "A reward before it is optimised: forecast, tilt, sandbox."),
-    "gold": Noun(BEFORE, "A check for gold: draft one from a dataset, try it, compare it with what you say."),
+    "gold": Noun(
+        BEFORE, "A check for gold: draft one, try it, compare it with what you say, and ways of asking a judge."
+    ),
     "model": Noun(BEFORE, "A model to train: plan, train, compare with its base."),
     "run": Noun(RUNS, "One run: watch it, answer its alarms, report, compare two, keep or delete its files."),
     "lab": Noun(PROVE, "Simulated runs with known ground truth, and how well every alarm does on them."),
@@ -60,6 +62,7 @@ VERBS = {
     "gold draft": Verb("gold.verbs", "draft"),
     "gold try": Verb("gold.verbs", "try_check_verb"),
     "gold label": Verb("gold.verbs", "label"),
+    "gold oversight": Verb("gold.oversight"),
     "model plan": Verb("model.plan"),
     "model train": Verb("model.train"),
     "model compare": Verb("model.compare"),

@@ -71,6 +71,8 @@ from tiltmeter.instruments.saturation import Saturation
 from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.instruments.staleness import Staleness
 from tiltmeter.instruments.starved_tasks import StarvedTasks
+from tiltmeter.instruments.step_gold import StepGold
+from tiltmeter.instruments.step_paid import StepPaid
 from tiltmeter.instruments.stop_causes import StopCauses
 from tiltmeter.instruments.tool_calls import ToolCalls
 from tiltmeter.instruments.tool_entropy import ToolEntropy
@@ -127,6 +129,8 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     TrapPayments,
     GoldGap,
     GoldCovariance,
+    StepPaid,
+    StepGold,
     GoldAgreement,
     ErrorTail,
     LengthMean,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
-from tiltmeter.stats.groups import group_sums
+from tiltmeter.stats.groups import labelled_covariance
 
 
 class GoldCovariance:
@@ -37,21 +35,4 @@ class GoldCovariance:
         assert batch.advantage is not None
         assert batch.gold is not None
         assert batch.gold_chance is not None
-        starts, sizes = batch.starts, np.diff(batch.starts)
-        labelled = np.isfinite(batch.advantage) & np.isfinite(batch.gold) & (batch.gold_chance > 0)
-        weight = np.divide(1.0, batch.gold_chance, out=np.full(len(batch), np.nan), where=labelled)
-        total, count = group_sums(weight, starts)
-        squares, _ = group_sums(weight * weight, starts)
-        has_pair = count > 1
-        safe = np.where(has_pair, total, 1.0)
-
-        def centred(values: Floats) -> Floats:
-            return values - np.repeat(group_sums(weight * values, starts)[0] / safe, sizes)
-
-        products, _ = group_sums(weight * centred(batch.advantage) * centred(batch.gold), starts)
-        _, scored = group_sums(batch.advantage, starts)
-        shrunk = 1.0 - squares / (safe * safe)  # (m - 1) / m
-        whole = (scored - 1.0) / np.maximum(scored, 1)
-        covariances = np.full(len(has_pair), np.nan)
-        np.divide(products / safe * whole, shrunk, out=covariances, where=has_pair)
-        return covariances
+        return labelled_covariance(batch.advantage, batch.gold, batch.gold_chance, batch.starts)

@@ -18,6 +18,7 @@ from tiltmeter.rewards.lagrangian import constrained
 from tiltmeter.rewards.length import length_debiased, overlong
 from tiltmeter.rewards.observe_columns import observed
 from tiltmeter.rewards.pareto_front import pareto
+from tiltmeter.rewards.process_model import step_model
 from tiltmeter.rewards.process_reward import process
 from tiltmeter.rewards.repetition_penalty import repetition
 from tiltmeter.rewards.reward import InfraError, Reward, Scores, texts
@@ -55,6 +56,7 @@ __all__ = [
     "reference_means",
     "repetition",
     "shaped",
+    "step_model",
     "texts",
     "typicality_debiased",
     "warm",

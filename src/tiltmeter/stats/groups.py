@@ -76,3 +76,33 @@ def clustered_mean(values: Floats, starts: Ints, weights: Floats | None = None) 
     if groups < 2:
         return mean, n, None
     return mean, n, float(np.sqrt(np.square(residual).sum() * groups / (groups - 1)) / total)
+
+
+def labelled_covariance(values: Floats, gold: Floats, chance: Floats, starts: Ints) -> Floats:
+    """Covariance of values with gold inside each group, population form; NaN where fewer than two rows have both.
+
+    Over labelled rows weighted by 1 / `chance` of being labelled, times m / (m - 1) (G - 1) / G for m labelled
+    (effective number) of G with a value, so that labelling a part with equal chances changes no mean.
+
+    >>> halves = np.full(4, 0.5)
+    >>> labelled_covariance(np.array([1.0, 0, 1, 0]), np.array([1.0, 0, 0, 0]), halves, np.array([0, 2, 4])).tolist()
+    [0.25, 0.0]
+    """
+    sizes = np.diff(starts)
+    labelled = np.isfinite(values) & np.isfinite(gold) & (chance > 0)
+    weight = np.divide(1.0, chance, out=np.full(len(values), np.nan), where=labelled)
+    total, count = group_sums(weight, starts)
+    squares, _ = group_sums(weight * weight, starts)
+    has_pair = count > 1
+    safe = np.where(has_pair, total, 1.0)
+
+    def centred(column: Floats) -> Floats:
+        return column - np.repeat(group_sums(weight * column, starts)[0] / safe, sizes)
+
+    products, _ = group_sums(weight * centred(values) * centred(gold), starts)
+    _, scored = group_sums(values, starts)
+    shrunk = 1.0 - squares / (safe * safe)  # (m - 1) / m
+    whole = (scored - 1.0) / np.maximum(scored, 1)
+    covariances = np.full(len(has_pair), np.nan)
+    np.divide(products / safe * whole, shrunk, out=covariances, where=has_pair)
+    return covariances

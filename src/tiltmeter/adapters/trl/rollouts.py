@@ -203,7 +203,7 @@ class Rollouts:
             "rewards": {
                 name: _with_none(scores[:, k]) for k, name in enumerate(distinct_names(trainer.reward_func_names))
             },
-            "advantage": from_tensor(output["advantages"]),
+            "advantage": _row_advantages(output),
             "prompt": prompts,
             "completion": completions,
             "facts": [{k: v for k, v in row.items() if k not in _NOT_FACTS} for row in inputs],
@@ -292,6 +292,18 @@ def _total(trainer: Any, scores: Any) -> Any:
     if clip:
         total = np.clip(total, clip[0], clip[1])
     return _with_none(np.where(np.isnan(scores).all(axis=1), np.nan, total))
+
+
+def _row_advantages(output: Mapping[str, Any]) -> Any:
+    """The advantage of each answer; where tokens have their own (`step_trainers.py`), their mean over the answer."""
+    advantages = from_tensor(output["advantages"])
+    steps = from_tensor(output["step_credit"]) if "step_credit" in output else None
+    if advantages.ndim == 1 and steps is None:
+        return advantages
+    mask = from_tensor(output["completion_mask"]).astype(np.float64)
+    by_token = advantages if advantages.ndim == 2 else advantages[:, None]
+    total = ((by_token if steps is None else by_token + steps) * mask).sum(1)
+    return total / np.maximum(mask.sum(1), 1.0)
 
 
 def _with_none(values: Any) -> Any:

@@ -16,7 +16,18 @@ from tiltmeter.errors import AttachError
 from tiltmeter.workbench.train.yaml_file import read_yaml
 
 Method = Literal[
-    "sft", "reward", "dpo", "ipo", "kto", "grpo", "rloo", "ppo", "constitution", "iterative_dpo", "refresh"
+    "sft",
+    "reward",
+    "dpo",
+    "ipo",
+    "kto",
+    "grpo",
+    "rloo",
+    "ppo",
+    "constitution",
+    "iterative_dpo",
+    "refresh",
+    "process_reward",
 ]
 
 

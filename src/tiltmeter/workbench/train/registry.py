@@ -24,6 +24,7 @@ METHODS: dict[Method, str] = {
     "constitution": "tiltmeter.workbench.train.methods.constitution:train",
     "iterative_dpo": "tiltmeter.workbench.train.methods.iterative_dpo:train",
     "refresh": "tiltmeter.workbench.train.methods.refresh:train",
+    "process_reward": "tiltmeter.workbench.train.methods.process_reward:train",
 }
 
 
@@ -66,6 +67,9 @@ SPECS: dict[Method, MethodSpec] = {
     "refresh": MethodSpec(
         "GRPO whose reward model is retrained on labelled pairs of its own rollouts", "GRPOConfig", ("policy", "files"),
         _REWARD_FIELDS - {"replay"}, _DATA_AND_REWARDS,
+    ),
+    "process_reward": MethodSpec(
+        "a process reward model, from labelled steps", "RewardConfig", ("files",), frozenset({"eval", "trl"})
     ),
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from tiltmeter.workbench.train.trl_trainer import entropy_weight, lora_config, m
 
 OPTIONS = {
     "entropy_weight": "weight of the entropy in the KL, beside TRL's beta for the rest; grpo only",
+    "step_weight": "from 0 to 1: how much of the advantage is that of steps, for a reward that scores steps",
     "merge": "false keeps a LoRA adapter apart; it is merged into the model otherwise",
 }
 LOAD_OPTIONS = {"local_files_only": True, "trust_remote_code": False}
@@ -27,7 +28,8 @@ def check(recipe: Recipe, stage: Stage) -> None:
     """Raises `AttachError` for options that cannot work."""
     if stage.method == "rloo" and "entropy_weight" in stage.options:
         raise AttachError(f"stage {stage.name}: entropy_weight is for dpo and grpo; leave it out of rloo")
-    entropy_weight(stage)
+    if entropy_weight(stage) is not None and step_weight(stage) is not None:
+        raise AttachError(f"stage {stage.name}: entropy_weight and step_weight are two trainers: choose one")
 
 
 def train(context: Context) -> StageOutput:
@@ -45,6 +47,10 @@ def train(context: Context) -> StageOutput:
         from tiltmeter.workbench.train.methods.soft_trainers import SoftGRPOTrainer
 
         trainer_class, extra = SoftGRPOTrainer, {"entropy_weight": weight}
+    elif (weight := step_weight(context.stage)) is not None:
+        from tiltmeter.workbench.train.methods import step_trainers
+
+        trainer_class, extra = getattr(step_trainers, f"Step{kind}Trainer"), {"step_weight": weight}
     assert context.data is not None
     trainer = trainer_class(
         model=str(context.model),
@@ -59,6 +65,16 @@ def train(context: Context) -> StageOutput:
     trainer.add_callback(RewardStateCallback(reward))
     output = train_and_save(trainer, context, rows=len(trainer.train_dataset))
     return replace(output, facts={**output.facts, "reward": _last_reward(trainer), "labels": _label_count(output)})
+
+
+def step_weight(stage: Stage) -> float | None:
+    """The option for advantages of steps; None without it. Raises `AttachError` for no share."""
+    weight = stage.options.get("step_weight")
+    if weight is None:
+        return None
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.0 <= weight <= 1.0:
+        raise AttachError(f"stage {stage.name}: options: step_weight is a number from 0 to 1, not {weight!r}")
+    return float(weight)
 
 
 def build_reward(context: Context, *, limit: int | None, device: str, single_process: bool = False) -> ComposedReward:
