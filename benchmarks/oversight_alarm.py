@@ -60,12 +60,14 @@ def measure(methods: Sequence[GradedAnswers], calls: Mapping[str, int], runs: in
     most = max(calls.values())
     for name, grades in tables.items():
         share = SHARE * most / calls.get(name, most)
-        found, delays, false, labels, honest = 0, [], 0, [], 0
+        delays: list[float] = []
+        labels: list[int] = []
+        found, false, honest = 0, 0, 0
         for kind in ("hacked", "honest", "indifferent"):
             for run in range(runs):
                 rng = np.random.default_rng([seed, run, len(kind)])
                 world = make_world(kind, truth, style, rng)
-                many = {
+                many: dict[str, Any] = {
                     field: np.repeat(getattr(world, field), len(questions), 0)
                     for field in ("reference", "proxy", "gold")
                 }

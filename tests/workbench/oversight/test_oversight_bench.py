@@ -60,7 +60,7 @@ def test_no_method_is_called_better_where_none_is() -> None:
     for _ in range(trials):
         methods = [graded(f"m{k}", answers, rng.choice([0.2, 0.8], 40)) for k in range(6)]
         claims += conclude(methods, methods[0])[0] == "better"
-    assert upper_bound(claims, trials) <= size(0.2, 0.1), f"{claims} of {trials}, and {ERROR} is promised"
+    assert upper_bound(claims, trials) <= size(20, 10) / 100, f"{claims} of {trials}, and {ERROR} is promised"
     truth = np.array([0.9 if one.truth else 0.1 for one in answers])
     better = [graded("bare", answers, rng.choice([0.2, 0.8], 40)), graded("good", answers, truth)]
     assert conclude(better, better[0])[0] == "better"

@@ -143,7 +143,7 @@ ROW = {"prompt": "what is 1 plus 2", "completions": ["the answer is 3", "what wh
 
 
 def test_a_process_reward_model_is_trained_by_a_recipe_and_scores_steps(recipe: Any, tmp_path: Path) -> None:
-    settings = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "learning_rate": 5e-3}
+    settings: dict[str, Any] = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "learning_rate": 5e-3}
     settings |= {"per_device_train_batch_size": 8, "max_steps": 30, "save_strategy": "no"}
     stage = {"method": "process_reward", "data": "steps.jsonl", "eval": "steps.jsonl", "trl": settings}
     path = recipe(stage)
