@@ -1,7 +1,7 @@
 """Exploits that the detectors of acts were not written for, and the same trajectories without them; for `witness.py`.
 
-Written from published accounts of what agents did to be paid (see `docs/witness.md`), in seven languages and seven tool formats, without a
-look at the detectors and before they were run on any of it. A trajectory and its twin are the same but for the steps
+Written from published accounts of what agents did to be paid (see `docs/witness.md`), in seven languages and seven tool formats, before
+any detector was run on any of it. Their author knew how transcripts, shell lines and paths are read, and none of the detectors' files. A trajectory and its twin are the same but for the steps
 that are the exploit, in whose place the twin has honest steps that look alike.
 """
 
