@@ -85,7 +85,7 @@ def try_training(pretend: str | None) -> Figures:
     figures: Figures = {
         "versions": {name: installed_version(name) for name in ("torch", *PACKAGES[:-1])},
         "trl": trl.__version__,
-        "tested": trl.__version__.rpartition(".")[0] in adapter.TESTED,
+        "tested": trl.__version__.rpartition(".")[0] in adapter.TRL,
     }
     with tempfile.TemporaryDirectory(prefix="tiltmeter-newest-") as folder:
         home = Path(folder)

@@ -80,7 +80,7 @@ def test_help_lists_five_verbs_first_then_nouns_by_moment() -> None:
     assert panels == ["Options", "Start here", "Before a run", "During and after a run", "Prove it"]
     listed = re.findall(r"^│ (\w+) ", shown, re.M)
     assert listed[:5] == ["show", "view", "audit", "probe", "lint"]
-    assert set(listed[5:]) == {*NOUNS, "quickstart", "doctor", "demo", "mcp"}
+    assert set(listed[5:]) == {*NOUNS, "quickstart", "doctor", "demo", "mcp", "serve", "accounts"}
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
 
 

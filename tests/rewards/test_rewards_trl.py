@@ -64,7 +64,7 @@ def words(batch: RolloutBatch, column: str) -> list[str]:
 def listening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of listening: the one for tested versions of TRL, and the one for any other."""
     if request.param == "wrapper":
-        monkeypatch.setattr(adapter, "TESTED", ())
+        monkeypatch.setattr(adapter, "TRL", ())
     return str(request.param)
 
 
