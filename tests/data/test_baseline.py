@@ -42,7 +42,7 @@ def recorded(
 
 def watched(run: RunDirectory, *, restarts: bool = False) -> list[Event]:
     watch = MonitorLoop(run, Config.standard(), strict=True)
-    for arrival in list(watch.source.poll()):
+    while (arrival := next(watch.source.poll(), None)) is not None:  # each is handled before the next is requested
         watch.advance(arrival)
         if restarts:
             watch.close()
