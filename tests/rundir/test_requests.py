@@ -156,7 +156,7 @@ def same_again(run: RunDirectory, n: int, rng: random.Random, token: bytes) -> N
 
 def malformed(run: RunDirectory, n: int, rng: random.Random, token: bytes) -> None:
     facts = facts_of(n)
-    key = rng.choice([*sorted(set(facts) - {"text", "asked"}), "more", "kind", "who"])
+    key = rng.choice([*sorted(set(facts) - {"text", "asked", "author"}), "more", "kind", "who"])
     if rng.random() < 0.5 and key in facts:
         del facts[key]
     else:

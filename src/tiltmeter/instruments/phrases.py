@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import by_prompt
 from tiltmeter.data.memo import shared
+from tiltmeter.data.phrase import Phrase
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.stats.logodds import PhraseTable, count_contained, fewest_texts, merge_phrases, overused_phrases
 from tiltmeter.stats.word_hashes import Texts, Words
@@ -64,26 +63,12 @@ class OverusedPhrases:
         return {"share": np.minimum(count, 1.0), "count": count}
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """An over-used phrase with a completion that contains it. A model wrote its words: encode them before showing."""
-
-    text: str
-    share: float  # of completions now that contain it
-    share_before: float
-    z: float
-    row: int  # of the batch
-    excerpt: str
-
-
 def phrases_overused_in(batch: RolloutBatch, baseline: Baseline | None, most: int = 20) -> list[Phrase]:
     """The phrases behind `text.overused`, strongest first, each with an example from this batch."""
     comparison = compare_phrases(batch, baseline)
-    if comparison is None or baseline is None:
+    if comparison is None or baseline is None or not len(comparison[4]):
         return []
     texts, words, table, z, rows, order = comparison
-    if not len(rows):
-        return []
     before, phrases = baseline.once(_words), []
     for row, first, count in rows[:most].tolist():
         run = words.hashes[first : first + count]
@@ -100,9 +85,7 @@ def _texts(batch: RolloutBatch) -> tuple[Texts, Ints, Ints]:
 
 
 def _words(batch: RolloutBatch) -> Words:
-    """Without the places of words in their texts: kept for the run, and only asked how many texts contain a phrase."""
-    words = Words.of(_texts(batch)[0])
-    return Words(words.hashes, words.starts[:0], words.ends[:0], words.offsets)
+    return Words.of(_texts(batch)[0]).without_places()
 
 
 def _phrases(batch: RolloutBatch) -> PhraseTable:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.phrase import Phrase
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import Turn, row_turns
-from tiltmeter.instruments.phrases import Phrase, compare_phrases, phrases_overused_in
+from tiltmeter.instruments.phrases import compare_phrases, phrases_overused_in
 from tiltmeter.rundir.payloads import BehaviourSeen
 from tiltmeter.stats.logodds import count_contained
 

@@ -97,6 +97,10 @@ class Words:
     def of(texts: Texts) -> Words:
         return _split_words(texts)
 
+    def without_places(self) -> Words:
+        """For what is kept for a run, and only asked how many texts contain a phrase."""
+        return Words(self.hashes, self.starts[:0], self.ends[:0], self.offsets)
+
     def excerpt(self, texts: Texts, first: int, count: int, around: int = 60) -> tuple[int, str]:
         """The text in which a run of words stands, and the run with some bytes of that text on either side."""
         where = int(np.searchsorted(self.offsets, first, "right")) - 1

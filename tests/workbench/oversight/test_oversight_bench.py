@@ -55,7 +55,7 @@ def test_a_sums_wrong_twin_differs_in_one_calculation_and_in_the_end() -> None:
 
 def test_no_method_is_called_better_where_none_is() -> None:
     """Every method a coin of its own: claims must be rare, and one that really is better must be found."""
-    rng, trials, claims = np.random.default_rng(5), size(24, 600), 0
+    rng, trials, claims = np.random.default_rng(5), size(80, 600), 0
     answers = [KnownAnswer(f"q{k // 2}", "x", k % 2 == 0) for k in range(40)]
     for _ in range(trials):
         methods = [graded(f"m{k}", answers, rng.choice([0.2, 0.8], 40)) for k in range(6)]

@@ -235,7 +235,7 @@ def test_labels_without_answers_are_judged_by_agreement_alone(tmp_path: Path) ->
             rows.append({"item": item, "rater": rater, "label": given})
     write_rows(tmp_path / "labels.jsonl", rows)
     found = told(run(tmp_path / "labels.jsonl", "--json"))
-    assert [each["name"] for each in found["findings"]] == ["agreement", "raters"]
+    assert [each["name"] for each in found["findings"]] == ["agreement", "raters", "groups"]
     assert found["items"] == 60 and found["findings"][0]["estimate"] > 0.5
     refused = run(tmp_path / "labels.jsonl", "--balanced", tmp_path / "b.jsonl")
     assert refused.exit_code == 2 and "no two answers" in said(refused)

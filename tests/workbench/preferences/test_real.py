@@ -97,7 +97,7 @@ def test_tulu_raters_agree_too_little_to_rely_on(tmp_path: Path) -> None:
 
 def test_labels_of_five_crowd_workers_agree_as_published() -> None:
     found = reported(DATA / "bbq_worker_labels" / "labels.csv.gz")
-    assert [finding["name"] for finding in found["report"]["findings"]] == ["agreement", "raters"]
+    assert [finding["name"] for finding in found["report"]["findings"]] == ["agreement", "raters", "groups"]
     assert found["agreement"]["facts"]["fleiss_kappa"] == pytest.approx(0.863, abs=5e-4)
     # Published for the 2154 items with five answers; one more has five once a worker's second answer is left out.
     assert found["agreement"]["facts"]["fleiss_items"] == 2155

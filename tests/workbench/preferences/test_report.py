@@ -162,7 +162,24 @@ def test_what_anybody_wrote_is_inert_in_the_page() -> None:
             "th",
             "td",
         ),
-        *("span", "a", "svg", "line", "rect", "ol", "ul", "li", "dl", "dt", "dd", "div", "article", "html", "nav"),
+        *(
+            "span",
+            "a",
+            "svg",
+            "line",
+            "rect",
+            "ol",
+            "ul",
+            "li",
+            "dl",
+            "dt",
+            "dd",
+            "div",
+            "article",
+            "html",
+            "nav",
+            "strong",
+        ),
     }
     links = re.findall(r' href="([^"]*)"', body)
     assert links and all(re.fullmatch(r"#(phrases|to-do|(group|list)-\d+)", link) for link in links), links

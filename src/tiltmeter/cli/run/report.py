@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tiltmeter.cli.options import Html, Json, Markdown, OldOut, Run, file_stem, open_run, write_report
+from tiltmeter.data.phrase import Phrase
 from tiltmeter.errors import StoreError
-from tiltmeter.instruments.phrases import Phrase, phrases_overused_in
+from tiltmeter.instruments.phrases import phrases_overused_in
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.report.answers import ROLLOUTS, collect_answers

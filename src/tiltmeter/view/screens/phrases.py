@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from tiltmeter.data.baseline import Baseline, FirstSteps, from_reference
 from tiltmeter.data.batches import from_columns, join
+from tiltmeter.data.phrase import Phrase
 from tiltmeter.data.records import Floats, RolloutBatch
 from tiltmeter.errors import StoreError
-from tiltmeter.instruments.phrases import CHARACTERS, FEWEST, OverusedPhrases, Phrase, phrases_overused_in
+from tiltmeter.instruments.phrases import CHARACTERS, FEWEST, OverusedPhrases, phrases_overused_in
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.word_hashes import Hashes, Texts, Words
 from tiltmeter.view.payloads.rollouts import PhraseList, PhraseRow
