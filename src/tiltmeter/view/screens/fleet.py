@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from tiltmeter.data.records import Floats
 from tiltmeter.verdict.message import likelihood_word
 from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.state_file import Spark, StateFile, Trust, captured_settings
+from tiltmeter.verdict.state_file import Spark, StateFile, Trust, captured_settings, make_spark
 from tiltmeter.verdict.verdict import State, duration_text
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, FleetRow, Headline
@@ -23,7 +23,6 @@ from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.picture.curves import NO_GOLD, CurvePoints, PictureCurves, read_curves
 from tiltmeter.view.screens.picture.layout import THUMBNAIL, draw_run
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.screens.series import json_number
 from tiltmeter.view.screens.summary import headline
 from tiltmeter.view.screens.wording import describe_change, ranked_findings, truncate
 
@@ -184,7 +183,7 @@ def _row(reader: RunReader, head: Headline) -> FleetRow:
         picture=draw_run(curves, THUMBNAIL),
         settings=captured_settings(reader.run_state),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
-        reward=json_number(curves.proxy_ends[1], 4),
+        reward=_last(make_spark(reader.columns.lineage_series("reward.mean").values).values()),  # as in a state file
         did=latest_change(reader.get_fold("history", RunHistory)),
         labels=reader.run_state.labels,
         unread=False,
