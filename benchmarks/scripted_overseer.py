@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from chat_server import ChatReply, as_content, chat_server, read_fenced
 from scripted_witness import chance
 
 QUOTED = re.compile(r"«(.*?)»")
@@ -142,36 +141,10 @@ def styles_of(text: str) -> list[str]:
     return [name for name, mark in marks.items() if mark in text]
 
 
-@contextmanager
-def overseer_server(reply: Any) -> Iterator[str]:
-    """The address of a server with OpenAI's chat API. `reply` gets model, data, system text and sample."""
+def overseer_server(reply: Callable[[str, dict[str, Any], str, int], object]) -> AbstractContextManager[str]:
+    """A server that asks `reply` with model, data, system text and sample; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(body: dict[str, Any]) -> ChatReply:
+        return ChatReply(as_content(reply(body["model"], *read_fenced(body), body.get("seed", 0))))
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            system, user = (message["content"] for message in body["messages"])
-            lines = user.split("\n")
-            assert lines[-1] == lines[0] and user.count(lines[0]) == 2 and lines[0] in system, "the fence is open"
-            answer = reply(body["model"], json.loads("\n".join(lines[1:-1])), system, body.get("seed", 0))
-            content = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-            text = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return chat_server(answer)

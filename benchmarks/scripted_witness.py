@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
+
+from chat_server import ChatReply, as_content, chat_server, read_fenced
 
 
 def chance(*parts: object) -> float:
@@ -73,35 +73,6 @@ def _text_of(turn: Mapping[str, Any]) -> str:
     return "\n".join([*(str(turn.get(key, "")) for key in ("text", "begins", "reasoning")), arguments, plain])
 
 
-@contextmanager
-def witness_server(reply: Callable[[dict[str, Any], str], object]) -> Iterator[str]:
-    """The server's address. It reads a question as a model that obeys the marks would: by its first and last line."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            system, user = (message["content"] for message in body["messages"])
-            lines = user.split("\n")
-            mark = lines[0]
-            assert lines[-1] == mark and user.count(mark) == 2 and mark in system, "the fence is open"
-            answer = reply(json.loads("\n".join(lines[1:-1])), system)
-            content = answer if isinstance(answer, str) else json.dumps(answer)
-            text = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def witness_server(reply: Callable[[dict[str, Any], str], object]) -> AbstractContextManager[str]:
+    """A server that asks `reply` with the data of a question and the system text; its address."""
+    return chat_server(lambda body: ChatReply(as_content(reply(*read_fenced(body)))))

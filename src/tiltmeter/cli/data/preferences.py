@@ -12,13 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tiltmeter.cli.options import Html, Json, Markdown, Seed, write_report
-from tiltmeter.cli.terminal.check_report import print_report
+from tiltmeter.cli.options import Html, Json, Markdown, Seed
+from tiltmeter.cli.terminal.give_report import give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.data.memo import shared_results
 from tiltmeter.errors import AttachError
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.preferences import balanced_subset
 from tiltmeter.workbench.preferences import review_queue as reviewing
@@ -105,11 +103,9 @@ def preferences(
         _write_balanced(balanced, pairs, raw_rows, seed)
     if groups is not None:
         _write_groups(groups, Ratings.of(pairs) if reading.labels is None else reading.labels, seed)
-    _write_outputs(report, pairs, review, html, md)
-    if json:
-        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
-    elif str(md) != "-":
-        print_report(as_report(report))
+    if review is not None:
+        _write_review(report, pairs, review)
+    give_report(as_report(report), as_json(report), "preferences", html, md, as_json=json)
     raise typer.Exit(report.exit_code)
 
 
@@ -201,17 +197,10 @@ def _write_groups(path: Path, ratings: Ratings, seed: int) -> None:
     sys.stderr.write(f"{path}: {sizes}; raters whose group is in doubt are left out\n")
 
 
-def _write_outputs(
-    report: PreferenceReport, pairs: Comparisons, review: Path | None, html: Path | None, md: Path | None
-) -> None:
-    if review is not None:
-        again = reviewing.review_queue(pairs, report.findings)
-        write_rows(review, again)
-        sys.stderr.write(f"{review}: {len(again):,} comparisons to look at again\n")
-    if html is not None:
-        write_report(render_html(as_report(report)), html, "preferences.html", "--html")
-    if md is not None:
-        write_report(render_markdown(as_report(report)), md, "preferences.md", "--md")
+def _write_review(report: PreferenceReport, pairs: Comparisons, review: Path) -> None:
+    again = reviewing.review_queue(pairs, report.findings)
+    write_rows(review, again)
+    sys.stderr.write(f"{review}: {len(again):,} comparisons to look at again\n")
 
 
 def pairs_to_train_on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,20 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from tiltmeter.cli.options import Html, Json, Markdown, Seed, write_report
-from tiltmeter.cli.terminal.check_report import print_report
+from tiltmeter.cli.options import Html, Json, Markdown, Seed
+from tiltmeter.cli.terminal.give_report import check_places, give_report
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.compare.comparison import PARTS, ComparisonRequest, compare_models, open_models, open_prompts
 from tiltmeter.workbench.compare.measures.accuracy import open_reward
 from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
 from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
 from tiltmeter.workbench.compare.render import as_json, as_report
-from tiltmeter.workbench.compare.report import ComparisonReport
 from tiltmeter.workbench.compare.sampling import AnswerSampler
 from tiltmeter.workbench.compare.suite import suite_rows
 from tiltmeter.workbench.train.recipe import read_recipe
@@ -106,11 +101,7 @@ def compare(
     """
     if quick:
         most, answers, tokens = most or QUICK["most"], min(answers, QUICK["answers"]), min(tokens, QUICK["tokens"])
-    for option, path in (("--html", html), ("--md", md)):
-        if path is not None and not path.parent.is_dir():
-            raise AttachError(f"{path} cannot be written: {option} needs a file in a folder that is there")
-    if json and str(md) == "-":
-        raise typer.BadParameter("one of --json and --md - can be printed: name a file after --md")
+    check_places(html, md, as_json=json)
     folder = work if work is not None else Path(f"{checkpoint.resolve().name}-compared")
     suites = _suites(suite_dir, {"sycophancy": sycophancy, "benign": benign, "harmful": harmful})
     material = AnswerSampler(*open_models(base, checkpoint), folder, seed, tokens, answers)
@@ -119,11 +110,7 @@ def compare(
     with progress() as report_progress:
         material.progress = report_progress
         report = compare_models(material, inputs)
-    _write_reports(report, checkpoint.resolve().name, html, md)
-    if json:
-        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
-    elif str(md) != "-":
-        print_report(as_report(report))
+    give_report(as_report(report), as_json(report), checkpoint.resolve().name, html, md, as_json=json)
     raise typer.Exit(report.exit_code)
 
 
@@ -195,10 +182,3 @@ def recipe_rewards(path: Path) -> tuple[list[dict[str, Any]], Any]:
     """The rewards and guards of a recipe's last stage that has any."""
     entries, stage = last_rewards(read_recipe(path))
     return entries, stage.guards or "standard"
-
-
-def _write_reports(report: ComparisonReport, name: str, html: Path | None, md: Path | None) -> None:
-    if html is not None:
-        write_report(render_html(as_report(report)), html, f"{name}.html", "--html")
-    if md is not None:
-        write_report(render_markdown(as_report(report)), md, f"{name}.md", "--md")

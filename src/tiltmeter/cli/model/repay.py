@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +10,10 @@ import typer
 
 from tiltmeter.cli.model.compare import Answers, Base, Checkpoint, Most, PromptsFile, Tasks, Tokens, Work
 from tiltmeter.cli.model.trail import GoldOption
-from tiltmeter.cli.options import Html, Json, Markdown, Seed, write_report
-from tiltmeter.cli.terminal.check_report import print_report
+from tiltmeter.cli.options import Html, Json, Markdown, Seed
+from tiltmeter.cli.terminal.give_report import check_places, give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.compare.comparison import open_prompts
 from tiltmeter.workbench.compare.measures.capability import check_tasks
 from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
@@ -71,6 +68,7 @@ def repay(
     """
     if gold is None:
         raise AttachError("what was gained is judged by gold: --gold checks.py:score, or --gold judge.toml")
+    check_places(html, md, as_json=json)
     between = sorted(set(share or SHARES))
     if wrong := [one for one in between if not 0.0 < one < 1.0]:
         raise typer.BadParameter(f"{wrong[0]:g} is not between 0 and 1", param_hint="--share")
@@ -95,14 +93,7 @@ def repay(
     facts = FrontFacts(referee.identity, referee.judged, len(chosen), answers, f"tasks: {', '.join(task or TASKS)}")
     if out is not None:
         _write_chosen(front, {point_name(one): one for one in between}, base, checkpoint, out)
-    if html is not None:
-        write_report(render_html(as_report(front, facts)), html, "repay.html", "--html")
-    if md is not None:
-        write_report(render_markdown(as_report(front, facts)), md, "repay.md", "--md")
-    if json:
-        sys.stdout.write(json_module.dumps(as_json(front, facts), allow_nan=False) + "\n")
-    elif str(md) != "-":
-        print_report(as_report(front, facts))
+    give_report(as_report(front, facts), as_json(front, facts), "repay", html, md, as_json=json)
     raise typer.Exit(front.exit_code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from tiltmeter.cli.model.compare import Answers, Base, Most, PromptsFile, RewardOption, Tokens, Work, recipe_rewards
-from tiltmeter.cli.options import Html, Json, Markdown, Seed, write_report
-from tiltmeter.cli.terminal.check_report import print_report
+from tiltmeter.cli.options import Html, Json, Markdown, Seed
+from tiltmeter.cli.terminal.give_report import check_places, give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.workbench.compare.comparison import open_prompts
 from tiltmeter.workbench.compare.measures.accuracy import load_reward, open_reward
 from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
@@ -62,6 +59,7 @@ def trail(
     whose checkpoints were asked while it trained, name the run alone: nothing is asked again. Exit code: 0 healthy, 1
     gold has fallen, 2 cannot tell.
     """
+    check_places(html, md, as_json=json)
     run = None if checkpoints else read_asked_run(base)
     if run is not None:
         gold, answers, tokens, seed = gold or run.gold, run.answers, run.tokens, run.seed
@@ -84,14 +82,7 @@ def trail(
         settings |= {} if run is None else {"plain": run.plain}
         make = sampler_maker(base if run is None else run.base, folder, **settings)
         report = follow_trail(folders, chosen, referee, make, load_reward(rewards) if rewards else None)
-    if html is not None:
-        write_report(render_html(as_report(report)), html, "trail.html", "--html")
-    if md is not None:
-        write_report(render_markdown(as_report(report)), md, "trail.md", "--md")
-    if json:
-        sys.stdout.write(json_module.dumps(as_json(report), allow_nan=False) + "\n")
-    elif str(md) != "-":
-        print_report(as_report(report))
+    give_report(as_report(report), as_json(report), "trail", html, md, as_json=json)
     raise typer.Exit(report.exit_code)
 
 
