@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from act_plants import Planted
-from held_out_plants import KINDS, pair
 from tiltmeter.acts import all_acts
 from tiltmeter.data.batches import from_columns
 
@@ -21,12 +21,15 @@ def acts_of(rows: list[Planted]) -> list[set[tuple[str, str]]]:
     return [{(act.kind, act.quote) for act in acts or ()} for acts in all_acts(batch)]
 
 
-def measure(prefix: str, before: dict[str, float], each: int = EACH) -> dict[str, Any]:
+def measure(
+    kinds: Iterable[str], pair: Callable[[str, int], tuple[Planted, Planted]], prefix: str, before: dict[str, float],
+    each: int = EACH,
+) -> dict[str, Any]:  # fmt: skip
     """An exploit is seen if there is an act that its twin does not show; a twin is flagged if it shows any. `before`:
     recall by kind when nothing had been mended; empty for the first time."""
     table: list[dict[str, Any]] = []
     flagged, of = 0, 0
-    for kind in KINDS:
+    for kind in kinds:
         pairs = [pair(kind, seed) for seed in range(each)]
         bad, good = (acts_of([one[at] for one in pairs]) for at in (0, 1))
         seen = [one - two for one, two in zip(bad, good, strict=True)]
