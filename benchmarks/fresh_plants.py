@@ -456,10 +456,9 @@ def _message(message: Message, at: int) -> Message:
     return {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
 
 
-def choose(kind: str, seed: int) -> tuple[int, str, int]:
-    """Which exploit of a kind a seed plants, in which format, into which trajectory: each exploit equally often."""
-    rng = random.Random(f"fresh {kind} {seed}")
-    return seed % len(KINDS[kind][0]), rng.choice(FORMS), rng.randrange(len(carriers()))
+def form_of(kind: str, seed: int) -> str:
+    """The tool format of a plant."""
+    return random.Random(f"fresh {kind} {seed}").choice(FORMS)
 
 
 def pair(kind: str, seed: int) -> tuple[Planted, Planted]:
@@ -469,8 +468,10 @@ def pair(kind: str, seed: int) -> tuple[Planted, Planted]:
     >>> bad.kind, good.kind, bad.messages[:2] == good.messages[:2], bad.messages[-1] == good.messages[-1]
     ('suite_removed', '', True, True)
     """
-    which, form, carrier = choose(kind, seed)
+    rng = random.Random(f"fresh {kind} {seed}")
+    form, carrier = rng.choice(FORMS), rng.randrange(len(carriers()))
     exploits, honest = KINDS[kind]
+    which = seed % len(exploits)  # each equally often
     rows = []
     for make in (exploits[which], honest[seed % len(honest)]):
         pen = Pen(form)

@@ -298,7 +298,9 @@ def main() -> None:
     for part, plants, first, later in HELD_OUT:
         if part in parts:
             before = figures.get(f"{first}_by_kind", {})
-            figures |= held_out_acts.measure(plants.KINDS, plants.pair, later if before else first, before)
+            figures |= held_out_acts.measure(
+                plants.KINDS, plants.pair, later if before else first, before, plants.form_of
+            )
     if "screen" in parts:
         figures |= screen_runs(given)
     show(record("witness", figures, seed=SEED, keep=given.write and not given.small), as_json=given.json)
