@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import list_journal, parse
+from tiltmeter.rundir.remote.inbox import take_inbox
 from tiltmeter.rundir.remote.objects import ObjectFolder
 from tiltmeter.rundir.remote.segments import SEGMENT_BYTES, Segment
 from tiltmeter.rundir.remote.writer_lease import JournalSpan, WriterLease
@@ -65,10 +66,14 @@ class Uploader:
         self._look(whole)
         try:
             self._lease.renew()
+            if taken := take_inbox(self.run, self._folder):
+                self._look(True)
             for key in sorted(self._waiting, key=lambda one: (one != "run.json", one)):
                 self._send(key)
                 self._lease.renew()
             self._send_journal(ends)
+            for key in taken:  # each has its own name in the mirror by now
+                self._folder.delete(key)
         finally:
             self._keep_within_bound()
 
