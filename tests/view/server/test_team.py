@@ -496,7 +496,7 @@ def test_a_rater_labels_a_run_of_which_the_server_has_only_a_copy(team: Team, mo
     writer.cycle()
     follower = StoreFollower([f"file://{team.folder}/store"])
     follower.look()
-    team.state.run_list.roots = []
+    team.state.run_list = RunList([])
     team.state.run_list.more_roots = lambda: [str(path) for path in follower.copies]
     team.state.complete_copy = follower.complete
     token = team.sign_in("rater", "label")

@@ -240,7 +240,9 @@ def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     for run in request.state.run_list.rows(list_run).listed:
         if run.people:
             with suppress(KeyError):  # deleted since it was listed
-                readers.append(request.state.run_list.reader(run.row.run))
+                reader = request.state.run_list.reader(run.row.run)
+                request.state.complete_copy(reader.run.path)  # raters read texts
+                readers.append(reader)
     return readers
 
 
