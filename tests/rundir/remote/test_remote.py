@@ -120,6 +120,16 @@ def test_objects_are_listed_with_size_and_time_and_can_be_replaced(folder: Objec
     assert all(abs(one.time - time.time()) < 300 for one in listed.values())
 
 
+def test_objects_below_a_prefix_are_listed_and_one_can_be_deleted_twice(folder: ObjectFolder) -> None:
+    for key in ("inbox/a/1.json", "inbox/b.json", "inboxes/c.json"):
+        folder.create(key, b"{}")
+    assert [one.key for one in folder.list("inbox/")] == ["inbox/a/1.json", "inbox/b.json"]
+    for _ in range(2):
+        folder.delete("inbox/b.json")
+    assert [one.key for one in folder.list("inbox/")] == ["inbox/a/1.json"]
+    assert list(folder.list("nothing/")) == []
+
+
 def test_a_run_is_mirrored_and_its_copy_is_the_same_to_the_byte(folder: ObjectFolder, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
     uploader = start(run, folder)

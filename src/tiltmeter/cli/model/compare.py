@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.ask_people import wait_for_people
-from tiltmeter.cli.terminal.give_report import check_places, give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function

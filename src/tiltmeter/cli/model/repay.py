@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.model.compare import Answers, Base, Checkpoint, Most, PromptsFile, Tasks, Tokens, Work
 from tiltmeter.cli.model.trail import GoldOption
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.ask_people import wait_for_people
-from tiltmeter.cli.terminal.give_report import check_places, give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.compare.comparison import open_prompts

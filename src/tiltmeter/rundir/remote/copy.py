@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,8 @@ from pathlib import Path
 
 from tiltmeter.errors import Boundary, StoreError, describe_error
 from tiltmeter.rundir.remote.address import copy_path
-from tiltmeter.rundir.remote.objects import PROBE, ObjectFacts, ObjectFolder, open_objects
+from tiltmeter.rundir.remote.inbox import write_to_copy
+from tiltmeter.rundir.remote.objects import INBOX, PROBE, ObjectFacts, ObjectFolder, open_objects
 from tiltmeter.rundir.remote.segments import parse_segment, read_journal
 from tiltmeter.rundir.remote.upload import REPLACED, local_crc
 from tiltmeter.rundir.remote.writer_lease import HEAD, MirrorHead, read_head
@@ -85,7 +85,7 @@ def is_file_key(key: str) -> bool:
     (True, False, False)
     """
     parts = key.split("/")
-    if key in (HEAD, PROBE) or parse_segment(key) is not None or parts[0] in ("events", "cache", "monitor.log"):
+    if key in (HEAD, PROBE) or parse_segment(key) is not None or parts[0] in ("events", "cache", "monitor.log", INBOX):
         return False
     return len(parts) <= DEEPEST and all(
         part and not part.startswith(".") and len(part) < 200 and "\x00" not in part for part in parts
@@ -120,11 +120,7 @@ def _fetch_file(folder: ObjectFolder, target: Path, one: ObjectFacts) -> None:
     present = folder.read(one.key)
     if present is None:
         return  # removed since it was listed
-    path = target / one.key
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    part.write_bytes(present[0])
-    os.utime(part, (one.time, one.time))  # a copy must not look newer than its run
-    part.rename(path)
+    write_to_copy(target / one.key, present[0], one.time)
 
 
 def _fetch_journal(folder: ObjectFolder, head: MirrorHead, keys: Iterable[str], target: Path, file: str) -> None:
