@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -52,6 +53,9 @@ def test_dpo_is_judged_at_each_save_and_trains_as_it_would_without(make_trainer:
     plain.train()
     trainer = make_trainer("DPO", **SAVES)
     attached = watched(trainer, prompts=QUESTIONS, sampling={"prompts": 40, "tokens": 6})
+    process = attached._callback.sampler._process.pid
+    # Ctrl-C does not reach it, and it is nicer than training where the cores are shared by session.
+    assert os.getpgid(process) == process and os.getsid(process) == os.getsid(0)
     trainer.train()
     run = RunDirectory(attached.directory)
     assert weights(trainer) == weights(plain)
