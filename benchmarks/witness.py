@@ -1,6 +1,6 @@
 """What the witness sees: acts by kind, false positives on honest work, hostile text, behaviours over time, the cost.
 
-    python benchmarks/witness.py [--part acts|asked|screen|held_out] [--json] [--write] [--small]
+    python benchmarks/witness.py [--part acts|asked|screen|held_out|fresh] [--json] [--write] [--small]
         [--seeds 0 1 ...] [--lines FILE] [--work FOLDER]
 
 Part `asked`: a witness served by a script of known accuracy (`witness_asked.py`). Part `screen`, not run unless it is
@@ -33,7 +33,9 @@ from unittest import mock
 
 import numpy as np
 
+import fresh_plants
 import held_out_acts
+import held_out_plants
 import witness_asked
 from act_hostile import hostile
 from act_plants import EXPLOITS, Planted, honest, new_task
@@ -52,6 +54,12 @@ from tiltmeter.rundir.store import RunDirectory
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SEED = 2026
 PARTS = ("acts", "acts.gold")  # instruments of this page
+#: Exploits that detectors were not written for: part, plants, the figure that is measured once, before a detector was
+#: mended after them, and the one of every later measurement.
+HELD_OUT = (
+    ("held_out", held_out_plants, "detector_recall_held_out", "detector_recall_mended"),
+    ("fresh", fresh_plants, "detector_recall_fresh", "detector_recall_fresh_mended"),
+)
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
 
@@ -272,7 +280,7 @@ def main() -> None:
     options.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     options.add_argument("--small", action="store_true", help="a small size, which is never kept")
     options.add_argument(
-        "--part", choices=("acts", "asked", "screen", "held_out"), action="append", help="only this part"
+        "--part", choices=("acts", "asked", "screen", "held_out", "fresh"), action="append", help="only this part"
     )
     options.add_argument("--seeds", type=int, nargs="*", default=range(5), help="of screened runs to make now")
     options.add_argument("--lines", type=Path, default="screen-runs.jsonl", help="screened runs add up in this file")
@@ -287,10 +295,12 @@ def main() -> None:
         assert set(figures["by_kind"]) == set(KINDS)
     if "asked" in parts:
         figures |= witness_asked.measure(given.small)
-    if "held_out" in parts:
-        first = "detector_recall_held_out"  # measured once, before a detector was mended after it
-        before = figures.get(f"{first}_by_kind", {})
-        figures |= held_out_acts.measure("detector_recall_mended" if before else first, before)
+    for part, plants, first, later in HELD_OUT:
+        if part in parts:
+            before = figures.get(f"{first}_by_kind", {})
+            figures |= held_out_acts.measure(
+                plants.KINDS, plants.pair, later if before else first, before, plants.form_of
+            )
     if "screen" in parts:
         figures |= screen_runs(given)
     show(record("witness", figures, seed=SEED, keep=given.write and not given.small), as_json=given.json)
