@@ -33,9 +33,9 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import judge_run
 
 GOLD = f"{pipeline_facts.__file__}:brief_and_right"
-BATCH, EVERY, RATE, BETA = 2, 4, 5e-4, 0.1
-TOKENS = 40  # of an answer
-SUMS_ASKED = 16
+BATCH, EVERY, RATE, BETA = 2, 3, 1e-3, 0.1
+TOKENS = 36  # of an answer
+SUMS_ASKED = 8
 WAIT = 5400.0  # seconds for the last saves to be asked, on a busy machine
 
 
@@ -71,7 +71,7 @@ def children() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="where the converted model is, or is to be, kept")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--keep", type=Path, help="where to keep the checkpoints and the run; else they are deleted")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
