@@ -18,19 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.terminal import finding_lines
-from tiltmeter.cli.terminal.act_lines import act_lines
-from tiltmeter.cli.terminal.witness_report import witness_lines
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
-from tiltmeter.verdict.behaviours import behaviour_lines
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
+from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 from tiltmeter.view.screens.excerpts import excerpt
 from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
@@ -161,8 +159,7 @@ def display_name(run: RunDirectory) -> str:
 def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
     lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
-    lines += [*act_lines(run, run_state), *behaviour_lines(run_state.behaviours, run_state.last_step)]
-    lines += witness_lines(run, run_state.attempt)
+    lines += claim_lines(run_claims(run, run_state))
     return [*lines, *wording.describe_advice(verdict.advice)]
 
 
