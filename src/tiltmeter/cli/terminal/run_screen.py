@@ -328,7 +328,9 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
         yield f"{visible(name):<40} {format_number(points[0][1]):>12} -> {format_number(points[-1][1]):>12}"
 
 
-def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> str:
+def as_json(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+) -> str:
     """The same for machines."""
     readings = series(events, run_state.spans())
     return json.dumps(
@@ -336,7 +338,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "run": display_name(run),
             "state": verdict.state,
             "sentence": verdict.sentence,
-            "message": asdict(message_of(run, verdict, run_state, events)),
+            "message": asdict(message_of(run, verdict, run_state, events, place, look)),
             "exit_code": verdict.exit_code,
             "attempt": run_state.attempt,
             "step": run_state.last_step,
@@ -383,7 +385,7 @@ def emit(
     console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
     with console.capture() as capture:
         if json_:
-            console.out(as_json(run, verdict, run_state, events))
+            console.out(as_json(run, verdict, run_state, events, place, look))
         elif plain_:
             write = plain if more else partial(message_lines, place=place, look=look)
             for line in write(run, verdict, run_state, events):
