@@ -98,8 +98,8 @@ class Pen:
         if self.form == "react":
             self._say(f"Thought: next.\nAction: {name}\nAction Input: {arguments}", f"Observation: {answer}")
         elif self.form == "xml":
-            written = json.dumps({"name": name, "arguments": arguments})
-            self._say(f"<tool_call>\n{written}\n</tool_call>", f"<tool_response>\n{answer}\n</tool_response>")
+            body = json.dumps({"name": name, "arguments": arguments})
+            self._say(f"<tool_call>\n{body}\n</tool_call>", f"<tool_response>\n{answer}\n</tool_response>")
         elif self.form == "plain":
             self._say(f"I run this:\n\n```sh\n{arguments}\n```", answer)
         else:

@@ -46,6 +46,7 @@ _PATCH_LINE = re.compile(
 )
 _NOTEBOOK = re.compile(r"^(?:!|%%(?:bash|sh)\b.*$)", re.MULTILINE)
 _IN_PLACE = re.compile(r"-[A-Za-z0-9]{0,4}i")
+_NESTED = (dict, list)
 _SHELL_NAMES = frozenset({"bash", "sh", "zsh", "dash"})
 _CALL, _CALL_END, _ACTION, _INPUT = "<tool_call>", "</tool_call>", "Action:", "Action Input:"
 _FENCE = re.compile(r"^[ \t]{0,8}```[ \t]{0,4}([A-Za-z0-9_+-]{0,20})")
@@ -325,7 +326,7 @@ def _read_call(
     if not isinstance(values, dict):
         return
     texts: dict[str, tuple[int, str]] = {}  # by what a key means: the place of the key among its kind, and the text
-    if any(isinstance(value, dict | list) for value in values.values()):
+    if any(isinstance(value, _NESTED) for value in values.values()):
         values = _flat(values)
     for key, value in values.items():
         for meaning, place in _MEANINGS.get(key, ()) or _MEANINGS.get(key.replace("_", "").lower(), ()):
