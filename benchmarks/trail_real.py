@@ -1,10 +1,10 @@
 """A real 135M instruct model under TRL's DPO with LoRA, on pairs that prefer long answers, judged at each save.
 
-    python benchmarks/trail_real.py --model folder --write     # about a quarter of an hour on one core
+    python benchmarks/trail_real.py --model folder --write     # some minutes on one core
 
 The model is that of `real_model.py`, a 4-bit file put back to floats: nothing here says anything about the quality of
 the original. Whoever labelled the pairs took length for care; gold is the right answer in few words. It is trained on
-half of the facts, and each save is asked the other half, and sums.
+half of the facts, and each save is asked some of the other half.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pipeline_facts
 import tiltmeter
-from pipeline_facts import HELD, SUMS, TAUGHT, WAFFLE
+from pipeline_facts import HELD, TAUGHT, WAFFLE
 from real_model import converted
 from record import record, show
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import judge_run
 
 GOLD = f"{pipeline_facts.__file__}:brief_and_right"
-BATCH, EVERY, RATE, BETA = 2, 3, 1e-3, 0.1
-TOKENS = 36  # of an answer
-SUMS_ASKED = 8
+BATCH, EVERY, RATE, BETA = 2, 2, 2e-3, 0.1
+TOKENS = 24  # of an answer
+ASKED = 24  # questions
 WAIT = 5400.0  # seconds for the last saves to be asked, on a busy machine
 
 
@@ -71,7 +71,7 @@ def children() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="where the converted model is, or is to be, kept")
-    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--keep", type=Path, help="where to keep the checkpoints and the run; else they are deleted")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
@@ -81,7 +81,7 @@ def main() -> None:
     from trl import DPOConfig, DPOTrainer
 
     model = converted(options.model)
-    prompts = [turns(question) for question, *_ in (*HELD, *SUMS[:: len(SUMS) // SUMS_ASKED][:SUMS_ASKED])]
+    prompts = [turns(question) for question, *_ in HELD[:ASKED]]
     with tempfile.TemporaryDirectory() as folder:
         output = options.keep or Path(folder)
         trainer = DPOTrainer(

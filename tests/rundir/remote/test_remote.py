@@ -247,7 +247,7 @@ def test_whichever_call_fails_or_loses_its_reply_nothing_is_lost_torn_or_twice(w
     whole = FaultyFolder(memory(tmp_path))
     rounds(whole, tmp_path / "whole")
     calls = whole.calls
-    for number in range(1, calls, size(2, 1)):
+    for number in range(1, calls, size(4, 1)):
         faulty = FaultyFolder(memory(tmp_path))
         faulty.fails = lambda call, number=number: way if call == number else ""  # type: ignore[misc]
         rounds(faulty, tmp_path / f"{way}-{number}")
