@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import random
 import sys
 import tempfile
@@ -207,7 +208,7 @@ def cost(rows: int, rounds: int) -> dict[str, float]:
     """CPU of the monitor for a step, with and without the parts of this page, in turns."""
     every = Config.standard()
     lean = replace(every, instruments=tuple(part for part in every.instruments if part.name not in PARTS))
-    figures = {}
+    figures = {"cost_load_1min": round(os.getloadavg()[0], 1)}  # CPU seconds are dearer on a machine that is shared
     find = find_behaviours
     for kind in ("agents", "prose"):
         batches = [step_of(step, rows, kind) for step in range(8)]
