@@ -187,11 +187,12 @@ def test_gold_judges_what_a_stage_saves(tiny_model: Path, tmp_path: Path, monkey
     path = write_recipe(
         tmp_path / "recipe",
         {"method": "dpo", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short", "watch": asked},
-        {"method": "reward", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short"},
+        {"method": "reward", "data": "pairs.jsonl", "trl": saves, "gold": "checks.py:right"},
         model=str(tiny_model),
     )
     rows = [json.dumps({"prompt": f"what is {number} plus 3"}) + "\n" for number in range(40)]
     (path.parent / "asked.jsonl").write_text("".join(rows))
+    (path.parent / "checks.py").write_text("def right(completion, **_):\n    return float('answer' in completion)\n")
     dpo, reward = (one.result.trained.facts for one in run_recipe(read_recipe(path), lambda what, done, total: None))
     assert "3 checkpoints asked the same 40 questions" in dpo["sentence"], dpo
     assert dpo["verdict"] == "OK" and dpo["alarms"] == 0
