@@ -13,6 +13,8 @@ from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards.reward_ensemble import ensemble
 from tiltmeter.rewards.reward_model import model
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.workbench.train.methods.reward_model import _draw_share
 from tiltmeter.workbench.train.recipe import read_recipe
 from tiltmeter.workbench.train.runner import run_recipe
@@ -196,7 +198,8 @@ def test_gold_judges_what_a_stage_saves(tiny_model: Path, tmp_path: Path, monkey
     dpo, reward = (one.result.trained.facts for one in run_recipe(read_recipe(path), lambda what, done, total: None))
     assert "3 checkpoints asked the same 40 questions" in dpo["sentence"], dpo
     assert dpo["verdict"] == "OK" and dpo["alarms"] == 0
-    assert "2 checkpoints" in reward["sentence"], reward
+    _, reward_run, _ = judge_run(RunDirectory(reward["run"]))
+    assert len(reward_run.checkpoints.points) == 2, reward
 
 
 def test_the_summary_is_a_table_or_json(results: dict[str, StageResult]) -> None:
