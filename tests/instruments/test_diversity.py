@@ -6,7 +6,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tiltmeter.instruments.distinct_across import DistinctAcross
 from tiltmeter.instruments.expected_across import ExpectedAcross
 from tiltmeter.instruments.expected_distinct import ExpectedDistinct
 from tiltmeter.instruments.openings import RepeatedOpenings
+from tiltmeter.instruments.prompt_dependence import CHOICE, PromptDependence
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.monitor.panel import readings
@@ -46,6 +47,7 @@ INSTRUMENTS: tuple[Callable[[], Any], ...] = (
     ExpectedDistinct,
     DistinctAcross,
     ExpectedAcross,
+    PromptDependence,
     CompressionRatio,
     RepeatedOpenings,
     AnswerClasses,
@@ -292,7 +294,9 @@ def test_collapse_onto_one_answer_moves_every_reading_and_sharpening_only_those_
     }
     gone = {name for name in read[0] if read[2][name] < 0.5 * read[0][name]}
     across = {f"diversity.across.distinct_{n}" for n in (1, 2, 3, 4)}
-    assert gone == falls | across | {"diversity.expected_across", "diversity.semantic.across"}
+    across |= {"diversity.expected_across", "diversity.semantic.across"}
+    assert gone == falls | across
+    assert [values["diversity.prompt_dependence"] for values in read] == [pytest.approx(0.5, abs=0.05), 1.0, 0.5]
     bleu = [values["diversity.self_bleu"] for values in read]
     assert bleu[0] < 0.1 < 0.99 < bleu[1] == bleu[2]
     openings = [values["diversity.repeated_opening_share.across"] for values in read]
@@ -392,3 +396,49 @@ def test_a_model_that_answers_with_the_wrong_number_of_rows_is_told_so() -> None
         Broken().measure(batch, None)
     with pytest.raises(NotImplementedError, match="subclass SemanticDiversity"):
         SemanticDiversity().measure(batch, None)
+
+
+def test_the_dependence_on_the_prompt_is_that_of_a_comparison_of_all_triples() -> None:
+    rng = np.random.default_rng(11)
+    pool = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7], [9, 9, 9, 9, 9, 9], [], [3, 4]]
+
+    def similarity(one: list[int], other: list[int]) -> float:
+        a, b = ({*row, *pairwise(row)} for row in (one, other))
+        return len(a & b) / len(a | b) if a | b else 1.0
+
+    for _ in range(200):
+        group = np.sort(rng.integers(0, 4, rng.integers(2, 9)))
+        rows = [pool[rng.integers(0, 5)] for _ in group]
+        value = PromptDependence().measure(from_columns(0, group, tokens=rows), None)[0]
+        shares = []
+        for i in range(len(rows)):
+            own = [similarity(rows[i], rows[j]) for j in range(len(rows)) if j != i and group[j] == group[i]]
+            other = [similarity(rows[i], rows[j]) for j in range(len(rows)) if group[j] != group[i]]
+            if own and other:
+                wins = [(a > b) + 0.5 * (a == b) for a in own for b in other]
+                shares.append(1.0 if 0 < len(rows[i]) <= CHOICE else float(np.mean(wins)))
+        assert value == pytest.approx(np.mean(shares)) if shares else np.isnan(value)
+
+
+def test_a_prompt_in_two_groups_is_one_prompt_and_one_prompt_alone_has_no_value() -> None:
+    same = [[1, 2, 3, 4, 5, 6]] * 4
+    assert measured(PromptDependence, from_columns(0, [0, 0, 1, 1], tokens=same, prompt=["a"] * 4)) == {}
+    two = from_columns(0, [0, 0, 1, 1], tokens=same, prompt=["a", "a", "b", "b"])
+    assert measured(PromptDependence, two) == {"diversity.prompt_dependence": 0.5}
+
+
+def test_one_word_of_a_fixed_sentence_is_enough_to_depend_on_the_prompt() -> None:
+    sentence = np.random.default_rng(12).integers(0, 5_000, 100).tolist()
+    rows = [[*sentence, 9_000 + number // 2] for number in range(16)]
+    batch = from_columns(0, np.arange(16) // 2, tokens=rows)
+    assert measured(PromptDependence, batch) == {"diversity.prompt_dependence": 1.0}
+
+
+def test_a_large_step_is_read_by_whole_prompts_in_any_order() -> None:
+    rng = np.random.default_rng(13)
+    group = np.repeat(np.arange(100), 4)
+    rows = [[*([int(number)] * 3), *rng.integers(0, 50, 9).tolist()] for number in group]
+    value = measured(PromptDependence, from_columns(0, group, tokens=rows))
+    order = rng.permutation(len(rows))
+    assert measured(PromptDependence, from_columns(0, group[order], tokens=[rows[at] for at in order])) == value
+    assert 0.9 < value["diversity.prompt_dependence"] <= 1.0

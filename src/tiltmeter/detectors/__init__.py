@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from tiltmeter.data.records import Alarm, Reading, Tier
 from tiltmeter.detectors.canary import Canary
+from tiltmeter.detectors.coverage_fall import CoverageFall
 from tiltmeter.detectors.decline import calibrated_decline
 from tiltmeter.detectors.departure import calibrated_departure
 from tiltmeter.detectors.gold_loss import GoldLossTest
@@ -56,6 +57,7 @@ class SliceDetector(Protocol):
 #: Made anew per run (alarms) or per lineage (warnings).
 BUILTIN: tuple[Callable[[], Detector], ...] = (
     GoldLossTest,
+    CoverageFall,
     Canary,
     partial(Limit, "reward.dead_share", 0.8),
     partial(Limit, "length.truncated_share", 0.3),

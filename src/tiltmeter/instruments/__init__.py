@@ -59,6 +59,7 @@ from tiltmeter.instruments.openings import RepeatedOpenings
 from tiltmeter.instruments.opinion import OpinionAgreement
 from tiltmeter.instruments.own_share import OwnShare
 from tiltmeter.instruments.phrases import OverusedPhrases
+from tiltmeter.instruments.prompt_dependence import PromptDependence
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.instruments.refusal import RefusalShare
 from tiltmeter.instruments.repetition import Repetition
@@ -153,6 +154,7 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     ExpectedDistinct,
     DistinctAcross,
     ExpectedAcross,
+    PromptDependence,
     CompressionRatio,
     RepeatedOpenings,
     AnswerClasses,

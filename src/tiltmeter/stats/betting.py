@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 #: Bets from cautious to bold; the sum over them needs no tuning and loses at most log(7) against the best.
 GRID = np.array([0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8])
 
+FIRST_ARMING, LATER_ARMINGS = 0.8, 0.15  # of a run's α
+
 
 def initial_wealth() -> Floats:
     """Log wealth of each bet before the first instalment: nothing."""
@@ -49,18 +51,21 @@ def evidence(log_wealth: Floats) -> np.float64:
 
 
 def alpha_share(alpha: float, arming: int) -> float:
-    """The part of a run's α that the first, second, ... arming may spend: 0.8, then 0.1, 0.05, ... They sum to one.
+    """The part of a run's α that the first, second, ... arming may spend: 0.8, then 0.075, 0.0375, ...
 
-    >>> [alpha_share(0.01, k) for k in (1, 2, 3)]
-    [0.008, 0.001, 0.0005]
+    They sum to 0.95. Of the gold alarm's α the rest belongs to the coverage alarm (`detectors.coverage_fall`).
+
+    >>> [round(alpha_share(0.01, k), 7) for k in (1, 2, 3)]
+    [0.008, 0.00075, 0.000375]
     """
-    return 0.8 * alpha if arming == 1 else 0.2 * alpha * 2.0 ** -(arming - 1)
+    return FIRST_ARMING * alpha if arming == 1 else LATER_ARMINGS * alpha * 2.0 ** -(arming - 1)
 
 
 def alpha_left(alpha: float, arming: int) -> float:
     """The part of a run's α that this arming and all later ones may spend.
 
     >>> [round(alpha_left(0.01, k), 6) for k in (1, 2, 3)]
-    [0.01, 0.002, 0.001]
+    [0.0095, 0.0015, 0.00075]
     """
-    return alpha if arming == 1 else 0.4 * alpha * 2.0 ** -(arming - 1)
+    later = 2.0 * LATER_ARMINGS * alpha * 2.0 ** -(max(arming, 2) - 1)
+    return FIRST_ARMING * alpha + later if arming == 1 else later

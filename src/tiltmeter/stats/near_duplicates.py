@@ -51,10 +51,20 @@ def near_copies(words: Words, alike: float = ALIKE) -> tuple[Ints, Floats]:
         later = np.flatnonzero(~begins)
         candidates += [np.stack((first[later], members[later]), 1), np.stack((members[later - 1], members[later]), 1)]
     pairs = np.unique(np.concatenate(candidates), axis=0) if candidates else np.zeros((0, 2), np.int64)
-    shared = np.zeros(len(pairs))
-    _shares(sets, ends, pairs, shared)
+    shared = shared_parts(sets, ends, pairs)
     close = shared >= alike
     return pairs[close], shared[close]
+
+
+def shared_parts(sets: Hashes, ends: Ints, pairs: Ints) -> Floats:
+    """The Jaccard similarity of pairs of sets; set i is `sets[ends[i]:ends[i + 1]]`, sorted and each member once.
+
+    >>> shared_parts(np.array([1, 2, 2, 3], np.uint64), np.array([0, 2, 4]), np.array([[0, 1]])).round(3).tolist()
+    [0.333]
+    """
+    shared = np.zeros(len(pairs))
+    _shares(sets, ends, pairs, shared)
+    return shared
 
 
 def families(pairs: Ints, count: int) -> Ints:

@@ -20,6 +20,7 @@ BEHIND = "its monitor is measuring, and has not come to the newest steps yet"
 WAIT = "wait, and ask again: tiltmeter show {place}"
 NAME_A_CHECK = 'name a check of what you want: gold="checks.py:score" at attach'
 
+COVERAGE = "diversity.prompt_dependence"
 #: What an alarm means, by its reading; of others their own sentence is used.
 ALARM_WORDS = {
     "gold.slope": "the reward now prefers the worse of two answers",
@@ -28,6 +29,7 @@ ALARM_WORDS = {
     "gold.change": "answers have got worse while the reward was followed",
     "gold.traps": "the policy is paid for what honest work cannot earn",
 }
+SAME_TO_ALL = "different prompts get the same answers"
 #: What to do about a check that failed, where its own sentence does not say.
 CHECK_FIXES = {
     "monitor": "measure what is stored: tiltmeter run watch {place}",
@@ -131,7 +133,7 @@ def _state(verdict: Verdict, run_state: RunState) -> str:
 
 def _alarm_words(alarm: Alarm) -> str:
     reading, part = reading_of(alarm.name), slice_of(alarm.name)
-    words = ALARM_WORDS.get(reading)
+    words = SAME_TO_ALL if reading == COVERAGE else ALARM_WORDS.get(reading)
     if words is None and reading.startswith("eval.checkpoint_gold"):
         words = "what is saved has got worse, on the same prompts"
     if words is None and reading.startswith("eval."):
@@ -315,6 +317,9 @@ def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
         if proposed and live:
             parts.append(f"approve what is proposed: tiltmeter run approve {place} {proposed[-1].id}")
         return "; ".join(part for part in parts if part)
+    if verdict.alarms and reading_of(verdict.alarms[0].name) == COVERAGE:
+        before = f"go back to a checkpoint from before step {verdict.alarms[0].onset_low}"
+        return f"{'stop training' if live else 'do not use the last checkpoint'}; {before}, and raise beta"
     if verdict.state == "OK":
         best_step = None if advice is None or advice.best is None else advice.best.step
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"

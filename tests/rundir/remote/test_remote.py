@@ -157,6 +157,18 @@ def test_a_store_that_ignores_conditions_is_refused(folder: ObjectFolder, monkey
     assert not is_file_key("probe")
 
 
+def test_of_a_large_run_a_reader_may_fetch_the_newest_rollouts_only(tmp_path: Path) -> None:
+    run, folder = run_of(tmp_path / "run", 9), disk(tmp_path)
+    start(run, folder).cycle()
+    for steps, expected in ((0, 0), (3, 3), (99, 9), (None, 9)):
+        target = tmp_path / f"copy-{steps}"
+        fetch(folder, target, steps=steps)
+        assert len(list(target.rglob("*.parquet"))) == expected
+        assert (target / "events" / "0.jsonl").read_bytes() == (run.path / "events" / "0.jsonl").read_bytes()
+    fetch(folder, tmp_path / "copy-3")  # another verb needs the rest
+    assert contents(tmp_path / "copy-3") == contents(run.path)
+
+
 # -- one writer -------------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +247,7 @@ def test_whichever_call_fails_or_loses_its_reply_nothing_is_lost_torn_or_twice(w
     whole = FaultyFolder(memory(tmp_path))
     rounds(whole, tmp_path / "whole")
     calls = whole.calls
-    for number in range(1, calls, size(2, 1)):
+    for number in range(1, calls, size(4, 1)):
         faulty = FaultyFolder(memory(tmp_path))
         faulty.fails = lambda call, number=number: way if call == number else ""  # type: ignore[misc]
         rounds(faulty, tmp_path / f"{way}-{number}")

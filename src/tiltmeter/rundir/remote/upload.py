@@ -165,7 +165,7 @@ class Uploader:
             for key in sorted(self._sizes):
                 if size <= self.bound:
                     return
-                place = _step_of(key)
+                place = step_of(key)
                 if place is None or place[1] > self._measured.get(place[0], -1) - 1 or (key in self._sent) != only_sent:
                     continue
                 remove(self.run.path / key, missing_ok=True)
@@ -266,7 +266,7 @@ def _whole_lines(handle: int, start: int, end: int) -> bytes:
         size *= 2
 
 
-def _step_of(key: str) -> tuple[int, int] | None:
+def step_of(key: str) -> tuple[int, int] | None:
     """Attempt and step of a step's file; None for another file."""
     parts = key.split("/")
     if len(parts) != 3 or not parts[2].endswith(".parquet") or "." in parts[2].removesuffix(".parquet"):

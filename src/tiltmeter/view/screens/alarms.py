@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from tiltmeter.data.records import Alarm
 from tiltmeter.data.slices import reading_of, slice_of
 from tiltmeter.detectors.canary import Canary
+from tiltmeter.detectors.coverage_fall import COVERAGE_ALPHA, CoverageFall
 from tiltmeter.detectors.gold_loss import Assumption, GoldLossTest
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.label_files import read_request
@@ -46,9 +47,14 @@ REASON = 200  # characters of a reason, so that a request fits into its file in 
 POINTS = 290  # of an evidence curve; its ends and extremes come on top
 EXEMPLARS = 12
 WEEK = 7 * 86_400.0  # how long a note waits for a monitor
-CANARY_NOTE = (
-    "The right score of a canary is known, so this is no statistical test and uses none of the false-alarm bound."
-)
+#: What an alarm promises, by its detector, where that is not the sentence about gold.
+NOTES = {
+    Canary.name: "The right score of a canary is known, so this is no statistical test and uses none of the "
+    "false-alarm bound.",
+    CoverageFall.name: "While answers depend on their prompts at least half as much as they did at best, "
+    f"the chance of this alarm in the whole run is at most {100 * COVERAGE_ALPHA:.3g} %, however often it is "
+    "looked at.",
+}
 NOTE_WORDS = {"acknowledge": "acknowledged", "mute": "muted", "false_alarm": "called false"}
 
 
@@ -100,7 +106,7 @@ def alarm(reader: RunReader, name: str) -> AlarmDetail | None:
             return None
         return AlarmDetail(
             alarm=alarm_rows(reader, [alarm])[0],
-            promise=CANARY_NOTE if alarm.detector == Canary.name else describe_bound(reader.run_state, alarm.tier),
+            promise=NOTES.get(alarm.detector) or describe_bound(reader.run_state, alarm.tier),
             evidence=_alarm_curve(reader, alarm),
             readings=_watched_panel(reader, alarm),
             exemplars=_alarm_exemplars(reader, alarm),
@@ -111,12 +117,14 @@ def describe_bound(run_state: RunState, tier: str = "alarm") -> str:
     """The bound on false alarms, as a sentence."""
     if tier == "warning":
         return "A warning has a measured rate of false alarms and no proved bound; it often has an innocent cause."
-    alpha = sum(float(part["alpha"]) for part in run_state.detectors if part["tier"] == "alarm")
+    # What the coverage alarm may spend is a part of the gold alarm's, and not beside it.
+    alarms = [part for part in run_state.detectors if part["tier"] == "alarm" and part["name"] != CoverageFall.name]
+    alpha = sum(float(part["alpha"]) for part in alarms)
     if not alpha:
         return "No alarm detector is set up."
     return (
-        f"While gold is not being lost, the chance of any alarm in the whole run is at most {100 * alpha:.3g} %, "
-        "however often it is looked at."
+        "While gold and the coverage of answers are not being lost, the chance of any alarm in the whole run is at "
+        f"most {100 * alpha:.3g} %, however often it is looked at."
     )
 
 

@@ -62,8 +62,11 @@ def _check(ratings: Ratings, seed: int, pairs: Comparisons | None) -> Check:
     several = int(ratings.several.sum())
     facts: dict[str, object] = {"raters": int(voted.sum()), "items_rated_twice": several}
     if voted.sum() < FEWEST_RATERS or several < FEWEST:
-        few = f"{voted.sum()} raters" if voted.sum() < FEWEST_RATERS else f"{several} items that two people rated"
-        sentence = f"Whether groups of raters want different things cannot be told: there are {few}."
+        few = f"{several} item{'s' * (several != 1)} that two people rated"
+        if voted.sum() < FEWEST_RATERS:
+            few = f"{voted.sum()} rater{'s' * bool(voted.sum() != 1)}"
+        are = "is" if few.startswith("1 ") else "are"
+        sentence = f"Whether groups of raters want different things cannot be told: there {are} {few}."
         fix = f"Have {FEWEST_RATERS} people or more rate the same items, the same people over many items."
         return Check(NAME, "cannot tell", sentence, fix=fix, facts=facts)
     choice = _choose(ratings, seed)

@@ -1,0 +1,132 @@
+"""Whether answers still depend on what was asked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.data.baseline import Baseline
+from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.stats.hash_sampling import Words, draw_rows, splitmix64, text_hashes
+from tiltmeter.stats.near_duplicates import shared_parts
+from tiltmeter.stats.ngrams import heads
+
+CHOICE = 4  # tokens up to which an answer is a choice, such as a letter or a number, and not a text
+
+
+class PromptDependence:
+    """Share of comparisons in which an answer is more like another answer to its own prompt than like one to another
+    prompt; a tie counts half.
+
+    Mode collapse in its plain form: whatever is asked, the same is said, in one text or in a few. Then this share is a
+    half. A policy that gets sure of its answers raises it, because answers to one prompt become alike and those to
+    different prompts do not, so its fall has an [alarm](alarms.md#coverage-of-answers) of its own. Alike: the part of
+    tokens and pairs of tokens that two answers share. An answer of one to four tokens is a choice (yes, B, 42) that is
+    right for many prompts, and counts as one that depends on its prompt. A policy that comes apart falls to a half too.
+    The innocent causes are prompts that became alike, and choices in a fixed form of more than four tokens of which one
+    is nearly always right. Up to 64 answers of a step are compared, at most 8 of a prompt, the first 256 tokens of
+    each. A step in which no prompt has two answers, or all have the same prompt, has no value.
+
+    Formula: mean over answers a, others b of its prompt and c of another of 1[s_ab > s_ac] + 1[s_ab = s_ac] / 2, s the
+    Jaccard similarity of the sets of tokens and of pairs of neighbouring tokens
+    Source: own; across-input diversity is that of Kirk et al. 2023, arXiv 2310.06452
+
+    >>> from tiltmeter.data.batches import from_columns
+    >>> tokens = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 7, 8, 9], [1, 2, 7, 8, 9]]
+    >>> PromptDependence().measure(from_columns(0, [0, 0, 1, 1], tokens=tokens), None).tolist()
+    [1.0]
+    >>> PromptDependence().measure(from_columns(0, [0, 0, 1, 1], tokens=[[1, 2, 3, 4, 5]] * 4), None).tolist()
+    [0.5]
+    """
+
+    name = "diversity.prompt_dependence"
+    grain = "batch"
+    needs = ("tokens",)
+    bounds = (0.0, 1.0)
+    first = 256  # tokens
+    most = 64  # answers of a step
+    each = 8  # answers of a prompt
+
+    def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
+        assert batch.tokens is not None
+        prompt = _prompt_numbers(batch)
+        order = np.argsort(prompt, kind="stable")
+        starts = np.searchsorted(prompt[order], np.arange(prompt.max(initial=-1) + 2))
+        prompts = len(starts) - 1
+        if prompts < 2:
+            return np.full(1, np.nan)
+        tokens, offsets = heads(batch.tokens.values, batch.tokens.offsets, self.first)
+        words = np.asarray(tokens).astype(np.int64).view(np.uint64)
+        content = _contents(words, offsets)
+        each = max(2, min(self.each, self.most // prompts))
+        rows = order[draw_rows(content[order], starts, each)]
+        if len(rows) > self.most:  # whole prompts, drawn by what their answers are
+            ends = np.searchsorted(prompt[rows], np.arange(prompts + 1))
+            whose = draw_rows(np.add.reduceat(content[rows], ends[:-1]), np.array([0, prompts]), self.most // each)
+            rows = rows[np.isin(prompt[rows], whose)]
+        similar = _similarities(*_take_rows(words, offsets, rows))
+        lengths = np.diff(offsets)[rows]
+        return _dependence(similar, prompt[rows], (lengths > 0) & (lengths <= CHOICE))
+
+
+def _dependence(similar: Floats, prompt: Ints, is_choice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
+    shares = []
+    for row in range(len(prompt)):
+        own = prompt == prompt[row]
+        other = ~own
+        own[row] = False
+        if not own.any() or not other.any():
+            continue
+        if is_choice[row]:
+            shares.append(1.0)
+            continue
+        ranked = np.sort(similar[row, other])
+        below, upto = (np.searchsorted(ranked, similar[row, own], side) for side in ("left", "right"))
+        shares.append(float((below + upto).mean()) / (2.0 * len(ranked)))
+    return np.array([np.mean(shares) if shares else np.nan])
+
+
+def _prompt_numbers(batch: RolloutBatch) -> Ints:
+    """0, 1, ... for each row: its prompt, which several groups may have, or its group where no prompt is stored."""
+    group = np.repeat(np.arange(len(batch.starts) - 1), np.diff(batch.starts))
+    if batch.prompt is None or not len(group):
+        return group
+    firsts = [batch.prompt[row] for row in batch.starts[:-1]]
+    hashes = text_hashes([(text or "").encode("utf-8", "surrogatepass") for text in firsts]).astype(np.int64)
+    unknown = np.array([text is None for text in firsts])
+    numbers = np.unique(np.where(unknown, -1 - np.arange(len(firsts)), hashes), return_inverse=True)[1]
+    return np.asarray(numbers[group], np.int64)
+
+
+def _contents(words: Words, offsets: Ints) -> Words:
+    """A word for each row's tokens in their order, by which rows are drawn: how they came does not matter."""
+    place = (np.arange(len(words)) - np.repeat(offsets[:-1], np.diff(offsets))).astype(np.uint64)
+    sums = np.zeros(len(words) + 1, np.uint64)
+    np.cumsum(splitmix64((words << np.uint64(32)) ^ place), out=sums[1:])
+    return sums[offsets[1:]] - sums[offsets[:-1]]
+
+
+def _take_rows(words: Words, offsets: Ints, rows: Ints) -> tuple[Words, Ints]:
+    lengths = np.diff(offsets)[rows]
+    ends = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return words[np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)], ends
+
+
+def _similarities(words: Words, offsets: Ints) -> Floats:
+    """The part of tokens and of pairs of neighbouring tokens that each two rows share; two empty rows share all."""
+    count = len(offsets) - 1
+    row = np.repeat(np.arange(count), np.diff(offsets))
+    follows = np.flatnonzero(row[1:] == row[:-1])
+    single = splitmix64(words + np.uint64(1))
+    pair = splitmix64(single[follows] * np.uint64(3) + single[follows + 1])
+    # Row and hash in one key, so that one sort does: 56 bits of a hash tell the tokens of a step apart.
+    keys = np.concatenate((row, row[follows])).astype(np.uint64) << np.uint64(56)
+    keys = np.unique(keys | (np.concatenate((single, pair)) >> np.uint64(8)))
+    ends = np.searchsorted(keys >> np.uint64(56), np.arange(count + 1, dtype=np.uint64)).astype(np.int64)
+    sets = keys & np.uint64(2**56 - 1)
+    pairs = np.stack(np.triu_indices(count, 1), axis=1)
+    matrix = np.ones((count, count))
+    filled = (ends[pairs[:, 0]] < ends[pairs[:, 0] + 1]) | (ends[pairs[:, 1]] < ends[pairs[:, 1] + 1])
+    some = pairs[filled]
+    matrix[some[:, 0], some[:, 1]] = matrix[some[:, 1], some[:, 0]] = shared_parts(sets, ends, some)
+    return matrix
