@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ Shares = list[float]
 Change = Callable[[int, dict[str, Any], Rng], None]
 PARTS = ("null", "planted", "trl")
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min", "note")
-STEPS = 200
-NULL_STEPS = 300
+STEPS = 200  # of TRL
+PLANTED_STEPS = 120
+NULL_STEPS = 100
 SEEDS = 4
 TRAINED = (("mode_collapse", 2), ("healthy", 1))
 SENTENCE = "That is a very interesting question, and there are many sides to it that one has to weigh with care."
@@ -58,7 +60,7 @@ SMALL = ("gladly", "indeed", "surely", "well")
 
 def says(make: Callable[[Rng], str], last: float) -> Change:
     def change(step: int, columns: dict[str, Any], rng: Rng) -> None:
-        share = ramp(step, 0.02, last, 30, 100)
+        share = ramp(step, 0.02, last, 20, 60)
         columns["completion"] = [make(rng) if rng.random() < share else text for text in columns["completion"]]
 
     return change
@@ -78,7 +80,7 @@ COLLAPSED: dict[str, Change] = {
 
 def becomes(make: Callable[[str, Rng], str]) -> Change:
     def change(step: int, columns: dict[str, Any], rng: Rng) -> None:
-        share = ramp(step, 0.0, 1.0, 20, 80)
+        share = ramp(step, 0.0, 1.0, 20, 60)
         columns["completion"] = [
             make(prompt, rng) if rng.random() < share else text
             for prompt, text in zip(columns["prompt"], columns["completion"], strict=True)
@@ -107,6 +109,10 @@ HONEST: dict[str, Change] = {
     ),
 }
 ONE_WORD: dict[str, Change] = {"yes to four in five, in a form": yes_or_no(0.8, FORM)}
+
+
+def planted_run(seed: int, kind: str) -> PlantedRun:
+    return PlantedRun(**{**shape(seed, kind), "steps": PLANTED_STEPS, "groups": 8, "size": 4})
 
 
 def written_shares(planted: PlantedRun, change: Change | None = None) -> Shares:
@@ -163,9 +169,9 @@ def planted(seeds: int) -> dict[str, Any]:
     for seed in range(100, 100 + seeds):
         for kind, changes in (("collapse", COLLAPSED), ("honest", HONEST), ("one word", ONE_WORD)):
             for name, change in changes.items():
-                add(kind, name, PlantedRun(**{**shape(seed, name), "steps": STEPS}), change)
+                add(kind, name, planted_run(seed, name), change)
         for name, plant in HEALTHY.items():
-            add("honest", name, plant(seed), None)
+            add("honest", name, replace(plant(seed), size=4, groups=8), None)
         print(f"seed {seed} is done", file=sys.stderr, flush=True)
     of = {kind: [row for row in rows if row["kind"] == kind] for kind in ("collapse", "honest", "one word")}
     delays = [row["delay"] for row in of["collapse"] if row["delay"] is not None]
@@ -237,8 +243,6 @@ def null(runs: int) -> dict[str, Any]:
 
 def trained_tokens(name: str, seed: int, base: Path, folder: Path) -> list[tuple[list[str], list[list[int]]]]:
     """Prompts and tokens of every step of a TRL run, as its reward functions are handed them."""
-    from dataclasses import replace
-
     from tiltmeter.lab.tiny.scenarios import scenario
     from tiltmeter.lab.tiny.train import make_trainer
 
