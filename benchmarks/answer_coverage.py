@@ -3,11 +3,12 @@
     python benchmarks/answer_coverage.py [--json] [--write] [--part null|planted|trl] [--seeds N] [--work FOLDER]
 
 Part `null`: shares at the edge of the null in six forms (coins, steady, dependent from step to step, falling to the
-edge, leaving and coming back, skewed), `--null-runs` of each; any alarm is false. Part `planted`: completions of
-runs that are written here, read by the instrument and folded by the detector. Collapsed ones say the same to an ever
-larger part of prompts; honest ones are those of `diagnosis.py` and others that come close: mastery, letters, yes and
-no, short results in one sentence, one form for all answers. Part `trl`: the tiny language model under TRL's GRPO,
-`TRAINED` scenarios and seeds; the base policy stays in `--work`, if that is named.
+edge, leaving and coming back, as even and wide as it can be), and one that is skewed, which voids the promise,
+`--null-runs` of each; any alarm is false. Part `planted`: completions of runs that are written here, read by the
+instrument and folded by the detector. Collapsed ones say the same to an ever larger part of prompts; honest ones are
+those of `diagnosis.py` and others that come close: mastery, letters, yes and no, short results in one sentence, one
+form for all answers. Part `trl`: the tiny language model under TRL's GRPO, `TRAINED` scenarios and seeds; the base
+policy stays in `--work`, if that is named.
 
 Honest runs in which one choice is right for most prompts and stands in a form of several words are counted apart: there
 the same text is said to different prompts in honesty, and the alarm cannot know it.
@@ -46,7 +47,7 @@ Change = Callable[[int, dict[str, Any], Rng], None]
 PARTS = ("null", "planted", "trl")
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min", "note")
 STEPS = 200  # of TRL
-PLANTED_STEPS = 120
+PLANTED_STEPS = 100
 NULL_STEPS = 100
 SEEDS = 4
 TRAINED = (("mode_collapse", 2), ("healthy", 1))
@@ -112,7 +113,7 @@ ONE_WORD: dict[str, Change] = {"yes to four in five, in a form": yes_or_no(0.8, 
 
 
 def planted_run(seed: int, kind: str) -> PlantedRun:
-    return PlantedRun(**{**shape(seed, kind), "steps": PLANTED_STEPS, "groups": 8, "size": 4})
+    return PlantedRun(**{**shape(seed, kind), "steps": PLANTED_STEPS, "groups": 8, "size": 3})
 
 
 def written_shares(planted: PlantedRun, change: Change | None = None) -> Shares:
@@ -171,7 +172,7 @@ def planted(seeds: int) -> dict[str, Any]:
             for name, change in changes.items():
                 add(kind, name, planted_run(seed, name), change)
         for name, plant in HEALTHY.items():
-            add("honest", name, replace(plant(seed), size=4, groups=8), None)
+            add("honest", name, replace(plant(seed), size=3, groups=8), None)
         print(f"seed {seed} is done", file=sys.stderr, flush=True)
     of = {kind: [row for row in rows if row["kind"] == kind] for kind in ("collapse", "honest", "one word")}
     delays = [row["delay"] for row in of["collapse"] if row["delay"] is not None]
@@ -209,7 +210,9 @@ def null_shares(kind: str, rng: Rng) -> Iterator[float]:
             level = edge + (1.0 - edge) * max(urn - 0.5, 0.0)
         if kind == "steady":
             share = level + min(0.03, 1.0 - level) * float(rng.uniform(-1.0, 1.0))
-        elif kind == "skewed":  # nearly always a little below the edge, rarely far above
+        elif kind == "even":  # as wide as it can be without leaving chance and the best
+            share = level + (level - CHANCE) * float(rng.choice([-1.0, 1.0]))
+        elif kind == VOID:
             share = 1.0 if rng.random() < 0.1 * edge / (1.0 - 0.9 * edge) else 0.9 * edge
         else:  # the widest scatter of a share with this mean
             share = float(rng.random() < level)
@@ -218,14 +221,16 @@ def null_shares(kind: str, rng: Rng) -> Iterator[float]:
         best = max(best, float(np.mean(last)))
 
 
-NULLS = ("coins", "steady", "dependent", "falls to the edge", "leaves and comes back", "skewed")
+NULLS = ("coins", "steady", "even", "dependent", "falls to the edge", "leaves and comes back")
+VOID = "skewed"  # nearly always a little below the edge, rarely far above: not promised
 
 
 def null(runs: int) -> dict[str, Any]:
     alarms = {}
-    for at, kind in enumerate(NULLS):
+    for at, kind in enumerate((*NULLS, VOID)):
         rngs = (np.random.default_rng([at, seed]) for seed in range(runs))
         alarms[kind] = sum(alarm_of(list(null_shares(kind, rng))) is not None for rng in rngs)
+    skewed = alarms.pop(VOID)
     worst = max(alarms.values())
     return {
         "null_runs": runs,
@@ -235,6 +240,7 @@ def null(runs: int) -> dict[str, Any]:
         "null_false_alarm": worst / runs,
         "null_false_alarm_upper95": round(upper_bound(sum(alarms.values()), runs * len(NULLS)), 5),
         "null_promised": CoverageFall().alpha,
+        "null_skewed_false_alarm": skewed / runs,
     }
 
 

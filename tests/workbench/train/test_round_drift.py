@@ -78,4 +78,6 @@ def test_a_recipe_stops_when_gold_has_fallen_and_keeps_the_model_before_it(tiny_
     first, second = result.trained.facts["rounds"]
     assert (first["gold"], second["gold"]) == (1.0, 0.0) and second["go_back_to"] == 1
     assert [folder.resolve() for folder in result.trained.folders] == [tiny_model.resolve()]
-    assert any("no further round, and the model that the rounds began with is kept" in note for note in result.trained.notes)
+    assert any(
+        "no further round, and the model that the rounds began with is kept" in note for note in result.trained.notes
+    )
