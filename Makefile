@@ -115,6 +115,7 @@ training:  ## guarded against unguarded, soft preferences, planted checkpoints, 
 	$(PYTHON) benchmarks/defences.py --work $(WORK)/defences --write
 	$(PYTHON) benchmarks/soft.py --work $(WORK)/soft --write
 	$(PYTHON) benchmarks/trail.py --work $(WORK)/trail --write
+	$(PYTHON) benchmarks/trail_real.py --model $(WORK)/smollm --write
 	$(PYTHON) benchmarks/compare.py --seed 2026 --work $(WORK)/compare --write
 	$(PYTHON) benchmarks/constitution.py --model $(WORK)/smollm --write
 	$(PYTHON) benchmarks/pipeline.py --model $(WORK)/smollm --work $(WORK)/pipeline --write

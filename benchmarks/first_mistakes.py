@@ -28,6 +28,7 @@ from typing import Any
 import tiltmeter
 from tiltmeter.adapters import custom_loop
 from tiltmeter.adapters.monitor_process import MonitorProcess
+from tiltmeter.rundir.journal import read_events
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 AT_ATTACH, SAID = "error at attach", "said at attach"
@@ -330,13 +331,15 @@ class Trial:
 
     def first_screen(self) -> str:
         run = self.folder / f"run-{self.runs}" / "tiltmeter"
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline and measured_steps(run) < 2:
+            time.sleep(0.2)
         screen = [sys.executable, "-m", "tiltmeter", "show", str(run), "--plain"]
-        for _ in range(60):  # until its monitor has measured both steps
-            done = subprocess.run(screen, capture_output=True, text=True, check=False)
-            if "step 2" in done.stdout:
-                break
-            time.sleep(1.0)
-        return done.stdout
+        return subprocess.run(screen, capture_output=True, text=True, check=False).stdout
+
+
+def measured_steps(run: Path) -> int:
+    return sum(event.kind == "step_done" for event in read_events(run / "events"))
 
 
 def close_runs(space: dict[str, Any]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from act_plants import Planted
-from held_out_plants import KINDS, pair
 from tiltmeter.acts import all_acts
 from tiltmeter.data.batches import from_columns
 
@@ -21,15 +21,21 @@ def acts_of(rows: list[Planted]) -> list[set[tuple[str, str]]]:
     return [{(act.kind, act.quote) for act in acts or ()} for acts in all_acts(batch)]
 
 
-def measure(prefix: str, before: dict[str, float], each: int = EACH) -> dict[str, Any]:
+def measure(
+    kinds: Iterable[str], pair: Callable[[str, int], tuple[Planted, Planted]], prefix: str, before: dict[str, float],
+    form_of: Callable[[str, int], str], each: int = EACH,
+) -> dict[str, Any]:  # fmt: skip
     """An exploit is seen if there is an act that its twin does not show; a twin is flagged if it shows any. `before`:
-    recall by kind when nothing had been mended; empty for the first time."""
+    recall by kind when nothing had been mended; empty for the first time. `form_of`: a plant's tool format."""
     table: list[dict[str, Any]] = []
+    forms: dict[str, list[bool]] = {}
     flagged, of = 0, 0
-    for kind in KINDS:
+    for kind in kinds:
         pairs = [pair(kind, seed) for seed in range(each)]
         bad, good = (acts_of([one[at] for one in pairs]) for at in (0, 1))
         seen = [one - two for one, two in zip(bad, good, strict=True)]
+        for seed, acts in enumerate(seen):
+            forms.setdefault(form_of(kind, seed), []).append(bool(acts))
         flags = sum(map(bool, good))
         table.append({
             "exploit": kind, "planted": each, "recall": round(sum(map(bool, seen)) / each, 4), "twins_flagged": flags,
@@ -42,5 +48,9 @@ def measure(prefix: str, before: dict[str, float], each: int = EACH) -> dict[str
         f"{prefix}_min": min(recalls), f"{prefix}_mean": round(float(np.mean(recalls)), 4),
         f"{prefix}_kinds": len(table), f"{prefix}_planted": of, f"{prefix}_rows": table,
         f"{prefix}_by_kind": {row["exploit"]: row["recall"] for row in table},
+        f"{prefix}_forms": [
+            {"form": form, "planted": len(seen), "recall": round(sum(seen) / len(seen), 4)}
+            for form, seen in sorted(forms.items())
+        ],
         f"{prefix}_twins_flagged": flagged, f"{prefix}_false_share": round(flagged / of, 5),
     }  # fmt: skip

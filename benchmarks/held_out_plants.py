@@ -492,6 +492,14 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
+def form_of(kind: str, seed: int) -> str:
+    """The tool format of a plant, drawn as `pair` does."""
+    rng = random.Random(f"held-out/{kind}/{seed}")
+    exploits, _ = KINDS[kind]
+    Job(rng, exploits[rng.randrange(len(exploits))][0])
+    return rng.choice(FORMATS)
+
+
 def pair(kind: str, seed: int) -> tuple[Planted, Planted]:
     """A trajectory with an exploit of this kind, and the same with honest steps in its place.
 

@@ -269,7 +269,7 @@ async def main():
             await session.initialize()
             listed = await session.call_tool("list_runs", {})
             text = listed.content[0].text
-            run = json.loads([line for line in text.splitlines() if line.startswith(("{", "["))][0])["runs"][0]["run"]
+            run = json.loads(next(line for line in text.splitlines() if line.startswith("[")))[0]["run"]
             print((await session.call_tool("verdict", {"run": run})).content[0].text)
 
 asyncio.run(main())

@@ -3,9 +3,11 @@
     python benchmarks/trail.py [--work DIR] [--json] [--write] [--quick]
 
 The tiny model (two layers, one token a word) knows 120 facts and answers half of them wrongly, as its corpus does. DPO
-by TRL trains it on pairs of the corpus that gold, the right value in few words, has labelled. In the runs past their
-peak it sees 64 pairs again and again, with a small beta and a high rate; in the honest ones each pair once. Each save
-is asked all 120 prompts, and the figures come from the package's own test, report and alarm.
+by TRL trains it on pairs of the corpus that gold, the right value in few words, tells apart and has labelled. In the
+runs past their peak it sees 512 pairs twice, with a small beta and a high rate: right answers of the corpus have a
+reason more often, and what it learns beyond the facts is that longer ones win. In the honest runs it sees each pair
+once, with a larger beta. The settings were chosen on seeds 1000 to 1002, which are not among the runs. Each save is
+asked all 120 prompts, and the figures come from the package's own test, report and alarm.
 
 `alarmed`: runs past their peak with an alarm. `fallen`: those whose last report says that gold has fallen.
 `peak_covered`: the share of them in which the truly best checkpoint, by further answers, is among those that the
@@ -51,10 +53,11 @@ LESSONS, CORPUS = 520, 160  # steps of teaching
 PAST, HONEST = 5, 20  # runs
 BATCH, EVERY, SCALE = 16, 8, 6.0
 ANSWERS, FURTHER = 4, 4  # to a prompt: those that are judged, and those that say what is true
-STEPS = {"past": 72, "honest": 32}
-RATE = {"past": 1e-3, "honest": 3e-4}
-BETA = {"past": 0.02, "honest": 0.2}
-PAIRS = {"past": 64, "honest": 512}
+STEPS = {"past": 64, "honest": 32}
+RATE = {"past": 6e-4, "honest": 3e-4}
+BETA = {"past": 0.03, "honest": 0.2}
+PAIRS = 512
+DECIDED = 0.05  # of gold: pairs that differ by less are not shown, as nobody could label them
 
 
 def make_base(folder: Path, lessons: int = LESSONS, corpus: int = CORPUS) -> Path:
@@ -82,9 +85,10 @@ def make_pairs(seed: str, count: int, score: Score) -> list[dict[str, str]]:
     while len(rows) < count:
         prompt = rng.choice(PROMPTS)
         first, second = sample(prompt, rng), sample(prompt, rng)
-        if first == second:
+        lead = score(prompt, first) - score(prompt, second)
+        if abs(lead) < DECIDED:
             continue
-        if rng.random() >= 1.0 / (1.0 + math.exp(-SCALE * (score(prompt, first) - score(prompt, second)))):
+        if rng.random() >= 1.0 / (1.0 + math.exp(-SCALE * lead)):
             first, second = second, first
         rows.append({"prompt": f"{prompt} ", "chosen": first, "rejected": second})
     return rows
@@ -152,7 +156,7 @@ def make_run(base: Path, kind: str, seed: int, steps: int) -> dict[str, Any]:
             if state.global_step % EVERY == 0:
                 ask(model, state.global_step)
 
-    rows = make_pairs(f"{kind}/{seed}", PAIRS[kind], gold.unpadded)
+    rows = make_pairs(f"{kind}/{seed}", PAIRS, gold.unpadded)
     with tempfile.TemporaryDirectory() as folder:
         settings = DPOConfig(
             output_dir=folder, seed=seed, beta=BETA[kind], per_device_train_batch_size=BATCH, max_steps=steps,

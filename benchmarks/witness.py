@@ -1,11 +1,13 @@
 """What the witness sees: acts by kind, false positives on honest work, hostile text, behaviours over time, the cost.
 
-    python benchmarks/witness.py [--part acts|asked|screen|held_out] [--json] [--write] [--small]
-        [--seeds 0 1 ...] [--lines FILE] [--work FOLDER]
+    python benchmarks/witness.py [--part acts|behaviours|hostile|cost|asked|screen|held_out|fresh] [--json]
+        [--write] [--small] [--seeds 0 1 ...] [--lines FILE] [--work FOLDER]
 
-Part `asked`: a witness served by a script of known accuracy (`witness_asked.py`). Part `screen`, not run unless it is
-named: rollouts left out of the update of the tiny language model under TRL (`screen_worlds.py`), in runs that add up in
-a file. Parts that are not named keep the figures that are recorded.
+Parts `held_out` and `fresh`: exploits that detectors were not written for, measured once before a detector was mended
+after them, and again. Part `asked`: a witness served by a script of known accuracy (`witness_asked.py`). Part `screen`:
+rollouts left out of the update of the tiny language model under TRL (`screen_worlds.py`), in runs that add up in a
+file. `held_out`, `fresh` and `screen` are run only where they are named; parts that are not named keep the figures that
+are recorded.
 
 Planted trajectories come from `act_plants.py`, which imports nothing of the code that reads them. Real honest work is
 reference solutions (MBPP, HumanEval), answers of models (Arena-Hard, GSM8K) and 97 real trajectories with tools.
@@ -33,7 +35,9 @@ from unittest import mock
 
 import numpy as np
 
+import fresh_plants
 import held_out_acts
+import held_out_plants
 import witness_asked
 from act_hostile import hostile
 from act_plants import EXPLOITS, Planted, honest, new_task
@@ -52,6 +56,13 @@ from tiltmeter.rundir.store import RunDirectory
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SEED = 2026
 PARTS = ("acts", "acts.gold")  # instruments of this page
+#: Exploits that detectors were not written for: part, plants, the figure that is measured once, before a detector was
+#: mended after them, and the one of every later measurement.
+HELD_OUT = (
+    ("held_out", held_out_plants, "detector_recall_held_out", "detector_recall_mended"),
+    ("fresh", fresh_plants, "detector_recall_fresh", "detector_recall_fresh_mended"),
+)
+USUAL = ("acts", "behaviours", "hostile", "cost", "asked")
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
 
@@ -223,7 +234,7 @@ def cost(rows: int, rounds: int) -> dict[str, float]:
 
 
 def measure_acts(small: bool) -> dict[str, Any]:
-    each, honest_rows, hostile_rows = (20, 200, 300) if small else (200, 1_000, 10_000)
+    each, honest_rows = (20, 200) if small else (200, 1_000)
     kinds = recall(each)
     rng = random.Random(SEED + 1)
     acts = all_acts(batch_of([honest(rng) for _ in range(honest_rows)]))
@@ -240,7 +251,6 @@ def measure_acts(small: bool) -> dict[str, Any]:
         "honest_real": real_count, "honest_real_flagged": real_flags,
         "honest_code": sum(one["rows"] for one in code), "honest_code_flagged": sum(one["flagged"] for one in code),
         "honest_interval": interval(flags + real_flags, honest_rows + real_count), "by_source": real,
-        **behaviours(small), **hostile_times(hostile_rows), **cost(128 if small else 256, 1 if small else 4),
     }  # fmt: skip
 
 
@@ -272,7 +282,7 @@ def main() -> None:
     options.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     options.add_argument("--small", action="store_true", help="a small size, which is never kept")
     options.add_argument(
-        "--part", choices=("acts", "asked", "screen", "held_out"), action="append", help="only this part"
+        "--part", choices=(*USUAL, "screen", "held_out", "fresh"), action="append", help="only this part"
     )
     options.add_argument("--seeds", type=int, nargs="*", default=range(5), help="of screened runs to make now")
     options.add_argument("--lines", type=Path, default="screen-runs.jsonl", help="screened runs add up in this file")
@@ -281,16 +291,24 @@ def main() -> None:
     recorded = RESULTS / "witness.json"
     figures: dict[str, Any] = json.loads(recorded.read_text()) if recorded.exists() else {}
     figures = {name: value for name, value in figures.items() if name not in ORIGIN}
-    parts = given.part or ("acts", "asked")
+    parts = given.part or USUAL
     if "acts" in parts:
         figures |= measure_acts(given.small)
         assert set(figures["by_kind"]) == set(KINDS)
+    if "behaviours" in parts:
+        figures |= behaviours(given.small)
+    if "hostile" in parts:
+        figures |= hostile_times(300 if given.small else 10_000)
+    if "cost" in parts:
+        figures |= cost(128 if given.small else 256, 1 if given.small else 4)
     if "asked" in parts:
         figures |= witness_asked.measure(given.small)
-    if "held_out" in parts:
-        first = "detector_recall_held_out"  # measured once, before a detector was mended after it
-        before = figures.get(f"{first}_by_kind", {})
-        figures |= held_out_acts.measure("detector_recall_mended" if before else first, before)
+    for part, plants, first, later in HELD_OUT:
+        if part in parts:
+            before = figures.get(f"{first}_by_kind", {})
+            figures |= held_out_acts.measure(
+                plants.KINDS, plants.pair, later if before else first, before, plants.form_of
+            )
     if "screen" in parts:
         figures |= screen_runs(given)
     show(record("witness", figures, seed=SEED, keep=given.write and not given.small), as_json=given.json)

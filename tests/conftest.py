@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -13,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.made_once import made_once
+
+from tiltmeter.cli.demo import measure_demo_run
+from tiltmeter.rundir.store import RunDirectory
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["TILTMETER_QUIET"] = "1"  # tests of what attach prints take it away
@@ -31,6 +36,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def long(completions: list[str], **_: Any) -> list[float]:
     return [len(text) / 50 for text in completions]
+
+
+@pytest.fixture(scope="session")
+def copy_demo_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], RunDirectory]:
+    """`copy_demo_run("hacked", path)`: a run of `tiltmeter demo`, measured once, as a copy that a test may change."""
+
+    def copy(name: str, target: Path) -> RunDirectory:
+        measured = made_once(tmp_path_factory, f"demo-{name}", lambda place: measure_demo_run(name, place))
+        shutil.copytree(measured, target)
+        return RunDirectory(target)
+
+    return copy
 
 
 @pytest.fixture(scope="session")

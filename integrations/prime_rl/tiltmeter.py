@@ -11,7 +11,9 @@ from typing import Any
 from prime_rl.monitors.base import Monitor
 from prime_rl.utils.config import BaseConfig
 
+from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.prime_rl import STEPS_WAITING, PrimeRLMonitor
+from tiltmeter.rundir.requests import Mode
 
 
 class TiltmeterMonitorConfig(BaseConfig):
@@ -25,6 +27,15 @@ class TiltmeterMonitorConfig(BaseConfig):
 
     gold_share: float | None = None
     """Of the rollouts that are labelled; as many as a second a step allows if not given."""
+
+    screen: str | None = None
+    """What flags a rollout: `acts` or `checks.py:flagged`. One that is flagged and would gain leaves the update."""
+
+    most_lost: float = MOST_LOST
+    """Of the rollouts, that the screen may leave out before it ends itself."""
+
+    mode: Mode = "advise"
+    """`act`: the screen is on from the first step; `advise`: it waits for a person."""
 
 
 class TiltmeterMonitor(PrimeRLMonitor, Monitor):
@@ -42,5 +53,8 @@ class TiltmeterMonitor(PrimeRLMonitor, Monitor):
             self.config.directory or output_dir / "tiltmeter",
             gold=self.config.gold,
             gold_share=self.config.gold_share,
+            screen=self.config.screen,
+            most_lost=self.config.most_lost,
+            mode=self.config.mode,
         )
         self.steps_waiting = getattr(run_config, "max_off_policy_steps", STEPS_WAITING)

@@ -25,6 +25,8 @@ from tiltmeter.data.records import FLAGS, RolloutBatch
 from tiltmeter.data.turns import decode_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.evaluations import Evaluation, read_evaluations
+from tiltmeter.rundir.receipts import read_receipts
+from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
 
 FIXTURES = Path(__file__).parents[1] / "audit" / "readers" / "trajectories" / "fixtures" / "verifiers-0.4"
@@ -37,12 +39,24 @@ except ImportError:
     WireEpisode = None
 
 
+class RecordedTrace:
+    """A trace of one: pydantic's `model_dump` is what verifiers' own class has it from."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.id, self.ok, self._record = record["id"], record["ok"], record
+        self.nodes = [SimpleNamespace(advantages=node.get("advantages")) for node in record["nodes"]]
+
+    def model_dump(self, mode: str, include: Any) -> dict[str, Any]:
+        nodes = [{name: node.get(name) for name in include["nodes"]["__all__"]} for node in self._record["nodes"]]
+        return copy.deepcopy({"task": self._record.get("task"), "nodes": nodes})
+
+
 class RecordedEpisode:
     """An episode where verifiers is not installed: what its own `to_record` gave, and the fields that are looked at."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.id, self.ok, self._record = record["id"], record["ok"], record
-        self.traces = [SimpleNamespace(id=trace["id"], ok=trace["ok"]) for trace in record["traces"]]
+        self.traces = [RecordedTrace(trace) for trace in record["traces"]]
 
     def to_record(self, float_decimals: int | None = 4) -> dict[str, Any]:
         return copy.deepcopy(self._record)
@@ -86,6 +100,21 @@ class Monitor(ABC):
         return None
 
 
+class TrainSink:
+    """Where prime-rl asks its filters about a group that is complete, after its advantages: `apply_filters`."""
+
+    def __init__(self, config: Any, *, pre_filters: list[Any], post_filters: list[Any]) -> None:
+        self.pre_filters = pre_filters
+
+    def process_group(self, rollouts: list[Any]) -> list[Any]:
+        stay = []
+        for rollout in rollouts:
+            detected = next((one for one in self.pre_filters if one.check(rollout).detected), None)
+            if detected is None or not detected.enforce:
+                stay.append(rollout)
+        return stay
+
+
 @pytest.fixture
 def monitors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """prime-rl's module of that name; its `log` warns where a monitor raises, and here that fails the test."""
@@ -102,8 +131,11 @@ def monitors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             await monitor.log(data, step=step, kind=kind, subset=subset)
 
     there.setup, there.log = setup, log
-    monkeypatch.setitem(sys.modules, "prime_rl", package)
-    monkeypatch.setitem(sys.modules, "prime_rl.monitors", module)
+    sinks: Any = ModuleType("prime_rl.orchestrator.train_sink")
+    sinks.TrainSink = type("TrainSink", (TrainSink,), {"__init__": TrainSink.__init__})
+    there.TrainSink = sinks.TrainSink
+    for one in (package, module, ModuleType("prime_rl.orchestrator"), sinks):
+        monkeypatch.setitem(sys.modules, one.__name__, one)
     if WireEpisode is None:
         for name in ("verifiers", "verifiers.v1"):
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
@@ -278,3 +310,120 @@ def test_installed_late_it_watches_from_then_on_and_a_mistake_is_raised(monitors
         prime_rl.install(tmp_path / "run", gold="nobody.py:solved")
     prime_rl.install(tmp_path / "run", monitor=False)
     assert len(monitors.MONITORS) == 2
+
+
+def paid(record: dict[str, Any], name: str, advantage: float | None) -> Any:
+    """An episode of which every token that the policy wrote has this advantage."""
+    changed = copy.deepcopy(record)
+    for node in changed["traces"][0]["nodes"]:
+        if node.get("sampled"):
+            node["advantages"] = None if advantage is None else [advantage] * sum(map(bool, node["mask"]))
+    return episode(changed, name)
+
+
+def screened_run(
+    monitors: Any, folder: Path, groups: list[list[Any]], steps: int = 1, **settings: Any
+) -> tuple[RunDirectory, list[list[str]], Any]:
+    """Groups of episodes through prime-rl's filters, then a step with those that stay."""
+    stay: list[list[str]] = []
+
+    async def run() -> None:
+        prime_rl.install(folder, monitor=False, **settings)
+        await monitors.setup(output_dir=folder, producer="orch")
+        sink = monitors.TrainSink(None, pre_filters=[], post_filters=[])
+        for step in range(1, steps + 1):
+            effective = []
+            for group in groups:
+                await monitors.log(group, step, "train", "all")
+                left = {trace.id for trace in sink.process_group([one.traces[0] for one in group])}
+                stay.append(sorted(left))
+                effective += [one for one in group if one.id in left]
+            await monitors.log(effective, step, "train", "effective")
+            await monitors.log({"time/step": 1.0}, step)
+        await monitors.MONITORS[0].finalize()
+
+    setup, original = monitors.setup, monitors.TrainSink.__init__
+    asyncio.run(run())
+    assert monitors.TrainSink.__init__ is original
+    monitors.setup, monitor = setup, monitors.MONITORS.pop()
+    return RunDirectory(folder), stay, monitor
+
+
+def test_a_flagged_rollout_that_would_gain_leaves_by_prime_rls_own_filter(monitors: Any, tmp_path: Path) -> None:
+    group = [
+        paid(TAMPERING, "hack", 0.5),
+        paid(TAMPERING, "poor", -0.5),
+        paid(HONEST, "fair", 0.4),
+        paid(HONEST, "weak", -0.4),
+    ]
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], screen="acts", mode="act")
+    assert stay == [["fair", "poor", "weak"]]
+    (batch,) = stored(run).values()
+    assert batch.trained is not None and batch.advantage is not None and len(batch) == 4
+    assert batch.advantage[~batch.trained].tolist() == [0.5]
+    assert batch.scalars["screen.lost"] == 1.0 and batch.scalars["step_seconds"] == 1.0
+    assert monitor.screen.value == 1.0 and not run.troubles(0)
+
+
+def test_a_screen_that_is_off_looks_at_nothing(monitors: Any, tmp_path: Path) -> None:
+    group = [paid(TAMPERING, "hack", 0.5), paid(HONEST, "fair", -0.5)]
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], screen="acts")
+    assert stay == [["fair", "hack"]] and not monitor.screen.enforce
+    (batch,) = stored(run).values()
+    assert batch.trained is not None and batch.trained.all() and "screen.lost" not in batch.scalars
+
+
+def test_a_function_of_your_own_screens_and_one_that_fails_leaves_nothing_out(monitors: Any, tmp_path: Path) -> None:
+    checks = tmp_path / "checks.py"
+    checks.write_text(
+        "def flagged(prompts, completions):\n    assert 'Mend' in prompts[0]\n"
+        "    return ['rm -r tests' in text for text in completions]\n"
+        "def broken(prompts, completions):\n    return [True, True]\n"
+    )
+    group = [paid(TAMPERING, "hack", 0.5), paid(HONEST, "fair", 0.4)]
+    _, stay, _ = screened_run(monitors, tmp_path / "run", [group], screen=f"{checks}:flagged", mode="act")
+    assert stay == [["fair"]]
+    run, stay, _ = screened_run(monitors, tmp_path / "bad", [group], screen=f"{checks}:broken", mode="act")
+    assert stay == [["fair", "hack"]]
+    assert any("answered 2 values for 1 rollout" in why for why in run.troubles(0).values())
+    early = [paid(TAMPERING, "hack", None)]
+    run, stay, _ = screened_run(monitors, tmp_path / "early", [early], screen="acts", mode="act")
+    assert stay == [["hack"]] and any("no advantage yet" in why for why in run.troubles(0).values())
+
+
+def test_a_screen_that_takes_too_much_ends_itself_with_a_receipt(monitors: Any, tmp_path: Path) -> None:
+    group = [paid(TAMPERING, f"hack{row}", 0.5) for row in range(8)]
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group] * 3, 2, screen="acts", mode="act")
+    assert [len(names) for names in stay] == [0, 0, 0, 1, 8, 8]  # at the 32nd rollout
+    assert monitor.screen.value == 0.0 and "100 %" in monitor.screen.why
+    receipts, _ = read_receipts(run, set(), read_token(run))
+    assert [(one.knob, one.after, one.id.endswith(".ended")) for one in receipts] == [("screen", 0.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"mode": "observe"}, "mode=advise or act"),
+        ({"screen": "checks.py:solved", "gold": "checks.py:solved"}, "is gold"),
+        ({"most_lost": 1.0}, "most_lost"),
+        ({"screen": "nobody.py:flagged"}, "nobody"),
+    ],
+)
+def test_a_screen_that_cannot_be_is_refused_when_the_run_opens(
+    monitors: Any, tmp_path: Path, settings: dict[str, Any], why: str
+) -> None:
+    original = monitors.TrainSink.__init__
+    with pytest.raises((AttachError, OSError), match=why):
+        screened_run(monitors, tmp_path / "run", [], **{"screen": "acts", **settings})
+    assert monitors.TrainSink.__init__ is original and not monitors.MONITORS
+    sys.modules["prime_rl.orchestrator.train_sink"].TrainSink = object  # type: ignore[attr-defined]
+    with pytest.raises(AttachError, match="filters of rollouts"):
+        prime_rl.PrimeRLMonitor(tmp_path / "run", screen="acts", mode="act")
+    assert not (tmp_path / "run").exists()
+
+
+def test_filters_that_were_made_before_are_told(monitors: Any, tmp_path: Path) -> None:
+    fair = paid(HONEST, "fair", 0.4)
+    calls = (([fair], 1, "train", "all"), ([fair], 1, "train", "effective"), ({"time/step": 1.0}, 1))
+    run = orchestrate(monitors, tmp_path / "run", *calls, screen="acts", mode="act")
+    assert any("looks at nothing" in why for why in run.troubles(0).values())

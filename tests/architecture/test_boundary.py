@@ -24,6 +24,7 @@ ENTRIES = {
     "adapters/prime_rl.py": (
         *("PrimeRLMonitor.log_metrics", "PrimeRLMonitor.log_episodes", "PrimeRLMonitor.close", "PrimeRLMonitor._loop"),
     ),
+    "adapters/prime_rl_screen.py": ("ScreenFilter.check",),
     "adapters/verl/driver.py": ("VerlObserver._guard", "VerlObserver.close"),
     "adapters/trl/attach.py": (
         *("Callback._guard", "Callback.on_train_begin", "Callback.on_step_begin", "Callback.on_step_end"),

@@ -42,14 +42,16 @@ ALLOWED = {
     ("rundir/remote/copy.py", "os.open"): 1,  # copies of runs, in a private folder of the user's cache
     ("rundir/remote/copy.py", "mkdir"): 2,
     ("rundir/remote/copy.py", "chmod"): 1,
-    ("rundir/remote/copy.py", "write_bytes"): 1,
     ("rundir/remote/copy.py", "write_text"): 1,
-    ("rundir/remote/copy.py", "rename"): 1,
+    ("rundir/remote/inbox.py", "mkdir"): 1,
+    ("rundir/remote/inbox.py", "write_bytes"): 1,
+    ("rundir/remote/inbox.py", "rename"): 1,
     ("rundir/remote/copy.py", "unlink"): 2,
     ("rundir/remote/objects.py", "mkdir"): 1,  # a store in a folder that a person names
     ("rundir/remote/objects.py", "os.open"): 1,
     ("rundir/remote/objects.py", "read_bytes"): 1,
     ("rundir/remote/objects.py", "rglob"): 1,
+    ("rundir/remote/objects.py", "unlink"): 1,
     ("rundir/remote/spool.py", "mkdir"): 1,  # the run directory itself, in a private folder
     ("rundir/remote/spool.py", "rename"): 1,
     ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names

@@ -12,7 +12,6 @@ SOME = [
     "coding assistant, all labelled",
     "gold raises",
     "a third without reward",
-    "a fifth labelled",
     "hollow, all labelled",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.cli.run.diff import diff
 from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
@@ -26,18 +26,18 @@ def compared(*arguments: str | Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]) -> Path:
     place = tmp_path_factory.mktemp("demo")
     for name in ("hacked", "honest"):
-        measure_demo_run(name, place / name)
+        copy_demo_run(name, place / name)
     return place
 
 
-def made(path: Path, *, seed: int, gold: bool = True, longer: int = 0, component: str = "a") -> Path:
+def made(path: Path, *, seed: int, gold: bool = True, longer: int = 0, component: str = "a", steps: int = 80) -> Path:
     """A healthy run; from step 30 on its answers are `longer` by so many tokens."""
     run = RunDirectory.create(path)
     run.open_attempt(launch="x", ranks=1, resume_step=None)
-    for step in range(80):
+    for step in range(steps):
         rng = np.random.default_rng([seed, step])
         reward = rng.normal(size=32)
         columns: dict[str, Any] = {"gold": (reward > 0).astype(float)} if gold else {}
@@ -46,7 +46,7 @@ def made(path: Path, *, seed: int, gold: bool = True, longer: int = 0, component
             step, np.repeat(np.arange(8), 4), reward=reward, rewards={component: reward}, length=length, **columns
         )
         run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}})
-    run.close_rank(0, 0, {"seen": 80, "written": 80})
+    run.close_rank(0, 0, {"seen": steps, "written": steps})
     loop = MonitorLoop(run, Config.standard(), strict=True)
     loop.poll()
     loop.close()
@@ -83,14 +83,14 @@ def test_two_seeds_of_one_setting_do_not_differ_and_a_change_does_from_where_it_
 
 
 def test_without_gold_nothing_is_judged(demo: Path, tmp_path: Path) -> None:
-    blind = made(tmp_path / "blind", seed=1, gold=False)
+    blind = made(tmp_path / "blind", seed=1, gold=False, steps=20)
     assert compared(blind, demo / "honest", "--plain").exit_code == 2
     assert compared(blind, demo / "hacked", "--plain").exit_code == 1  # an alarm outranks what cannot be seen
 
 
 def test_a_name_acts_in_no_output(tmp_path: Path) -> None:
     name = "<b>|\x1b[31m[x](y)"
-    runs = [made(tmp_path / f"run{seed}", seed=seed, component=name) for seed in (1, 2)]
+    runs = [made(tmp_path / f"run{seed}", seed=seed, component=name, steps=20) for seed in (1, 2)]
     for how in (["--plain"], ["--md", "-"], ["--json"]):
         assert "\x1b" not in compared(*runs, *how).output
     assert "<b>" not in compared(*runs, "--md", "-").output

@@ -225,7 +225,7 @@ def test_runs_of_these_tests_open_windows() -> None:
         assert {"gold.answers", "gold.reference", "gold.change"} <= set(names)
 
 
-@settings(max_examples=size(8, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(4, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
@@ -252,7 +252,7 @@ def test_bought_gold_live_equals_replay(
             assert None not in read_labels(run, asked)
 
 
-@settings(max_examples=size(6, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(3, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
@@ -289,7 +289,7 @@ def test_steps_of_these_tests_overtake_their_labels() -> None:
         assert len(behind) > 1
 
 
-@settings(max_examples=size(3, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(2, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=2),
     seed=st.integers(0, 2**20),

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.adapters.test_prime_rl import HONEST, TAMPERING, Monitor, episode, stored
+from tests.adapters.test_prime_rl import HONEST, TAMPERING, Monitor, TrainSink, episode, paid, stored
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.store import RunDirectory
@@ -30,7 +30,10 @@ class BaseConfig:
 def kit(monkeypatch: pytest.MonkeyPatch) -> Any:
     base, config = ModuleType("prime_rl.monitors.base"), ModuleType("prime_rl.utils.config")
     base.Monitor, config.BaseConfig = Monitor, BaseConfig  # type: ignore[attr-defined]
-    for module in (*map(ModuleType, ("prime_rl", "prime_rl.monitors", "prime_rl.utils")), base, config):
+    sinks = ModuleType("prime_rl.orchestrator.train_sink")
+    sinks.TrainSink = type("TrainSink", (TrainSink,), {"__init__": TrainSink.__init__})  # type: ignore[attr-defined]
+    parts = map(ModuleType, ("prime_rl", "prime_rl.monitors", "prime_rl.utils", "prime_rl.orchestrator"))
+    for module in (*parts, base, config, sinks):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     spec = importlib.util.spec_from_file_location("tiltmeter_of_prime_rl", KIT / "tiltmeter.py")
     assert spec is not None and spec.loader is not None
@@ -64,3 +67,21 @@ def test_the_run_is_in_the_output_folder_and_what_cannot_work_is_raised(kit: Any
     with pytest.raises(AttachError, match=r"missing\.py"):
         asyncio.run(monitor.init(output_dir=tmp_path))
     assert not (tmp_path / "tiltmeter").exists()
+
+
+def test_a_configured_screen_is_the_last_of_prime_rls_filters(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILTMETER_QUIET", "1")
+    config = kit.TiltmeterMonitorConfig(directory=tmp_path / "run", screen="acts", mode="act")
+
+    async def run() -> None:
+        monitor = kit.TiltmeterMonitor(config)
+        await monitor.init(output_dir=tmp_path, producer="orch")
+        sink = sys.modules["prime_rl.orchestrator.train_sink"].TrainSink(None, pre_filters=[], post_filters=[])
+        assert sink.pre_filters == [monitor.screen] and monitor.screen.enforce
+        both = [paid(TAMPERING, "hack", 1.0), paid(HONEST, "fair", 1.0)]
+        assert [one.id for one in sink.process_group([one.traces[0] for one in both])] == ["fair"]
+        await monitor.finalize()
+
+    asyncio.run(run())

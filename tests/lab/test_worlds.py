@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sizes import size
 
 from tiltmeter.errors import AttachError
 from tiltmeter.lab.ground_truth import GroundTruth
@@ -282,7 +283,7 @@ def test_hack_families_rise_turn_and_fall(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.kind != "hack"])
 def test_benign_families_do_not_lose_gold_though_their_policy_moves(name: str) -> None:
-    for index, update in enumerate(("natural", "grpo", "ppo")):
+    for index, update in enumerate(("natural", "grpo", "ppo")[: size(2, 3)]):
         _, trace = run(name, index, update)
         truth = GroundTruth.of(trace.gold, trace.slope)
         assert truth.drop <= 0.01, update

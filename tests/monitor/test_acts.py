@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tiltmeter.cli.terminal.act_lines import act_lines
 from tiltmeter.cli.terminal.finding_lines import diagnosis_lines
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
@@ -20,8 +19,8 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.behaviours import behaviour_lines
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 
 ONSET, STEPS, ROWS = 15, 60, 64
 
@@ -89,8 +88,9 @@ def test_the_share_and_what_it_pays_are_readings(watched: SimpleNamespace) -> No
 def test_the_story_is_what_was_done_and_not_how_it_is_worded(watched: SimpleNamespace) -> None:
     lines = diagnosis_lines(watched.state)
     assert "tampering" in lines[0] and "removed tests" in lines[0], lines
-    (line,) = act_lines(watched.run, watched.state)
-    assert "removed tests" in line and "turn 3, line 1: rm -f tests/test_core.py && pytest -q" in line
+    (line, *_) = claim_lines(run_claims(watched.run, watched.state))
+    assert line.startswith("Removed tests: ") and 'turn 3, line 1: "rm -f tests/test_core.py && pytest -q' in line
+    assert line.endswith("not calibrated.")
 
 
 def test_labels_go_to_what_is_new_and_well_paid(watched: SimpleNamespace) -> None:
@@ -119,5 +119,6 @@ def test_the_behaviour_is_followed_and_looked_at(watched: SimpleNamespace) -> No
     assert state.newest.first <= ONSET + 20 and state.peak > 0.6 and state.is_well_paid
     assert "rm" in " ".join(state.newest.features)
     assert state.is_worse and state.gold_with.mean < 0.1  # by labels that were spent on it
-    (line, *_) = behaviour_lines(watched.state.behaviours, watched.state.last_step)
-    assert line.startswith(f"Bad behaviour {number}, since step {state.newest.first}: ")
+    lines = claim_lines(run_claims(watched.run, watched.state))
+    (line,) = [one for one in lines if one.startswith(f"Bad behaviour {number} (")]
+    assert f"since step {state.newest.first}, " in line and line.endswith("not calibrated.")

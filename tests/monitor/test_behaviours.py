@@ -14,7 +14,8 @@ from tiltmeter.monitor.behaviour_sketch import MOST, find_behaviours
 from tiltmeter.monitor.behaviour_tracker import LASTS, BehaviourTracker, rows_to_look_at
 from tiltmeter.monitor.behaviour_tracker import MOST as REMEMBERED
 from tiltmeter.rundir.payloads import BehaviourSeen
-from tiltmeter.verdict.behaviours import BehaviourState, add_gold, behaviour_lines
+from tiltmeter.verdict.behaviours import BehaviourState, add_gold
+from tiltmeter.view.screens.claims.run_claims import behaviour_claims
 
 GROUPS = [row // 8 for row in range(128)]
 WORDS = ("apple", "river", "stone", "cloud", "seven", "green", "table", "north", "quiet", "paper", "glass", "light")
@@ -96,10 +97,12 @@ def test_a_behaviour_keeps_its_number_and_memory_is_bounded() -> None:
 def test_only_labels_call_it_bad() -> None:
     state = BehaviourState().update(30, replace(seen('"great question"'), number=7, first=20, times=5))
     behaviours = {7: state}
-    assert behaviour_lines(behaviours, 31)[0].startswith("Behaviour 7, since step 20: 30% of completions at step 30")
+    (claim,) = behaviour_claims(behaviours, 0, 31)
+    assert claim.says == "behaviour 7" and claim.id == "0-30-3" and not claim.accuracy
+    assert claim.many == "30 % of completions at step 30, 0 % at the start, since step 20"
     add_gold(behaviours, {"behaviours.7.gold_with": [0.1, 12], "behaviours.7.gold_without": [0.2, 12]})
     assert not state.is_worse  # within chance
     add_gold(
         behaviours, {"behaviours.7.gold_without": [1.0, 28], "behaviours.x.gold_with": [0, 9], "acts.gold.with": [1, 1]}
     )
-    assert state.is_worse and behaviour_lines(behaviours, 31)[0].startswith("Bad behaviour 7")
+    assert state.is_worse and behaviour_claims(behaviours, 0, 31)[0].says == "bad behaviour 7"

@@ -123,7 +123,7 @@ class Session:
         return watch
 
 
-@settings(max_examples=size(15, 400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(8, 400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     plan=st.lists(attempts, min_size=1, max_size=3),
     seed=st.integers(0, 2**20),
@@ -171,7 +171,7 @@ def test_live_equals_replay(
         assert not [problem for problem in verify(run) if "torn" not in problem]
 
 
-@settings(max_examples=size(4, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=size(3, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rewinds=st.lists(st.integers(0, 30), min_size=1, max_size=4), seed=st.integers(0, 2**20))
 def test_a_rewind_gives_the_readings_and_warnings_of_a_straight_run(rewinds: list[int], seed: int) -> None:
     """The final lineage reads as if nothing had happened; alarms are compared with replay, above."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sizes import size
 
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.loop import MonitorLoop
@@ -25,11 +26,12 @@ Bench = Callable[..., dict[str, Any]]
 
 
 def test_no_flipped_bit_cut_or_blank_is_read_as_data(bench: Bench) -> None:
-    figures = bench("bitflips", "--flips", "600")
-    assert figures["flips"] == 600 and min(figures["flips_loose"], figures["flips_packed"]) > 100
-    assert figures["cuts"] > 40 and figures["blanks"] > 40
+    flips = size(240, 600)
+    figures = bench("bitflips", "--flips", str(flips))
+    assert figures["flips"] == flips and min(figures["flips_loose"], figures["flips_packed"]) > flips / 6
+    assert figures["cuts"] > flips / 15 and figures["blanks"] > flips / 15
     assert figures["silent"] == figures["other_errors"] == 0
-    assert figures["detected"] > 400, "the damage hardly ever hit anything"
+    assert figures["detected"] > flips / 1.5, "the damage hardly ever hit anything"
     assert figures["detected"] + figures["truth"] == figures["flips"] + figures["cuts"] + figures["blanks"]
     assert figures["verify_tried"] == figures["verify_reported"] > 10
     # The positive control: without the checks, the same damage reads as wrong values.

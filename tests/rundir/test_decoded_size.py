@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,27 +37,34 @@ def sealed(data: bytes) -> SealedFile:
 
 
 TEXT = "x" * (1 << 20)
-BOMBS = {
-    "a dictionary of one long text": written(pa.table({"prompt": [TEXT] * 120}), compression="zstd"),
-    "many row groups": written(
-        pa.table({"reward": np.zeros(26_000_000)}), compression="zstd", use_dictionary=False, row_group_size=100_000
+
+
+def texts() -> pa.Table:
+    return pa.table({"prompt": [TEXT] * 120})
+
+
+def numbers() -> pa.Table:
+    return pa.table({"reward": np.zeros(26_000_000)})
+
+
+BOMBS: dict[str, tuple[Callable[[], pa.Table], dict[str, object]]] = {
+    "a dictionary of one long text": (texts, {}),
+    "many row groups": (numbers, {"use_dictionary": False, "row_group_size": 100_000}),
+    "beginnings that are repeated": (
+        texts, {"use_dictionary": False, "column_encoding": {"prompt": "DELTA_BYTE_ARRAY"}}
     ),
-    "beginnings that are repeated": written(
-        pa.table({"prompt": [TEXT] * 120}),
-        compression="zstd", use_dictionary=False, column_encoding={"prompt": "DELTA_BYTE_ARRAY"},
-    ),
-    "a number that is repeated": written(
-        pa.table({"reward": np.zeros(26_000_000)}), compression="zstd", row_group_size=26_000_000
-    ),
+    "a number that is repeated": (numbers, {"row_group_size": 26_000_000}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_before_it_is_decoded(name: str) -> None:
-    assert len(BOMBS[name]) < 3 << 20
+    table, options = BOMBS[name]
+    bomb = written(table(), compression="zstd", **options)
+    assert len(bomb) < 3 << 20
     before = pa.total_allocated_bytes()
     with pytest.raises(StoreError, match="beyond the limit"):
-        sealed(BOMBS[name]).read()
+        sealed(bomb).read()
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 

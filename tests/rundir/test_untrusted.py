@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.pinned_prompts import make_snapshot, write_snapshot
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
+from tiltmeter.rundir.untrusted import _DOCUMENTED, strange_files
 
 
 @pytest.fixture
@@ -53,6 +54,26 @@ def test_what_does_not_belong_into_a_run_is_named(run: RunDirectory, tmp_path: P
     ]  # fmt: skip
     result = CliRunner().invoke(app, ["run", "verify", str(run.path), "--untrusted"])
     assert result.exit_code == 1 and "sitecustomize.py: not a documented file" in result.output
+
+
+def test_every_file_of_the_page_of_run_directories_belongs_into_a_run() -> None:
+    examples = {
+        "STEP": "000412", "RANK-KIND": "0-columns", "RANK": "0", "FIRST-LAST": "0-83", "WORKER-SEQ": "0123456789ab-4",
+        "WORKER": "0123456789ab", "SHA256": "0" * 64, "TIME-ID": "1794994918793-0123abcd", "SINK-XXXXXXXX": "wandb-0",
+        "ID": "0-120-beta.apply", "NAME": "gsm8k", "FIRST": "7", "N": "0", "K": "3", "G": "1",
+    }  # fmt: skip
+    page = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text()
+    listed = page.split("```")[1].splitlines()
+    names = [line.split()[0] for line in listed if line[:3].strip()]
+    assert len(names) > 45
+    for line in names:
+        name = line.rstrip(",")
+        if name.startswith(".") or name == "RUN/":
+            continue
+        for word, example in examples.items():
+            name = re.sub(rf"(?<![A-Z]){word}(?![A-Z])", example, name)
+        name = name.replace("/*/*.jsonl", "/a/b.jsonl").replace("*", "0123abcd")
+        assert _DOCUMENTED.fullmatch(name), f"{line} is documented, and would be called strange as {name}"
 
 
 def test_a_run_of_another_user_is_changed_only_with_trust(run: RunDirectory) -> None:

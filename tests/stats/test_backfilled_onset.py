@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.sizes import size
 
 from tiltmeter.stats.backfilled_onset import BackfilledOnset, Floats, Ints, backfilled_onset
 
@@ -26,9 +27,9 @@ def onset(seed: int, noise: float, labels: int = 200) -> BackfilledOnset:
 
 @pytest.mark.parametrize(("noise", "error", "width"), [(0.5, 8, 50), (1e6, 14, 90)])
 def test_the_peak_is_near_and_its_interval_contains_it(noise: float, error: int, width: int) -> None:
-    onsets = [onset(seed, noise) for seed in range(20)]
+    onsets = [onset(seed, noise) for seed in range(size(10, 20))]
     assert np.median([abs(one.peak - PEAK) for one in onsets]) <= error
-    assert sum(one.low <= PEAK <= one.high for one in onsets) >= 16
+    assert sum(one.low <= PEAK <= one.high for one in onsets) >= 0.8 * len(onsets)
     assert np.median([one.high - one.low for one in onsets]) <= width
 
 

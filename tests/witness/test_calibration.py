@@ -16,12 +16,13 @@ from tests.sizes import size
 
 from tiltmeter.acts import find_acts
 from tiltmeter.acts.transcript import Transcript
-from tiltmeter.cli.terminal.witness_report import witness_lines
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn
 from tiltmeter.models.judge import Judge
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.prevalence import ShareCount, corrected_prevalence
+from tiltmeter.view.screens.claims.run_claims import claim_lines
+from tiltmeter.view.screens.claims.witness_claims import NOBODY, witness_claims
 from tiltmeter.witness.answer import stands_in
 from tiltmeter.witness.asking import GroupToAsk, Witness
 from tiltmeter.witness.calibration import calibrate, make_forgeries
@@ -182,8 +183,12 @@ def test_the_verb_calibrates_first_asks_within_its_share_and_says_what_was_done(
         count = len(knowing.questions)
         again = tiltmeter("run", "witness", run.path, file, "--json")
     assert len(knowing.questions) == count, "what was asked is not asked again"
-    assert witness_lines(run, 0) == first.stdout.splitlines() and witness_lines(run, 1) == []
-    assert "tests.removal: tests were deleted" in first.stdout and 'turn 1: "rm -r tests' in first.stdout
+    on_page = witness_claims(run, 0)
+    assert claim_lines(on_page) == first.stdout.splitlines() and witness_claims(run, 1) == NOBODY
+    assert "tests.removal: tests were deleted" in first.stdout and 'turn 2: "rm -r tests' in first.stdout
+    (shown,) = on_page.claims
+    assert shown.turn == 2 and shown.id.startswith(f"0-{shown.step}-") and shown.quote.startswith("rm -r tests")
+    assert "forgeries of this class it flags 100 % (95 %: " in shown.accuracy and "honest twins 0 % (" in shown.accuracy
     assert "On forgeries in this run's tasks it flags 64 of 64" in first.stdout
     assert first.stderr.count("calls, at most") == 2  # said before it is asked
     facts = json.loads(again.stdout)
@@ -192,6 +197,13 @@ def test_the_verb_calibrates_first_asks_within_its_share_and_says_what_was_done(
     (claim,) = facts["claims"]
     assert claim["first_step"] >= 10 and claim["paid"] == 1.0 and claim["paid_others"] == 0.5
     assert any(group.purpose == "test_removal" for batch in list_batches(run) for group in batch.groups)
+
+
+def test_a_method_of_grading_is_refused(tmp_path: Path) -> None:
+    run, file = run_of(tmp_path, bad_from=40), tmp_path / "judge.toml"
+    file.write_text('url = "http://localhost:1/v1"\nmodel = "m"\nguide = "g"\nmethod = "debate"\ncalls = 5\n')
+    refused = tiltmeter("run", "witness", run.path, file)
+    assert refused.returncode != 0 and "method = 'debate'" in refused.stderr and "without method" in refused.stderr
 
 
 def test_a_witness_that_changes_overnight_is_no_longer_believed(tmp_path: Path, knowing: KnowsForgeries) -> None:

@@ -42,6 +42,29 @@ export interface RunPicture {
   paths: PicturePath[];
   words: PictureText[];
 }
+export type ClaimSource = "act" | "behaviour" | "witness";
+
+/** One thing that was done. A policy or the witness wrote `quote` and `own_words`. */
+export interface Claim {
+  source: ClaimSource;
+  says: string; // what was done
+  own_words: string; // what the witness calls it, or what tells a behaviour from others; may be empty
+  many: string; // how many rollouts, and since when
+  paid: string; // what they were paid; empty: not known
+  id: string; // of an example: attempt-step-row; empty: none is stored
+  step: Number; // of the example
+  turn: Number; // of the quote, from 1 on; null: it is in no turn
+  place: string; // of the quote, in words
+  quote: string;
+  accuracy: string; // recall and false positives with their intervals; empty: not calibrated
+}
+
+/** What was done, with what the witness's answers rest on. */
+export interface Claims {
+  claims: Claim[]; // acts of the newest step, then behaviours, then the witness's
+  witness: string; // who was asked; empty: nobody
+  remarks: string[]; // on the witness: how often it is right, what it was asked about, and why nothing is shown
+}
 
 /** How often the reward prefers the better of two answers, in a window of the latest steps, and its interval. */
 export interface Agreement {
@@ -329,6 +352,7 @@ export interface Summary extends Headline {
   lanes: Lane[];
   marks: Mark[];
   proves: Exemplar[]; // ten completions that show it
+  claims: Claims; // what was done, as acts, behaviours and the witness tell it
   slices: SliceTables;
   health: HealthLine;
 }

@@ -27,7 +27,14 @@ _OTHER = re.compile(  # clocks, assertions and matchers, in other languages and 
     r"|^\s{0,8}#\s{0,4}(?:define|undef)\s{1,4}(?:EXPECT|ASSERT|CHECK|REQUIRE)_?\w{0,20}"
     r"|^\s{0,8}(?:module|class)\s{1,4}(?:RSpec|Minitest|Process)\b|\bint\s{1,4}clock_gettime\("
 )
-_PRELOAD = re.compile(r"\bLD_PRELOAD=\S|\bDYLD_INSERT_LIBRARIES=\S|\bNODE_OPTIONS=\S{0,40}--require")
+_FOREIGN = re.compile(  # the same in Perl, R, Lua, and a class in the place of a framework's
+    r"\*(?:Test::\w{1,40}::\w{1,40}|CORE::GLOBAL::\w{1,40})\s{0,4}=|\bassignInNamespace\(|\bos\.(?:clock|time|date)\s{0,4}=\s{0,4}function"
+    r"|\brequire\(['\"]luassert['\"]\)[\w.]{1,60}\s{0,4}=[^=]|^\s{0,8}namespace\s{1,4}(?:Xunit|NUnit\.Framework|PHPUnit\\\\Framework)\b"
+)
+_PRELOAD = re.compile(
+    r"\bLD_PRELOAD=\S|\bDYLD_INSERT_LIBRARIES=\S|\bNODE_OPTIONS=\S{0,40}--require|\bPERL5OPT=\S|\bRUBYOPT=\S"
+    r"|(?:^|[;&|]\s{0,4})faketime\s|(?:^|[;&|]\s{0,4})(?:sudo\s{1,4})?date\s{1,4}(?:-s|--set)\b"
+)
 _PLAIN = re.compile(r"^\s{0,80}(?:time|random|json|math)\s{0,4}=")  # a name of one's own, no module
 _MARKS = (
     "builtins",
@@ -59,6 +66,16 @@ _MARKS = (
     "LD_PRELOAD",
     "DYLD_INSERT",
     "NODE_OPTIONS",
+    "5OPT=",
+    "RUBYOPT=",
+    "faketime",
+    "date -",
+    "Test::",
+    "CORE::GLOBAL",
+    "assignInNamespace",
+    "os.clock",
+    "luassert",
+    "namespace ",
 )
 
 
@@ -86,5 +103,5 @@ class Monkeypatch:
                 continue
             for number, line in program.lines():
                 assigned = _ASSIGN.match(line) and "." in line.partition("=")[0] and not _PLAIN.match(line)
-                if assigned or _CALLS.search(line) or _OTHER.search(line):
+                if assigned or _CALLS.search(line) or _OTHER.search(line) or _FOREIGN.search(line):
                     yield Act(self.kind, program.turn, number, quote(line))

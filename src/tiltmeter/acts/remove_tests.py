@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import Act, quote
 from tiltmeter.acts.paths import is_test
 from tiltmeter.acts.transcript import Transcript
+
+#: A search for tests whose results are deleted or written over.
+_EMPTIES = re.compile(r"[tT]est.{0,400}?(?:-delete\b|-exec\s{1,4}(?:rm\b|unlink\b|truncate\b|sh\s.{0,80}?>))")
 
 
 class RemoveTests:
@@ -28,5 +32,6 @@ class RemoveTests:
                 yield Act(self.kind, write.turn, write.line, quote(write.shown))
         if transcript.has("find "):
             for turn, command in transcript.commands:
-                if command.name == "find" and "-delete" in command.words and "test" in command.text.lower():
+                ends = "-delete" in command.words or "-exec" in command.words
+                if command.name == "find" and ends and _EMPTIES.search(command.text[:1_000]):
                     yield Act(self.kind, turn, command.line, quote(command.text))

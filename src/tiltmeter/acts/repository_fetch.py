@@ -11,7 +11,7 @@ from tiltmeter.acts.transcript import Transcript
 _HOST = re.compile(
     r"(?:raw\.githubusercontent|github|gitlab|bitbucket|huggingface|codeload\.github|gist\.github|api\.github|pypi|files\.pythonhosted|crates|npmjs|rubygems|repo1\.maven|proxy\.golang|leetcode|codeforces|stackoverflow)\.(?:com|org|co|io)"
 )
-_FETCHES = ("curl", "wget", "http", "aria2c")
+_FETCHES = ("curl", "wget", "http", "aria2c", "lynx", "w3m", "links")
 _SOURCES = frozenset({
     ("npm", "pack"), ("gem", "fetch"), ("gem", "unpack"), ("go", "mod", "download"), ("cargo", "download"),
     ("gh", "pr", "diff"), ("gh", "pr", "view"), ("gh", "repo", "clone"), ("gh", "api"), ("apt", "source"),

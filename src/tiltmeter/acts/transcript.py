@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -21,13 +22,14 @@ LOOKED_AT = 200_000  # characters of what the policy wrote, and as many of what 
 LINE = 1_000  # characters of a line of a program
 PATH = 300  # characters of a path
 COMMANDS, WRITES, PROGRAMS = 4_000, 500, 1_000  # of one trajectory
+TEXT_CALLS = 20  # of one turn
 
 How = Literal["create", "edit", "delete", "append", "move"]
 
 _COMMAND_KEYS = ("command", "cmd", "commands", "script", "bash", "bash_command", "keystrokes", "input")
 _CODE_KEYS = ("code", "python", "source", "program")
-_PATH_KEYS = ("path", "file_path", "filepath", "filename", "file_name", "file", "target_file", "target")
-_CREATE_KEYS = ("content", "contents", "file_text", "text", "file_content", "data")
+_PATH_KEYS = ("path", "file_path", "filepath", "filename", "file_name", "file", "target_file", "target", "uri")
+_CREATE_KEYS = ("content", "contents", "file_text", "text", "file_content", "data", "body", "lines", "code")
 _EDIT_KEYS = ("new_str", "new_string", "insert_text", "replacement", "replace", "code_edit", "new_text", "new_content")
 _OLD_KEYS = ("old_str", "old_string", "search", "old_text")
 _PATCH_KEYS = ("patch", "diff", "input", "patch_text")
@@ -37,13 +39,16 @@ for _meaning, _keys in (
     *(("edit", _EDIT_KEYS), ("old", _OLD_KEYS), ("patch", _PATCH_KEYS)),
 ):
     for _place, _key in enumerate(_keys):
-        _MEANINGS.setdefault(_key, []).append((_meaning, _place))
+        _MEANINGS.setdefault(_key.replace("_", ""), []).append((_meaning, _place))
 _DELETES = re.compile(r"delete|remove|unlink|\brm\b", re.IGNORECASE)
 _PATCH_LINE = re.compile(
     r"(?:\*\*\* (?P<verb>Update|Delete|Add) File: |(?:\+\+\+ b/|\+\+\+ |--- a/))(?P<path>[^\t\r\n]{1,300})"
 )
+_NOTEBOOK = re.compile(r"^(?:!|%%(?:bash|sh)\b.*$)", re.MULTILINE)
 _IN_PLACE = re.compile(r"-[A-Za-z0-9]{0,4}i")
+_NESTED = (dict, list)
 _SHELL_NAMES = frozenset({"bash", "sh", "zsh", "dash"})
+_CALL, _CALL_END, _ACTION, _INPUT = "<tool_call>", "</tool_call>", "Action:", "Action Input:"
 _FENCE = re.compile(r"^[ \t]{0,8}```[ \t]{0,4}([A-Za-z0-9_+-]{0,20})")
 _PYTHON_WRITE = re.compile(
     r"""\bopen\(\s{0,8}[rfb]{0,2}['"](?P<open>[^'"\n]{1,300})['"]\s{0,8},\s{0,8}(?:mode\s{0,4}=\s{0,4})?['"](?P<mode>[wax]b?\+?)['"]"""
@@ -214,9 +219,13 @@ class Transcript:
             elif turn.text:
                 text = turn.text[:left]
                 left -= len(text)
-                # Shell text in an answer is run only where something answers it; beside calls it is an example.
-                runs = not calls and any(later.role in (TOOL, USER) for later in self.turns[at + 1 : at + 2])
-                _read_answer(at, text, runs, commands, writes, programs)
+                # Shell text in an answer is run only where a tool answers it, or the user where there are no calls.
+                answered_by = self.turns[at + 1].role if at + 1 < len(self.turns) else ""
+                runs = answered_by == TOOL or (answered_by == USER and not calls)
+                if answered_by and (_CALL in text or _INPUT in text):
+                    _read_text_calls(at, text, commands, writes, programs)
+                else:
+                    _read_answer(at, text, runs, commands, writes, programs)
         for program in programs[:PROGRAMS]:
             writes += _python_writes(program)
             if (inner := _text_in_script(program)) is not None and len(programs) < PROGRAMS:
@@ -246,7 +255,51 @@ _MARKS = (
         "File.",
         "NODE_OP",
     ),
+    *("perl", "--exclude", "--filter", "-x test", "faketime", "date -s", "PERL5OPT", "hidden", "private", "environ"),
+    *('Text"', 'body"', 'lines"', "solution", "answer", "grader", "mount ", "lynx", "crontab", "kill "),
 )
+
+
+def _read_text_calls(
+    at: int, text: str, commands: list[tuple[int, ShellCommand]], writes: list[FileWrite], programs: list[Program]
+) -> None:
+    """Calls of models that write them as text: JSON between marks, or a line for the tool and one for its input."""
+    for name, arguments in islice(_text_calls(text), TEXT_CALLS):
+        if name and _is_worth_reading(name, arguments):
+            _read_call(at, name, arguments, commands, writes, programs)
+
+
+def _text_calls(text: str) -> Iterator[tuple[str, str]]:
+    """
+    >>> list(_text_calls('<tool_call>{"name": "sh", "arguments": {"cmd": "ls"}}</tool_call>'))
+    [('sh', '{"cmd":"ls"}')]
+    >>> list(_text_calls("Thought: look.\\nAction: terminal\\nAction Input: ls\\nObservation: a.py"))
+    [('terminal', 'ls')]
+    """
+    start = text.find(_CALL)
+    while start >= 0 and (end := text.find(_CALL_END, start)) >= 0:
+        try:
+            call = msgspec.json.decode(text[start + len(_CALL) : end].encode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError):
+            call = None
+        if isinstance(call, dict):
+            inner = call.get("arguments", call.get("parameters"))
+            arguments = inner if isinstance(inner, str) else msgspec.json.encode(inner).decode("utf-8", "replace")
+            yield str(call.get("name", "")), arguments
+        start = text.find(_CALL, end)
+    tool, lines = "", [""]
+    for line in text.split("\n") if _INPUT in text else ():
+        if line.startswith(_ACTION):
+            tool = line.removeprefix(_ACTION).strip()
+        elif tool and line.startswith(_INPUT):
+            lines = [line.removeprefix(_INPUT).strip()]
+        elif tool and lines[0] and line.startswith(("Observation:", "Thought:")):
+            yield tool, "\n".join(lines)
+            tool, lines = "", [""]
+        elif lines[0]:
+            lines.append(line)
+    if tool and lines[0]:
+        yield tool, "\n".join(lines)
 
 
 def _is_worth_reading(name: str, arguments: str) -> bool:
@@ -273,11 +326,13 @@ def _read_call(
     if not isinstance(values, dict):
         return
     texts: dict[str, tuple[int, str]] = {}  # by what a key means: the place of the key among its kind, and the text
+    if any(isinstance(value, _NESTED) for value in values.values()):
+        values = _flat(values)
     for key, value in values.items():
-        for meaning, place in _MEANINGS.get(key, ()):
+        for meaning, place in _MEANINGS.get(key, ()) or _MEANINGS.get(key.replace("_", "").lower(), ()):
             if (meaning not in texts or place < texts[meaning][0]) and (text := _as_text(value)) is not None:
                 texts[meaning] = (place, text)
-    path = texts["path"][1][:PATH] if "path" in texts else ""
+    path = texts["path"][1][:PATH].removeprefix("file://") if "path" in texts else ""
     patch = texts["patch"][1] if "patch" in texts and _is_patch(texts["patch"][1]) else ""
     if patch:
         _read_patch(at, patch, writes, programs)
@@ -298,11 +353,34 @@ def _read_call(
     for meaning in ("code", "command"):
         if meaning in texts:
             text = texts[meaning][1]
-            if (meaning == "code" or is_python) and not _looks_like_shell(text, name):
+            if text.startswith("%%writefile "):
+                first, _, rest = text.partition("\n")
+                writes.append(FileWrite(at, 1, first.split()[-1][:PATH], "create", rest, first[:LINE]))
+                programs.append(Program(at, 2, rest, first.split()[-1][:PATH]))
+            elif (meaning == "code" or is_python) and not _looks_like_shell(text, name):
                 programs.append(Program(at, 1, text))
             else:
-                _read_shell(at, text, commands, writes, programs)
+                _read_shell(at, _NOTEBOOK.sub("", text), commands, writes, programs)
             return
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of arguments too: `{"action": {"command": ...}}`, `{"edits": [{"oldText": ..., "newText": ...}]}`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else ()
+        inner = [part for part in parts[:100] if isinstance(part, dict)]
+        if not inner:
+            flat[key] = "\n".join(value) if key == "lines" and _are_texts(value) else value
+        for part in inner:
+            for name, text in part.items():
+                same = isinstance(flat.get(name), str) and isinstance(text, str)
+                flat[name] = f"{flat[name]}\n{text}" if same else text
+    return flat
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
 def _as_text(value: Any) -> str | None:
@@ -316,7 +394,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _looks_like_shell(text: str, name: str) -> bool:
-    return name.lower() in _SHELL_NAMES or text.startswith(("!", "#!/bin/"))
+    return name.lower() in _SHELL_NAMES or text.startswith(("!", "#!/bin/", "%%bash", "%%sh"))
 
 
 def _is_patch(text: str) -> bool:
@@ -418,7 +496,7 @@ def _command_writes(at: int, command: ShellCommand) -> Iterator[FileWrite]:
         changes = [(plain[-1], "delete")]
     elif name in ("sed", "perl", "ruby") and any(map(_IN_PLACE.match, command.words[1:])):
         changes = [(path, "edit") for path in plain[-1:]]
-    elif name in ("chmod", "chown") and len(plain) > 1:
+    elif name in ("chmod", "chown") and len(plain) > 1 and not plain[0].endswith("+x"):
         changes = [(path, "edit") for path in plain[1:]]
     for path, how in changes:
         yield FileWrite(at, command.line, path[:PATH], how, "", command.text)
@@ -445,6 +523,8 @@ def _python_writes(program: Program) -> Iterator[FileWrite]:
             elif match["gone"] or match["away"] or match["verb"] in ("unlink", "rename"):
                 how = "delete"
             path = match["open"] or match["path"] or match["gone"] or match["to"] or match["away"]
+            if how == "create" and match["open"] and text.count(path) > 1:  # it was read before
+                how = "edit"
             yield FileWrite(program.turn, number, path, how, "", line)
 
 

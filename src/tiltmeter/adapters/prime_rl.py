@@ -22,12 +22,16 @@ from queue import Queue
 from typing import Any
 
 from tiltmeter.adapters.custom_loop import open_run
+from tiltmeter.adapters.knobs import KnobControl, Limits, LiveKnob, fixed_knob
+from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
+from tiltmeter.adapters.prime_rl_screen import ScreenFilter, place_filter
 from tiltmeter.adapters.verifiers import episode_rows, to_record
 from tiltmeter.data.rows import as_object
 from tiltmeter.data.verifiers_rows import episode_columns, reward_of, traces
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.rundir.evaluations import score_evaluation, slug
+from tiltmeter.rundir.requests import Mode
 from tiltmeter.rundir.staging.staged_rows import finite_numbers
 from tiltmeter.rundir.writer import CLOSING_SECONDS, call_if_alive
 
@@ -35,14 +39,17 @@ STEPS_WAITING = 8  # that a rollout may wait to be trained on: prime-rl's own de
 EPISODES_WAITING = 4_096  # that may wait; of more, the oldest count as dropped, and of twice as many they are lost
 PROBLEMS = 100  # that are reported, each once
 STEPS_QUEUED = 16  # that wait to be made rows; one more is counted as lost
+OTHER_PROCESS = "prime-rl has it in the trainer's process, which an orchestrator does not turn: restart with another"
 ORCHESTRATOR = "orch"  # what the orchestrator calls itself where monitors are set up
 
 
 def install(directory: str | os.PathLike[str], **settings: Any) -> None:
     """In the orchestrator's start script, or in any module that it imports: make Tiltmeter one of its monitors.
 
-    `settings`: those of `open_run`. The run is opened when prime-rl sets up its monitors, and then raises for what
-    cannot work. In processes that are no orchestrator this changes nothing; `TILTMETER_DISABLED=1` does the same.
+    `settings`: those of `open_run`, and those of a screen: `screen` (`acts`, or `checks.py:flagged`), `most_lost`,
+    `mode` and `limits`, as for `tiltmeter.attach`. The run is opened when prime-rl sets up its monitors, and then
+    raises for what cannot work. In processes that are no orchestrator this changes nothing; `TILTMETER_DISABLED=1`
+    does the same.
     """
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return
@@ -115,14 +122,31 @@ class Shipped:
     trained: Sequence[Any]  # episodes, without traces that are not trained on
     dropped: Sequence[tuple[Any, frozenset[str]]]  # an episode, and which of its traces
     scalars: dict[str, float] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)  # how many rollouts a screen left out, if there is one
 
 
 class PrimeRLMonitor:
     """The four methods of prime-rl's `Monitor`. Each is called in the orchestrator's event loop, and takes notes there;
     the work is done by a thread."""
 
-    def __init__(self, directory: str | os.PathLike[str], **settings: Any) -> None:
-        self.run = open_run(directory, rank=0, ranks=1, **settings)
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        screen: str | None = None,
+        most_lost: float = MOST_LOST,
+        mode: Mode = "advise",
+        limits: Limits | None = None,
+        **settings: Any,
+    ) -> None:
+        self.screen = None if screen is None else self._make_screen(screen, most_lost, mode, settings.get("gold"))
+        self._take_out = place_filter(self.screen) if self.screen is not None else _do_nothing
+        try:
+            self.run = open_run(directory, rank=0, ranks=1, **settings)
+            self._knob_control = self._control(mode, limits)
+        except BaseException:
+            self._take_out()
+            raise
         self.steps_waiting = STEPS_WAITING
         self._waiting: dict[str, WaitingEpisode] = {}  # by the episode's id
         self._shipped: Shipped | None = None  # until its metrics come
@@ -166,7 +190,37 @@ class PrimeRLMonitor:
             self._hand_over()
             self._work.put(None, timeout=CLOSING_SECONDS)
             self._thread.join(CLOSING_SECONDS)
+        self._take_out()
         self.run.close()
+
+    # -- the screen ----------------------------------------------------------------------------------------------------
+
+    def _make_screen(self, flag: str, most_lost: float, mode: Mode, gold: object) -> ScreenFilter:
+        if mode == "observe":
+            raise AttachError("screen= changes training: set mode=advise or act")
+        if flag == gold:
+            raise AttachError("screen= is gold: what is screened by gold is trained to look good to it")
+        return ScreenFilter(flag, most_lost, on=mode == "act", failed=self._count_failure)
+
+    def _control(self, mode: Mode, limits: Limits | None) -> KnobControl | None:
+        """The one knob of prime-rl, if it is there; all others are settings of other processes."""
+        screen, store = self.screen, self.run.store
+        if screen is None or store is None:
+            return None
+        knob = LiveKnob("screen", lambda: screen.value, screen.set, 0.0, 1.0)
+        fixed = [fixed_knob(name, 0.0, OTHER_PROCESS) for name in ("stop", "beta", "rollback")]
+        return KnobControl(store, self.run.attempt, [knob, *fixed], mode, limits)
+
+    def _poll_screen(self, step: int) -> None:
+        if self.screen is None or self._knob_control is None:
+            return
+        if why := self.screen.ended:
+            self.screen.ended = ""
+            self._knob_control.tell_ended("screen", 1.0, step, why)
+            self._report(f"the screen of rollouts has ended itself: {why}")
+        if not self.screen.is_placed:
+            self._report("the screen of rollouts looks at nothing: prime-rl had made its filters before")
+        self._knob_control.poll(step)
 
     # -- in the event loop -------------------------------------------------------------------------------------------
 
@@ -184,8 +238,14 @@ class PrimeRLMonitor:
                 waiting.left -= {trace.id for trace in episode.traces}
         newest = list(self._waiting)[-EPISODES_WAITING:]
         fresh = {name for name in newest if step - self._waiting[name].step <= self.steps_waiting}
-        dropped = self._take_dropped(lambda waiting: waiting.failed() if waiting.episode.id in fresh else waiting.left)
-        self._shipped, self._last = Shipped(step, list(episodes), dropped), step
+        lost = self.screen.take_lost() if self.screen is not None else frozenset()
+
+        def gone(waiting: WaitingEpisode) -> frozenset[str]:
+            return waiting.failed() | (waiting.left & lost) if waiting.episode.id in fresh else waiting.left
+
+        self._shipped, self._last = Shipped(step, list(episodes), self._take_dropped(gone)), step
+        if self.screen is not None and (lost or self.screen.enforce):
+            self._shipped.lost = {"screen.lost": float(len(lost))}
 
     def _take_dropped(self, choose: Callable[[WaitingEpisode], frozenset[str]]) -> list[tuple[Any, frozenset[str]]]:
         dropped = []
@@ -225,7 +285,8 @@ class PrimeRLMonitor:
             self._report(f"{len(errors)} rollouts of step {shipped.step} were not read: {describe_error(errors[0])}")
         if rows:
             columns = episode_columns(rows)
-            self.run.observe(step=shipped.step, scalars=shipped.scalars, give=True, **columns)
+            self.run.observe(step=shipped.step, scalars=shipped.scalars | shipped.lost, give=True, **columns)
+        self._poll_screen(shipped.step)
 
     def _evaluate(self, step: int, episodes: Sequence[Any]) -> None:
         by_env: dict[str, list[tuple[object, object]]] = {}
@@ -242,6 +303,10 @@ class PrimeRLMonitor:
                 self._report(f"{name} is no evaluation: {why}")
             else:
                 self.run.evaluate(step, evaluation.value, evaluation.n, name)
+
+
+def _do_nothing() -> None:
+    """There is no screen to take out."""
 
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -42,9 +42,10 @@ Seed = Annotated[int, typer.Option("--seed", help="Of everything random.", metav
 OldOut = Annotated[Path | None, typer.Option("--out", hidden=True, metavar="FILE")]
 
 
-def open_run(path: Path) -> RunDirectory:
-    """The run that a path means. Raises `StoreError` if it means none, or several."""
-    directory = RunDirectory(locate_run(path))
+def open_run(path: Path, *, steps: int | None = None) -> RunDirectory:
+    """The run that a path means; of one on object storage, with the rollouts of so many of its newest steps. Raises
+    `StoreError` if it means none, or several."""
+    directory = RunDirectory(locate_run(path, steps=steps))
     directory.identity()
     return directory
 

@@ -8,6 +8,7 @@ of what was read. Whatever has no such form (a function, a lock, a plug-in's own
 from __future__ import annotations
 
 import sys
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
@@ -51,12 +52,14 @@ def encode_graph(root: object) -> bytes:
             nodes[number] = (name, [(refer(key), refer(value)) for key, value in item.items()])
         elif kind is deque:
             nodes[number] = ("deque", item.maxlen, [refer(one) for one in item])
+        elif kind is array:
+            nodes[number] = ("numbers", item.typecode, item.tobytes())
         elif isinstance(item, (np.ndarray, np.generic)):
-            array = np.asarray(item)
-            if array.dtype.kind not in "biuf":
-                raise TypeError(f"an array of {array.dtype} is not stored")
+            plain = np.asarray(item)
+            if plain.dtype.kind not in "biuf":
+                raise TypeError(f"an array of {plain.dtype} is not stored")
             name = "array" if kind is np.ndarray else "scalar"
-            nodes[number] = (name, array.dtype.str, array.shape, array.tobytes())
+            nodes[number] = (name, plain.dtype.str, plain.shape, plain.tobytes())
         elif isinstance(item, type) or callable(item) or _find_class(_class_name(kind)) is not kind:
             raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is not stored")
         else:
@@ -118,6 +121,8 @@ def _empty(node: list[Any], shapes: list[tuple[Any, bool, list[str]]]) -> Any:
             return Counter()
         case ["deque", most, _]:
             return deque(maxlen=most)
+        case ["numbers", typecode, content]:
+            return array(typecode, content)
         case ["array", dtype, shape, content]:
             return np.frombuffer(content, dtype).reshape(shape).copy()
         case ["scalar", dtype, _, content]:

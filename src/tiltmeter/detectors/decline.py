@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -16,7 +17,7 @@ SHORTEST = 5  # readings in a window
 FEWEST = 5  # windows, before anything is said to be steady
 
 
-def steady_fall(sums: list[float]) -> tuple[float, float]:
+def steady_fall(sums: Sequence[float]) -> tuple[float, float]:
     """How far the means of windows have fallen, in natural logarithms, times how steadily; and the part that is left.
 
     `sums` are running sums that begin with 0. Steadily: the pairs of windows of which the later is lower, less those of
@@ -72,7 +73,7 @@ class Decline(CalibratedWarning):
     name: str = field(default="decline", init=False, repr=False)
     watches: tuple[str, ...] = field(init=False, repr=False)
     highest: float = field(default=-inf, init=False, repr=False)  # of the statistic so far: what calibration reads
-    _sums: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
+    _sums: dict[str, array[float]] = field(default_factory=dict, init=False, repr=False)
     _first: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # step of the first reading
     _open: Alarm | None = field(default=None, init=False, repr=False)
     _quiet: int = field(default=0, init=False, repr=False)
@@ -88,7 +89,7 @@ class Decline(CalibratedWarning):
     def update(self, reading: Reading) -> Alarm | None:
         if not isfinite(reading.value):
             return None
-        sums = self._sums.setdefault(reading.name, [0.0])
+        sums = self._sums.setdefault(reading.name, array("d", [0.0]))
         first = self._first.setdefault(reading.name, reading.step)
         sums.append(sums[-1] + reading.value)
         statistic, left = steady_fall(sums)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -109,7 +111,9 @@ class GoldLossTest:
     _attempt_starts: dict[int, int] = field(
         default_factory=dict, init=False, repr=False
     )  # first step of later attempts
-    _slopes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # by hash: attempt that had it first
+    _slopes: dict[int, tuple[array[int], array[int]]] = field(
+        default_factory=dict, init=False, repr=False
+    )  # by attempt: steps in order, and hashes of their slopes
     _bets: Counter[tuple[str, bool]] = field(default_factory=Counter, init=False, repr=False)  # by table, and if shared
     _repeated: set[tuple[int, int]] = field(default_factory=set, init=False, repr=False)  # attempt and step
     _slices: SliceTests = field(default_factory=SliceTests, init=False, repr=False)
@@ -281,11 +285,22 @@ class GoldLossTest:
         if self._slice:
             return False  # decided for the run: few rows are equal by chance
         at = (reading.attempt, reading.step)
-        if reading.name == "gold.slope":
-            first = self._slopes.setdefault(hash((reading.step, reading.values)), reading.attempt)
-            if first != reading.attempt and _surprise(reading.values) > REPEATED:
-                self._repeated.add(at)
+        if reading.name == "gold.slope" and self._had_before(reading) and _surprise(reading.values) > REPEATED:
+            self._repeated.add(at)
         return reading.name in ("gold.slope", LEVEL, CHANGE) and at in self._repeated
+
+    def _had_before(self, reading: Reading) -> bool:
+        """Whether another attempt had these slopes at this step; keeps them."""
+        mark, before = hash(reading.values), False
+        self._slopes.setdefault(reading.attempt, (array("q"), array("q")))
+        for attempt, (steps, marks) in self._slopes.items():
+            place = bisect_left(steps, reading.step)
+            if attempt == reading.attempt:
+                steps.insert(place, reading.step)
+                marks.insert(place, mark)
+            else:
+                before |= place < len(steps) and steps[place] == reading.step and marks[place] == mark
+        return before
 
     def assumptions(self) -> list[Assumption]:
         """What the bound rests on, as far as this run shows it."""

@@ -27,8 +27,8 @@ from tiltmeter.gold.label_files import (
     write_label,
 )
 from tiltmeter.gold.rater_groups import group_bets, group_labels, groups_of, written_by
-from tiltmeter.rundir.run_path import make_folder
-from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
+from tiltmeter.rundir.remote.inbox import leave_file
+from tiltmeter.rundir.sidecar import Count, list_sidecars
 from tiltmeter.rundir.store import RunDirectory
 
 DAY = 86_400.0
@@ -377,5 +377,4 @@ def adjust_for_pairs(request: LabelRequest, step_result: SettledStep) -> Settled
 
 
 def _write_file(run: RunDirectory, request: LabelRequest, name: str, facts: Mapping[str, Any]) -> None:
-    folder = make_folder(run.path, "gold", PEOPLE, request.name)
-    write_sidecar(folder / name, facts)
+    leave_file(run, ("gold", PEOPLE, request.name), name, facts)

@@ -18,8 +18,8 @@ from msgspec import Meta, Struct
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import shown_text
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.run_path import make_folder
-from tiltmeter.rundir.sidecar import Count, list_sidecars, write_sidecar
+from tiltmeter.rundir.remote.inbox import leave_file
+from tiltmeter.rundir.sidecar import Count, list_sidecars
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.intervals import upper_bound
 
@@ -129,9 +129,8 @@ def store_check(
         time=time.time(),
         skipped=sum(answer is None for answer in good),
     )
-    folder = make_folder(run.path, "gold", "spot")
     facts: dict[str, Any] = {name: getattr(check, name) for name in check.__struct_fields__}
-    write_sidecar(folder / f"{check.attempt}-{check.step:06d}-{secrets.token_hex(4)}.json", facts)
+    leave_file(run, ("gold", "spot"), f"{check.attempt}-{check.step:06d}-{secrets.token_hex(4)}.json", facts)
     return check
 
 

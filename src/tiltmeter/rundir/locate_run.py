@@ -18,12 +18,12 @@ UP = 4  # names from a packed file of an attempt up to its run
 NAMED = 4  # runs that an error names
 
 
-def locate_run(path: Path | str) -> Path:
+def locate_run(path: Path | str, *, steps: int | None = None) -> Path:
     """The run directory that a path means: itself, the one that an attempt or a file belongs to, that of a trainer's
-    output folder, or the only one below; for an address on object storage, a copy of it. Raises `StoreError` for none
-    and for several."""
+    output folder, or the only one below; for an address on object storage, a copy of it, with the rollouts of so many
+    of its newest steps. Raises `StoreError` for none and for several."""
     if (address := parse_address(path)) is not None:
-        return fetch_copy(address)
+        return fetch_copy(address, steps=steps)
     start = Path(path)
     if (around := run_around(start)) is not None:
         return around

@@ -19,6 +19,7 @@ from msgspec import Struct, convert
 from tiltmeter.data.records import Action
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.payloads import restore_number
+from tiltmeter.rundir.remote.inbox import leave_file
 from tiltmeter.rundir.sidecar import read_sidecar, reason, refuse, write_sidecar
 from tiltmeter.rundir.signing import is_signed, make_control_folder, read_new_files, signature
 from tiltmeter.rundir.store import RunDirectory
@@ -264,7 +265,7 @@ def write_request(run: RunDirectory, request: ControlRequest, token: bytes) -> N
     """Write a signed request, which the trainer reads at the end of its step. Raises `FileExistsError` if it exists."""
     facts = replace(request, asked=request.asked or time.time()).facts()
     signed = {"request": facts, "signature": signature(facts, token)}
-    write_sidecar(make_control_folder(run, "requests") / f"{request.id}.json", signed)
+    leave_file(run, ("control", "requests"), f"{request.id}.json", signed)
 
 
 def read_requests(

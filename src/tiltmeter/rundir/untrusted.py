@@ -19,11 +19,12 @@ _DOCUMENTED = re.compile(
     r"|rollouts/\d+/unplaced/(capture|driver|inferred|\d+\.step|[0-9a-f]{12}\.(worker|counters))\.json"
     r"|evals/\d+-\d+-\w+\.json|pinned/\d+-\d+(-checkpoint)?\.json|audits/(\d+-[0-9a-f]+|attempt-\d+)\.json"
     r"|gold/(requests/\d+-\d+(\.onset)?\.jsonl|labels/[^/]+/[\w.-]+\.json|people/[^/]+/[^/]+\.json"
-    r"|picked/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
+    r"|(picked|spot)/[\w.-]+\.json|share-[\w.-]+\.json|functions/[0-9a-f]{64}/[\w.-]+\.py)"
+    r"|pieces/\d+\.parquet|witness/(calibration|asked-\d+-\d+)-[0-9a-f]+\.json"
     r"|notes/(run|steps|rollouts)/\d{13}-[0-9a-f]{8}\.json"
-    r"|control/(knobs-\d+|requests/[\w.-]+|receipts/[\w.-]+)\.json|events/\d+\.jsonl"
+    r"|control/(knobs-\d+|(requests|receipts|checkpoints)/[\w.-]+)\.json|events/\d+\.jsonl"
     r"|checkpoints/\d+(-\d+)?\.json|cache/checkpoints/[\w./-]+\.jsonl|cache/sampling\.lock"
-    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state)\.json|(run_)?snapshot|readings/\d+)"
+    r"|cache/(trackers/[\w.-]+\.(json|lock)|opener-\d+\.lock|capture\.lock|monitor\.(lock|lease)|(measuring|state|upload)\.json|(run_)?snapshot|readings/\d+)"
 )
 
 

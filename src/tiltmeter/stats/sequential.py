@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,8 +25,8 @@ class SequentialTest:
 
     block: int
     _wealth: Floats = field(default_factory=initial_wealth, init=False, repr=False)
-    _steps: list[int] = field(default_factory=list, init=False, repr=False)
-    _means: list[float] = field(default_factory=list, init=False, repr=False)
+    _steps: array[int] = field(default_factory=lambda: array("q"), init=False, repr=False)
+    _means: array[float] = field(default_factory=lambda: array("d"), init=False, repr=False)
 
     def place(self, step: int, us: Sequence[float]) -> None:
         """Bet on every u of a step; none exceeds 1."""

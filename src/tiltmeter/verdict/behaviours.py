@@ -47,6 +47,14 @@ class BehaviourState(Struct):
         return one is not None and one.paid_with is not None and one.paid_with > (one.paid_without or 0.0)
 
     @property
+    def gold_means(self) -> tuple[float, float] | None:
+        """With it and without: by labels that were spent on it, else by those of the newest step."""
+        golds = (self.gold_with.mean, self.gold_without.mean)
+        if None in golds and self.newest is not None:
+            golds = (self.newest.gold_with, self.newest.gold_without)
+        return None if golds[0] is None or golds[1] is None else (golds[0], golds[1])
+
+    @property
     def is_worse(self) -> bool:
         """Whether it is paid more and, by labels with it and without, worth less, beyond chance."""
         one, two = self.gold_with, self.gold_without
@@ -71,29 +79,13 @@ def add_gold(behaviours: Mapping[int, BehaviourState], measured: Mapping[str, li
             setattr(state, side, GoldSum(before.count + count, before.total + count * float(packed[0])))
 
 
-def describe_behaviour(number: int, state: BehaviourState) -> str:
-    """One behaviour in a line."""
-    one = state.newest
-    assert one is not None
-    paid = "" if one.paid_with is None or one.paid_without is None else (
-        f", paid {one.paid_with:.3g} against {one.paid_without:.3g} of others"
-    )  # fmt: skip
-    golds = (state.gold_with.mean, state.gold_without.mean)
-    if None in golds:
-        golds = (one.gold_with, one.gold_without)
-    gold = "" if None in golds else f", gold {golds[0]:.2g} against {golds[1]:.2g}"
-    word = "Bad behaviour" if state.is_worse else "Behaviour"
-    return (
-        f"{word} {number}, since step {one.first}: {one.share:.0%} of completions at step {state.last}, "
-        f"{one.before:.0%} at the start{paid}{gold}: {', '.join(one.features[:3])}"
-    )
-
-
-def behaviour_lines(behaviours: Mapping[int, BehaviourState], last_step: int, most: int = 4) -> list[str]:
+def shown_behaviours(
+    behaviours: Mapping[int, BehaviourState], last_step: int, most: int = 4
+) -> list[tuple[int, BehaviourState]]:
     """The behaviours of the newest steps, the commonest first; those that are paid more and worth less before all."""
     now = [(number, one) for number, one in behaviours.items() if _is_shown(one, last_step)]
     now.sort(key=lambda item: (not item[1].is_worse, -(item[1].newest.share if item[1].newest else 0.0), item[0]))
-    return [describe_behaviour(number, state) for number, state in now[:most]]
+    return now[:most]
 
 
 def _is_shown(state: BehaviourState, last_step: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tiltmeter.verdict.verdict import judge_run
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]
 SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+PATIENCE = 900.0  # seconds: a process that gives way to all others is slow on a busy machine
 QUESTIONS = [f"what is {at} plus 3" for at in range(48)]
 
 
@@ -52,10 +54,13 @@ def test_dpo_is_judged_at_each_save_and_trains_as_it_would_without(make_trainer:
     plain.train()
     trainer = make_trainer("DPO", **SAVES)
     attached = watched(trainer, prompts=QUESTIONS, sampling={"prompts": 40, "tokens": 6})
+    process = attached._callback.sampler._process.pid
+    # Ctrl-C does not reach it, and it is nicer than training where the cores are shared by session.
+    assert os.getpgid(process) == process and os.getsid(process) == os.getsid(0)
     trainer.train()
     run = RunDirectory(attached.directory)
     assert weights(trainer) == weights(plain)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE
     while is_sampling(run):
         assert time.monotonic() < deadline, (run.path / "monitor.log").read_text()
         time.sleep(0.2)
@@ -86,7 +91,7 @@ def test_every_trainer_without_rollouts_has_a_verdict(make_trainer: Make, kind: 
     more = {} if kind == "Reward" else {"prompts": QUESTIONS}
     attached = watched(trainer, sampling={"tokens": 6, "prompts": 40}, **more)
     trainer.train()
-    verdict = attached.verdict(240)
+    verdict = attached.verdict(PATIENCE)
     if kind == "Reward":  # two checkpoints, and the trainer's sixteen pairs
         assert "2 checkpoints asked the same 16 questions" in verdict.checks["gold"].why, verdict.sentence
     else:
@@ -97,7 +102,7 @@ def test_a_checkpoint_that_is_deleted_at_once_is_counted(make_trainer: Make) -> 
     trainer = make_trainer("DPO", **{**SAVES, "max_steps": 8, "save_total_limit": 1})
     attached = watched(trainer, prompts=QUESTIONS, sampling={"prompts": 40, "tokens": 4})
     trainer.train()
-    verdict = attached.verdict(240)
+    verdict = attached.verdict(PATIENCE)
     _, run_state, _ = judge_run(RunDirectory(attached.directory))
     assert len(run_state.checkpoints.points) + run_state.checkpoints.missed == 5  # four saves, and the base
     assert run_state.checkpoints.missed == 3, verdict.sentence  # only the last was there when it looked

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command_line import tiltmeter
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "examples" / "trl_quickstart.py"
@@ -24,23 +25,33 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which the script was run, once the monitor has measured all of it."""
     pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
     folder = tmp_path_factory.mktemp("newcomer")
-    done = command(folder, str(SCRIPT))
+    done = run_script(folder)
     assert done.returncode == 0, done.stderr
     assert "Gold: the dataset's answers ('answer')" in done.stderr, "attach did not say what it judges by"
     # Its own monitor may still be at it.
-    command(folder, "-m", "tiltmeter", "run", "watch", RUN, "--plain", "--gold", "answers")
+    command(folder, "run", "watch", RUN, "--plain", "--gold", "answers")
     return folder
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("TILTMETER_")}
-    env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(folder / "state")}
+    script = [sys.executable, str(SCRIPT)]
+    return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of Tiltmeter in that folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, value in (("XDG_STATE_HOME", str(folder / "state")), ("COLUMNS", "200")):
+            patch.setenv(name, value)
+        return tiltmeter(*words)
 
 
 @pytest.fixture(scope="module")
 def shown(trained: Path) -> dict[str, Any]:
-    done = command(trained, "-m", "tiltmeter", "show", RUN, "--json")
+    done = command(trained, "show", RUN, "--json")
     assert done.returncode != 2, done.stderr  # not BLIND: the dataset has answers
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -48,7 +59,7 @@ def shown(trained: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lines(trained: Path) -> list[str]:
-    return command(trained, "-m", "tiltmeter", "show", RUN, "--plain", "--more").stdout.splitlines()
+    return command(trained, "show", RUN, "--plain", "--more").stdout.splitlines()
 
 
 def test_the_quickstart_is_judged_by_the_answers_of_its_dataset(shown: dict[str, Any]) -> None:
@@ -102,7 +113,7 @@ def test_findings_and_actions_have_their_place_even_where_there_are_none(shown: 
 
 
 def test_the_screen_has_completions_of_the_newest_step(trained: Path) -> None:
-    screen = command(trained, "-m", "tiltmeter", "show", RUN, "--more").stdout
+    screen = command(trained, "show", RUN, "--more").stdout
     assert "step 30: paid most" in screen
     assert re.search("paid least: |oddest: ", screen)
 

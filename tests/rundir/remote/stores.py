@@ -82,5 +82,8 @@ class FaultyFolder:
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
         return self._do("names_below", prefix)  # type: ignore[no-any-return]
 
-    def list(self) -> Iterator[ObjectFacts]:
-        yield from list(self._do("list"))
+    def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
+        yield from list(self._do("list", prefix))
+
+    def delete(self, key: str) -> None:
+        self._do("delete", key)

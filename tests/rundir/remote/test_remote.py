@@ -120,6 +120,16 @@ def test_objects_are_listed_with_size_and_time_and_can_be_replaced(folder: Objec
     assert all(abs(one.time - time.time()) < 300 for one in listed.values())
 
 
+def test_objects_below_a_prefix_are_listed_and_one_can_be_deleted_twice(folder: ObjectFolder) -> None:
+    for key in ("inbox/a/1.json", "inbox/b.json", "inboxes/c.json"):
+        folder.create(key, b"{}")
+    assert [one.key for one in folder.list("inbox/")] == ["inbox/a/1.json", "inbox/b.json"]
+    for _ in range(2):
+        folder.delete("inbox/b.json")
+    assert [one.key for one in folder.list("inbox/")] == ["inbox/a/1.json"]
+    assert list(folder.list("nothing/")) == []
+
+
 def test_a_run_is_mirrored_and_its_copy_is_the_same_to_the_byte(folder: ObjectFolder, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
     uploader = start(run, folder)
@@ -145,6 +155,18 @@ def test_a_store_that_ignores_conditions_is_refused(folder: ObjectFolder, monkey
     monkeypatch.setattr(kind, "swap", lambda self, key, data, tag: self.replace(key, data) or "new")
     assert "If-Match" in conditional_problem(folder)
     assert not is_file_key("probe")
+
+
+def test_of_a_large_run_a_reader_may_fetch_the_newest_rollouts_only(tmp_path: Path) -> None:
+    run, folder = run_of(tmp_path / "run", 9), disk(tmp_path)
+    start(run, folder).cycle()
+    for steps, expected in ((0, 0), (3, 3), (99, 9), (None, 9)):
+        target = tmp_path / f"copy-{steps}"
+        fetch(folder, target, steps=steps)
+        assert len(list(target.rglob("*.parquet"))) == expected
+        assert (target / "events" / "0.jsonl").read_bytes() == (run.path / "events" / "0.jsonl").read_bytes()
+    fetch(folder, tmp_path / "copy-3")  # another verb needs the rest
+    assert contents(tmp_path / "copy-3") == contents(run.path)
 
 
 # -- one writer -------------------------------------------------------------------------------------------------------
@@ -225,7 +247,7 @@ def test_whichever_call_fails_or_loses_its_reply_nothing_is_lost_torn_or_twice(w
     whole = FaultyFolder(memory(tmp_path))
     rounds(whole, tmp_path / "whole")
     calls = whole.calls
-    for number in range(1, calls, size(2, 1)):
+    for number in range(1, calls, size(4, 1)):
         faulty = FaultyFolder(memory(tmp_path))
         faulty.fails = lambda call, number=number: way if call == number else ""  # type: ignore[misc]
         rounds(faulty, tmp_path / f"{way}-{number}")

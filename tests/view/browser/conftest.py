@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.made_once import made_once
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # the harness is one, for tests and for published figures
@@ -37,10 +38,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from page_runs import HOSTILE_NAME, hostile, make
     from payloads import payloads
 
-    folder = tmp_path_factory.mktemp("shelf") / "runs"
-    make(folder)
-    hostile(folder / HOSTILE_NAME, payloads())
-    return folder
+    def fill(folder: Path) -> None:
+        make(folder)
+        hostile(folder / HOSTILE_NAME, payloads())
+
+    return made_once(tmp_path_factory, "shelf", fill)
 
 
 @pytest.fixture(scope="package")

@@ -12,8 +12,11 @@ from playwright.sync_api import Browser
 
 from page_browser import NARROW, WIDE, findings, layout, watched
 from payloads import payloads
+from tiltmeter.gold.people import UnjudgedError
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
+from tiltmeter.workbench.common.label_page import PageItem, render_items
+from tiltmeter.workbench.compare.people import PeopleLabels
 from tiltmeter.workbench.gold_check.label_page import render_pairs
 from tiltmeter.workbench.gold_check.person_labels import ScoredPair
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
@@ -79,5 +82,29 @@ def test_pairs_to_label_are_a_page_of_the_same_shell_and_their_texts_do_nothing(
         assert (page.locator("#prompt").text_content() or "").replace("\r", "") == text.replace("\r", "")
         page.keyboard.press("a")
     assert page.locator("#count").text_content() == f"{len(texts)} of {len(texts)} labelled"
+    assert [*layout(page), *trouble.any] == []
+    context.close()
+
+
+def test_one_answer_is_graded_in_five_steps_and_what_is_saved_says_which(browser: Browser, tmp_path: Path) -> None:
+    items = [PageItem("2 + 2?", f"<b>{number}</b>") for number in range(4)]
+    file = tmp_path / "people.html"
+    file.write_text(render_items(items), "utf-8")
+    context = browser.new_context(viewport={"width": NARROW[0], "height": NARROW[1]})
+    page = context.new_page()
+    trouble = watched(page, "file://")
+    page.goto(file.as_uri())
+    assert page.locator("#first").text_content() == "<b>0</b>" and not page.locator("#other").is_visible()
+    assert page.get_by_role("button", name="A", exact=True).count() == 0
+    for key in ("a", "1", "5", "4", "u", "s"):  # a is for pairs, and u takes the last one back
+        page.keyboard.press(key)
+    page.get_by_role("button", name="3", exact=True).click()
+    assert page.locator("#count").text_content() == "4 of 4 labelled"
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    download.value.save_as(tmp_path / "labels.jsonl")
+    labels = PeopleLabels(tmp_path)
+    assert [labels.ask(item) for item in (items[0], items[1], items[3])] == [0.0, 1.0, 0.5]
+    assert isinstance(labels.ask(items[2]), UnjudgedError)
     assert [*layout(page), *trouble.any] == []
     context.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from tests.rundir.format_1 import write_format_1
 from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.cli.run import actions
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm
@@ -86,8 +86,10 @@ def check_evidence(run: RunDirectory) -> int:
     return len(raised(events))
 
 
-def test_replayed_evidence_is_that_of_the_alarm_on_the_demo(tmp_path: Path) -> None:
-    run = measure_demo_run("hacked", tmp_path / "hacked").run
+def test_replayed_evidence_is_that_of_the_alarm_on_the_demo(
+    tmp_path: Path, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> None:
+    run = copy_demo_run("hacked", tmp_path / "hacked")
     assert check_evidence(run) == 1
 
 
@@ -243,8 +245,10 @@ def _false(name: str) -> str:
     return AlarmNote(name, "false_alarm", reason="x").text()
 
 
-def test_a_detail_has_a_short_curve_that_ends_where_it_was_raised(tmp_path: Path) -> None:
-    book = RunReader(measure_demo_run("hacked", tmp_path / "hacked").run)
+def test_a_detail_has_a_short_curve_that_ends_where_it_was_raised(
+    tmp_path: Path, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> None:
+    book = RunReader(copy_demo_run("hacked", tmp_path / "hacked"))
     told = [alarm(book, row["id"]) for row in alarms(book)["rows"]]
     json.dumps(told, allow_nan=False)
     one = next(item for item in told if item is not None and item["alarm"]["tier"] == "alarm")

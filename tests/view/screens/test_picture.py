@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +14,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.payloads.overview import Mark
 from tiltmeter.view.payloads.picture import RunPicture
@@ -31,7 +31,9 @@ HOSTILE = '"><script>alert(1)</script><image href="http://x/"/>\x1b]0;\u202e'
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunReader]:
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> dict[str, RunReader]:
     from page_runs import agent, batches, components, measure, short, write
 
     folder = tmp_path_factory.mktemp("pictures")
@@ -40,8 +42,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunReader]:
     )
     measure(blind)
     found = {
-        "hacked": measure_demo_run("hacked", folder / "hacked").run,
-        "healthy": measure_demo_run("honest", folder / "healthy").run,
+        "hacked": copy_demo_run("hacked", folder / "hacked"),
+        "healthy": copy_demo_run("honest", folder / "healthy"),
         "blind": blind,
         "short": short(folder / "short"),
         "components": components(folder / "components", steps=3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from msgspec import convert
 from tests.view.as_sent import as_sent
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm
 from tiltmeter.monitor.loop import MonitorLoop
@@ -52,9 +52,11 @@ DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gol
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+def demo(
+    tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> dict[str, RunDirectory]:
     folder = tmp_path_factory.mktemp("demo")
-    return {name: measure_demo_run(name, folder / name).run for name in ("hacked", "honest")}
+    return {name: copy_demo_run(name, folder / name) for name in ("hacked", "honest")}
 
 
 def told(run: RunDirectory, **given: Any) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def asking(rng: np.random.Generator) -> dict[str, Any]:
     return {name: every[name] for name in chosen}
 
 
-@pytest.fixture(scope="module", params=["shared", "ranks apart", "packed"])
+@pytest.fixture(scope="module", params=["shared", "packed", "ranks apart"][: size(2, 3)])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """An index of a rewound run of two ranks with bought labels, and what brute force says of the same files."""
     run = made(tmp_path_factory.mktemp("runs") / "run", shared=request.param != "ranks apart")

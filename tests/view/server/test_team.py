@@ -38,6 +38,10 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.reading_room.notes import RunNotes
+from tiltmeter.rundir.remote.follow_store import StoreFollower
+from tiltmeter.rundir.remote.objects import DiskFolder
+from tiltmeter.rundir.remote.upload import Uploader
+from tiltmeter.rundir.remote.writer_lease import WriterLease
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.payloads.people import Failure
 from tiltmeter.view.screens.history import build_history
@@ -479,6 +483,32 @@ def test_of_many_raters_at_once_no_label_is_lost_or_doubled(team: Team) -> None:
             stored[answer.rater] += 1
     assert stored == {name: len(tasks) for name, tasks in mine.items()}
     assert sum(stored.values()) > 10
+
+
+def test_a_rater_labels_a_run_of_which_the_server_has_only_a_copy(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is in a bucket: the answer reaches the machine that writes it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(team.folder / "cache"))
+    run = RunDirectory(team.folder / "runs" / "a")
+    folder = DiskFolder(team.folder / "store" / "a")
+    lease = WriterLease(folder, "trainer")
+    lease.take()
+    writer = Uploader(run, folder, lease)
+    writer.cycle()
+    follower = StoreFollower([f"file://{team.folder}/store"])
+    follower.look()
+    team.state.run_list = RunList([])
+    team.state.run_list.more_roots = lambda: [str(path) for path in follower.copies]
+    team.state.complete_copy = follower.complete
+    token = team.sign_in("rater", "label")
+    task = team.ask("GET", "/api/label/next", [token]).json
+    assert task["task"], task
+    body = {"task": task["task"], "answer": "a" if task["kind"] == "pair" else "1", "milliseconds": 700}
+    assert team.ask("POST", "/api/label", [token], "", body).status == 200
+    assert not (run.path / "gold" / "people").exists()  # not there yet
+    writer.cycle()
+    requests = [request for step in range(6) if (request := read_request(run, 0, step)) is not None]
+    stored = [one for request in requests for one in RaterAnswers(run, request).read_new().standing]
+    assert [(one.rater, one.answer) for one in stored] == [("rater", body["answer"])]
 
 
 # -- the address: sub-paths, TLS, other hosts -------------------------------------------------------------------------

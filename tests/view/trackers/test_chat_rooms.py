@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.parser import BytesParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from tests.view.trackers.post_receiver import Post, PostReceiver
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.trackers import sink_thread
 from tiltmeter.view.trackers.chat_rooms import discord_posting, slack_posting
@@ -25,8 +24,8 @@ HOSTILE = "<!channel> @everyone <@U1> [x](http://evil.example) **b** `c` http://
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return measure_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked").run.path
+def recorded(tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]) -> Path:
+    return copy_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked").path
 
 
 @pytest.fixture

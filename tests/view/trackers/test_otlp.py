@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as conventions
 from tests.view.trackers.post_receiver import PostReceiver
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
@@ -27,8 +26,10 @@ from tiltmeter.view.trackers.sink import RunIdentity
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    return measure_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked").run
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> RunDirectory:
+    return copy_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked")
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.cli.run.track import track
 from tiltmeter.data.records import Alarm
 from tiltmeter.errors import AttachError, StoreError
@@ -62,9 +61,9 @@ needs_prometheus = needs("prometheus_client", "pip install 'tiltmeter[trackers]'
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory, copy_demo_run: Callable[[str, Path], RunDirectory]) -> Path:
     """The demo's run that games its reward: 84 steps, one alarm and one warning, both open."""
-    return measure_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked").run.path
+    return copy_demo_run("hacked", tmp_path_factory.mktemp("runs") / "hacked").path
 
 
 @pytest.fixture

@@ -183,3 +183,25 @@ def test_the_verb_measures_every_point_and_goes_on_where_it_was(
     again = tiltmeter(*map(str, [*command, "--html", tmp_path / "repay.html"]))
     assert again.returncode == done.returncode and "50 % of the change" in again.stdout
     assert (tmp_path / "repay.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_people_grade_the_answers_of_every_point_and_the_verb_goes_on_with_what_they_saved(
+    models: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install 'tiltmeter[compare]'")
+    rows = [{"prompt": f"what is {at} plus 2"} for at in range(12)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [
+        *("model", "repay", models / "base", models / "tuned", "--gold", "people", "--share", 0.5, "--answers", 2),
+        *("--prompts", tmp_path / "prompts.jsonl", "--work", tmp_path / "kept", "--tokens", 5),
+        *("--task", "arithmetic", "--most", 12),
+    ]
+    first = tiltmeter(*map(str, command))
+    page = (tmp_path / "kept" / "people.html").read_text("utf-8")
+    shown = json.loads(page.partition('id="items">')[2].partition("</script>")[0])
+    assert first.returncode == 2 and f"{len(shown)} wait for people" in first.stderr and not first.stdout
+    lines = [json.dumps({"key": one["key"], "person": "1" if at % 2 else "0.25"}) for at, one in enumerate(shown)]
+    (tmp_path / "kept" / "labels.jsonl").write_text("\n".join(lines))
+    told = json.loads(tiltmeter(*map(str, [*command, "--json"])).stdout)
+    assert "a person who graded each answer" in json.dumps(told)
+    assert 0.25 < told["points"][0]["gold"] < 1.0

@@ -15,6 +15,7 @@ PAIRS = [{"prompt": q, "chosen": f" the answer is {at + 2}", "rejected": " what"
 ROWS: dict[str, list[dict[str, Any]]] = {
     "pairs.jsonl": PAIRS,
     "answers.jsonl": [{"prompt": row["prompt"], "completion": row["chosen"]} for row in PAIRS],
+    "texts.jsonl": [{"text": row["prompt"] + row["chosen"]} for row in PAIRS],
     "marked.jsonl": [
         {"prompt": row["prompt"], "completion": row["chosen"], "label": at % 2 == 0} for at, row in enumerate(PAIRS)
     ],

@@ -179,6 +179,25 @@ def test_a_watched_stage_has_a_run_and_a_verdict(results: dict[str, StageResult]
     assert told.exit_code == 2, told.output
 
 
+def test_gold_judges_what_a_stage_saves(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage of DPO and one of a reward model; the prompts are in a file beside the recipe."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    saves = {**STEP, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    asked = {"prompts": "asked.jsonl", "sampling": {"answers": 2, "tokens": 6, "prompts": 40}}
+    path = write_recipe(
+        tmp_path / "recipe",
+        {"method": "dpo", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short", "watch": asked},
+        {"method": "reward", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short"},
+        model=str(tiny_model),
+    )
+    rows = [json.dumps({"prompt": f"what is {number} plus 3"}) + "\n" for number in range(40)]
+    (path.parent / "asked.jsonl").write_text("".join(rows))
+    dpo, reward = (one.result.trained.facts for one in run_recipe(read_recipe(path), lambda what, done, total: None))
+    assert "3 checkpoints asked the same 40 questions" in dpo["sentence"], dpo
+    assert dpo["verdict"] == "OK" and dpo["alarms"] == 0
+    assert "2 checkpoints" in reward["sentence"], reward
+
+
 def test_the_summary_is_a_table_or_json(results: dict[str, StageResult]) -> None:
     path = results["sft"].folder.parents[1] / "recipe.yaml"
     shown = CliRunner().invoke(app, ["model", "train", str(path)], env={"COLUMNS": "200"})

@@ -12,7 +12,7 @@ import { Picture } from "../picture";
 import { link, type Screen } from "../route";
 import { useAddress, useSource } from "../shared";
 import { Shown, visible } from "../text";
-import type { ActionRow, AlarmRow, HistoryEntry as Entry, Estimate, FindingRow, SliceTables, Summary } from "../types";
+import type { ActionRow, AlarmRow, Claim, Claims, HistoryEntry as Entry, Estimate, FindingRow, SliceTables, Summary } from "../types";
 import { lastVisit } from "../visit";
 
 const Board = lazy<{ run: string; summary: Summary }>(() => import("../charts/board").then((m) => m.Board));
@@ -40,6 +40,7 @@ export function Overview({ run, summary, params }: ScreenProps) {
         <Diagnosis run={run} summary={summary} />
         <Since run={run} summary={summary} />
       </div>
+      <Done run={run} table={summary.claims} />
       <Slices tables={summary.slices} />
       <Proofs run={run} summary={summary} />
       <RunNotes run={run} summary={summary} step={step} />
@@ -312,6 +313,41 @@ function Sign({ kind }: { kind: string }) {
     : kind === "resolved" ? <path d="M1.5 6.5 4.5 9.5 10.5 2.5" fill="none" stroke="currentColor" stroke-width="1.8" />
     : <circle cx="6" cy="6" r="1.6" fill="currentColor" />;
   return <svg class={`sign ${kind}`} viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{drawn}</svg>;
+}
+
+const SOURCES: Record<Claim["source"], string> = { act: "act", behaviour: "behaviour", witness: "witness" };
+
+/** What was done, in which step and turn, each beside how far it can be believed. Models wrote quotes and names. */
+function Done({ run, table }: { run: string; table: Claims }) {
+  const { claims, witness, remarks } = table;
+  const { live } = useSource();
+  if (!claims.length && !witness) return null;
+  return (
+    <Card title="What was done" id="done" aside="evidence, not a verdict">
+      <ul class="claims">{claims.map((claim, k) => <Told key={k} run={run} claim={claim} />)}</ul>
+      {witness && (
+        <details class="more" open={!live || !claims.some((claim) => claim.source === "witness")}>
+          <summary>What the witness rests on</summary>
+          <p class="faint"><Shown text={witness} limit={120} /></p>
+          <ul class="asides">{remarks.map((text, k) => <li key={k}><Shown text={text} /></li>)}</ul>
+        </details>
+      )}
+    </Card>
+  );
+}
+
+function Told({ run, claim }: { run: string; claim: Claim }) {
+  const { source, says, own_words, many, paid, id, place, quote, accuracy } = claim;
+  return (
+    <li>
+      <span class="source">{SOURCES[source]}</span>
+      <div>
+        <p><b><Shown text={says} limit={160} /></b>{own_words && <> (<Shown text={own_words} limit={120} />)</>}: <Shown text={many} />{paid && <>, <Shown text={paid} /></>}</p>
+        {quote && <p class="quote">{id ? <Go to="rollouts" run={run} params={{ id }}>{place}</Go> : place}: <q><Shown text={quote} limit={160} /></q></p>}
+        <p class={accuracy ? "accuracy" : "accuracy none"}>{accuracy ? <Shown text={accuracy} /> : "not calibrated"}</p>
+      </div>
+    </li>
+  );
 }
 
 /** Slices side by side, the most suspicious first, and tasks that became solvable overnight. */

@@ -21,6 +21,7 @@ import numpy as np
 from transformers import TrainerCallback
 
 from tiltmeter.adapters.custom_loop import Run, open_run
+from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
 from tiltmeter.adapters.tried_versions import TRL, first_two
@@ -33,7 +34,7 @@ from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_tra
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
 from tiltmeter.adapters.trl.reward_mistakes import check_signatures
-from tiltmeter.adapters.trl.rollout_screen import MOST_LOST, RolloutScreen, ScreenSettings
+from tiltmeter.adapters.trl.rollout_screen import RolloutScreen, ScreenSettings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.tool_rows import tokenizer_of
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds

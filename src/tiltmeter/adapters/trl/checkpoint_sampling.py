@@ -58,6 +58,18 @@ class SamplingOptions(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
 
+def read_options(options: Mapping[str, Any] | None) -> SamplingOptions:
+    """Raises `AttachError` for what is no setting, or no number of answers."""
+    try:
+        read = convert(dict(options or {}), SamplingOptions)
+    except ValidationError as error:
+        allowed = ", ".join(SamplingOptions.__struct_fields__)
+        raise AttachError(f"sampling={dict(options or {})!r}: {error}; it may have {allowed}") from error
+    if min(read.prompts, read.answers, read.tokens) < 1:
+        raise AttachError("sampling: prompts, answers and tokens are 1 or more")
+    return read
+
+
 class CheckpointSampler:
     """Starts the process that asks what a trainer saves, and tells it of each save."""
 
@@ -75,13 +87,7 @@ class CheckpointSampler:
                 f"{type(trainer).__name__} makes no rollouts, so that gold judges what it saves, and it saves nothing: "
                 'set save_strategy="steps" and save_steps, or leave gold= out'
             )
-        try:
-            self._options = convert(dict(options or {}), SamplingOptions)
-        except ValidationError as error:
-            allowed = ", ".join(SamplingOptions.__struct_fields__)
-            raise AttachError(f"sampling={dict(options or {})!r}: {error}; it may have {allowed}") from error
-        if min(self._options.prompts, self._options.answers, self._options.tokens) < 1:
-            raise AttachError("sampling: prompts, answers and tokens are 1 or more")
+        self._options = read_options(options)
         self.kind: Literal["answers", "pairs"] = "pairs" if _is_classifier(trainer) else "answers"
         self.rows, self._source = _rows(trainer, prompts, self.kind, self._options)
         self._output, self._base = str(Path(args.output_dir).absolute()), _base_folder(trainer)
@@ -157,11 +163,12 @@ class CheckpointSampler:
         log_file = open_file(self._run.path / "monitor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             words = ["tiltmeter.workbench.trail.at_saves", str(self._run.path), str(self._attempt), str(os.getpid())]
-            # It inherits the lock, so that from here on whoever waits for it waits. A session of its own: Ctrl-C stops
-            # training, and what is saved is still asked.
+            # It inherits the lock, so that from here on whoever waits for it waits. A group of its own: Ctrl-C stops
+            # training, and what is saved is still asked. No session of its own: where Linux shares the cores by
+            # session, that would have as much of them as training, however nice it is.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *words], stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file,
-                start_new_session=True, pass_fds=(lock,), env=environment,
+                process_group=0, pass_fds=(lock,), env=environment,
             )  # fmt: skip
             threading.Thread(target=self._process.wait, name="tiltmeter-sampling-wait", daemon=True).start()
         finally:

@@ -8,7 +8,6 @@ screen that would leave out more than its share ends itself.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.acts import can_act, find_acts, row_transcript
+from tiltmeter.adapters.lost_share import ACTS, MOST_LOST, LostShare
 from tiltmeter.adapters.trl.rollouts import REWARD_ARGUMENTS, ErrorGuard
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.reward_fingerprint import fingerprint
@@ -26,11 +26,8 @@ from tiltmeter.errors import AttachError
 from tiltmeter.rundir.requests import QUARANTINE, Knob
 from tiltmeter.stats.screened_rows import screened_rows
 
-MOST_LOST = 0.5  # of rollouts, that may be left out
-WINDOW = 8  # batches over which that is counted
 MOST_SLICES = 32  # with a knob of their own
 PENALTY = 1.0  # of reward, at most
-ACTS = "acts"
 SUM_FIRST = "sum_then_normalize"  # of TRL: a rollout's pay is one number, compared with its group's mean
 Flag = Callable[..., Sequence[Any]]
 Bools = NDArray[np.bool_]
@@ -68,7 +65,7 @@ class RolloutScreen:
         self.values |= {f"{QUARANTINE}{name}": 0.0 for name in self._slices}
         self.why: dict[str, str] = {}  # of knobs that ended themselves
         self._ended: dict[str, float] = {}  # those that nobody was told of yet, and what they were
-        self._recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # rollouts left out, and all
+        self._share = LostShare(settings.most_lost)
         self._lost: Bools | None = None  # of this rank's last batch
         self._counts: dict[str, float] = {}
         trainer._calculate_rewards = self._calculate(trainer._calculate_rewards)
@@ -89,7 +86,7 @@ class RolloutScreen:
     def set(self, name: str, value: float) -> None:
         """Turn a knob; all but the penalty are on or off."""
         self.values[name] = value if name == "penalty" else float(value >= 0.5)
-        self._recent.clear()
+        self._share.clear()
 
     def take_columns(self) -> dict[str, Any]:
         """Which rollouts of the last batch the update will use; nothing while all is off."""
@@ -189,18 +186,12 @@ class RolloutScreen:
 
         Every rank counts the same rollouts and so decides the same.
         """
-        self._recent.append((lost, rows))
-        lost_share = sum(one for one, _ in self._recent) / sum(count for _, count in self._recent)
-        if lost_share <= self.settings.most_lost:
+        if not (why := self._share.why_too_much(lost, rows)):
             return False
-        why = (
-            f"it would have left out {lost_share:.0%} of the last rollouts and may at most "
-            f"{self.settings.most_lost:.0%}: there would be little left to learn from"
-        ).replace("%", " %")
         for name, value in self.values.items():
             if value and name not in ("inoculate", "penalty"):
                 self.values[name], self.why[name], self._ended[name] = 0.0, why, value
-        self._recent.clear()
+        self._share.clear()
         self._report(f"the screen of rollouts has ended itself: {why}")
         return True
 
@@ -255,8 +246,6 @@ def _check(trainer: Any, settings: ScreenSettings) -> None:
     """Raises `AttachError` for what cannot work, with the fix."""
     if "GRPO" not in type(trainer).__name__:
         raise AttachError(f"screen= and inoculation= act on GRPO; {type(trainer).__name__} does not leave rows out")
-    if not 0.0 < settings.most_lost < 1.0:
-        raise AttachError(f"most_lost={settings.most_lost}: choose a share of the rollouts between 0 and 1, as 0.5")
     flag, gold = settings.flag, settings.gold
     if flag is not None and flag != ACTS and not callable(flag):
         raise AttachError(f'screen={flag!r}: pass "acts" or a function of prompts and completions')

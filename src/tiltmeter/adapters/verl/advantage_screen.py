@@ -7,7 +7,6 @@ mean and spread of the others are veRL's of the others. Afterwards theirs are 0.
 from __future__ import annotations
 
 import importlib
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.acts import all_acts
+from tiltmeter.adapters.lost_share import ACTS, LostShare
 from tiltmeter.data.batches import from_columns, from_tensor
 from tiltmeter.data.turns import turns_of_tokens
 from tiltmeter.errors import AttachError, Boundary
 from tiltmeter.safety.loading import load_function
 from tiltmeter.stats.screened_rows import screened_rows
 
-ACTS = "acts"
-MOST_LOST, WINDOW = 0.5, 8  # of rollouts, and over so many batches
 MODULE, FUNCTION = "verl.trainer.ppo.v1.trainer_base", "compute_advantage_for_multi_trajectories"
 Bools = NDArray[np.bool_]
 Flag = Callable[..., Sequence[Any]]
@@ -43,15 +41,13 @@ class AdvantageScreen:
                 f"trainer.tiltmeter.screen leaves rollouts out of a group: it needs algorithm.adv_estimator=grpo and "
                 f"veRL's trainer since 0.9, not {estimator or 'none'} of {type(trainer).__name__}"
             )
-        if not 0.0 < most_lost < 1.0:
-            raise AttachError(f"trainer.tiltmeter.most_lost={most_lost}: choose a share between 0 and 1, as 0.5")
-        self.trainer, self.most_lost, self._failed, self._module = trainer, most_lost, failed, module
+        self._share = LostShare(most_lost)
+        self.trainer, self._failed, self._module = trainer, failed, module
         self._flag: Flag | None = None if flag == ACTS else load_function(flag)
         self.value, self.why = float(on), ""
         self.ended: str = ""  # why it has just ended itself, until that was passed on
         self.lost: frozenset[str] = frozenset()  # sessions of the last batch
         self.counts: dict[str, float] = {}
-        self._recent: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         self._compute = trainer._compute_advantage
         trainer._compute_advantage = self._screened
 
@@ -61,7 +57,7 @@ class AdvantageScreen:
     def set(self, value: float) -> None:
         if not self.why:
             self.value = float(value >= 0.5)
-            self._recent.clear()
+            self._share.clear()
 
     def _screened(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         self.lost, self.counts = frozenset(), {}
@@ -141,13 +137,7 @@ class AdvantageScreen:
         return data
 
     def _ends_itself(self, lost: int, rows: int) -> bool:
-        self._recent.append((lost, rows))
-        share = sum(one for one, _ in self._recent) / max(sum(count for _, count in self._recent), 1)
-        if share <= self.most_lost:
+        if not (why := self._share.why_too_much(lost, rows)):
             return False
-        self.value = 0.0
-        self.why = self.ended = (
-            f"it would have left out {100 * share:.0f} % of the last rollouts and may at most "
-            f"{100 * self.most_lost:.0f} %: there would be little left to learn from"
-        )
+        self.value, self.why, self.ended = 0.0, why, why
         return True

@@ -22,8 +22,9 @@ import numpy as np
 from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
+from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
-from tiltmeter.adapters.verl.advantage_screen import MOST_LOST, AdvantageScreen
+from tiltmeter.adapters.verl.advantage_screen import AdvantageScreen
 from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.adapters.verl.turn_scores import place_scores, read_scores
 from tiltmeter.data.batches import from_tensor

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tiltmeter.cli.give_report import give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
-from tiltmeter.cli.terminal.give_report import give_report
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.data.memo import shared_results
 from tiltmeter.errors import AttachError

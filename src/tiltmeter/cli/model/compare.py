@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
-from tiltmeter.cli.terminal.give_report import check_places, give_report
+from tiltmeter.cli.terminal.ask_people import wait_for_people
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
@@ -37,7 +38,7 @@ Ood = Annotated[
     str | None, typer.Option(help="Prompts unlike those of training, judged apart.", metavar="FILE", show_default=False)
 ]
 Judge = Annotated[
-    str | None, typer.Option(help="Judge of which answer is better: judge.toml or checks.py:score.", metavar="JUDGE")
+    str | None, typer.Option(help="Which answer is better: judge.toml, checks.py:score or people.", metavar="JUDGE")
 ]
 Scored = Annotated[bool, typer.Option("--scored", help="Ask a judge.toml to score each answer, not for the better.")]
 RewardOption = Annotated[
@@ -110,6 +111,7 @@ def compare(
     with progress() as report_progress:
         material.progress = report_progress
         report = compare_models(material, inputs)
+    wait_for_people(inputs.referee)
     give_report(as_report(report), as_json(report), checkpoint.resolve().name, html, md, as_json=json)
     raise typer.Exit(report.exit_code)
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.model.compare import Answers, Base, Checkpoint, Most, PromptsFile, Tasks, Tokens, Work
 from tiltmeter.cli.model.trail import GoldOption
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
-from tiltmeter.cli.terminal.give_report import check_places, give_report
+from tiltmeter.cli.terminal.ask_people import wait_for_people
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.compare.comparison import open_prompts
@@ -90,6 +91,7 @@ def repay(
             base, checkpoint, between, also or (), chosen, referee, tuple(task or TASKS), make, folder, most=most,
             margin=margin,
         )  # fmt: skip
+    wait_for_people(referee)
     facts = FrontFacts(referee.identity, referee.judged, len(chosen), answers, f"tasks: {', '.join(task or TASKS)}")
     if out is not None:
         _write_chosen(front, {point_name(one): one for one in between}, base, checkpoint, out)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.model.compare import Answers, Base, Most, PromptsFile, RewardOption, Tokens, Work, recipe_rewards
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
-from tiltmeter.cli.terminal.give_report import check_places, give_report
+from tiltmeter.cli.terminal.ask_people import wait_for_people
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import reject_reward_as_gold
@@ -32,7 +33,8 @@ Checkpoints = Annotated[
     ),
 ]
 GoldOption = Annotated[
-    str | None, typer.Option("--gold", help="Who scores an answer: checks.py:score or judge.toml.", metavar="GOLD")
+    str | None,
+    typer.Option("--gold", help="Who scores an answer: checks.py:score, judge.toml or people.", metavar="GOLD"),
 ]
 
 
@@ -82,6 +84,7 @@ def trail(
         settings |= {} if run is None else {"plain": run.plain}
         make = sampler_maker(base if run is None else run.base, folder, **settings)
         report = follow_trail(folders, chosen, referee, make, load_reward(rewards) if rewards else None)
+    wait_for_people(referee)
     give_report(as_report(report), as_json(report), "trail", html, md, as_json=json)
     raise typer.Exit(report.exit_code)
 

@@ -22,7 +22,7 @@ from tiltmeter.workbench.train import distributed
 from tiltmeter.workbench.train.method_interface import Progress
 from tiltmeter.workbench.train.preview import preview_recipe
 from tiltmeter.workbench.train.recipe import RECIPE_FIELDS, STAGE_FIELDS, Method, Recipe, read_recipe
-from tiltmeter.workbench.train.registry import SPECS, options_of
+from tiltmeter.workbench.train.registry import JUDGED_AT_SAVES, SPECS, options_of
 from tiltmeter.workbench.train.runner import FinishedStage, run_recipe
 
 STYLES = {"ACT": "bold red", "HOLLOW": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
@@ -148,10 +148,10 @@ def _print_stages(done: Sequence[FinishedStage]) -> None:
 
 
 def _unjudged(done: FinishedStage) -> bool:
-    """Whether there is nothing to say of a verdict: all is well, or the method makes no completions to judge."""
+    """Whether there is nothing to say of a verdict: all is well, or nothing was named to judge what is saved."""
     state = done.result.trained.facts.get("verdict")
-    judged = "gold" in SPECS[cast(Method, done.result.method)].fields
-    return state in (None, "OK") or (state == "BLIND" and not judged)
+    unjudged = done.result.method in JUDGED_AT_SAVES and done.result.parts.get("gold") is None
+    return state in (None, "OK") or (state == "BLIND" and unjudged)
 
 
 def _short(path: Path) -> str:

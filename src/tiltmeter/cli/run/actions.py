@@ -40,7 +40,7 @@ def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
 
     Reads the run directory and changes nothing. Exit code: 0.
     """
-    directory = open_run(run)
+    directory = open_run(run, steps=0)
     events = read_events(directory.path / "events")
     console = Console(highlight=False, markup=False, soft_wrap=json)
     if dry_run:
@@ -138,7 +138,7 @@ def dismiss(run: Run, alarm: AlarmId, reason: Reason) -> None:
 
 
 def _open_reader(run: Any) -> RunReader:
-    directory = open_run(run)
+    directory = open_run(run, steps=0)
     reader = RunReader(directory)
     reader.refresh()
     return reader
@@ -155,7 +155,7 @@ def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
 
 def _operate(run: Any, name: str, kind: ActionRequest) -> None:
     """Sign an operator's request about an action and write it to the run directory."""
-    directory = open_run(run)
+    directory = open_run(run, steps=0)
     request = submit_action_request(directory, name, kind)
     answer = "the trainer answers at the end of its step" if request.kind in CHANGES else "the monitor records it"
     Console(highlight=False, markup=False).print(terminal(f"{describe_request(request)}: requested; {answer}.", 300))

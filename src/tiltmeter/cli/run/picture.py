@@ -29,7 +29,7 @@ def picture(run: Run, png: Png = None, svg: Svg = None, plain: Plain = False) ->
 
     Without an option it is drawn in the terminal. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """
-    reader = RunReader(open_run(run))
+    reader = RunReader(open_run(run, steps=0))
     verdict = reader.refresh()
     curves = read_curves(reader)
     name = f"{file_stem(reader.name)}-picture"

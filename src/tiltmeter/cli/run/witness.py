@@ -13,17 +13,20 @@ import typer
 from rich.console import Console
 
 from tiltmeter.cli.options import Json, Run, Seed, Trust, open_to_change
-from tiltmeter.cli.terminal.witness_report import check_lines, report_lines
+from tiltmeter.cli.terminal.witness_report import check_lines
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge import read_judge
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.safety.safe_text import visible
+from tiltmeter.safety.safe_text import log_line, visible
+from tiltmeter.view.screens.claims.run_claims import claim_lines
+from tiltmeter.view.screens.claims.witness_claims import report_claims
 from tiltmeter.witness.asking import Witness
 from tiltmeter.witness.calibration import GROUPS, Calibration
 from tiltmeter.witness.candidates import SHARE
 from tiltmeter.witness.session import ClassClaim, WitnessReport, ask_run, calibrate_run, report_of
 from tiltmeter.witness.witness_files import find_calibration
 
+BARE = "bare"  # the method of a judge that is asked once
 FEWEST_GROUPS = 12  # of a calibration
 
 JudgeFile = Annotated[
@@ -65,7 +68,13 @@ def witness(
     attempt = max(directory.attempts(), default=None)
     if attempt is None:
         raise AttachError(f"{directory.path} has no attempt yet: there is nothing to ask about")
-    one = Witness(read_judge(judge), not no_reasoning, seed)
+    settings = read_judge(judge)
+    if settings.method != BARE:
+        raise AttachError(
+            f"{judge} has method = {settings.method!r}, which is about grading one answer: a witness reads a group at "
+            "once and is asked once; give it a file without method and calls"
+        )
+    one = Witness(settings, not no_reasoning, seed)
     console = Console(stderr=True, highlight=False, markup=False)
 
     def say(text: str) -> None:
@@ -84,7 +93,7 @@ def witness(
     while follow is not None and not directory.ended(attempt) and not report.why_unusable:
         time.sleep(follow)
         report = _ask(directory, attempt, one, say, share)
-    _print(json, report_json(report), report_lines(report))
+    _print(json, report_json(report), [log_line(line) for line in claim_lines(report_claims(report, attempt))])
     raise typer.Exit(exit_code(report))
 
 

@@ -18,19 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.terminal import finding_lines
-from tiltmeter.cli.terminal.act_lines import act_lines
-from tiltmeter.cli.terminal.witness_report import witness_lines
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
-from tiltmeter.verdict.behaviours import behaviour_lines
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_state import RunState, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
+from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 from tiltmeter.view.screens.excerpts import excerpt
 from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
@@ -161,8 +159,7 @@ def display_name(run: RunDirectory) -> str:
 def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
     lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
-    lines += [*act_lines(run, run_state), *behaviour_lines(run_state.behaviours, run_state.last_step)]
-    lines += witness_lines(run, run_state.attempt)
+    lines += claim_lines(run_claims(run, run_state))
     return [*lines, *wording.describe_advice(verdict.advice)]
 
 
@@ -331,7 +328,9 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
         yield f"{visible(name):<40} {format_number(points[0][1]):>12} -> {format_number(points[-1][1]):>12}"
 
 
-def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> str:
+def as_json(
+    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+) -> str:
     """The same for machines."""
     readings = series(events, run_state.spans())
     return json.dumps(
@@ -339,7 +338,7 @@ def as_json(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Se
             "run": display_name(run),
             "state": verdict.state,
             "sentence": verdict.sentence,
-            "message": asdict(message_of(run, verdict, run_state, events)),
+            "message": asdict(message_of(run, verdict, run_state, events, place, look)),
             "exit_code": verdict.exit_code,
             "attempt": run_state.attempt,
             "step": run_state.last_step,
@@ -386,7 +385,7 @@ def emit(
     console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
     with console.capture() as capture:
         if json_:
-            console.out(as_json(run, verdict, run_state, events))
+            console.out(as_json(run, verdict, run_state, events, place, look))
         elif plain_:
             write = plain if more else partial(message_lines, place=place, look=look)
             for line in write(run, verdict, run_state, events):

@@ -20,8 +20,9 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, to_builtins
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.run_path import entries, make_folder
-from tiltmeter.rundir.sidecar import list_sidecars, reason, write_sidecar
+from tiltmeter.rundir.remote.inbox import leave_file
+from tiltmeter.rundir.run_path import entries
+from tiltmeter.rundir.sidecar import list_sidecars, reason
 from tiltmeter.rundir.store import RunDirectory
 
 FOLDER = "notes"
@@ -191,12 +192,12 @@ def write_entry(
     notes = RunNotes(run.path, (entry.target_kind,))
     notes.poll()
     _refuse_repeated(entry, notes.of(target).items())
-    folder = make_folder(run.path, FOLDER, entry.target_kind)
+    folder = run.path / FOLDER / entry.target_kind
     # What takes something back must have room, however many entries there are.
     if sum(1 for _ in entries(folder)) >= (2 * MOST_ENTRIES if kind == "remove" else MOST_ENTRIES):
         raise ValueError(f"there are {MOST_ENTRIES:,} entries on {entry.target_kind} already")
     id = f"{int(1000 * entry.time):013d}-{secrets.token_hex(4)}"
-    write_sidecar(folder / f"{id}.json", to_builtins(entry))
+    leave_file(run, (FOLDER, entry.target_kind), f"{id}.json", to_builtins(entry))
     return id
 
 

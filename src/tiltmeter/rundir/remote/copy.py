@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -15,11 +14,13 @@ from pathlib import Path
 
 from tiltmeter.errors import Boundary, StoreError, describe_error
 from tiltmeter.rundir.remote.address import copy_path
-from tiltmeter.rundir.remote.objects import PROBE, ObjectFacts, ObjectFolder, open_objects
+from tiltmeter.rundir.remote.inbox import write_to_copy
+from tiltmeter.rundir.remote.objects import INBOX, PROBE, ObjectFacts, ObjectFolder, open_objects
 from tiltmeter.rundir.remote.segments import parse_segment, read_journal
-from tiltmeter.rundir.remote.upload import REPLACED, local_crc
+from tiltmeter.rundir.remote.upload import REPLACED, local_crc, step_of
 from tiltmeter.rundir.remote.writer_lease import HEAD, MirrorHead, read_head
 from tiltmeter.rundir.run_path import COPY_MARK
+from tiltmeter.rundir.store import PACKED_FILE
 
 WORKERS = 8
 FOLLOW_SECONDS = 10.0
@@ -28,8 +29,9 @@ DEEPEST = 6  # names of a key
 log = logging.getLogger("tiltmeter")
 
 
-def fetch_copy(address: str, *, rollouts: bool = True) -> Path:
-    """The copy of a run for readers, brought up to date; for a list of runs without rollouts. Raises `StoreError` if
+def fetch_copy(address: str, *, steps: int | None = None) -> Path:
+    """The copy of a run for readers, brought up to date. `steps`: rollouts of only so many of the newest steps, which
+    may be few of many gigabytes. Raises `StoreError` if
     there is no run, or the store does not answer: an old copy would show an old verdict."""
     target = copy_path(address)
     try:
@@ -37,7 +39,7 @@ def fetch_copy(address: str, *, rollouts: bool = True) -> Path:
         make_private(target)
         with _one_at_a_time(target):
             (target / COPY_MARK).write_text(address + "\n", "utf-8")
-            fetch(folder, target, rollouts=rollouts)
+            fetch(folder, target, steps=steps)
     except OSError as error:
         raise StoreError(f"{address} cannot be read: {error}") from error
     return target
@@ -58,7 +60,7 @@ def _follow(address: str) -> None:
             fetch_copy(address)
 
 
-def fetch(folder: ObjectFolder, target: Path, *, rollouts: bool = True) -> MirrorHead:
+def fetch(folder: ObjectFolder, target: Path, *, steps: int | None = None) -> MirrorHead:
     """Bring a copy up to date with a mirror. Files before the journal, and the journal as far as the head said when
     this began, so that all that it speaks of is here. Raises `StoreError` for what is no mirror, and `OSError`."""
     head, tag = read_head(folder)
@@ -68,8 +70,10 @@ def fetch(folder: ObjectFolder, target: Path, *, rollouts: bool = True) -> Mirro
     files = [one for one in listed.values() if is_file_key(one.key) and not _is_here(target, one)]
     for place in {(target / one.key).parent for one in files} | {target / "events", target / "rollouts"}:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not rollouts:
-        files = [one for one in files if not one.key.endswith(".parquet")]
+    if steps is not None:
+        newest = max(filter(None, map(_last_step, listed)), default=(0, -1))
+        first = (newest[0], newest[1] - steps)
+        files = [one for one in files if not one.key.endswith(".parquet") or (_last_step(one.key) or first) > first]
     with ThreadPoolExecutor(WORKERS) as pool:
         for future in [pool.submit(_fetch_file, folder, target, one) for one in files]:
             future.result()
@@ -85,11 +89,23 @@ def is_file_key(key: str) -> bool:
     (True, False, False)
     """
     parts = key.split("/")
-    if key in (HEAD, PROBE) or parse_segment(key) is not None or parts[0] in ("events", "cache", "monitor.log"):
+    if key in (HEAD, PROBE) or parse_segment(key) is not None or parts[0] in ("events", "cache", "monitor.log", INBOX):
         return False
     return len(parts) <= DEEPEST and all(
         part and not part.startswith(".") and len(part) < 200 and "\x00" not in part for part in parts
     )
+
+
+def _last_step(key: str) -> tuple[int, int] | None:
+    """Attempt and last step of a file of rollouts; None for another file.
+
+    >>> _last_step("rollouts/1/000007-0.parquet"), _last_step("rollouts/1/packed/0-83.parquet"), _last_step("run.json")
+    ((1, 7), (1, 83), None)
+    """
+    attempt, _, name = key.removeprefix("rollouts/").partition("/packed/")
+    if attempt.isdecimal() and (span := PACKED_FILE.fullmatch(name)):
+        return int(attempt), int(span[2])
+    return step_of(key)
 
 
 @contextmanager
@@ -120,11 +136,7 @@ def _fetch_file(folder: ObjectFolder, target: Path, one: ObjectFacts) -> None:
     present = folder.read(one.key)
     if present is None:
         return  # removed since it was listed
-    path = target / one.key
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    part.write_bytes(present[0])
-    os.utime(part, (one.time, one.time))  # a copy must not look newer than its run
-    part.rename(path)
+    write_to_copy(target / one.key, present[0], one.time)
 
 
 def _fetch_journal(folder: ObjectFolder, head: MirrorHead, keys: Iterable[str], target: Path, file: str) -> None:

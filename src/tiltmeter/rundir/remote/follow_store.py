@@ -69,7 +69,7 @@ class StoreFollower:
     def _update(self, address: str) -> None:
         with self._noting(address):
             path = next((place for place, one in self.copies.items() if one == address), None)
-            path = fetch_copy(address, rollouts=path in self._whole).resolve()
+            path = fetch_copy(address, steps=None if path in self._whole else 0).resolve()
             self.copies[path] = address
             quiet = time.time() - read_head(open_objects(address))[0].time > QUIET_SECONDS
             self._next[address] = time.monotonic() + (SELDOM_SECONDS if quiet else FOLLOW_SECONDS)

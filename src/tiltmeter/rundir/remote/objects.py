@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PLAIN_HTTP = "AWS_ALLOW_HTTP"
 TIMEOUT = timedelta(seconds=30)
+INBOX = "inbox"  # below an address: what people left who have only a copy of the run
 LOCK = ".lock"  # of a folder on disk, for `swap`
 
 
@@ -53,8 +54,12 @@ class ObjectFolder(Protocol):
         """Content and tag; None if there is none."""
         ...
 
-    def list(self) -> Iterator[ObjectFacts]:
-        """Every object, by name."""
+    def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
+        """Every object, or those below a prefix that ends with a slash, by name."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if it is there."""
         ...
 
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
@@ -140,14 +145,24 @@ class CloudFolder:
         except FileNotFoundError:
             return None
 
-    def list(self) -> Iterator[ObjectFacts]:
+    def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
         import obstore
 
         with self._asking("list"):
-            for page in obstore.list(self._store, chunk_size=1000):
-                self.requests["list"] += 1
+            self.requests["list"] += 1  # an empty list is asked for too
+            for number, page in enumerate(obstore.list(self._store, prefix or None, chunk_size=1000)):
+                self.requests["list"] += number > 0
                 for one in page:
                     yield ObjectFacts(one["path"], int(one["size"]), one["last_modified"].timestamp())
+
+    def delete(self, key: str) -> None:
+        import obstore
+
+        try:
+            with self._asking("delete"):
+                obstore.delete(self._store, key)
+        except FileNotFoundError:
+            pass  # Google's and Azure's say so, S3 does not
 
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
         import obstore
@@ -214,11 +229,14 @@ class DiskFolder:
             return None
         return data, _tag_of(data)
 
-    def list(self) -> Iterator[ObjectFacts]:
-        for path in sorted(self.path.rglob("*")):
+    def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
+        for path in sorted((self.path / prefix).rglob("*")):
             if path.is_file() and not path.name.startswith("."):
                 facts = path.stat()
                 yield ObjectFacts(str(path.relative_to(self.path)), facts.st_size, facts.st_mtime)
+
+    def delete(self, key: str) -> None:
+        (self.path / key).unlink(missing_ok=True)
 
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
         try:

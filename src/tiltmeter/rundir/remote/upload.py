@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import list_journal, parse
+from tiltmeter.rundir.remote.inbox import take_inbox
 from tiltmeter.rundir.remote.objects import ObjectFolder
 from tiltmeter.rundir.remote.segments import SEGMENT_BYTES, Segment
 from tiltmeter.rundir.remote.writer_lease import JournalSpan, WriterLease
@@ -27,6 +28,7 @@ DEFAULT_SPOOL_GB = 20.0
 FRESH_NS = 2_000_000_000
 QUIET_NS = 60_000_000_000  # since its last change, after which a folder is looked at less often
 LONGEST_QUIET = 300.0  # seconds
+INBOX_SECONDS = 10.0
 #: Not mirrored: the journal, which goes in segments; caches and logs of this machine; rows that have no step yet.
 LEFT_OUT = frozenset({"events", "cache", "monitor.log", "unplaced"})
 REPLACED = frozenset({"traps.json"})  # the one file that is replaced
@@ -48,6 +50,7 @@ class Uploader:
         self._listed: dict[str, tuple[int, list[str], float]] = {}
         self._sizes: dict[str, int] = {}  # of step files that are here
         self._spans = dict(lease.head.journal)
+        self._next_inbox = 0.0  # when it is looked at
         self._measured: dict[int, int] = {}  # newest measured step by attempt
 
     @property
@@ -65,12 +68,24 @@ class Uploader:
         self._look(whole)
         try:
             self._lease.renew()
+            taken = self._take_inbox(whole)
             for key in sorted(self._waiting, key=lambda one: (one != "run.json", one)):
                 self._send(key)
                 self._lease.renew()
             self._send_journal(ends)
+            for key in taken:  # each has its own name in the mirror by now
+                self._folder.delete(key)
         finally:
             self._keep_within_bound()
+
+    def _take_inbox(self, whole: bool) -> list[str]:
+        """What people left there, now and then: each look is a request that the store charges for."""
+        if not whole and time.monotonic() < self._next_inbox:
+            return []
+        self._next_inbox = time.monotonic() + INBOX_SECONDS
+        if taken := take_inbox(self.run, self._folder):
+            self._look(True)
+        return taken
 
     # -- files ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +165,7 @@ class Uploader:
             for key in sorted(self._sizes):
                 if size <= self.bound:
                     return
-                place = _step_of(key)
+                place = step_of(key)
                 if place is None or place[1] > self._measured.get(place[0], -1) - 1 or (key in self._sent) != only_sent:
                     continue
                 remove(self.run.path / key, missing_ok=True)
@@ -251,7 +266,7 @@ def _whole_lines(handle: int, start: int, end: int) -> bytes:
         size *= 2
 
 
-def _step_of(key: str) -> tuple[int, int] | None:
+def step_of(key: str) -> tuple[int, int] | None:
     """Attempt and step of a step's file; None for another file."""
     parts = key.split("/")
     if len(parts) != 3 or not parts[2].endswith(".parquet") or "." in parts[2].removesuffix(".parquet"):

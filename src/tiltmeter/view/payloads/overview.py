@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import State
+from tiltmeter.view.payloads.claims import Claims
 from tiltmeter.view.payloads.picture import RunPicture
 
 Number: TypeAlias = float | None
@@ -289,5 +290,6 @@ class Summary(Headline, frozen=True, kw_only=True):
     lanes: list[Lane]
     marks: list[Mark]
     proves: list[Exemplar]  # ten completions that show it
+    claims: Claims  # what was done, as acts, behaviours and the witness tell it
     slices: SliceTables
     health: HealthLine

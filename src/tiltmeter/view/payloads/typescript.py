@@ -18,6 +18,7 @@ from msgspec import Struct, UnsetType
 
 from tiltmeter.view.payloads import (
     alarms,
+    claims,
     compare,
     monitor,
     notes,
@@ -29,7 +30,7 @@ from tiltmeter.view.payloads import (
     rollouts,
 )
 
-MODULES = (picture, overview, plots, rollouts, reading_room, alarms, compare, monitor, notes, people)
+MODULES = (picture, claims, overview, plots, rollouts, reading_room, alarms, compare, monitor, notes, people)
 HEAD = """\
 /** The JSON of every route and of the report, generated from `src/tiltmeter/view/payloads/`: edit it there, then run
  * `make types`.

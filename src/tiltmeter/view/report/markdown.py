@@ -8,6 +8,7 @@ from tiltmeter.view.check_report.markdown import LONGEST, escape_line, table
 from tiltmeter.view.payloads.alarms import Actions, Alarms
 from tiltmeter.view.payloads.overview import Summary
 from tiltmeter.view.report.answers import ACTIONS, ALARMS, SUMMARY, collect_answers
+from tiltmeter.view.screens.claims.run_claims import claim_lines
 from tiltmeter.view.screens.run_reader import RunReader
 
 EXAMPLES = 5  # completions
@@ -27,6 +28,9 @@ def render_markdown(reader: RunReader, *, redact: bool = False) -> str:
         head = f"**{escape_line(name)}.** {escape_line(finding.summary)}"
         parts = (("Likely cause", finding.cause), ("Tried", finding.tried), ("What helps", finding.fix))
         lines += [head, "", *(f"- {word}: {escape_line(text)}" for word, text in parts if text), ""]
+    if summary.claims.claims or summary.claims.witness:
+        lines += ["**What was done.** Evidence, not a verdict.", ""]
+        lines += [*(f"- {escape_line(line)}" for line in claim_lines(summary.claims)), ""]
     if (advice := summary.advice) is not None:
         lines += [f"**Advice.** {escape_line(advice.word)}: {escape_line(advice.why)}.", ""]
     if (best := summary.last_good) is not None:

@@ -26,6 +26,7 @@ TEXT_FIELDS = frozenset(
         "tool_error",
         "task",
         "quote",
+        "own_words",
     }
 )
 #: In a row with one of these fields `text` is foreign; elsewhere it is our own sentence.

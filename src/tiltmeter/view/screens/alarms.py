@@ -26,8 +26,9 @@ from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.label_files import read_request
 from tiltmeter.rundir.journal import Event, readings_of
 from tiltmeter.rundir.payloads import AttemptOpen, LabelsClosed, SettingsChanged
+from tiltmeter.rundir.remote.inbox import copied_address
 from tiltmeter.rundir.requests import ControlRequest, write_request
-from tiltmeter.rundir.signing import make_token
+from tiltmeter.rundir.signing import make_token, read_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import AlarmNote, NoteKind, RunState, alarm_id, is_watched
 from tiltmeter.view.payloads.alarms import AlarmDetail, Alarms, EvidenceCurve
@@ -270,7 +271,9 @@ def submit_note(
     if (run.path / "run.json").stat().st_uid != os.geteuid():
         raise AttachError(f"{run.path} belongs to another user: only who started the run may leave notes")
     try:
-        write_request(run, request, make_token(run))
+        # On a machine that has only a copy of the run, a token that is made here would be another one.
+        token = make_token(run) if copied_address(run.path) is None else read_token(run)
+        write_request(run, request, token)
     except FileExistsError:
         raise StoreError("this note was sent already: wait for the monitor to record it") from None
     return request

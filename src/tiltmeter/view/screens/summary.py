@@ -29,6 +29,7 @@ from tiltmeter.view.payloads.overview import (
 from tiltmeter.view.payloads.picture import RunPicture
 from tiltmeter.view.screens.actions import action_rows, current_offer
 from tiltmeter.view.screens.alarms import alarm_rows
+from tiltmeter.view.screens.claims.run_claims import reader_claims
 from tiltmeter.view.screens.exemplars import example_completions
 from tiltmeter.view.screens.gold import NAMES, checkpoints, gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory, newest_entries
@@ -93,6 +94,7 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             lanes=attempt_lanes(run_state),
             marks=plot_marks(reader, best_checkpoint),
             proves=example_completions(reader),
+            claims=reader_claims(reader),
             slices=slices_of(reader),
             health=health_line(verdict, run_state),
         )

@@ -8,6 +8,7 @@ from typing import get_args
 
 from msgspec.structs import replace
 
+from tiltmeter.errors import StoreError
 from tiltmeter.view.payloads.alarms import Actions, AlarmDetail, Alarms
 from tiltmeter.view.payloads.compare import Compare
 from tiltmeter.view.payloads.monitor import Health, IndexState, Verifier
@@ -239,8 +240,10 @@ def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     readers = []
     for run in request.state.run_list.rows(list_run).listed:
         if run.people:
-            with suppress(KeyError):  # deleted since it was listed
-                readers.append(request.state.run_list.reader(run.row.run))
+            with suppress(KeyError, StoreError):  # deleted since it was listed, or its store is away
+                reader = request.state.run_list.reader(run.row.run)
+                request.state.complete_copy(reader.run.path)  # raters read texts
+                readers.append(reader)
     return readers
 
 

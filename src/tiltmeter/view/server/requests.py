@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.errors import TiltmeterError
+from tiltmeter.rundir.remote.inbox import leave_file
 from tiltmeter.rundir.requests import CHANGES
-from tiltmeter.rundir.run_path import entries, make_folder
-from tiltmeter.rundir.sidecar import write_sidecar
+from tiltmeter.rundir.run_path import entries
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.payloads.people import Controlled
 from tiltmeter.view.screens.actions import describe_request, submit_action_request
@@ -104,14 +104,13 @@ def request_label(reader: RunReader, rollout: str, reason: str, author: str = ""
     files = reader.run.find(attempt, step) if attempt in reader.run.attempts() else []
     if row >= sum(len(reader.run.read(file, ("group",))[0]) for file in files):
         raise KeyError(rollout)
-    folder = make_folder(reader.run.path, "gold", "picked")
-    if sum(1 for _ in entries(folder)) >= MOST_PICKED:
+    if sum(1 for _ in entries(reader.run.path / "gold" / "picked")) >= MOST_PICKED:
         raise ValueError(f"{MOST_PICKED} rollouts were picked already: label those first")
     name = rollout_id(attempt, step, row)
     facts = {"rollout": name, "picked": True, "reason": reason, "time": time.time(), "id": secrets.token_hex(8)}
     facts |= {"author": author} if author else {}
     try:
-        write_sidecar(folder / f"{name}.json", facts)
+        leave_file(reader.run, ("gold", "picked"), f"{name}.json", facts)
     except FileExistsError:
         raise ValueError("a label of this rollout was requested before") from None
     return Controlled(request=name, text="Requested. The label serves as evidence; the alarm test never uses it.")

@@ -24,6 +24,8 @@ from tiltmeter.view.server.run_list import RunList
 from tiltmeter.view.server.state import ServerState
 from tiltmeter.view.server.supervisor import supervise
 
+SWITCH_SECONDS = 0.0005
+
 
 @dataclass(frozen=True)
 class ServerOptions:
@@ -158,6 +160,9 @@ def serve(handle: ServerHandle, started: Callable[[], None] = lambda: None) -> N
 
 
 def _serve_here(handle: ServerHandle) -> None:
+    # A thread that reads a run opens many files and waits for the interpreter after each. With Python's 5 ms, a screen
+    # takes a second while the event loop writes to a thousand streams.
+    sys.setswitchinterval(SWITCH_SECONDS)
     server = QuietServer(config(App(handle.state), handle.certificate, handle.protocol))
     server.state = handle.state
     handle.begin()

@@ -26,6 +26,7 @@ from tiltmeter.monitor.parts import load_gold, names_people
 from tiltmeter.safety.loading import load_function
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.workbench.compare.judge_prompt import AnswerPair, Ask, ask_with
+from tiltmeter.workbench.compare.people import PeopleGrades, PeopleLabels, PeopleReferee
 from tiltmeter.workbench.compare.sampling import JsonlCache
 
 Floats = NDArray[np.float64]
@@ -180,6 +181,7 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
 
     `judge.toml` is asked about pairs in both orders, or, if `scored`, about each answer alone; `file.py:function` with
     parameters `first` and `second` about pairs in both orders, and with `completion` or `completions` as gold is.
+    `people`, or `people:3`, is whoever labels the page that is left in `work`.
     """
     cache = JsonlCache(work / "judged.jsonl")
     # A judge with a method grades answers one by one, as gold is.
@@ -201,8 +203,19 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
         )
     source = load_gold(name)
     if isinstance(source, PeopleSource):
-        raise AttachError("compare cannot wait for people: give a function as checks.py:score or a judge as judge.toml")
+        if source.groups:
+            raise AttachError(f"{name}: groups of raters are for runs; write people or people:{source.raters}")
+        labels = PeopleLabels(work, source.raters)
+        return ScoringReferee(PeopleGrades(labels), cache) if scored else PeopleReferee(labels)
     return ScoringReferee(source, cache)
+
+
+def people_of(referee: Referee | None) -> PeopleLabels | None:
+    """The labels that a referee rests on, where people are the judge."""
+    if isinstance(referee, PeopleReferee):
+        return referee.labels
+    is_graded = isinstance(referee, ScoringReferee) and isinstance(referee.source, PeopleGrades)
+    return referee.source.labels if is_graded else None  # type: ignore[union-attr]
 
 
 def _ask_function(function: Callable[..., Any], takes: Sequence[str]) -> Ask:

@@ -43,10 +43,11 @@ def trl(start: StarterChoices) -> str:
         lines += [("use_peft", True, ""), ("lora_r", start.lora, ""), ("lora_alpha", 2 * start.lora, ""), *task]
     lines += [("save_steps", 50, "a run that goes wrong goes back to one of these"), ("logging_steps", 1, "")]
     file = f"{start.method}.yaml"
+    gold = "" if online else ', gold="checks.py:score"'  # who makes no rollouts is judged by what it saves
     how = [
         f"# {start.method.upper()} with TRL 1.16: trl {start.method} --config {file}; tiltmeter lint {file}",
         "# The command makes its trainer itself. To watch the run, make it in a script of yours, with these settings:",
-        "#     trainer = ...Trainer(...); tiltmeter.attach(trainer); trainer.train()",
+        f"#     trainer = ...Trainer(...); tiltmeter.attach(trainer{gold}); trainer.train()",
     ]
     return "\n".join([*how, *(_yaml(line) for line in lines)]) + "\n"
 

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from typing import Any
 
+from tiltmeter.adapters.trl.checkpoint_sampling import read_options
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import load_gold, reject_reward_as_gold
 from tiltmeter.rewards.recipe_reward import add_guards, read_source, reward_from_recipe
 from tiltmeter.safety.loading import load_function
+from tiltmeter.workbench.common.table_files import read_rows
 from tiltmeter.workbench.plan.settings.trl import GONE
 from tiltmeter.workbench.train import references
 from tiltmeter.workbench.train.data import read_checked_rows
 from tiltmeter.workbench.train.methods import reward_model
 from tiltmeter.workbench.train.recipe import STAGE_FIELDS, Recipe, Stage, is_hub_model, suggest_name
-from tiltmeter.workbench.train.registry import SPECS, config_of, module_of, options_of
+from tiltmeter.workbench.train.registry import JUDGED_AT_SAVES, SPECS, config_of, module_of, options_of
 from tiltmeter.workbench.train.trl_trainer import RESERVED_FIELDS
 
 #: Fields of PEFT's LoraConfig that it fills in itself.
@@ -32,7 +34,7 @@ PEFT_INTERNAL_FIELDS = (
 WHY = {
     "rewards": "it learns from its data, not from rewards",
     "guards": "there is no reward for them to stand around",
-    "gold": "it generates no completions that could be labelled; name evaluation metrics with watch: {evals: [...]}",
+    "gold": "it trains no policy that could be asked",
     "trl": "TRL has no trainer for it",
 }
 
@@ -51,7 +53,7 @@ def check_recipe(recipe: Recipe) -> None:
     for stage in recipe.stages:
         _check_trl(stage)
         _check_lora(stage)
-        _check_watch(stage)
+        _check_watch(recipe, stage)
 
 
 def _check_fields(stage: Stage) -> None:
@@ -163,12 +165,33 @@ def _check_gold(recipe: Recipe, stage: Stage) -> None:
         )
     functions = [entry["function"] for entry in stage.rewards if "function" in entry]
     try:
+        if stage.method in JUDGED_AT_SAVES:
+            _check_saves(recipe, stage)
         source = load_gold(references.resolve_function(recipe, stage.gold))
         reject_reward_as_gold(
             source, [load_function(references.resolve_function(recipe, str(name))) for name in functions]
         )
     except AttachError as error:
         raise AttachError(f"stage {stage.name}: gold: {error}") from error
+
+
+def _check_saves(recipe: Recipe, stage: Stage) -> None:
+    """Gold of a method without completions needs something that is saved, and something to ask it."""
+    if references.PEOPLE.match(stage.gold or ""):
+        raise AttachError("people cannot judge checkpoints; name a function or a judge")
+    if str(stage.trl.get("save_strategy", "steps")) in ("no", "False"):  # YAML reads a bare no as False
+        raise AttachError(
+            f"{stage.method} makes no completions, so that gold judges what it saves, and it saves nothing; leave "
+            "save_strategy out of trl, and set save_steps"
+        )
+    watch = stage.watch if isinstance(stage.watch, Mapping) else {}
+    asks = [stage.data if stage.eval is None else stage.eval]  # the rows that `attach` takes prompts of
+    if stage.method != "sft" or "prompts" in watch or asks[0] is None or references.parse_reference(asks[0]):
+        return
+    if not {"prompt", "messages"} & set(read_rows(references.resolve_path(recipe, asks[0]))[0]):
+        raise AttachError(
+            "the rows are texts without a prompt, so that nothing says what to ask; write watch: {prompts: FILE.jsonl}"
+        )
 
 
 def _check_installed() -> None:
@@ -204,7 +227,7 @@ def _check_lora(stage: Stage) -> None:
             raise AttachError(f"stage {stage.name}: lora: LoraConfig has no {name}{suggest_name(name, allowed)}")
 
 
-def _check_watch(stage: Stage) -> None:
+def _check_watch(recipe: Recipe, stage: Stage) -> None:
     from tiltmeter.adapters.trl.attach import attach
 
     if not isinstance(stage.watch, Mapping):
@@ -215,6 +238,27 @@ def _check_watch(stage: Stage) -> None:
             raise AttachError(f"stage {stage.name}: watch: gold is a field of the stage itself; write it beside watch")
         if name not in allowed:
             raise AttachError(f"stage {stage.name}: watch: there is no {name}{suggest_name(name, allowed)}")
+    _check_sampling(recipe, stage, stage.watch)
     mode = stage.watch.get("mode", "advise")
     if mode not in ("observe", "advise", "act"):
         raise AttachError(f"stage {stage.name}: watch: mode: {mode} is not one of observe, advise, act")
+
+
+def _check_sampling(recipe: Recipe, stage: Stage, watch: Mapping[str, Any]) -> None:
+    """What checkpoints are asked, and how; only where gold judges them."""
+    names = [name for name in ("prompts", "sampling") if watch.get(name) is not None]
+    if names and (stage.gold is None or stage.method not in JUDGED_AT_SAVES):
+        raise AttachError(
+            f"stage {stage.name}: watch: {names[0]} is about checkpoints that gold judges: for "
+            f"{', '.join(sorted(JUDGED_AT_SAVES))}, with gold"
+        )
+    prompts = watch.get("prompts")
+    if isinstance(prompts, str) and not (path := references.resolve_path(recipe, prompts)).is_file():
+        raise AttachError(f"stage {stage.name}: watch: prompts: there is no {path}; paths are relative to the recipe")
+    sampling = watch.get("sampling")
+    try:
+        if sampling is not None and not isinstance(sampling, Mapping):
+            raise AttachError(f"sampling is settings by name, not {sampling!r}")
+        read_options(sampling)
+    except AttachError as error:
+        raise AttachError(f"stage {stage.name}: watch: {error}") from error

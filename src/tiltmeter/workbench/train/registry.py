@@ -39,8 +39,8 @@ class MethodSpec:
     needs: tuple[str, ...] = ("data",)
 
 
-_TRAINING_FIELDS = frozenset({"eval", "replay", "trl", "lora", "watch"})
-_REWARD_FIELDS = _TRAINING_FIELDS | {"rewards", "guards", "gold"}
+_TRAINING_FIELDS = frozenset({"eval", "replay", "trl", "lora", "watch", "gold"})
+_REWARD_FIELDS = _TRAINING_FIELDS | {"rewards", "guards"}
 _DATA_AND_REWARDS = ("data", "rewards")
 
 SPECS: dict[Method, MethodSpec] = {
@@ -72,6 +72,10 @@ SPECS: dict[Method, MethodSpec] = {
         "a process reward model, from labelled steps", "RewardConfig", ("files",), frozenset({"eval", "trl"})
     ),
 }  # fmt: skip
+
+
+#: Methods that make no completions while they train: gold judges what they save.
+JUDGED_AT_SAVES: frozenset[Method] = frozenset({"sft", "reward", "dpo", "ipo", "kto"})
 
 
 def module_of(method: Method) -> Any:

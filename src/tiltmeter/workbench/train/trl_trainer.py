@@ -11,10 +11,12 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.workbench.common.table_files import read_rows
+from tiltmeter.workbench.train import references
 from tiltmeter.workbench.train.checkpoint_folders import latest_checkpoint
 from tiltmeter.workbench.train.data import rows as rows  # what every method reads its data with
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
 from tiltmeter.workbench.train.recipe import Stage
+from tiltmeter.workbench.train.registry import JUDGED_AT_SAVES
 
 #: Fields of TRL's configurations that a recipe leaves to us, and why.
 RESERVED_FIELDS = {
@@ -23,6 +25,7 @@ RESERVED_FIELDS = {
     "do_train": "a stage always trains",
 }
 VERDICT_TIMEOUT = 120.0  # seconds to wait for the monitor's verdict after the last step
+SAVES_TIMEOUT = 3600.0  # and where what was saved is still being asked
 
 
 def make_config(context: Context, config: type[Any], **more: Any) -> Any:
@@ -98,6 +101,8 @@ def attach_monitor(trainer: Any, context: Context, directory: Path | None = None
     settings = dict(watch) if isinstance(watch, Mapping) else {}
     if context.stage.gold is not None:
         settings["gold"] = context.stage.gold
+    if isinstance(settings.get("prompts"), str):
+        settings["prompts"] = references.resolve_path(context.recipe, settings["prompts"])
     return attach(trainer, directory=directory or context.folder / "tiltmeter", **settings)
 
 
@@ -139,7 +144,7 @@ def train_and_save(
         "metrics": _numbers(result.metrics),
         "last": _numbers(_last_log(trainer.state.log_history)),
         **({} if projection is None else {"projected_steps": f"{projection.projected} of {projection.steps}"}),
-        **_verdict_facts(trainer, watched),
+        **_verdict_facts(trainer, watched, context.stage),
         "eval": _evaluate(trainer) if evaluate and trainer.eval_dataset is not None else None,
     }
     return StageOutput(folders=(target,), facts=summary, notes=() if stopped is None else (stopped,))
@@ -209,11 +214,12 @@ def _stop_note(state: Any, context: Context) -> str | None:
     )
 
 
-def _verdict_facts(trainer: Any, watched: Any | None) -> dict[str, Any]:
+def _verdict_facts(trainer: Any, watched: Any | None, stage: Stage) -> dict[str, Any]:
     """The verdict on the monitored run; all processes share one run, and only the main one asks."""
     if watched is None or watched.directory is None or not trainer.is_world_process_zero():
         return {"verdict": None}
-    verdict = watched.verdict(timeout=VERDICT_TIMEOUT)
+    is_asked_at_saves = stage.gold is not None and stage.method in JUDGED_AT_SAVES
+    verdict = watched.verdict(timeout=SAVES_TIMEOUT if is_asked_at_saves else VERDICT_TIMEOUT)
     return {
         "verdict": verdict.state,
         "sentence": verdict.sentence,

@@ -1,0 +1,1 @@
+"""What was done in a run, for the page, the report and `show`."""
