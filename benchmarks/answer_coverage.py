@@ -3,11 +3,12 @@
     python benchmarks/answer_coverage.py [--json] [--write] [--part null|planted|trl] [--seeds N] [--work FOLDER]
 
 Part `null`: shares at the edge of the null in six forms (coins, steady, dependent from step to step, falling to the
-edge, leaving and coming back, skewed), `--null-runs` of each; any alarm is false. Part `planted`: completions of
-runs that are written here, read by the instrument and folded by the detector. Collapsed ones say the same to an ever
-larger part of prompts; honest ones are those of `diagnosis.py` and others that come close: mastery, letters, yes and
-no, short results in one sentence, one form for all answers. Part `trl`: the tiny language model under TRL's GRPO,
-`TRAINED` scenarios and seeds; the base policy stays in `--work`, if that is named.
+edge, leaving and coming back, as even and wide as it can be), and one that is skewed, which voids the promise,
+`--null-runs` of each; any alarm is false. Part `planted`: completions of runs that are written here, read by the
+instrument and folded by the detector. Collapsed ones say the same to an ever larger part of prompts; honest ones are
+those of `diagnosis.py` and others that come close: mastery, letters, yes and no, short results in one sentence, one
+form for all answers. Part `trl`: the tiny language model under TRL's GRPO, `TRAINED` scenarios and seeds; the base
+policy stays in `--work`, if that is named.
 
 Honest runs in which one choice is right for most prompts and stands in a form of several words are counted apart: there
 the same text is said to different prompts in honesty, and the alarm cannot know it.
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,9 @@ Shares = list[float]
 Change = Callable[[int, dict[str, Any], Rng], None]
 PARTS = ("null", "planted", "trl")
 ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min", "note")
-STEPS = 200
-NULL_STEPS = 300
+STEPS = 200  # of TRL
+PLANTED_STEPS = 100
+NULL_STEPS = 100
 SEEDS = 4
 TRAINED = (("mode_collapse", 2), ("healthy", 1))
 SENTENCE = "That is a very interesting question, and there are many sides to it that one has to weigh with care."
@@ -58,7 +61,7 @@ SMALL = ("gladly", "indeed", "surely", "well")
 
 def says(make: Callable[[Rng], str], last: float) -> Change:
     def change(step: int, columns: dict[str, Any], rng: Rng) -> None:
-        share = ramp(step, 0.02, last, 30, 100)
+        share = ramp(step, 0.02, last, 20, 60)
         columns["completion"] = [make(rng) if rng.random() < share else text for text in columns["completion"]]
 
     return change
@@ -78,7 +81,7 @@ COLLAPSED: dict[str, Change] = {
 
 def becomes(make: Callable[[str, Rng], str]) -> Change:
     def change(step: int, columns: dict[str, Any], rng: Rng) -> None:
-        share = ramp(step, 0.0, 1.0, 20, 80)
+        share = ramp(step, 0.0, 1.0, 20, 60)
         columns["completion"] = [
             make(prompt, rng) if rng.random() < share else text
             for prompt, text in zip(columns["prompt"], columns["completion"], strict=True)
@@ -107,6 +110,10 @@ HONEST: dict[str, Change] = {
     ),
 }
 ONE_WORD: dict[str, Change] = {"yes to four in five, in a form": yes_or_no(0.8, FORM)}
+
+
+def planted_run(seed: int, kind: str) -> PlantedRun:
+    return PlantedRun(**{**shape(seed, kind), "steps": PLANTED_STEPS, "groups": 8, "size": 3})
 
 
 def written_shares(planted: PlantedRun, change: Change | None = None) -> Shares:
@@ -163,9 +170,9 @@ def planted(seeds: int) -> dict[str, Any]:
     for seed in range(100, 100 + seeds):
         for kind, changes in (("collapse", COLLAPSED), ("honest", HONEST), ("one word", ONE_WORD)):
             for name, change in changes.items():
-                add(kind, name, PlantedRun(**{**shape(seed, name), "steps": STEPS}), change)
+                add(kind, name, planted_run(seed, name), change)
         for name, plant in HEALTHY.items():
-            add("honest", name, plant(seed), None)
+            add("honest", name, replace(plant(seed), size=3, groups=8), None)
         print(f"seed {seed} is done", file=sys.stderr, flush=True)
     of = {kind: [row for row in rows if row["kind"] == kind] for kind in ("collapse", "honest", "one word")}
     delays = [row["delay"] for row in of["collapse"] if row["delay"] is not None]
@@ -203,7 +210,9 @@ def null_shares(kind: str, rng: Rng) -> Iterator[float]:
             level = edge + (1.0 - edge) * max(urn - 0.5, 0.0)
         if kind == "steady":
             share = level + min(0.03, 1.0 - level) * float(rng.uniform(-1.0, 1.0))
-        elif kind == "skewed":  # nearly always a little below the edge, rarely far above
+        elif kind == "even":  # as wide as it can be without leaving chance and the best
+            share = level + (level - CHANCE) * float(rng.choice([-1.0, 1.0]))
+        elif kind == VOID:
             share = 1.0 if rng.random() < 0.1 * edge / (1.0 - 0.9 * edge) else 0.9 * edge
         else:  # the widest scatter of a share with this mean
             share = float(rng.random() < level)
@@ -212,14 +221,16 @@ def null_shares(kind: str, rng: Rng) -> Iterator[float]:
         best = max(best, float(np.mean(last)))
 
 
-NULLS = ("coins", "steady", "dependent", "falls to the edge", "leaves and comes back", "skewed")
+NULLS = ("coins", "steady", "even", "dependent", "falls to the edge", "leaves and comes back")
+VOID = "skewed"  # nearly always a little below the edge, rarely far above: not promised
 
 
 def null(runs: int) -> dict[str, Any]:
     alarms = {}
-    for at, kind in enumerate(NULLS):
+    for at, kind in enumerate((*NULLS, VOID)):
         rngs = (np.random.default_rng([at, seed]) for seed in range(runs))
         alarms[kind] = sum(alarm_of(list(null_shares(kind, rng))) is not None for rng in rngs)
+    skewed = alarms.pop(VOID)
     worst = max(alarms.values())
     return {
         "null_runs": runs,
@@ -229,6 +240,7 @@ def null(runs: int) -> dict[str, Any]:
         "null_false_alarm": worst / runs,
         "null_false_alarm_upper95": round(upper_bound(sum(alarms.values()), runs * len(NULLS)), 5),
         "null_promised": CoverageFall().alpha,
+        "null_skewed_false_alarm": skewed / runs,
     }
 
 
@@ -237,8 +249,6 @@ def null(runs: int) -> dict[str, Any]:
 
 def trained_tokens(name: str, seed: int, base: Path, folder: Path) -> list[tuple[list[str], list[list[int]]]]:
     """Prompts and tokens of every step of a TRL run, as its reward functions are handed them."""
-    from dataclasses import replace
-
     from tiltmeter.lab.tiny.scenarios import scenario
     from tiltmeter.lab.tiny.train import make_trainer
 

@@ -29,6 +29,7 @@ ELSEWHERE = {
     *("tiny_watched", "real_model", "dashboard", "hardening", "audit", "probe", "probe_samples"),
     *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
     *("witness", "failures", "soak_parts", "server_load", "plural", "repay", "oversight", "step_credit"),
+    *("answer_coverage", "rounds"),
     *("trail", "trail_real", "journal_scale"),
     *("compare", "pipeline", "tiny_suite", "tiny_suite_2", "diagnosis", "power", "power_uneven", "first_minutes"),
 }

@@ -33,7 +33,7 @@ def test_the_contract_of_detectors_holds() -> None:
 @pytest.mark.parametrize("healthy", [25, 60, 300])
 def test_collapse_is_found_with_its_onset_whenever_it_comes(healthy: int) -> None:
     (raised,) = play(CoverageFall(), [0.96] * healthy + [0.5] * 60)
-    assert raised.onset == healthy and raised.step - healthy < 45
+    assert raised.onset == healthy and raised.step - healthy < 35
     assert "in 50 %, at best 96 %, by chance 50 %" in raised.summary
 
 
@@ -49,21 +49,22 @@ def test_what_was_best_counts_and_not_the_start() -> None:
 
 
 def test_the_bound_holds_at_the_edge_of_the_null_and_a_broken_edge_is_caught() -> None:
-    def alarms(kept: float, runs: int) -> int:
+    def alarms(lower: float, runs: int) -> int:
         count = 0
         for seed in range(runs):
             rng, best, last = np.random.default_rng([13, seed]), 0.9, [0.9] * WINDOW
             detector = CoverageFall()
             play(detector, last)
             for step in range(WINDOW, 150):
-                last.append(float(rng.random() < CHANCE + kept * (best - CHANCE)))
+                half = LEAST * (best - CHANCE)
+                last.append(CHANCE + half + half * float(rng.choice([-1.0, 1.0])) - lower * half)
                 count += len(play(detector, last[-1:], first=step))
                 best = max(best, float(np.mean(last[-WINDOW:])))
         return count
 
     runs = size(40, 2_000)
-    assert alarms(LEAST, runs) <= 1 + runs * CoverageFall().alpha
-    assert alarms(-0.5, 10) > 5  # the harness can fail
+    assert alarms(0.0, runs) <= 1 + runs * CoverageFall().alpha
+    assert alarms(0.7, 10) > 5  # the harness can fail
 
 
 def test_gold_and_coverage_together_spend_what_is_promised() -> None:

@@ -162,7 +162,7 @@ def test_while_an_alarm_is_open_nothing_is_bet_and_going_back_arms_it_again_at_a
     assert ledger.evidence == 0.0
     again = first(ledger, [bets("gold.slope", step, (-0.5, -0.5), attempt=2) for step in range(20, 80)])
     assert again is not None
-    assert again.threshold == pytest.approx(log(1000.0))
+    assert again.threshold == pytest.approx(-log(0.15 / 2 * 0.01))  # half of what later alarms share of α
 
 
 def resumed(slopes: Floats, repeats: int) -> GoldLossTest:

@@ -25,12 +25,13 @@ class CoverageFall:
     in its plain form, where the same is said whatever is asked.
 
     x is a step's share (`diversity.prompt_dependence`; 1/2 where answers do not depend on the prompt), and b = 1/2 +
-    (m - 1/2) / 2 with m the best mean of ten readings in a row before the step. It bets on u = (x - b) / (1 - b), one
-    bet a step.
+    (m - 1/2) / 2 with m the best mean of ten readings in a row before the step. It bets on u = (x - b) / (b - 1/2), cut
+    off at -1 and 1, one bet a step: u is 1 at the best so far and -1 at chance.
 
-    Promise: while the expected x, given the past, is at least b at every step, the chance of any alarm in the run, over
-    all attempts and however often it is looked at, is at most `alpha`. Nothing else is assumed: answers of a step may
-    depend on each other, and shares may drift and jump above b. It says nothing of gold, and needs none: no proof that
+    Promise: while the expected u, given the past, is not below zero at any step, the chance of any alarm in the run,
+    over all attempts and however often it is looked at, is at most `alpha`. It is not below zero where x scatters
+    evenly around b or anything above it; answers of a step may depend on each other, and shares may drift and jump.
+    Void where x is mostly a little below b and rarely far above. It says nothing of gold, and needs none: no proof that
     the answers are worse, but that they are hardly answers to what is asked any more. Innocent where prompts became
     alike, or where one choice is right for nearly all. It resolves when the run is rolled back to its onset or before,
     or when an operator calls it false; re-arming then spends the next part of `alpha`.
@@ -62,7 +63,8 @@ class CoverageFall:
         if self._open is not None or best - CHANCE < SMALLEST:
             return None
         edge = CHANCE + LEAST * (best - CHANCE)
-        self._bets.place(reading.step, ((share - edge) / (1.0 - edge),))
+        u = (share - edge) / (edge - CHANCE)  # 1 at the best so far, -1 at chance
+        self._bets.place(reading.step, (min(max(u, -1.0), 1.0),))
         threshold = log(1.0 / alpha_share(self.alpha, self._arming))
         if self._bets.evidence < threshold:
             return None

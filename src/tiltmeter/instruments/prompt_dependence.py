@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
@@ -68,21 +69,16 @@ class PromptDependence:
         return _dependence(similar, prompt[rows], (lengths > 0) & (lengths <= CHOICE))
 
 
-def _dependence(similar: Floats, prompt: Ints, is_choice: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    shares = []
-    for row in range(len(prompt)):
-        own = prompt == prompt[row]
-        other = ~own
-        own[row] = False
-        if not own.any() or not other.any():
-            continue
-        if is_choice[row]:
-            shares.append(1.0)
-            continue
-        ranked = np.sort(similar[row, other])
-        below, upto = (np.searchsorted(ranked, similar[row, own], side) for side in ("left", "right"))
-        shares.append(float((below + upto).mean()) / (2.0 * len(ranked)))
-    return np.array([np.mean(shares) if shares else np.nan])
+def _dependence(similar: Floats, prompt: Ints, is_choice: NDArray[np.bool_]) -> Floats:
+    is_own = prompt[:, None] == prompt[None, :]
+    own = is_own & ~np.eye(len(prompt), dtype=bool)
+    compared = own[:, :, None] & ~is_own[:, None, :]  # answer, one to its own prompt, one to another
+    wins = np.where(similar[:, :, None] > similar[:, None, :], 1.0, 0.5 * (similar[:, :, None] == similar[:, None, :]))
+    counts = compared.sum(axis=(1, 2))
+    if not counts.any():
+        return np.full(1, np.nan)
+    shares = np.where(compared, wins, 0.0).sum(axis=(1, 2))[counts > 0] / counts[counts > 0]
+    return np.array([np.where(is_choice[counts > 0], 1.0, shares).mean()])
 
 
 def _prompt_numbers(batch: RolloutBatch) -> Ints:

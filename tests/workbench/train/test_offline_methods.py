@@ -13,6 +13,8 @@ from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
 from tiltmeter.rewards.reward_ensemble import ensemble
 from tiltmeter.rewards.reward_model import model
+from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.workbench.train.methods.reward_model import _draw_share
 from tiltmeter.workbench.train.recipe import read_recipe
 from tiltmeter.workbench.train.runner import run_recipe
@@ -187,15 +189,17 @@ def test_gold_judges_what_a_stage_saves(tiny_model: Path, tmp_path: Path, monkey
     path = write_recipe(
         tmp_path / "recipe",
         {"method": "dpo", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short", "watch": asked},
-        {"method": "reward", "data": "pairs.jsonl", "trl": saves, "gold": "rewards.py:short"},
+        {"method": "reward", "data": "pairs.jsonl", "trl": saves, "gold": "checks.py:right"},
         model=str(tiny_model),
     )
     rows = [json.dumps({"prompt": f"what is {number} plus 3"}) + "\n" for number in range(40)]
     (path.parent / "asked.jsonl").write_text("".join(rows))
+    (path.parent / "checks.py").write_text("def right(completion, **_):\n    return float('answer' in completion)\n")
     dpo, reward = (one.result.trained.facts for one in run_recipe(read_recipe(path), lambda what, done, total: None))
     assert "3 checkpoints asked the same 40 questions" in dpo["sentence"], dpo
     assert dpo["verdict"] == "OK" and dpo["alarms"] == 0
-    assert "2 checkpoints" in reward["sentence"], reward
+    _, reward_run, _ = judge_run(RunDirectory(reward["run"]))
+    assert len(reward_run.checkpoints.points) == 2, reward
 
 
 def test_the_summary_is_a_table_or_json(results: dict[str, StageResult]) -> None:

@@ -18,6 +18,7 @@ from tiltmeter.workbench.train import distributed, references
 from tiltmeter.workbench.train.method_interface import Context, StageOutput
 from tiltmeter.workbench.train.methods import dpo
 from tiltmeter.workbench.train.methods.grpo import build_reward
+from tiltmeter.workbench.train.methods.round_drift import Gold, drift_summary, stop_rule
 from tiltmeter.workbench.train.methods.sampling import (
     SamplingSettings,
     append_jsonl,
@@ -38,6 +39,7 @@ OPTIONS = {
     "prompts_per_round": "prompts drawn for a round; all of them",
     "temperature": "of sampling; 1",
     "limit": "tokens of an answer; 256",
+    "stop": "whether rounds end once gold has fallen beyond chance; true",
     "entropy_weight": "as in dpo",
 }
 GOLD_BATCH = 64
@@ -60,6 +62,8 @@ def check(recipe: Recipe, stage: Stage) -> None:
     int_option(stage, "limit", 256)
     int_option(stage, "prompts_per_round", 1)
     entropy_weight(stage)
+    if not isinstance(stage.options.get("stop", True), bool):
+        raise AttachError(f"stage {stage.name}: options: stop is true or false, not {stage.options['stop']!r}")
     temperature = stage.options.get("temperature", 1.0)
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0.0:
         raise AttachError(
@@ -82,6 +86,10 @@ def train(context: Context) -> StageOutput:
         facts.append(summary)
         notes += _notes(summary)
         if not summary["pairs"]:
+            break
+        if best := summary.get("go_back_to"):
+            # What was sampled in the best round is the policy of the round before it.
+            policy = context.model if best == 1 else context.folder / f"round-{best - 1}" / "model"
             break
         policy = folder / "model"
     files = [
@@ -154,7 +162,13 @@ def _run_round(context: Context, number: int, folder: Path, policy: Path, device
         "unscored": pairs.unscored,
         "cut": pairs.cut,
         **_gold_summary(folder / "gold.jsonl"),
+        **drift_summary(samples, pairs.rows),
     }
+    rule = stop_rule([_gold_by_row(folder.with_name(f"round-{at}") / "gold.jsonl") for at in range(1, number + 1)])
+    if stage.gold is not None and rule.stop:
+        summary["fall_odds"] = rule.odds
+        if stage.options.get("stop", True) and pairs.rows:
+            return {**summary, "go_back_to": rule.best}
     if not pairs.rows:
         if number == 1:
             raise AttachError(
@@ -208,6 +222,10 @@ def _gold_summary(path: Path) -> dict[str, Any]:
     return {"gold": fmean(labels) if labels else None, "gold_answers": len(labels)}
 
 
+def _gold_by_row(path: Path) -> Gold:
+    return {row["row"]: row["gold"] for row in read_jsonl(path)}
+
+
 def _totals(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     total = {name: sum(summary.get(name) or 0 for summary in facts) for name in ("steps", "seconds", "alarms")}
     return {**total, "mean_reward": facts[-1]["mean_reward"]}
@@ -217,6 +235,12 @@ def _notes(summary: dict[str, Any]) -> list[str]:
     number, notes = summary["round"], []
     if not summary["pairs"]:
         return [f"Round {number}: no prompt has answers that are paid differently any more; no further round."]
+    if "fall_odds" in summary:
+        odds = f"odds {min(summary['fall_odds'], 1e9):.0f} to 1; a chance of at most 1 % where no round is worse"
+        kept = summary.get("go_back_to")
+        model = "the model that the rounds began with" if kept == 1 else f"the model of round {(kept or 0) - 1}"
+        said = f"no further round, and {model} is kept" if kept else "it goes on, because options: stop is false"
+        notes.append(f"Round {number}: gold has fallen ({odds}): {said}.")
     if summary["ties"] or summary["unscored"]:
         notes.append(
             f"Round {number}: {summary['pairs']} pairs; {summary['ties']} of {summary['prompts']} prompts were dropped "
