@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, Ints, RolloutBatch
 from tiltmeter.stats.hash_sampling import Words, draw_rows, splitmix64, text_hashes
-from tiltmeter.stats.near_duplicates import shared_parts
+from tiltmeter.stats.near_duplicates import token_similarities
 from tiltmeter.stats.ngrams import heads
 
 CHOICE = 4  # tokens up to which an answer is a choice, such as a letter or a number, and not a text
@@ -64,7 +64,7 @@ class PromptDependence:
             ends = np.searchsorted(prompt[rows], np.arange(prompts + 1))
             whose = draw_rows(np.add.reduceat(content[rows], ends[:-1]), np.array([0, prompts]), self.most // each)
             rows = rows[np.isin(prompt[rows], whose)]
-        similar = _similarities(*_take_rows(words, offsets, rows))
+        similar = token_similarities(*_take_rows(words, offsets, rows))
         lengths = np.diff(offsets)[rows]
         return _dependence(similar, prompt[rows], (lengths > 0) & (lengths <= CHOICE))
 
@@ -106,23 +106,3 @@ def _take_rows(words: Words, offsets: Ints, rows: Ints) -> tuple[Words, Ints]:
     ends = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     return words[np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)], ends
-
-
-def _similarities(words: Words, offsets: Ints) -> Floats:
-    """The part of tokens and of pairs of neighbouring tokens that each two rows share; two empty rows share all."""
-    count = len(offsets) - 1
-    row = np.repeat(np.arange(count), np.diff(offsets))
-    follows = np.flatnonzero(row[1:] == row[:-1])
-    single = splitmix64(words + np.uint64(1))
-    pair = splitmix64(single[follows] * np.uint64(3) + single[follows + 1])
-    # Row and hash in one key, so that one sort does: 56 bits of a hash tell the tokens of a step apart.
-    keys = np.concatenate((row, row[follows])).astype(np.uint64) << np.uint64(56)
-    keys = np.unique(keys | (np.concatenate((single, pair)) >> np.uint64(8)))
-    ends = np.searchsorted(keys >> np.uint64(56), np.arange(count + 1, dtype=np.uint64)).astype(np.int64)
-    sets = keys & np.uint64(2**56 - 1)
-    pairs = np.stack(np.triu_indices(count, 1), axis=1)
-    matrix = np.ones((count, count))
-    filled = (ends[pairs[:, 0]] < ends[pairs[:, 0] + 1]) | (ends[pairs[:, 1]] < ends[pairs[:, 1] + 1])
-    some = pairs[filled]
-    matrix[some[:, 0], some[:, 1]] = matrix[some[:, 1], some[:, 0]] = shared_parts(sets, ends, some)
-    return matrix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.stats.hash_sampling import splitmix64
 from tiltmeter.stats.numba_jit import kernel
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Words
@@ -65,6 +66,30 @@ def shared_parts(sets: Hashes, ends: Ints, pairs: Ints) -> Floats:
     shared = np.zeros(len(pairs))
     _shares(sets, ends, pairs, shared)
     return shared
+
+
+def token_similarities(words: Hashes, offsets: Ints) -> Floats:
+    """The part of tokens and of pairs of neighbouring tokens that each two of up to 256 rows share; empty ones all.
+
+    >>> token_similarities(np.array([1, 2, 1, 3], np.uint64), np.array([0, 2, 4])).tolist()
+    [[1.0, 0.2], [0.2, 1.0]]
+    """
+    count = len(offsets) - 1
+    row = np.repeat(np.arange(count), np.diff(offsets))
+    follows = np.flatnonzero(row[1:] == row[:-1])
+    single = splitmix64(words + np.uint64(1))
+    pair = splitmix64(single[follows] * np.uint64(3) + single[follows + 1])
+    # Row and hash in one key, so that one sort does: 56 bits of a hash tell the tokens of a step apart.
+    keys = np.concatenate((row, row[follows])).astype(np.uint64) << np.uint64(56)
+    keys = np.unique(keys | (np.concatenate((single, pair)) >> np.uint64(8)))
+    ends = np.searchsorted(keys >> np.uint64(56), np.arange(count + 1, dtype=np.uint64)).astype(np.int64)
+    sets = keys & np.uint64(2**56 - 1)
+    pairs = np.stack(np.triu_indices(count, 1), axis=1)
+    matrix = np.ones((count, count))
+    filled = (ends[pairs[:, 0]] < ends[pairs[:, 0] + 1]) | (ends[pairs[:, 1]] < ends[pairs[:, 1] + 1])
+    some = pairs[filled]
+    matrix[some[:, 0], some[:, 1]] = matrix[some[:, 1], some[:, 0]] = shared_parts(sets, ends, some)
+    return matrix
 
 
 def families(pairs: Ints, count: int) -> Ints:
