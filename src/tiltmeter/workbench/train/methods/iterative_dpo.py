@@ -237,10 +237,10 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         return [f"Round {number}: no prompt has answers that are paid differently any more; no further round."]
     if "fall_odds" in summary:
         odds = f"odds {min(summary['fall_odds'], 1e9):.0f} to 1; a chance of at most 1 % where no round is worse"
-        kept = summary.get("go_back_to")
-        model = "the model that the rounds began with" if kept == 1 else f"the model of round {(kept or 0) - 1}"
-        said = f"no further round, and {model} is kept" if kept else "it goes on, because options: stop is false"
-        notes.append(f"Round {number}: gold has fallen ({odds}): {said}.")
+        best = summary.get("go_back_to")
+        model = "the model that the rounds began with" if best == 1 else f"the model of round {(best or 0) - 1}"
+        end = f"no further round, and {model} is kept" if best else "it goes on, because options: stop is false"
+        notes.append(f"Round {number}: gold has fallen ({odds}): {end}.")
     if summary["ties"] or summary["unscored"]:
         notes.append(
             f"Round {number}: {summary['pairs']} pairs; {summary['ties']} of {summary['prompts']} prompts were dropped "
