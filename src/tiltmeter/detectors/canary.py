@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tiltmeter.data.records import Alarm, Reading, Tier
+from tiltmeter.detectors.standing_alarm import StandingAlarm
 
 WORKER = "verifier.worker."
 WORDS = {
@@ -15,7 +16,7 @@ WORDS = {
 
 
 @dataclass
-class Canary:
+class Canary(StandingAlarm):
     """An alarm at the first canary that a rule or code verifier mis-scores, naming the worker and the first step.
 
     Promise: none is raised while every canary is scored as it is labelled; chance has no part in it, so `alpha` is 0
@@ -73,28 +74,11 @@ class Canary:
         )
         return self._open
 
-    @property
-    def standing(self) -> Alarm | None:
-        """The alarm that is open."""
-        return self._open
-
-    def rewind(self, attempt: int, step: int) -> Alarm | None:
-        """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
-        if self._open is None or attempt == self._open.attempt or step > self._open.onset:
-            return None
-        return self._resolve(step)
-
     def dismiss(self, step: int) -> Alarm | None:
-        """An operator calls the open alarm false: it is resolved at this step."""
+        """As any, and that kind of canary has to pass once before another is raised."""
         if self._open is not None:
             self._waits.add(self._open.name)
-        return None if self._open is None else self._resolve(step)
-
-    def _resolve(self, step: int) -> Alarm:
-        assert self._open is not None
-        resolved = replace(self._open, resolved=step)
-        self._open = None
-        return resolved
+        return super().dismiss(step)
 
     def _where(self, at: tuple[int, int]) -> str:
         workers = [worker for worker, failed in self._failed.items() if failed == at]

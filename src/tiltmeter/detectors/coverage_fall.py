@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, isfinite, log
 
 from tiltmeter.data.records import Alarm, Reading, Tier
+from tiltmeter.detectors.standing_alarm import StandingAlarm
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.sequential import SequentialTest
 
@@ -20,7 +21,7 @@ COVERAGE_ALPHA = 0.0005  # a twentieth of the run's 0.01, which the gold alarm l
 
 
 @dataclass
-class CoverageFall:
+class CoverageFall(StandingAlarm):
     """A sequential betting test of "answers depend on the prompt at least half as much as they did": mode collapse
     in its plain form, where the same is said whatever is asked.
 
@@ -95,24 +96,6 @@ class CoverageFall:
         """Logarithm of the odds against a run that keeps its coverage."""
         return self._bets.evidence
 
-    @property
-    def standing(self) -> Alarm | None:
-        """The alarm that is open."""
-        return self._open
-
-    def rewind(self, attempt: int, step: int) -> Alarm | None:
-        """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
-        if self._open is None or attempt == self._open.attempt or step > self._open.onset:
-            return None
-        return self._resolve(step)
-
-    def dismiss(self, step: int) -> Alarm | None:
-        """An operator calls the open alarm false: it is resolved at this step."""
-        return None if self._open is None else self._resolve(step)
-
-    def _resolve(self, step: int) -> Alarm:
-        assert self._open is not None
-        resolved = replace(self._open, resolved=step)
-        self._open, self._bets = None, SequentialTest(BLOCK)
+    def _rearm(self) -> None:
+        self._bets = SequentialTest(BLOCK)
         self._arming += 1
-        return resolved

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
 import numpy as np
@@ -15,6 +15,7 @@ from tiltmeter.data.records import CORRECTED, SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.data.slices import slice_words
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
+from tiltmeter.detectors.standing_alarm import StandingAlarm
 from tiltmeter.stats.betting import alpha_left, alpha_share
 from tiltmeter.stats.changepoint import change_point
 from tiltmeter.stats.checkpoint_falls import UNKNOWN, CheckpointFallTest
@@ -52,7 +53,7 @@ class Assumption:
 
 
 @dataclass
-class GoldLossTest:
+class GoldLossTest(StandingAlarm):
     """A sequential betting test of "gold is not being lost", with one wealth for the whole run.
 
     Tables: `gold.slope`, the slope of gold along the reward, one bet per audited pair; `gold.duel`, an answer of now
@@ -162,27 +163,12 @@ class GoldLossTest:
             if self._sampled is not None:
                 self._sampled[1].rewind(step)
             self._answers = [item for item in self._answers if item[0] < step]
-        if self._open is None or attempt == self._open.attempt or step > self._open.onset:
-            return None
-        return self._resolve(step)
+        return super().rewind(attempt, step)
 
-    @property
-    def standing(self) -> Alarm | None:
-        """The alarm that is open."""
-        return self._open
-
-    def dismiss(self, step: int) -> Alarm | None:
-        """An operator calls the open alarm false: it is resolved at this step."""
-        return None if self._open is None else self._resolve(step)
-
-    def _resolve(self, step: int) -> Alarm:
-        assert self._open is not None
-        resolved = replace(self._open, resolved=step)
-        self._open = None
+    def _rearm(self) -> None:
         self._arming += 1
         self._wealth, self._levels, self._ended_evidence = Wealth(), {}, []
         self._level, self._sampled, self._traps = None, None, None
-        return resolved
 
     def update(self, reading: Reading) -> Alarm | None:
         if self._is_repeated(reading) or self._open is not None:

@@ -39,9 +39,7 @@ def leave_file(run: RunDirectory, folders: Sequence[str], name: str, facts: Mapp
     """Store a small file that somebody leaves in a run, by the folders on its way. Raises `FileExistsError` if there is
     one of this name, and `OSError` if it could not be stored."""
     if (address := copied_address(run.path)) is None:
-        control = folders[0] == "control"
-        folder = make_control_folder(run, *folders[1:]) if control else make_folder(run.path, *folders)
-        write_sidecar(folder / name, facts)
+        write_sidecar(_make_place(run, folders) / name, facts)
         return
     data = json.dumps(facts, allow_nan=False).encode("ascii")
     path, key = Path(run.path).joinpath(*folders, name), "/".join((*folders, name))
@@ -106,9 +104,12 @@ def is_left_by_people(parts: Sequence[str]) -> bool:
 
 def _take(run: RunDirectory, parts: Sequence[str], data: bytes) -> None:
     *folders, name = parts
-    control = folders[0] == "control"
-    place = make_control_folder(run, *folders[1:]) if control else make_folder(run.path, *folders)
     try:
-        publish(place / name, [data])
+        publish(_make_place(run, folders) / name, [data])
     except FileExistsError:  # taken before, by a writer that was killed; the first stands
         pass
+
+
+def _make_place(run: RunDirectory, folders: Sequence[str]) -> Path:
+    """The folder in a run; in `control/` only this user may write."""
+    return make_control_folder(run, *folders[1:]) if folders[0] == "control" else make_folder(run.path, *folders)
