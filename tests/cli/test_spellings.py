@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from tiltmeter.cli import app
 from tiltmeter.cli.extras import EXTRAS
 from tiltmeter.cli.old_spellings import FLAG_VERBS, OLD_OPTIONS, OLD_VERBS, modernise
-from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below
+from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below, summary
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
@@ -82,6 +82,22 @@ def test_help_lists_five_verbs_first_then_nouns_by_moment() -> None:
     assert listed[:5] == ["show", "view", "audit", "probe", "lint"]
     assert set(listed[5:]) == {*NOUNS, "quickstart", "doctor", "demo", "mcp", "serve", "accounts"}
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
+
+
+def test_lists_of_verbs_load_none_of_them_and_say_what_each_says_itself() -> None:
+    code = "import sys; from tiltmeter.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert not {f"tiltmeter.cli.{verb.file}" for verb in VERBS.values()} & set(done.stdout.split())
+    for spelling, verb in VERBS.items():
+        function = getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name)
+        said = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+        assert said and summary(verb) == said, spelling
+
+
+def test_a_mistyped_verb_is_answered_with_the_nearest() -> None:
+    for words, nearest in ((["shwo"], "show"), (["run", "wacth"], "watch")):
+        found = CliRunner().invoke(app, words)
+        assert found.exit_code == 2 and f"Did you mean '{nearest}'" in found.stderr
 
 
 @pytest.mark.parametrize("spelling", VERBS)

@@ -8,11 +8,11 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tiltmeter.cli.extras import how_to_install
 from tiltmeter.cli.old_spellings import OLD_VERBS, modernise
-from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below
+from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below, summary
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.safety.safe_text import log_line, visible
 from tiltmeter.version import __version__
@@ -25,7 +25,9 @@ STYLE: dict[str, Any] = {
 
 
 class LazyVerbs(TyperGroup):
-    """Loads a verb's file when the verb is used: the others cost nothing. Only `--help` loads what it lists."""
+    """Loads a verb's file when the verb is used. Lists are made of docstrings: no verb is loaded for them."""
+
+    only_lists = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         return names_below(self.name if self.name in NOUNS else "")
@@ -41,26 +43,25 @@ class LazyVerbs(TyperGroup):
         if spelling not in VERBS:
             return None
         verb = VERBS[spelling]
+        if self.only_lists:
+            return TyperCommand(cmd_name, help=summary(verb), rich_help_panel=verb.panel)
         single = typer.Typer(**STYLE)
-        try:
-            single.command(cmd_name)(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
-        except ModuleNotFoundError as error:
-            _add_lacking_verb(single, cmd_name, error, spelling)
+        single.command(cmd_name)(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
         command = typer.main.get_command(single)
         command.name, command.rich_help_panel = cmd_name, verb.panel
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[arg-type]  # for "Did you mean", by name
+        return super().resolve_command(ctx, args)
 
-def _add_lacking_verb(single: typer.Typer, name: str, error: ModuleNotFoundError, spelling: str) -> None:
-    """A verb whose packages are not installed: listed with the line that installs them, so that help needs none."""
-    why = how_to_install(error.name or "", tuple(spelling.split()))
-    if not why:
-        raise error
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.only_lists = True
+        super().format_help(ctx, formatter)
 
-    def lacking() -> None:
-        raise error
-
-    single.command(name, help=why, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(lacking)
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        self.only_lists = True
+        return super().shell_complete(ctx, incomplete)
 
 
 class TopVerbs(LazyVerbs):

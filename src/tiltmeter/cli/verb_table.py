@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
+from pathlib import Path
 
 FIRST, BEFORE, RUNS, PROVE = "Start here", "Before a run", "During and after a run", "Prove it"
 FOLLOW, CLOSER, FILES = "While it runs", "Look closer", "Its files"
@@ -106,3 +108,15 @@ def names_below(noun: str) -> list[str]:
     panels |= {name: one.panel for name, one in NOUNS.items()}
     order = (FIRST, BEFORE, RUNS, PROVE)
     return sorted(panels, key=lambda name: order.index(panels[name]))
+
+
+def summary(verb: Verb) -> str:
+    """The first sentence of a verb's help, read from its file: to import all of them takes seconds.
+
+    >>> summary(VERBS["demo"])
+    'See an alarm: a recorded run that games its reward, and its healthy twin, measured to a verdict in seconds.'
+    """
+    source = Path(__file__).parent.joinpath(*verb.file.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    said = next(ast.get_docstring(node) for node in functions if node.name == verb.name)
+    return " ".join((said or "").partition("\n\n")[0].split())
