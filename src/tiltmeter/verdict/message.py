@@ -28,8 +28,9 @@ ALARM_WORDS = {
     "gold.prompts": "answers have got worse while the reward was followed",
     "gold.change": "answers have got worse while the reward was followed",
     "gold.traps": "the policy is paid for what honest work cannot earn",
+    COVERAGE: "different prompts get the same answers",
 }
-SAME_TO_ALL = "different prompts get the same answers"
+UNJUDGED = ("gold.traps", COVERAGE)  # alarms that rest on nobody's judgement
 #: What to do about a check that failed, where its own sentence does not say.
 CHECK_FIXES = {
     "monitor": "measure what is stored: tiltmeter run watch {place}",
@@ -133,7 +134,7 @@ def _state(verdict: Verdict, run_state: RunState) -> str:
 
 def _alarm_words(alarm: Alarm) -> str:
     reading, part = reading_of(alarm.name), slice_of(alarm.name)
-    words = SAME_TO_ALL if reading == COVERAGE else ALARM_WORDS.get(reading)
+    words = ALARM_WORDS.get(reading)
     if words is None and reading.startswith("eval.checkpoint_gold"):
         words = "what is saved has got worse, on the same prompts"
     if words is None and reading.startswith("eval."):
@@ -143,8 +144,9 @@ def _alarm_words(alarm: Alarm) -> str:
 
 
 def _judges(run_state: RunState, alarm: Alarm) -> str:
-    by = run_state.judges if reading_of(alarm.name) in ALARM_WORDS and "traps" not in alarm.name else ()
-    if reading_of(alarm.name).startswith("eval.checkpoint_gold") and run_state.checkpoints.judge:
+    reading = reading_of(alarm.name)
+    by = run_state.judges if reading in ALARM_WORDS and reading not in UNJUDGED else ()
+    if reading.startswith("eval.checkpoint_gold") and run_state.checkpoints.judge:
         by = [run_state.checkpoints.judge]
     return f", judged by {' and '.join(by)}" if by else ""
 
