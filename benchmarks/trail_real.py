@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -63,11 +62,6 @@ def follow(output: Path) -> dict[str, Any]:
     return told
 
 
-def children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="where the converted model is, or is to be, kept")
@@ -103,7 +97,6 @@ def main() -> None:
         attached.train()
         training = time.process_time() - began
         attached.verdict(WAIT)
-        asking = children()
         assert attached.directory is not None
         verdict, state, _ = judge_run(RunDirectory(attached.directory))
         report = follow(output)
@@ -124,8 +117,6 @@ def main() -> None:
                 for one in report["checkpoints"]
             ],
             "training_cpu_seconds": round(training),
-            "asking_cpu_seconds": round(asking),
-            "asking_cpu_seconds_each": round(asking / max(len(report["checkpoints"]), 1)),
         }  # fmt: skip
     show(record("trail_real", figures, seed=0, keep=options.write), as_json=options.json)
 
