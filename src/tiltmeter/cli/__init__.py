@@ -52,7 +52,8 @@ class LazyVerbs(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[arg-type]  # for "Did you mean", by name
+        names: dict[str, Any] = dict.fromkeys(self.list_commands(ctx))
+        self.commands = names  # for "Did you mean", which looks at nothing else
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -260,6 +260,8 @@ def test_a_base_model_is_asked_about_typicality(tmp_path: Path) -> None:
     answers = [[text(rng, rng.randint(3, 9), known) for _ in range(2)] for _ in range(60)]
     rows = [{"prompt": f"{number}?", "chosen": a, "rejected": b} for number, (a, b) in enumerate(answers)]
     write_rows(tmp_path / "toy.jsonl", rows)
-    found = told(run(tmp_path / "toy.jsonl", "--base", tmp_path / "base", "--json"))
+    shown = run(tmp_path / "toy.jsonl", "--base", tmp_path / "base", "--balanced", tmp_path / "even.jsonl", "--json")
+    assert "; the likelier one at equal length in" in said(shown) and (tmp_path / "even.jsonl").stat().st_size
+    found = told(shown)
     (asked,) = [each for each in found["findings"] if each["name"] == "typicality"]
     assert asked["state"] != "not asked" and asked["estimate"] is not None and asked["low"] < asked["high"]

@@ -108,7 +108,7 @@ def test_what_is_dropped_is_said_and_adds_up() -> None:
     )
     items, facts = balanced_subset.balanced_subset(pairs, 0)
     assert (facts["dropped_undecided"], facts["dropped_copies"]) == (2, 4)
-    assert len(items) + facts["dropped_undecided"] + facts["dropped_copies"] + facts["dropped_for_length"] == 7
+    assert len(items) + facts["dropped_undecided"] + facts["dropped_copies"] + facts["dropped_for_balance"] == 7
 
 
 def test_the_seed_decides_and_order_is_kept() -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tiltmeter.data.memo import shared_results
 from tiltmeter.errors import AttachError
 from tiltmeter.stats.logistic import sigmoid
+from tiltmeter.workbench.preferences.balanced_subset import balanced_subset
 from tiltmeter.workbench.preferences.checks import typicality
 from tiltmeter.workbench.preferences.finding import ALPHA
 from tiltmeter.workbench.preferences.likelihood import ModelLikelihood, model_likelihood
@@ -21,8 +23,11 @@ SHARE = ALPHA / 6
 Floats = NDArray[np.float64]
 
 
-def made(seed: int, alpha: float, length: float = 0.5, quality: float = 0.0, count: int = 600) -> Comparisons:
-    """Answers of some words, each word so and so likely; labels of known preference for likely ones."""
+def made(
+    seed: int, alpha: float, length: float = 0.5, quality: float = 0.0, count: int = 600, a_word: float = 0.0
+) -> Comparisons:
+    """Answers of some words, each word so and so likely; labels of known preference for likely ones, `a_word` nats
+    given back for each word."""
     rng = np.random.default_rng(seed)
 
     def side() -> list[str]:
@@ -31,6 +36,7 @@ def made(seed: int, alpha: float, length: float = 0.5, quality: float = 0.0, cou
 
     first, second = side(), side()
     gap = likely([], first) - likely([], second)
+    gap += a_word * np.array([len(a.split()) - len(b.split()) for a, b in zip(first, second, strict=True)])
     longer = np.array([np.log2(len(a.split()) / len(b.split())) for a, b in zip(first, second, strict=True)])
     rated = rng.normal(size=(count, 2))
     logit = alpha * gap + length * longer + quality * (rated[:, 0] - rated[:, 1])
@@ -52,6 +58,51 @@ def test_a_known_preference_is_recovered(alpha: float) -> None:
         assert finding.state == "found" and np.sign(finding.estimate) == np.sign(alpha)
         covered += finding.low <= alpha <= finding.high
     assert covered == 5
+
+
+@pytest.mark.parametrize(("alpha", "length"), [(0.2, 0.0), (0.2, 1.0), (-0.2, 1.0)])
+def test_a_balanced_subset_teaches_neither_likelihood_nor_length(alpha: float, length: float) -> None:
+    pairs = made(11, alpha, length, count=4000, a_word=3.25)  # what a word costs on average: length does not show
+    likelier = typicality.likelier_at_equal_length(pairs, likely)
+    items, facts = balanced_subset(pairs, 0, likelier)
+    assert abs(facts["before"]["likelier_chosen"] - 0.5) > 0.1 and facts["kept_share"] > 0.3
+    assert facts["after"]["longer_chosen"] == 0.5 and abs(facts["after"]["likelier_chosen"] - 0.5) < 0.01
+    kept = pairs.at(items)
+    finding = typicality.check(kept, alpha=SHARE, seed=0, likelihood=likely)
+    assert finding.low < 0.0 < finding.high and abs(finding.estimate) < 0.15 * abs(alpha)
+    by_length = balanced_subset(pairs, 0)[0]
+    assert typicality.check(pairs.at(by_length), alpha=SHARE, seed=0, likelihood=likely).state == "found"
+    for low, high in ((0.0, 5.0), (5.0, 12.0), (12.0, 1e9)):  # at every difference, whichever answer is the longer
+        won = np.where(pairs.winner[items] > 0.5, likelier[items], -likelier[items])
+        part = won[(np.abs(won) > low) & (np.abs(won) <= high)]
+        assert np.mean(part > 0) == pytest.approx(0.5, abs=0.05)
+
+
+def test_comparisons_without_a_likelihood_are_evened_out_by_length() -> None:
+    pairs = made(12, 0.0, 1.5, count=1000)
+
+    def some(prompts: Sequence[str], answers: Sequence[str]) -> Floats:
+        return np.where(np.arange(len(answers)) % 2 == 0, likely(prompts, answers), np.nan)
+
+    likelier = typicality.likelier_at_equal_length(pairs, some)
+    assert np.isnan(likelier[1::2]).all() and np.isfinite(likelier[::2]).all()
+    items, facts = balanced_subset(pairs, 0, likelier)
+    assert facts["after"]["longer_chosen"] == 0.5 and facts["after"]["likelihoods"] < len(items)
+
+
+def test_a_model_is_asked_once_for_the_check_and_the_balance() -> None:
+    pairs, calls = made(13, 0.2, count=100), []
+
+    def counted(prompts: Sequence[str], answers: Sequence[str]) -> Floats:
+        calls.append(len(answers))
+        return likely(prompts, answers)
+
+    with shared_results():
+        typicality.check(pairs, alpha=SHARE, seed=0, likelihood=counted)
+        typicality.likelier_at_equal_length(pairs, counted)
+        again = typicality.check(pairs, alpha=SHARE, seed=0, likelihood=counted)
+    assert calls == [200]
+    assert again == typicality.check(pairs, alpha=SHARE, seed=0, likelihood=likely)
 
 
 def test_length_alone_is_not_taken_for_typicality() -> None:

@@ -21,6 +21,7 @@ from tiltmeter.workbench.common.table_files import write_rows
 from tiltmeter.workbench.preferences import balanced_subset
 from tiltmeter.workbench.preferences import review_queue as reviewing
 from tiltmeter.workbench.preferences.checks import rater_groups
+from tiltmeter.workbench.preferences.checks.typicality import likelier_at_equal_length
 from tiltmeter.workbench.preferences.likelihood import model_likelihood
 from tiltmeter.workbench.preferences.reading.columns import KEYS
 from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
@@ -39,7 +40,7 @@ Data = Annotated[
 Map = Annotated[
     list[str] | None, typer.Option("--map", help="Your columns' names: prompt=question,votes=ann+bob.", metavar="NAMES")
 ]
-Base = Annotated[Path | None, typer.Option(help="A base model, to judge typicality with.", metavar="FOLDER")]
+Base = Annotated[Path | None, typer.Option(help="A base model, for typicality, and to balance it.", metavar="FOLDER")]
 Most = Annotated[
     int | None, typer.Option("--most", help="Look at this many comparisons, drawn at random.", metavar="N", min=1)
 ]
@@ -88,6 +89,7 @@ def preferences(
     pairs, lines, raw_rows = _draw_sample(reading, most, seed)
     if balanced is not None and reading.labels is None and not (any(pairs.first) or any(pairs.second)):
         raise typer.BadParameter(f"{source} has no texts to train on; leave it out", param_hint="--balanced")
+    likelihood = None if base is None else model_likelihood(base)
     if reading.labels is not None:
         if any((balanced, review, base, most)):
             raise typer.BadParameter(f"{source} has labels and no two answers to compare; leave --balanced, --review, "
@@ -96,11 +98,11 @@ def preferences(
     else:
         with progress() as report_progress:
             report = check_pairs(
-                pairs, seed=seed, likelihood=_likelihood(base), progress=report_progress, source=source,
+                pairs, seed=seed, likelihood=likelihood, progress=report_progress, source=source,
                 input_notes=lines, left_out=reading.left_out,
             )  # fmt: skip
     if balanced is not None:
-        _write_balanced(balanced, pairs, raw_rows, seed)
+        _write_balanced(balanced, pairs, raw_rows, seed, likelihood)
     if groups is not None:
         _write_groups(groups, Ratings.of(pairs) if reading.labels is None else reading.labels, seed)
     if review is not None:
@@ -174,14 +176,11 @@ def _draw_sample(
     return reading.pairs.at(indices), lines, [reading.raw_rows[item] for item in indices.tolist()]
 
 
-def _likelihood(base: Path | None) -> Likelihood | None:
-    if base is None:
-        return None
-    return model_likelihood(base)
-
-
-def _write_balanced(path: Path, pairs: Comparisons, raw_rows: Sequence[Mapping[str, Any]], seed: int) -> None:
-    items, balance = balanced_subset.balanced_subset(pairs, seed)
+def _write_balanced(
+    path: Path, pairs: Comparisons, raw_rows: Sequence[Mapping[str, Any]], seed: int, likelihood: Likelihood | None
+) -> None:
+    likelier = None if likelihood is None else likelier_at_equal_length(pairs, likelihood)
+    items, balance = balanced_subset.balanced_subset(pairs, seed, likelier)
     write_rows(path, pairs_to_train_on(pairs, raw_rows, items.tolist()))
     apart = " Each row names its split: do not train on all of them." if len(pairs.splits) else ""
     sys.stderr.write(f"{path}: {len(items):,} of {len(pairs):,} comparisons. {_balance_sentence(balance)}.{apart}\n")
@@ -221,9 +220,18 @@ def pairs_to_train_on(
 
 
 def _balance_sentence(balance: Mapping[str, Any]) -> str:
-    """How often the longer answer is chosen, before and after balancing."""
-    before, after = (balance[when]["longer_chosen"] for when in ("before", "after"))
-    return f"The longer answer was chosen in {_percent(before)} of them, and is in {_percent(after)} of what is left"
+    """How often the longer answer, and the likelier one, is chosen, before and after balancing."""
+    before, after = balance["before"], balance["after"]
+    said = (
+        f"The longer answer was chosen in {_percent(before['longer_chosen'])} of them, and is in "
+        f"{_percent(after['longer_chosen'])} of what is left"
+    )
+    if "likelier_chosen" in after:
+        said += (
+            f"; the likelier one at equal length in {_percent(before['likelier_chosen'])} and "
+            f"{_percent(after['likelier_chosen'])} ({after['likelihoods']:,} have a likelihood)"
+        )
+    return said
 
 
 def _percent(share: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.data.memo import shared
 from tiltmeter.errors import AttachError
 from tiltmeter.stats.logistic import Logistic, fit_logistic
 from tiltmeter.view.check_report.report import Check, Example
@@ -47,7 +48,7 @@ def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood
     decided = DecidedPairs.of(pairs)
     if why := too_few(decided):
         return Check("typicality", "cannot tell", f"Typicality: {why}", unit=UNIT, facts=decided.counts)
-    gap = _gap(decided, likelihood)
+    gap = likelihood_gap(pairs, likelihood)[np.isin(pairs.winner, (0.0, 1.0))]
     finite = np.flatnonzero(np.isfinite(gap))
     lost = len(decided) - len(finite)
     if lost:
@@ -82,22 +83,36 @@ def check(pairs: Comparisons, *, alpha: float, seed: int, likelihood: Likelihood
 
 
 FIX = (
-    "Compare answers of equal correctness in both a plain and an unusual wording, prefer a larger β, or take a · log "
-    "π_ref off the reward that is learnt from these labels."
+    "Train on a subset in which the likelier answer wins half of the time (`--balanced` with `--base`), compare "
+    "answers of equal correctness in a plain and an unusual wording, or take a · log π_ref off the reward that is "
+    "learnt."
 )
 
 
-def _gap(decided: DecidedPairs, likelihood: Likelihood) -> Floats:
-    """First minus second, from one call: a model's function then makes its batches of equal lengths."""
-    prompts, answers = list(decided.pairs.prompts), [*decided.pairs.first, *decided.pairs.second]
+@shared()  # a balanced subset needs the same, and a model takes its time
+def likelihood_gap(pairs: Comparisons, likelihood: Likelihood) -> Floats:
+    """First minus second where there is a winner, else NaN; in one call, for batches of equal lengths."""
+    items = np.flatnonzero(np.isin(pairs.winner, (0.0, 1.0)))
+    subset = pairs.at(items)
+    prompts, answers = list(subset.prompts), [*subset.first, *subset.second]
     values = np.asarray(likelihood([*prompts, *prompts], answers), np.float64)
     if values.shape != (len(answers),):
         raise AttachError(
             f"the likelihood function gave {values.shape} values for {len(answers)} answers; give one each"
         )
+    gap = np.full(len(pairs), np.nan)
     with np.errstate(invalid="ignore"):
-        gap = values[: len(decided)] - values[len(decided) :]
+        gap[items] = values[: len(items)] - values[len(items) :]
     return np.where(np.isfinite(gap), gap, np.nan)
+
+
+def likelier_at_equal_length(pairs: Comparisons, likelihood: Likelihood) -> Floats:
+    """By how many nats the first answer is likelier than length explains; NaN without a winner or a likelihood."""
+    gap = likelihood_gap(pairs, likelihood).copy()  # that one is shared
+    known = np.flatnonzero(np.isfinite(gap))
+    if len(known):
+        gap[known] = _beyond_length(DecidedPairs.of(pairs.at(known)), gap[known])
+    return gap
 
 
 def _words(decided: DecidedPairs) -> Floats:
@@ -110,11 +125,14 @@ def _fit(decided: DecidedPairs, gap: Floats, *, quality: bool) -> Logistic:
     return fit_logistic(decided.table(*columns, quality=quality), decided.won, clusters=decided.prompt)
 
 
-def _spread(decided: DecidedPairs, gap: Floats) -> float:
-    """Root mean square of the difference in log-likelihood that length does not explain."""
+def _beyond_length(decided: DecidedPairs, gap: Floats) -> Floats:
+    """The difference in log-likelihood that length does not explain."""
     words = np.column_stack((_words(decided), decided.doublings))
-    rest = gap - words @ np.linalg.lstsq(words, gap, rcond=None)[0]
-    return float(np.sqrt(np.square(rest).mean()))
+    return np.asarray(gap - words @ np.linalg.lstsq(words, gap, rcond=None)[0])
+
+
+def _spread(decided: DecidedPairs, gap: Floats) -> float:
+    return float(np.sqrt(np.square(_beyond_length(decided, gap)).mean()))
 
 
 def _other_fits(decided: DecidedPairs, gap: Floats, alpha: float) -> dict[str, Any]:
