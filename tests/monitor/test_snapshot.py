@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from tiltmeter.monitor import snapshot
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
-from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING
+from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING, FoldSnapshots
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.untrusted import strange_files
@@ -158,6 +159,18 @@ def test_without_a_place_for_the_key_there_are_no_snapshots(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     measure(run, settings(labelled=False))
     assert not (run.path / "cache" / "snapshot").exists() and len(read_events(run.path / "events")) > 20
+
+
+def test_on_a_full_disk_the_snapshot_is_found(run: RunDirectory) -> None:
+    config = settings(False)
+    measure(run, config)
+    _, most = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))  # no byte can be written
+    try:
+        found = FoldSnapshots(run, config.digest).read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert found is not None
 
 
 def test_a_plug_in_that_remembers_goes_without_snapshots(run: RunDirectory, tmp_path: Path) -> None:

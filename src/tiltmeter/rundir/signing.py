@@ -34,6 +34,8 @@ def make_token(run: RunDirectory, kind: str = "token") -> bytes:
     `kind`: of secret; there is another that seals the monitor's snapshots.
     """
     path = _token_path(run, kind)
+    if path.exists():
+        return read_token(run, kind)  # on a full disk too: a monitor that comes back needs its snapshot's key
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         publish(path, [secrets.token_hex(32).encode()])
