@@ -168,11 +168,6 @@ class Soak:
         except subprocess.TimeoutExpired:
             self.watched.process.kill()
             self.failures.append("the monitor did not end")
-        done = [
-            event.data["rows"] > 0
-            for event in JournalReader(self.path / "events").poll()
-            if event.kind == "step_done" and event.attempt == self.open.attempt
-        ]
         longest: dict[str, float] = {}
         for fault, gap in self.gaps:
             longest[fault] = max(gap, longest.get(fault, 0.0))
@@ -180,10 +175,9 @@ class Soak:
             "run": str(RunDirectory(self.path).identity()["id"]),
             "revision": revision(),
             "gold": self.gold,
+            "attempt": self.open.attempt,
             "hours": lasted / 3600.0,
             "steps": self.handed_over,
-            "measured": sum(done),
-            "given_up": len(done) - sum(done),
             "lost_by_the_trainer": self.open.counters["dropped"],
             "restarts": len(self.watched._restarts),
             "faults": self.faults,
@@ -314,6 +308,18 @@ class Soak:
         })  # fmt: skip
 
 
+def count_measured(folder: Path, parts: list[dict[str, Any]]) -> None:
+    """Of each part, the steps that are measured by now: what one monitor was late with, the next one measures."""
+    done: dict[tuple[str, int], list[bool]] = {}
+    for gold in {part["gold"] for part in parts}:
+        for event in JournalReader(folder / gold / "events").poll():
+            if event.kind == "step_done":
+                done.setdefault((gold, event.attempt), []).append(event.data["rows"] > 0)
+    for part in parts:
+        steps = done.get((part["gold"], part["attempt"]), [])
+        part |= {"measured": sum(steps), "given_up": len(steps) - sum(steps)}
+
+
 def cpu_seconds(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -370,7 +376,16 @@ def figures_of(parts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         "cpu_ratio_high95": high,
         "cpu_slots": sum(len(run) for run in cpu.values()),
         "failures": [failure for part in parts for failure in part["failures"]],
-    }
+        "by_part": [
+            {
+                "revision": part["revision"], "gold": part["gold"], "hours": round(part["hours"], 2),
+                "steps": part["steps"], "measured": part["measured"],
+                "gap_s_max": round(max(part["longest"].values()), 1),
+                "in": max(part["longest"], key=part["longest"].__getitem__),
+            }
+            for part in parts
+        ],
+    }  # fmt: skip
 
 
 def growth(samples: list[tuple[float, float, str]]) -> tuple[float | None, float | None]:
@@ -434,8 +449,9 @@ def main() -> None:
         soak.last_seconds = options.last
         soak.possible = [fault for fault in soak.possible if options.only is None or fault in options.only]
         parts.append(soak.run(options.steps, 3600.0 * options.hours))
-        with file.open("a") as lines:
-            lines.write(json.dumps(parts[-1]) + "\n")
+    if parts:
+        count_measured(folder, parts)
+        file.write_text("".join(json.dumps(part) + "\n" for part in parts))
     if options.write:
         parts = [*parts_on_record({part["run"] for part in parts}), *parts]
         record(PARTS, {"of_parts": parts}, seed=options.seed)
