@@ -32,7 +32,7 @@ from tiltmeter.testing import check_derived, check_detector, check_instrument, s
 #: Readings that no part of the panel takes: bets on audited labels, and whatever somebody declares as an evaluation.
 MADE_BY_THE_LOOP = ("gold.duel", "gold.answers", "gold.reference", "gold.change", "eval", "slices")
 
-MANY = size(100_000, 1_000_000)
+MANY = size(40_000, 1_000_000)
 
 
 def _title(part: Any) -> str:
@@ -46,7 +46,7 @@ def test_instrument_keeps_its_contract(make: Callable[[], instruments.Instrument
 
 @pytest.fixture(scope="module")
 def endless() -> RolloutBatch:
-    """A completion of a million tokens and four million characters beside an ordinary one; in the gate a tenth."""
+    """A completion of a million tokens and four million characters beside an ordinary one; in the gate a 25th."""
     rng = np.random.default_rng(0)
     tokens = [rng.zipf(1.3, MANY).clip(0, 30_000), rng.integers(0, 50, 10), np.array([7])]
     offsets = np.concatenate(([0], np.cumsum([len(row) for row in tokens]))).astype(np.int64)

@@ -37,7 +37,7 @@ NOUNS = {
     "gold": Noun(
         BEFORE, "A check for gold: draft one, try it, compare it with what you say, and ways of asking a judge."
     ),
-    "model": Noun(BEFORE, "A model to train: plan, train, compare with its base."),
+    "model": Noun(BEFORE, "A model to train: plan, train, compare with its base, sample."),
     "run": Noun(RUNS, "One run: watch it, answer its alarms, report, compare two, keep or delete its files."),
     "lab": Noun(PROVE, "Simulated runs with known ground truth, and how well every alarm does on them."),
 }
@@ -69,6 +69,7 @@ VERBS = {
     "model train": Verb("model.train"),
     "model compare": Verb("model.compare"),
     "model trail": Verb("model.trail"),
+    "model diversity": Verb("model.diversity"),
     "model repay": Verb("model.repay"),
     "run watch": Verb("run.watch", panel=FOLLOW),
     "run track": Verb("run.track", panel=FOLLOW),

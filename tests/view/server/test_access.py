@@ -314,7 +314,7 @@ def test_traversal_strings_in_every_parameter_read_nothing(place: Place) -> None
     tokens = place.tokens
     WATCHING.set()
     try:
-        for number, text in enumerate(traversals(canary, size(600, 5000))):
+        for number, text in enumerate(traversals(canary, size(300, 5000))):
             route, name = places[number % len(places)]
             query, body = place.valid(route)
             headers = tokens["label"] if route.role == "label" else tokens["control"]
@@ -351,7 +351,7 @@ def test_random_control_requests_change_nothing(place: Place) -> None:
     kinds = ["acknowledge", "mute", "false_alarm", "ask_label", "approve", "reject", "undo", "apply", "beta", ""]
     kinds += ["tag", "note", "view", "archive", "remove"]
     statuses = set()
-    for number in range(size(1000, 10_000)):
+    for number in range(size(300, 10_000)):
         # Right in all but the target, which is none of the run's; or right in all but the step, which is not yet.
         body: dict[str, Any] = {
             "run": place.run, "kind": str(rng.choice(kinds)), "target": f"{rng.integers(2**48):012x}", "step": 39,
@@ -481,7 +481,7 @@ def _restless() -> Iterator[None]:
 @pytest.mark.usefixtures("_restless")
 def test_of_many_who_swap_a_code_at_once_one_gets_the_token(tmp_path: Path) -> None:
     keys = AccessTokens(tmp_path / "state")
-    for _ in range(size(1000, 5000)):
+    for _ in range(size(600, 5000)):
         keys.issue_code(Person({"view"}))  # the more are open, the longer a swap takes
     for _ in range(50):
         code, together = keys.issue_code(Person({"view"})), threading.Barrier(4)

@@ -35,7 +35,7 @@ from tiltmeter.view.server.rollouts import RolloutIndex
 shown, group = as_sent(rollouts_screen.group), as_sent(pages.group)
 rollout, rollouts = as_sent(pages.rollout), as_sent(pages.rollouts)
 
-RANKS, STEPS, EACH = 2, 40, 256  # 20,480 rollouts
+RANKS, STEPS, EACH = 2, 40, size(128, 256)  # 20,480 rollouts in the campaign
 REWIND = 30  # attempt 1 goes on from here
 ODD = [float("nan"), float("inf"), float("-inf"), None, 10**400, "seven", TimeoutError("judge")]
 

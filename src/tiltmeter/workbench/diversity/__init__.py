@@ -1,0 +1,1 @@
+"""How much more a model's answers can differ at equal gold, by the way it is sampled."""
