@@ -147,14 +147,10 @@ def test_the_alarm_keeps_its_promise_at_slope_zero() -> None:
     check_detector(lambda: GoldLossTest(alpha=0.05), _no_slope, runs=size(50, 200))
 
 
-def test_a_promise_that_is_broken_is_noticed() -> None:
-    """The same check must refute a detector whose threshold is that of a single look."""
+def test_a_promise_that_is_broken_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same check must refute a detector that spends ten times what it promises."""
     from tiltmeter.errors import ContractError
 
-    def eager() -> Detector:
-        detector = Limit("reward.dead_share", 0.5, alpha=0.05)
-        detector._arming = -3  # spends more than alpha
-        return detector
-
+    monkeypatch.setattr("tiltmeter.detectors.limit.alpha_share", lambda alpha, arming: 10.0 * alpha)
     with pytest.raises(ContractError, match="null runs"):
-        check_detector(eager, _at_the_limit, runs=400)
+        check_detector(lambda: Limit("reward.dead_share", 0.5, alpha=0.05), _at_the_limit, runs=size(150, 400))
