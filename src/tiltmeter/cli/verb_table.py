@@ -119,5 +119,5 @@ def summary(verb: Verb) -> str:
     """
     source = Path(__file__).parent.joinpath(*verb.file.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
-    said = next(ast.get_docstring(node) for node in functions if node.name == verb.name)
-    return " ".join((said or "").partition("\n\n")[0].split())
+    text = next(ast.get_docstring(node) for node in functions if node.name == verb.name)
+    return " ".join((text or "").partition("\n\n")[0].split())

@@ -222,16 +222,16 @@ def pairs_to_train_on(
 def _balance_sentence(balance: Mapping[str, Any]) -> str:
     """How often the longer answer, and the likelier one, is chosen, before and after balancing."""
     before, after = balance["before"], balance["after"]
-    said = (
+    line = (
         f"The longer answer was chosen in {_percent(before['longer_chosen'])} of them, and is in "
         f"{_percent(after['longer_chosen'])} of what is left"
     )
     if "likelier_chosen" in after:
-        said += (
+        line += (
             f"; the likelier one at equal length in {_percent(before['likelier_chosen'])} and "
             f"{_percent(after['likelier_chosen'])} ({after['likelihoods']:,} have a likelihood)"
         )
-    return said
+    return line
 
 
 def _percent(share: float | None) -> str:

@@ -129,8 +129,8 @@ def sweep_sampling(
         points.append(measure_point(f"temperature {temperature:g}", texts, prompts, gold, sampler))
     if at_once:
         lists = replace(sampler, limit=sampler.limit * sampler.samples)  # one reply holds all of them
-        asked = [ask_for_list(turns, sampler.samples) for turns in prompts.turns]
-        replies = lists.answers("base", f"{prompts.name}-list", asked)
+        questions = [ask_for_list(turns, sampler.samples) for turns in prompts.turns]
+        replies = lists.answers("base", f"{prompts.name}-list", questions)
         texts = [read_list(reply.text, sampler.samples) for (reply,) in replies]
         points.append(measure_point(f"{sampler.samples} at once", texts, prompts, gold, sampler))
     return SweepReport(points, margin, gold.identity, gold.judged, sampler.samples)

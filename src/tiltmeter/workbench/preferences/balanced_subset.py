@@ -76,10 +76,10 @@ def _strata(pairs: Comparisons, items: Ints, seed: int, likelier: Floats | None)
         step = _quantile_steps(np.abs(longer), STEPS)
     else:
         nats = likelier[items]
-        known, (lengths, likelihoods) = np.isfinite(nats), BOTH_STEPS
+        finite, (lengths, likelihoods) = np.isfinite(nats), BOTH_STEPS
         of_nats = np.zeros(len(items), np.int64)
-        of_nats[known] = 1 + _quantile_steps(np.abs(nats[known]), likelihoods)
-        agree = known & (np.sign(nats) == np.sign(longer))
+        of_nats[finite] = 1 + _quantile_steps(np.abs(nats[finite]), likelihoods)
+        agree = finite & (np.sign(nats) == np.sign(longer))
         step = (_quantile_steps(np.abs(longer), lengths) * (likelihoods + 2) + of_nats) * 2 + agree
         step = 2 * step + (longer == 0.0)  # of these it is the likelier answer that wins or loses
     kind = kinds(pairs, seed).labels[items] + 1
@@ -117,6 +117,6 @@ def _figures(pairs: Comparisons, items: Ints, longer: Floats, likelier: Floats |
     }
     if likelier is not None:
         chosen = _likelier_won(pairs, likelier)[items]
-        known = chosen[np.isfinite(chosen)]
-        figures |= {"likelier_chosen": float(known.mean()) if len(known) else None, "likelihoods": len(known)}
+        there = chosen[np.isfinite(chosen)]
+        figures |= {"likelier_chosen": float(there.mean()) if len(there) else None, "likelihoods": len(there)}
     return figures

@@ -109,9 +109,9 @@ def likelihood_gap(pairs: Comparisons, likelihood: Likelihood) -> Floats:
 def likelier_at_equal_length(pairs: Comparisons, likelihood: Likelihood) -> Floats:
     """By how many nats the first answer is likelier than length explains; NaN without a winner or a likelihood."""
     gap = likelihood_gap(pairs, likelihood).copy()  # that one is shared
-    known = np.flatnonzero(np.isfinite(gap))
-    if len(known):
-        gap[known] = _beyond_length(DecidedPairs.of(pairs.at(known)), gap[known])
+    there = np.flatnonzero(np.isfinite(gap))
+    if len(there):
+        gap[there] = _beyond_length(DecidedPairs.of(pairs.at(there)), gap[there])
     return gap
 
 
