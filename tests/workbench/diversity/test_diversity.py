@@ -147,7 +147,9 @@ def test_a_served_model_that_knows_more_than_it_says_is_asked_for_a_list(tmp_pat
     assert first.exit_code == again.exit_code == 0 and many == len(requests) == 2 * 40 * 4 + 40
     assert (told["state"], told["best"]) == ("better", "4 at once")
     assert [one["name"] for one in told["settings"]] == ["temperature 1", "temperature 0.5", "4 at once"]
-    assert [one["lacking"] for one in told["settings"]] == [0, 0, 1] and any("too few" in one for one in told["notes"])
+    assert [one["lacking"] for one in told["settings"]] == [0, 0, 1] and any(
+        "lack an answer" in one for one in told["notes"]
+    )
     assert told["settings"][2]["diversity"] > 0.3 > told["settings"][0]["diversity"]
     assert "answers differ more" in again.stdout and "Sample with 4 at once" in again.stdout
 

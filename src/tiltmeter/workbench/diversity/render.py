@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def sentence(report: SweepReport) -> str:
     if best is not None:
         more, gold = report.diversity_difference(best), report.gold_difference(best)
         return (
-            f"with {best.name} answers differ more ({more.mean:+.2f} of 1 - self-BLEU), and a loss of "
+            f"with {best.name} answers differ more ({more.mean:+.2f} of 1 - self-BLEU), and a loss of more than "
             f"{max(-gold.low, 0.0):.2f} of gold is excluded"
         )
     if report.state == "same":
@@ -64,14 +65,15 @@ def _check(report: SweepReport, point: SamplingPoint) -> Check:
     first = point is report.points[0]
     gold, more = report.gold_difference(point), report.diversity_difference(point)
     state = "better" if point is report.best else "worse" if not first and gold.high < 0.0 else "shown"
-    columns = {
-        "gold": round(_mean(point.gold), 3),
-        "diversity": round(_mean(point.diversity), 3),
-        "more": "" if first else f"{more.mean:+.2f} [{more.low:+.2f}, {more.high:+.2f}]",
-        "without answers": point.lacking,
-    }
-    ends = (0.0, 0.0, 0.0) if first else gold
-    return Check(point.name, state, "", *ends, "gold", columns=columns, axis=Axis(0.0, -1.0, 1.0), signed=True)
+    columns: dict[str, Any] = {"gold": round(_mean(point.gold), 2), "diversity": round(_mean(point.diversity), 2)}
+    if any(one.lacking for one in report.points):
+        columns["lacking"] = point.lacking
+    facts = {} if first else {"diversity_difference": [round(end, 3) for end in more]}
+    mean, low, high = (math.nan,) * 3 if first else gold
+    return Check(
+        point.name, state, "", mean, low, high, "gold", facts=facts, columns=columns, axis=Axis(0.0, -1.0, 1.0),
+        signed=True,
+    )  # fmt: skip
 
 
 def notes(report: SweepReport) -> list[str]:
@@ -82,7 +84,7 @@ def notes(report: SweepReport) -> list[str]:
     if report.judged:
         lines.append("Gold is a model's opinion: claims are about this judge, not about people.")
     if lacking := [f"{point.lacking} ({point.name})" for point in report.points if point.lacking]:
-        lines.append(f"Prompts with too few answers count as 0 in gold and diversity: {', '.join(lacking)}.")
+        lines.append(f"Prompts that lack an answer count as 0 in gold and diversity: {', '.join(lacking)}.")
     return lines
 
 
