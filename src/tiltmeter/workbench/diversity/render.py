@@ -71,7 +71,7 @@ def _check(report: SweepReport, point: SamplingPoint) -> Check:
     facts = {} if first else {"diversity_difference": [round(end, 3) for end in more]}
     mean, low, high = (math.nan,) * 3 if first else gold
     return Check(
-        point.name, state, "", mean, low, high, "gold", facts=facts, columns=columns, axis=Axis(0.0, -1.0, 1.0),
+        point.name, state, "", mean, low, high, "gold", facts=facts, columns=columns, axis=Axis(-1.0, 0.0, 1.0),
         signed=True,
     )  # fmt: skip
 
