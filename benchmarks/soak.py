@@ -17,7 +17,7 @@ a steady rate, and disturbs the real monitor process in turn:
 
 Parts add up in DIRECTORY/parts.jsonl, and with --write also with those of other directories that are on record: hours
 can be had in pieces. The figures are of all of them. `measured_share`: steps with a `step_done` that has rows, of the
-steps handed over. A gap is a time in which steps come and none is measured, counted to the fault that it began in;
+steps handed over. A gap is a time in which steps come and none is measured, counted to the last fault that came in it;
 `gap_s_max` is the longest. Slots without a fault are for the CPU time of a step. A restart after the third in an hour
 waits by design, so each fault that needs one comes once in a part. The last half minute has no fault: nobody looks
 after the monitor of a trainer that has closed its run.
@@ -127,7 +127,7 @@ class Soak:
         self.possible, self.last_seconds = [*COMMON, *OWN[gold]], LAST_SECONDS
         self.folder, self.gold, self.rate, self.slot_seconds = folder, gold, rate, slot
         self.path, self.rng = folder / gold, np.random.default_rng(seed)
-        self.slot = QUIET
+        self.slot, self.slot_began = QUIET, 0.0
         self.gaps: list[tuple[str, float]] = []
         self.faults: dict[str, int] = {}
         self.samples: list[dict[str, Any]] = []
@@ -208,7 +208,7 @@ class Soak:
                 continue  # it has not begun
             self.sample()
             late = time.monotonic() > self.deadline - self.slot_seconds - self.last_seconds
-            self.slot = order.pop(0) if order and not late else QUIET
+            self.slot, self.slot_began = order.pop(0) if order and not late else QUIET, time.monotonic()
             if self.slot == QUIET:
                 continue
             self.faults[self.slot] = self.faults.get(self.slot, 0) + 1
@@ -290,7 +290,8 @@ class Soak:
             if count := whole.count(b'"kind":"step_done"'):
                 now = time.monotonic()
                 if self.measured:
-                    self.gaps.append((slot, now - self.grew))
+                    # A fault that began within a gap is its cause; else it is what was there when the gap began.
+                    self.gaps.append((self.slot if self.slot_began > self.grew else slot, now - self.grew))
                 self.measured, self.grew, slot = self.measured + count, now, self.slot
             self.cpu[self.pid] = cpu_seconds(self.pid) or self.cpu.get(self.pid, 0.0)
         if self.grew:
