@@ -30,7 +30,7 @@ ELSEWHERE = {
     *("sandbox", "audit_scale", "real_audits", "before", "defences", "constitution", "soft"),
     *("witness", "failures", "soak_parts", "server_load", "plural", "repay", "oversight", "step_credit"),
     *("answer_coverage", "rounds"),
-    *("trail", "trail_real", "journal_scale", "sampling_sweep", "rounds_real"),
+    *("trail", "trail_real", "journal_scale", "sampling_sweep", "rounds_real", "oversight_real"),
     *("compare", "pipeline", "tiny_suite", "tiny_suite_2", "diagnosis", "power", "power_uneven", "first_minutes"),
 }
 
