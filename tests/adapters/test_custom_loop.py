@@ -147,7 +147,7 @@ def test_a_resume_is_a_new_attempt_and_a_second_monitor_is_refused(tmp_path: Pat
     assert directory.attempt(1)["parent"] == 0
     assert directory.attempt(1)["resume_step"] == 12
     with (
-        monitor_lock(directory),
+        monitor_lock(directory, lambda: True),  # the trainer's may take a moment to let it go
         pytest.raises(tiltmeter.AttachError, match="already has a monitor"),
         monitor_lock(directory),
     ):
