@@ -13,9 +13,8 @@ from tiltmeter.cli.model.compare import Answers, Most, PromptsFile, Tokens, Work
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.ask_people import wait_for_people
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.errors import AttachError
 from tiltmeter.workbench.compare.comparison import open_prompts
-from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter.workbench.compare.referees import open_scoring_referee
 from tiltmeter.workbench.compare.sampling import AnswerSampler
 from tiltmeter.workbench.diversity.render import as_json, as_report
 from tiltmeter.workbench.diversity.sweep import sweep_sampling
@@ -57,9 +56,7 @@ def diversity(
     """
     check_places(html, md, as_json=json)
     folder = work if work is not None else Path(f"{model.resolve().stem}-diversity")
-    referee = open_referee(gold, folder, scored=True)
-    if not isinstance(referee, ScoringReferee):
-        raise AttachError(f"{gold} compares pairs, and a sweep needs a score of each answer: a function of completion")
+    referee = open_scoring_referee(gold, folder, "a sweep")
     chosen = open_prompts(prompts).draw(seed, most)
     numbers = _read_numbers(temperatures)
     ways = len({1.0, *numbers}) + at_once

@@ -18,7 +18,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.workbench.compare.comparison import open_prompts
 from tiltmeter.workbench.compare.measures.capability import check_tasks
 from tiltmeter.workbench.compare.measures.harness_tasks import OWN as TASKS
-from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter.workbench.compare.referees import open_scoring_referee
 from tiltmeter.workbench.repay.front import Front
 from tiltmeter.workbench.repay.interpolate import interpolate
 from tiltmeter.workbench.repay.measure_front import measure_front, point_name
@@ -77,9 +77,7 @@ def repay(
         raise AttachError(f"{out} is there already: --out needs a new folder")
     check_tasks(tuple(task or TASKS))
     folder = work if work is not None else Path(f"{checkpoint.resolve().name}-repay")
-    referee = open_referee(gold, folder, scored=True)
-    if not isinstance(referee, ScoringReferee):
-        raise AttachError(f"{gold} compares pairs, and a front needs a score of each answer: a function of completion")
+    referee = open_scoring_referee(gold, folder, "a front")
     chosen = open_prompts(prompts).draw(seed, most)
     models = 2 + len(between) + len(also or ())
     sys.stderr.write(f"{models} models x {len(chosen)} prompts x {answers} answers, and the items of the tasks\n")

@@ -18,7 +18,7 @@ from tiltmeter.monitor.parts import reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
 from tiltmeter.workbench.compare.comparison import open_prompts
 from tiltmeter.workbench.compare.measures.accuracy import load_reward, open_reward
-from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter.workbench.compare.referees import open_scoring_referee
 from tiltmeter.workbench.trail.asked_run import read_asked_run
 from tiltmeter.workbench.trail.checkpoints import list_checkpoints
 from tiltmeter.workbench.trail.render import as_json, as_report
@@ -69,9 +69,7 @@ def trail(
         raise AttachError("a trail needs gold: --gold checks.py:score, or --gold judge.toml; nothing else can tell")
     folders = list_checkpoints(checkpoints or []) if run is None else run.folders
     folder = work if work is not None else Path(f"{base.resolve().name}-trail") if run is None else run.work
-    referee = open_referee(gold, folder, scored=True)
-    if not isinstance(referee, ScoringReferee):
-        raise AttachError(f"{gold} compares pairs, and a trail needs a score of each answer: a function of completion")
+    referee = open_scoring_referee(gold, folder, "a trail")
     rewards = [] if reward is None else _open_rewards(reward)
     reject_reward_as_gold(referee.source, [load_function(one["function"]) for one in rewards if "function" in one])
     chosen = open_prompts(prompts).draw(seed, most) if run is None else run.prompts

@@ -101,6 +101,15 @@ class ScoringReferee:
         stored = (self.cache.get(key) for key in keys)
         return np.array([math.nan if score is None else score for score in stored], np.float64)
 
+    def shares(self, answers: Sequence[ScoredAnswer], progress: Progress | None = None) -> Floats:
+        """The same, for who needs differences with a size. Raises `AttachError` for a score that is not from 0 to 1."""
+        scores = self.scores(answers, progress)
+        if (wrong := scores[(scores < 0.0) | (scores > 1.0)]).size:
+            raise AttachError(
+                f"gold of an answer is {wrong[0]:g}: a score from 0 to 1 is needed, so that differences have a size"
+            )
+        return scores
+
     def _outcome(self, pair: AnswerPair) -> float:
         scores = [self.cache.get(self._key(pair.prompt, text, pair.columns)) for text in (pair.first, pair.second)]
         if any(score is None for score in scores):
@@ -174,6 +183,14 @@ class PairwiseReferee:
             return float(answer)
         why = f"{type(answer).__name__}: {answer}" if isinstance(answer, BaseException) else f"it answered {answer!r}"
         return _fault(self.faults, why)
+
+
+def open_scoring_referee(name: str, work: Path, what: str) -> ScoringReferee:
+    """The referee of that name, if it scores each answer alone. Raises `AttachError` with the fix."""
+    referee = open_referee(name, work, scored=True)
+    if not isinstance(referee, ScoringReferee):
+        raise AttachError(f"{name} compares pairs, and {what} needs a score of each answer: a function of completion")
+    return referee
 
 
 def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:

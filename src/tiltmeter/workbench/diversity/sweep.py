@@ -149,9 +149,7 @@ def measure_point(
     ]
     worth, differing = np.full(len(texts), np.nan), np.full(len(texts), np.nan)
     if rows:
-        scores = gold.scores(rows, sampler.progress)
-        if (wrong := scores[(scores < 0.0) | (scores > 1.0)]).size:
-            raise AttachError(f"gold of an answer is {wrong[0]:g}: a score from 0 to 1 is needed, for a margin of it")
+        scores = gold.shares(rows, sampler.progress)
         worth[whole] = scores.reshape(-1, sampler.samples).mean(1)
         differing[whole] = _diversity([text for _, text, _ in rows], sampler.samples)
     return SamplingPoint(name, worth, differing, int((~whole).sum()))

@@ -98,11 +98,7 @@ def measure_checkpoint(
         for text, columns, group in zip(prompts.texts, prompts.columns, answers, strict=True)
         for one in group
     ]
-    scores = gold.scores(rows, sampler.progress)
-    if (wrong := scores[(scores < 0.0) | (scores > 1.0)]).size:
-        raise AttachError(
-            f"gold of an answer is {wrong[0]:g}: a score from 0 to 1 is needed, so that falls have a size"
-        )
+    scores = gold.shares(rows, sampler.progress)
     kl = (0.0, 0.0, 0.0)  # of the base from itself
     if any(isinstance(model, ServedModel) for model in (sampler.base, sampler.checkpoint)):
         kl = kl if which == "base" else (math.nan, math.nan, math.nan)
