@@ -10,6 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from tiltmeter.cli import app
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.workbench.diversity.list_prompt import ask_for_list, read_list
+from tiltmeter.workbench.diversity.render import as_json, as_report
 from tiltmeter.workbench.diversity.sweep import ALPHA, SamplingPoint, SweepReport
 
 CHECKS = """
@@ -75,6 +77,17 @@ def test_answers_that_did_not_come_count_against_a_setting() -> None:
     assert replace(report, points=[unjudged, *others]).best is None
 
 
+def test_gold_that_nobody_knows_is_no_loss_and_no_calm() -> None:
+    """A judge that never answered: nothing can be told, neither that a setting is as good nor that it is worse."""
+    report = simulated(np.random.default_rng(3), 0.3, 0.2, 400)
+    assert report.state == "same" and [one.state for one in as_report(report).checks[1:]] == ["worse", "worse"]
+    nothing = [replace(one, gold=np.full(400, np.nan)) for one in report.points]
+    unknown = replace(report, points=nothing)
+    assert unknown.state == "cannot tell" and unknown.exit_code == 2
+    assert [one.state for one in as_report(unknown).checks] == ["shown"] * 3
+    assert any("400 (temperature 1)" in line for line in as_json(unknown)["notes"])
+
+
 @pytest.mark.parametrize(
     ("reply", "texts"),
     [
@@ -108,7 +121,8 @@ def served() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(body)
-            question, draw = body["messages"][-1]["content"], np.random.default_rng(abs(hash(str(body["seed"]))))
+            question = body["messages"][-1]["content"]
+            draw = np.random.default_rng(crc32(f"{question} {body['seed']}".encode()))
             text = "it is red" if draw.random() < 1.0 - 0.05 * body["temperature"] else "it is blue"
             if "Give 4 different answers" in question:
                 colours = [{"text": f"{word} it is", "probability": 0.25} for word in ("red", "blue", "green", "gold")]
@@ -174,6 +188,7 @@ def test_a_model_in_a_folder_differs_more_the_hotter_it_is(tiny_model: Path, tmp
     ("more", "why"),
     [
         (("--temperatures", "0"), "above 0"),
+        (("--temperatures", "1"), "compared with nothing"),
         (("--temperatures", "hot"), "no list of numbers"),
         (("--answers", "1"), "does not differ"),
     ],

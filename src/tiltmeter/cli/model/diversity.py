@@ -55,7 +55,7 @@ def diversity(
     excluded, both over the same prompts. Exit code: 0 looked at, 2 cannot tell.
     """
     check_places(html, md, as_json=json)
-    folder = work if work is not None else Path(f"{model.resolve().stem}-diversity")
+    folder = work if work is not None else Path(f"{model.resolve().name}-diversity")
     referee = open_scoring_referee(gold, folder, "a sweep")
     chosen = open_prompts(prompts).draw(seed, most)
     numbers = _read_numbers(temperatures)

@@ -64,7 +64,7 @@ def as_report(report: SweepReport) -> Report:
 def _check(report: SweepReport, point: SamplingPoint) -> Check:
     first = point is report.points[0]
     gold, more = report.gold_difference(point), report.diversity_difference(point)
-    state = "better" if point is report.best else "worse" if not first and gold.high < 0.0 else "shown"
+    state = "better" if point is report.best else "worse" if not first and report.loses_gold(point) else "shown"
     columns: dict[str, Any] = {"gold": round(_mean(point.gold), 2), "diversity": round(_mean(point.diversity), 2)}
     if any(one.lacking for one in report.points):
         columns["lacking"] = point.lacking
@@ -83,9 +83,16 @@ def notes(report: SweepReport) -> list[str]:
     ]
     if report.judged:
         lines.append("Gold is a model's opinion: claims are about this judge, not about people.")
+    if unjudged := [f"{count} ({point.name})" for point in report.points if (count := _unjudged(point))]:
+        lines.append(f"Prompts without gold count against each claim: {', '.join(unjudged)}.")
     if lacking := [f"{point.lacking} ({point.name})" for point in report.points if point.lacking]:
         lines.append(f"Prompts that lack an answer count as 0 in gold and diversity: {', '.join(lacking)}.")
     return lines
+
+
+def _unjudged(point: SamplingPoint) -> int:
+    """Prompts that have all answers, and no gold."""
+    return int(np.isnan(point.gold).sum()) - point.lacking
 
 
 def _mean(values: Any) -> float:

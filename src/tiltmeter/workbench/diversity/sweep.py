@@ -63,15 +63,20 @@ class SweepReport:
     def others(self) -> Sequence[SamplingPoint]:
         return self.points[1:]
 
-    def gold_difference(self, point: SamplingPoint) -> PairedDifference:
-        """A prompt without gold counts against the setting: as 0 there, and as 1 at temperature 1."""
-        return self._difference(np.nan_to_num(point.gold, nan=0.0) - np.nan_to_num(self.points[0].gold, nan=1.0))
+    def gold_difference(self, point: SamplingPoint, missing: float = 0.0) -> PairedDifference:
+        """A prompt without gold counts against the setting, as 0 there and as 1 at temperature 1; with `missing` 1 for
+        it, the other way round."""
+        first = np.nan_to_num(self.points[0].gold, nan=1.0 - missing)
+        return self._difference(np.nan_to_num(point.gold, nan=missing) - first)
 
-    def diversity_difference(self, point: SamplingPoint) -> PairedDifference:
-        """A prompt to which too few answers came has none."""
-        return self._difference(
-            np.nan_to_num(point.diversity, nan=0.0) - np.nan_to_num(self.points[0].diversity, nan=0.0)
-        )
+    def diversity_difference(self, point: SamplingPoint, missing: float = 0.0) -> PairedDifference:
+        """A prompt to which too few answers came has none; with `missing` 1, as much as there can be."""
+        first = np.nan_to_num(self.points[0].diversity, nan=0.0)
+        return self._difference(np.nan_to_num(point.diversity, nan=missing) - first)
+
+    def loses_gold(self, point: SamplingPoint) -> bool:
+        """Beyond chance, whatever the gold is that nobody knows."""
+        return self.gold_difference(point, 1.0).high < 0.0
 
     def _difference(self, values: Floats) -> PairedDifference:
         mean = float(values.mean())
@@ -97,9 +102,7 @@ class SweepReport:
     def state(self) -> SweepState:
         if self.best is not None:
             return "better"
-        settled = [
-            self.gold_difference(one).high < 0.0 or self.diversity_difference(one).high < MATTERS for one in self.others
-        ]
+        settled = [self.loses_gold(one) or self.diversity_difference(one, 1.0).high < MATTERS for one in self.others]
         return "same" if self.prompts >= LEAST_PROMPTS and all(settled) else "cannot tell"
 
     @property
@@ -122,6 +125,8 @@ def sweep_sampling(
         raise AttachError("one answer to a prompt does not differ: ask for two or more, --answers 4")
     if wrong := [value for value in temperatures if not value > 0.0]:
         raise AttachError(f"a temperature of {wrong[0]:g} always gives one answer: name temperatures above 0")
+    if not at_once and not set(temperatures) - {1.0}:
+        raise AttachError("temperature 1 alone is compared with nothing: name others, --temperatures 0.7,1.3")
     points = []
     for temperature in dict.fromkeys((1.0, *temperatures)):
         answers = sampler.answers("base", prompts.name, prompts.turns, sampler.samples, temperature)
