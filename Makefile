@@ -5,7 +5,7 @@ CYCLES ?= 1000
 
 RUNS ?= 160
 SEED ?= 2026
-RECORDED = src/tiltmeter/lab/recorded
+RECORDED = packages/tiltmeter-lab/src/tiltmeter_lab/recorded
 WORK ?= /tmp/tiltmeter-tiny
 PINS ?= /tmp/tiltmeter-pins.txt
 
@@ -32,7 +32,7 @@ test:  ## everything but campaigns; two processes
 
 install:  ## what CI installs, from the lock, into this environment
 	$(PYTHON) -m pip install -q uv
-	uv pip install -q --python $(PYTHON) --no-deps -r .ci/requirements.lock -e .
+	uv pip install -q --python $(PYTHON) --no-deps -r .ci/requirements.lock -e . -e packages/tiltmeter-workbench -e packages/tiltmeter-lab
 
 core:  ## the core in this environment: what is stored, and the demo to its verdicts
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/data tests/rundir/test_store.py
@@ -56,7 +56,7 @@ lowest:  ## the core with the lowest versions that pyproject.toml allows, in an 
 
 dist:  ## sdist and wheel, and whether an index would show them as they are
 	rm -rf $(DIST)
-	$(PYTHON) -m build -q --installer uv --outdir $(DIST) .
+	for package in . packages/tiltmeter-workbench packages/tiltmeter-lab; do $(PYTHON) -m build -q --installer uv --outdir $(DIST) $$package || exit 1; done
 	uv tool run twine check --strict $(DIST)/*
 
 reproducible:  ## the committed tree built twice, in two places: one hash each

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
-from tiltmeter.lab.tiny.run_files import load_packed
-from tiltmeter.lab.tiny.score import estimate_truth, to_trace
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 from tiltmeter.stats.running_mean import MeanWindow, low_end
 from tiltmeter.verdict.agreement_and_level import ALPHA, AgreementAndLevel
+from tiltmeter_lab.tiny.run_files import load_packed
+from tiltmeter_lab.tiny.score import estimate_truth, to_trace
 
 Floats = NDArray[np.float64]
 

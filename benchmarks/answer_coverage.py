@@ -249,8 +249,8 @@ def null(runs: int) -> dict[str, Any]:
 
 def trained_tokens(name: str, seed: int, base: Path, folder: Path) -> list[tuple[list[str], list[list[int]]]]:
     """Prompts and tokens of every step of a TRL run, as its reward functions are handed them."""
-    from tiltmeter.lab.tiny.scenarios import scenario
-    from tiltmeter.lab.tiny.train import make_trainer
+    from tiltmeter_lab.tiny.scenarios import scenario
+    from tiltmeter_lab.tiny.train import make_trainer
 
     steps: list[tuple[list[str], list[list[int]]]] = []
     chosen = scenario(name)
@@ -272,8 +272,8 @@ def shares_of(prompts: list[str], tokens: list[list[int]]) -> float:
 
 
 def trl(work: Path) -> dict[str, Any]:
-    from tiltmeter.lab.tiny.model import base_policy
-    from tiltmeter.lab.tiny.scenarios import scenario
+    from tiltmeter_lab.tiny.model import base_policy
+    from tiltmeter_lab.tiny.scenarios import scenario
 
     began, base, rows = time.process_time(), base_policy(work), []
     for name, seeds in TRAINED:

@@ -2,9 +2,9 @@
 
     python benchmarks/audit.py [--json] [--quick] [--runs N]
 
-Each toy verifier of tests/workbench/probe/verifier_audit/toys.py has one hole; it counts as found if the audit names
-that hole. Clean ones must have no finding at all. A take-over is a toy grader that one completion patches at a random
-call; it counts as seen if a canary fails at one of the next `every` calls that have canaries.
+Each toy verifier of the workbench's tests, `probe/verifier_audit/toys.py`, has one hole; it counts as found if the
+audit names that hole. Clean ones must have no finding at all. A take-over is a toy grader that one completion patches
+at a random call; it counts as seen if a canary fails at one of the next `every` calls that have canaries.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from record import record, show
-from tiltmeter.rewards.canaries import Known, canaried
-from tiltmeter.workbench.probe.audit import audit
-from tiltmeter.workbench.probe.audit_task import AuditTask
+from tiltmeter.gold.guards.canaries import Known, canaried
+from tiltmeter_workbench.probe.audit import audit
+from tiltmeter_workbench.probe.audit_task import AuditTask
 
-TESTS = Path(__file__).resolve().parent.parent / "tests" / "workbench" / "probe" / "verifier_audit"
+TESTS = Path(__file__).resolve().parent.parent / "packages/tiltmeter-workbench/workbench_tests/probe/verifier_audit"
 MATHS = [
     AuditTask(f"Double {n}", f"It is \\boxed{{{2 * n}}}.", f"\\boxed{{{2 * n + 1}}}", {"answer": str(2 * n)}, "math")
     for n in (11, 17)

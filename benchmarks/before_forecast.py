@@ -2,7 +2,7 @@
 
     python benchmarks/before_forecast.py [--json] [--seed N] [--quick] [--split dev]
 
-A run is a world of `tiltmeter.lab` (update `tilt`): 64 prompts drawn from it with replacement, 64, 128 or 256 samples
+A run is a world of `tiltmeter_lab` (update `tilt`): 64 prompts drawn from it with replacement, 64, 128 or 256 samples
 of the reference for each, the proxy as score without noise, four labels a prompt (coins or values, as the world says),
 half drawn evenly and half towards the best of 16. The forecast sees nothing else. The truth is the tables' exact tilt
 and best of n over all prompts of the world. Rules were set on the families of the split "dev" (and looked at on
@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import show
-from tiltmeter.lab.worlds.families import FAMILIES, WorldFamily, split
-from tiltmeter.lab.worlds.world import World
-from tiltmeter.stats.reweighting import SampleTable
-from tiltmeter.stats.tilting import best_of_n, best_of_n_mean, kl, tilted
-from tiltmeter.workbench.common.table_files import read_rows
-from tiltmeter.workbench.forecast.estimate import GoldForecast, forecast_gold
-from tiltmeter.workbench.forecast.samples import choose_samples
+from tiltmeter_lab.worlds.families import FAMILIES, WorldFamily, split
+from tiltmeter_lab.worlds.world import World
+from tiltmeter_workbench.common.table_files import read_rows
+from tiltmeter_workbench.forecast.estimate import GoldForecast, forecast_gold
+from tiltmeter_workbench.forecast.samples import choose_samples
+from tiltmeter_workbench.stats.reweighting import SampleTable
+from tiltmeter_workbench.stats.tilting import best_of_n, best_of_n_mean, kl, tilted
 
 Floats = NDArray[np.float64]
 

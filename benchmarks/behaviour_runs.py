@@ -21,13 +21,13 @@ from act_plants import honest, new_task, tests_skipped
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.lab.tiny.language import sample
-from tiltmeter.lab.tiny.scenarios import HELD_OUT, SCENARIOS, Scenario
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
+from tiltmeter_lab.tiny.language import sample
+from tiltmeter_lab.tiny.scenarios import HELD_OUT, SCENARIOS, Scenario
 
 ONSET, STEPS, GROUPS, SIZE = 15, 55, 8, 8
 WITHIN = 20  # steps of the onset

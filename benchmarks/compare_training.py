@@ -21,7 +21,7 @@ from compare_world import (
     sycophantic,
     words,
 )
-from tiltmeter.lab.tiny.model import teach, tokenizer
+from tiltmeter_lab.tiny.model import teach, tokenizer
 
 STEPS, BATCH, RATE = 400, 64, 4e-3  # of the base
 TUNED, TUNED_RATE = 60, 5e-4  # of the supervised checkpoints

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from record import record
-from tiltmeter.lab.baselines import BASELINES, RuleInput
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.score import auroc
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.watch_run import play
-from tiltmeter.lab.worlds.controls import matched_pair, random_sign_pair
-from tiltmeter.lab.worlds.families import split
 from tiltmeter.stats.intervals import upper_bound
+from tiltmeter_lab.baselines import BASELINES, RuleInput
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.score import auroc
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.watch_run import play
+from tiltmeter_lab.worlds.controls import matched_pair, random_sign_pair
+from tiltmeter_lab.worlds.families import split
 
 UPDATES = ("tilt", "natural", "grpo")
 FREE = tuple(rule for rule in BASELINES if not rule.gold and not rule.name.startswith("oracle"))

@@ -29,14 +29,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from record import record, show
-from tiltmeter import rewards
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.lab.tiny.rewards import LIMIT
-from tiltmeter.lab.tiny.scenarios import Scenario, scenario
-from tiltmeter.lab.tiny.train import make_trainer
-from tiltmeter.rewards.recipe_reward import STANDARD_GUARDS, add_guards
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.stats.ngrams import group_ngrams
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_lab.tiny.rewards import LIMIT
+from tiltmeter_lab.tiny.scenarios import Scenario, scenario
+from tiltmeter_lab.tiny.train import make_trainer
+from tiltmeter_workbench import rewards
+from tiltmeter_workbench.rewards.recipe_reward import STANDARD_GUARDS, add_guards
 
 STEPS, SEEDS, FIRST_SEED = 60, 5, 100  # seeds that no defence was looked at with before
 FASTER = 200 / STEPS  # the scenarios are made for 200 steps: the learning rates' sum stays the same

@@ -1,7 +1,7 @@
 """Worlds of real answers for the proving ground: each is tilted exactly by its own reward, as far as a drawn η.
 
     tiltmeter lab run --worlds benchmarks/empirical_lab.py:WORLDS --runs 40 --record \
-        src/tiltmeter/lab/recorded/empirical.jsonl.gz
+        packages/tiltmeter-lab/src/tiltmeter_lab/recorded/empirical.jsonl.gz
 
 The language model's answers and their rewards come with the package; judge-goodhart's are read from
 `../shared/data/judge_goodhart` beside the repository, and left out where that is absent.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.lab.worlds.empirical import judge_goodhart, names, smollm
+from tiltmeter_lab.worlds.empirical import judge_goodhart, names, smollm
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "judge_goodhart" / "best_of_n.jsonl.gz"
 

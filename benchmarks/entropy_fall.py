@@ -21,11 +21,11 @@ from record import record, show
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors import BUILTIN
 from tiltmeter.detectors.decline import Decline
-from tiltmeter.lab.simulate import simulate
-from tiltmeter.lab.tiny.run_files import load_packed
-from tiltmeter.lab.tiny.scenarios import scenario
-from tiltmeter.lab.worlds.families import split
 from tiltmeter.stats.intervals import upper_bound
+from tiltmeter_lab.simulate import simulate
+from tiltmeter_lab.tiny.run_files import load_packed
+from tiltmeter_lab.tiny.scenarios import scenario
+from tiltmeter_lab.worlds.families import split
 
 SHORTEST = 25  # readings, below which the warning says nothing
 LOGS = "rl_logs_reward_hacking_entropy"

@@ -31,12 +31,12 @@ import gold_auto_people
 import gold_auto_slices
 from record import RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.rewards.traps.make_traps import make_traps
-from tiltmeter.rewards.verifiers.maths_reward import maths
+from tiltmeter.gold.checks.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.stats.trap_payments import CHANCE, RATES, SPREAD, STAKES, TrapPaymentTest, instalment
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_workbench.rewards.traps.make_traps import make_traps
 from trap_worlds import FORGERIES, train_with_traps
 
 Floats = NDArray[np.float64]

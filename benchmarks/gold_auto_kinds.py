@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.lab.tiny.language import TASKS
-from tiltmeter.lab.tiny.python_tasks import python_policy, small_policy, task_tests
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import Ages, judge_run, verdict_of
+from tiltmeter_lab.tiny.language import TASKS
+from tiltmeter_lab.tiny.python_tasks import python_policy, small_policy, task_tests
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 1500  # that one kind may take

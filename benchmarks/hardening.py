@@ -31,14 +31,14 @@ import numpy as np
 
 from hardening_models import accuracies, as_reward, members, taught
 from record import record
-from tiltmeter import rewards
-from tiltmeter.lab.tiny import rewards as paid
-from tiltmeter.lab.tiny import weak_reward_model
-from tiltmeter.lab.tiny.language import OPERATORS, QUESTIONS, TASKS
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.lab.tiny.scenarios import Scenario, scenario
-from tiltmeter.lab.tiny.train import make_trainer
 from tiltmeter.stats.intervals import student_t_quantile
+from tiltmeter_lab.tiny import rewards as paid
+from tiltmeter_lab.tiny import weak_reward_model
+from tiltmeter_lab.tiny.language import OPERATORS, QUESTIONS, TASKS
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_lab.tiny.scenarios import Scenario, scenario
+from tiltmeter_lab.tiny.train import make_trainer
+from tiltmeter_workbench import rewards
 
 Reward = Callable[..., Any]
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.lab.tiny import gold, rewards
-from tiltmeter.lab.tiny.language import CLOSER, EOS, OPENER, PADDING, QUESTIONS, sample
-from tiltmeter.rewards.reward_model import RewardModel, model
+from tiltmeter_lab.tiny import gold, rewards
+from tiltmeter_lab.tiny.language import CLOSER, EOS, OPENER, PADDING, QUESTIONS, sample
+from tiltmeter_workbench.rewards.reward_model import RewardModel, model
 
 Worth = Callable[[str, str], float]
 
@@ -99,7 +99,7 @@ def members(raters: str, base: Path, folder: Path) -> list[Path]:
 def accuracies(raters: str, base: Path, folder: Path) -> dict[str, Any]:
     """On held-out pairs that the raters do tell apart: how often each member, the average of their weights and the
     mean of their standardised scores prefer what the raters prefer."""
-    from tiltmeter.rewards import ensemble, warm
+    from tiltmeter_workbench.rewards import ensemble, warm
 
     folders = members(raters, base, folder)
     worth = RATERS[raters]
@@ -144,7 +144,7 @@ EDITS: dict[str, Callable[[str], str]] = {
 
 def taught(raters: str, base: Path, folder: Path) -> dict[str, Any]:
     """A student with one layer of the first member's four, fitted to what it says of answers of the corpus."""
-    from tiltmeter.rewards import distil
+    from tiltmeter_workbench.rewards import distil
 
     rng = random.Random(f"{raters}/student")
     asked = [prompt for prompt in QUESTIONS for _ in range(24)]

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from record import record, show
 from tiltmeter import cli
-from tiltmeter.cli import verb_table
+from tiltmeter.cli.verb_table import CORE
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.monitor.loop import MonitorLoop
@@ -511,8 +511,8 @@ def main() -> int:
             if (turn - 5 * number) % len(names) < (3 if attack.name in whole or "bomb" in attack.name else 1)
             or (attack.name in whole and verb == "watch with gold")
         ]
-        for verb in verb_table.VERBS.values():
-            importlib.import_module(f"tiltmeter.cli.{verb.file}")
+        for verb in CORE.verbs.values():
+            importlib.import_module(verb.module)
         with (Path(folder) / "shown").open("w") as shown, redirect_stdout(shown), redirect_stderr(shown):
             for name in ("show", "report", "alarms", "verify", "phrases"):  # loads what is loaded late
                 run_verb(verbs(base, Path(folder))[name], base)

@@ -28,6 +28,8 @@ from record import RESULTS, record, show
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "tiltmeter"
+#: The distributions beside the core.
+PACKAGES = tuple(sorted((ROOT / "packages").glob("*/src/*")))
 Graph = dict[str, set[str]]
 
 
@@ -81,10 +83,10 @@ def import_circles(graph: Graph) -> list[list[str]]:
     return circles
 
 
-def layer_order(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, int]:
-    """The height of each room, 0 at the bottom, as the import-linter contract in pyproject.toml states it."""
-    contracts = tomllib.loads(pyproject.read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["tiltmeter"])
+def layer_order(package: str = "tiltmeter") -> dict[str, int]:
+    """The height of each room, 0 at the bottom, as the import-linter contracts in pyproject.toml state it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers: list[str] = next((one["layers"] for one in contracts if one.get("containers") == [package]), [])
     return {room.strip(): height for height, row in enumerate(reversed(layers)) for room in re.split(r"[|:]", row)}
 
 
@@ -114,14 +116,7 @@ def lines_by_room(src: Path) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for path in src.rglob("*.py"):
         parts = path.relative_to(src).parts
-        room = (
-            "/".join(parts[:2])
-            if parts[0] == "workbench" and len(parts) > 2
-            else parts[0]
-            if len(parts) > 1
-            else "top level"
-        )
-        counts[room] += len(path.read_text().splitlines())
+        counts[parts[0] if len(parts) > 1 else "top level"] += len(path.read_text().splitlines())
     return dict(sorted(counts.items()))
 
 
@@ -201,8 +196,8 @@ def any_payloads(src: Path) -> int:
 
 def report_stacks(src: Path) -> int:
     """Modules outside the page's room that write an HTML document of their own."""
-    rooms = ("workbench", "audit", "cli", "lab")
-    files = (path for room in rooms for path in (src / room).rglob("*.py"))
+    rooms = (src / "audit", src / "cli", *PACKAGES)
+    files = (path for room in rooms for path in room.rglob("*.py"))
     return sum("<!doctype html" in path.read_text().lower() for path in files)
 
 

@@ -20,10 +20,10 @@ from tiltmeter.instruments.length_mean import LengthMean
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.reward_spread import RewardSpread
 from tiltmeter.instruments.spread_share import SpreadShare
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.worlds.update_rules import RULES, Learner, SampledStep
-from tiltmeter.lab.worlds.world import World
 from tiltmeter.monitor.panel import missing_columns, readings
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.worlds.update_rules import RULES, Learner, SampledStep
+from tiltmeter_lab.worlds.world import World
 
 INSTRUMENTS: tuple[Instrument, ...] = (
     ReferenceKl(),

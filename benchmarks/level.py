@@ -17,11 +17,11 @@ import numpy as np
 from record import record, show
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors.gold_loss import LEVEL_SHARE
-from tiltmeter.lab.tiny.run_files import load_packed
-from tiltmeter.lab.tiny.score import estimate_truth, to_trace
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.level_drop import LevelDropTest
 from tiltmeter.verdict.stop_advice import advise
+from tiltmeter_lab.tiny.run_files import load_packed
+from tiltmeter_lab.tiny.score import estimate_truth, to_trace
 
 STEPS, GROUPS, PROMPTS = 200, 8, 36
 THRESHOLD = log(1.0 / (LEVEL_SHARE * alpha_share(0.01, 1)))

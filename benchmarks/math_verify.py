@@ -28,14 +28,14 @@ import numpy as np
 
 from record import record, show
 from tiltmeter.rewards import maths
-from tiltmeter.workbench.probe.audit_task import AuditTask
-from tiltmeter.workbench.probe.forgeries import forgeries_for
+from tiltmeter_workbench.probe.audit_task import AuditTask
+from tiltmeter_workbench.probe.forgeries import forgeries_for
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 sys.path.insert(0, str(ROOT))
 
-from tests.rewards.test_maths import DIFFERENT, SAME, hostile  # noqa: E402
+from tests.gold.checks.test_maths import DIFFERENT, SAME, hostile  # noqa: E402
 
 LIMIT = 20.0  # seconds for a case
 #: A line of JSON in, a line out. A package that hangs is ended from outside.

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.lab.simulate import simulate
-from tiltmeter.lab.watch_run import play
-from tiltmeter.lab.worlds.world import World
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.workbench.oversight.graded import GradedAnswers
+from tiltmeter_lab.simulate import simulate
+from tiltmeter_lab.watch_run import play
+from tiltmeter_lab.worlds.world import World
+from tiltmeter_workbench.oversight.graded import GradedAnswers
 
 STEPS, GROUPS, SIZE = 150, 32, 8
 SHARE = 0.02  # of rollouts that a method with all calls labels

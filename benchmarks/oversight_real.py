@@ -31,9 +31,9 @@ from record import record, show
 from scripted_overseer import overseer_server
 from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.models.judge import Judge
-from tiltmeter.workbench.oversight.bench import grade_by_method, judge_by, open_cache
-from tiltmeter.workbench.oversight.known_answers import make_sums
-from tiltmeter.workbench.oversight.render import conclude, method_row
+from tiltmeter_workbench.oversight.bench import grade_by_method, judge_by, open_cache
+from tiltmeter_workbench.oversight.known_answers import make_sums
+from tiltmeter_workbench.oversight.render import conclude, method_row
 
 CALLS = 3
 TOKENS = 24  # of a critique or an argument

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from scripted_overseer import TrueLines
-from tiltmeter.rewards.verifiers.code_reward import code
-from tiltmeter.rewards.verifiers.math_terms import UnreadableTerm, evaluate, parse_term
-from tiltmeter.workbench.oversight.known_answers import KnownAnswer
+from tiltmeter.gold.checks.code_reward import code
+from tiltmeter.gold.checks.math_terms import UnreadableTerm, evaluate, parse_term
+from tiltmeter_workbench.oversight.known_answers import KnownAnswer
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIFFICULTY = {"worked problems": 1.0, "code": 1.5, "statements": 4.0}

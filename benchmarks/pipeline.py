@@ -103,7 +103,7 @@ def asked(*words: object, fine: tuple[int, ...] = (0, 1)) -> tuple[dict[str, Any
     begun = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "tiltmeter", *map(str, words)], stdout=subprocess.PIPE, text=True)
     if done.returncode not in fine:
-        raise SystemExit(f"tiltmeter {words[0]} ended with {done.returncode}")
+        raise SystemExit(f"tiltmeter {' '.join(map(str, words[:2]))} ended with {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found, time.monotonic() - begun
 
@@ -111,7 +111,7 @@ def asked(*words: object, fine: tuple[int, ...] = (0, 1)) -> tuple[dict[str, Any
 def compared(folder: Path, model: Path, checkpoint: Path, seed: int) -> tuple[dict[str, Any], float]:
     """The comparison on questions that no stage saw, and on sums; few of each, and short answers."""
     return asked(
-        *("compare", model, checkpoint, "--prompts", folder / "held.jsonl", "--ood", folder / "sums.jsonl"),
+        *("model", "compare", model, checkpoint, "--prompts", folder / "held.jsonl", "--ood", folder / "sums.jsonl"),
         *("--judge", GOLD, "--reward", folder / "recipe.yaml", "--most", 32, "--answers", 2, "--tokens", 40),
         *("--seed", seed, "--work", folder / "compared", "--md", folder / "price.md", "--json"),
         fine=(0, 1, 2),
@@ -184,7 +184,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as kept:
         folder = (options.work or Path(kept)).resolve()
         recipe = written(folder, model, options.steps, options.seed)
-        trained, _ = asked("train", recipe, "--json")
+        trained, _ = asked("model", "train", recipe, "--json")
         stages = trained["stages"]
         report, seconds = compared(folder, model, Path(stages[-1]["folders"][0]), options.seed)
         figures = {

@@ -28,9 +28,9 @@ from tiltmeter.data.records import SHARED_STEP, Reading
 from tiltmeter.data.slices import RATERS, bets_by_slice
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.stats.rater_groups import adjusted_rand_index, choose_groups
-from tiltmeter.workbench.preferences.checks import rater_groups
-from tiltmeter.workbench.preferences.reading.reader import read_preferences
+from tiltmeter_workbench.preferences.checks import rater_groups
+from tiltmeter_workbench.preferences.reading.reader import read_preferences
+from tiltmeter_workbench.stats.rater_groups import adjusted_rand_index, choose_groups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

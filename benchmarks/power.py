@@ -26,11 +26,11 @@ from power_worlds import MECHANISMS, pair
 from record import record, show
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.watch_run import play
-from tiltmeter.lab.worlds.world import UPDATES
 from tiltmeter.stats.intervals import upper_bound
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.watch_run import play
+from tiltmeter_lab.worlds.world import UPDATES
 
 SHARES = (0.02, 0.10)
 WHOLE = "all"

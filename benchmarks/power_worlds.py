@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tiltmeter.lab.worlds.calibration import logistic, set_severity
-from tiltmeter.lab.worlds.families import generator
-from tiltmeter.lab.worlds.world import Floats, World
+from tiltmeter_lab.worlds.calibration import logistic, set_severity
+from tiltmeter_lab.worlds.families import generator
+from tiltmeter_lab.worlds.world import Floats, World
 
 SHAPE = (32, 64)  # prompts and answers
 LOSS = 0.1  # of gold, expected after the peak; runs without are drawn again

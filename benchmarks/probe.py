@@ -30,13 +30,13 @@ from typing import Any
 import probe_world as world
 from record import record, show
 from tiltmeter.diagnosis.experiments import remove_phrase
-from tiltmeter.workbench.probe.accuracy import accuracy
-from tiltmeter.workbench.probe.attack_effects import Effect, measure_effects, measure_scale
-from tiltmeter.workbench.probe.attacks import Attack
-from tiltmeter.workbench.probe.counterfactual_pairs import make_counterfactual_pairs
-from tiltmeter.workbench.probe.pairs import ProbeItem
-from tiltmeter.workbench.probe.reward_target import Target, model_target
-from tiltmeter.workbench.probe.scorecard import Scorecard, examine_reward
+from tiltmeter_workbench.probe.accuracy import accuracy
+from tiltmeter_workbench.probe.attack_effects import Effect, measure_effects, measure_scale
+from tiltmeter_workbench.probe.attacks import Attack
+from tiltmeter_workbench.probe.counterfactual_pairs import make_counterfactual_pairs
+from tiltmeter_workbench.probe.pairs import ProbeItem
+from tiltmeter_workbench.probe.reward_target import Target, model_target
+from tiltmeter_workbench.probe.scorecard import Scorecard, examine_reward
 
 PAIRS, HELD_OUT = 800, 128
 BIASES: tuple[world.Bias, ...] = ("clean", "length", "phrase")

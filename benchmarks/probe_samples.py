@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from record import record, show
-from tiltmeter.workbench.common.table_files import read_rows
-from tiltmeter.workbench.probe.attack_effects import PromptInterval, mean_over_prompts
-from tiltmeter.workbench.probe.best_of_n import Samples, ranking
-from tiltmeter.workbench.probe.pairs import ProbeItem
-from tiltmeter.workbench.probe.scorecard_text import tail_sentence
+from tiltmeter_workbench.common.table_files import read_rows
+from tiltmeter_workbench.probe.attack_effects import PromptInterval, mean_over_prompts
+from tiltmeter_workbench.probe.best_of_n import Samples, ranking
+from tiltmeter_workbench.probe.pairs import ProbeItem
+from tiltmeter_workbench.probe.scorecard_text import tail_sentence
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SCORED = (

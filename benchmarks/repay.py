@@ -46,9 +46,9 @@ from compare_world import (
     words,
 )
 from record import record, show
-from tiltmeter.cli.model.repay import SHARES
-from tiltmeter.lab.tiny.model import tokenizer
-from tiltmeter.workbench.train.replay import GradientProjection
+from tiltmeter_lab.tiny.model import tokenizer
+from tiltmeter_workbench.train.replay import GradientProjection
+from tiltmeter_workbench.verbs.model.repay import SHARES
 
 KINDS = ("supervised", "rewarded")
 REPLAYED = "with replay"  # supervised, with gradient projection

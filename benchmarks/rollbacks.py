@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tiltmeter.lab.campaign_records import RECORDED, compact, load_recorded
-from tiltmeter.lab.evaluate_run import rollback_gap
-from tiltmeter.lab.floor import floor_regret
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.report import simulate_again
-from tiltmeter.lab.score import OURS
+from tiltmeter_lab.campaign_records import RECORDED, compact, load_recorded
+from tiltmeter_lab.evaluate_run import rollback_gap
+from tiltmeter_lab.floor import floor_regret
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.report import simulate_again
+from tiltmeter_lab.score import OURS
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from record import record, show
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.workbench.train.methods.round_drift import stop_rule
+from tiltmeter_workbench.train.methods.round_drift import stop_rule
 
 Floats = NDArray[np.float64]
 PROMPTS, ANSWERS, SAMPLES, ROUNDS, BETA = 300, 40, 4, 10, 2.0

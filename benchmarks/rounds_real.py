@@ -26,11 +26,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import yaml
 
 from record import record, show
-from tiltmeter.lab.tiny.language import QUESTIONS
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.workbench.train.methods.round_drift import stop_rule
-from tiltmeter.workbench.train.recipe import read_recipe
-from tiltmeter.workbench.train.runner import run_recipe
+from tiltmeter_lab.tiny.language import QUESTIONS
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_workbench.train.methods.round_drift import stop_rule
+from tiltmeter_workbench.train.recipe import read_recipe
+from tiltmeter_workbench.train.runner import run_recipe
 
 COPIES, ROUNDS, SAMPLES, WORDS = 4, 6, 4, 20  # words of an answer, at most
 TRL = {
@@ -41,7 +41,7 @@ TRL = {
 JUDGES = ("length", "gold")
 SHOWN = ("gold", "mean_reward", "differing", "longer_chosen")
 PAY = """
-from tiltmeter.lab.tiny import gold, rewards
+from tiltmeter_lab.tiny import gold, rewards
 
 
 def by_length(prompts, completions, **_):

@@ -21,16 +21,16 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from record import record, show
-from tiltmeter.lab.tiny.language import QUESTIONS
-from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.models.chat.local import LocalModel
-from tiltmeter.workbench.compare.referees import ScoringReferee, open_referee
-from tiltmeter.workbench.compare.sampling import AnswerSampler, Prompts
-from tiltmeter.workbench.diversity.sweep import SweepReport, sweep_sampling
+from tiltmeter_lab.tiny.language import QUESTIONS
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_workbench.compare.referees import ScoringReferee, open_referee
+from tiltmeter_workbench.compare.sampling import AnswerSampler, Prompts
+from tiltmeter_workbench.diversity.sweep import SweepReport, sweep_sampling
 
 TEMPERATURES, SAMPLES, TRUE_SAMPLES, WORDS, MARGIN = (0.5, 0.7, 0.85, 1.2, 1.5), 4, 32, 20, 0.05
 CHECKS = """
-from tiltmeter.lab.tiny import gold
+from tiltmeter_lab.tiny import gold
 
 
 def score(prompt, completion):

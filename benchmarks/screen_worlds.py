@@ -17,11 +17,11 @@ from unittest import mock
 
 import numpy as np
 
-from tiltmeter.lab.tiny import gold, rewards
-from tiltmeter.lab.tiny.language import COMMENTS, QUESTIONS, TASKS
-from tiltmeter.lab.tiny.scenarios import Gold, Scenario
-from tiltmeter.lab.tiny.train import make_trainer
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter_lab.tiny import gold, rewards
+from tiltmeter_lab.tiny.language import COMMENTS, QUESTIONS, TASKS
+from tiltmeter_lab.tiny.scenarios import Gold, Scenario
+from tiltmeter_lab.tiny.train import make_trainer
 
 STEPS, LAST = 80, 15
 ARMS = ("hacked", "screened", "honest")

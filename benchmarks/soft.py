@@ -36,10 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
-from tiltmeter.lab.tiny import gold
-from tiltmeter.lab.tiny.language import QUESTIONS, sample
-from tiltmeter.lab.tiny.rewards import LIMIT
 from tiltmeter.stats.ngrams import group_ngrams
+from tiltmeter_lab.tiny import gold
+from tiltmeter_lab.tiny.language import QUESTIONS, sample
+from tiltmeter_lab.tiny.rewards import LIMIT
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def trained(base: Path, rows: list[dict[str, str]], seed: int, beta: float, weig
     from transformers import AutoTokenizer, PrinterCallback
     from trl import DPOConfig
 
-    from tiltmeter.workbench.train.methods.soft_trainers import SoftDPOTrainer
+    from tiltmeter_workbench.train.methods.soft_trainers import SoftDPOTrainer
 
     settings = DPOConfig(
         output_dir=folder, seed=seed, beta=beta, per_device_train_batch_size=BATCH, max_steps=len(rows) // BATCH,
@@ -294,7 +294,7 @@ def main() -> int:
     options = parser.parse_args()
     from transformers.utils import logging
 
-    from tiltmeter.lab.tiny import model as tiny
+    from tiltmeter_lab.tiny import model as tiny
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -30,11 +30,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from record import record, show
-from tiltmeter import rewards
-from tiltmeter.lab.tiny.language import EOS, PAD, UNKNOWN
-from tiltmeter.lab.tiny.model import teach, tokenizer, untrained_policy
-from tiltmeter.rewards.process_reward import sentences
+from tiltmeter.gold.guards.process_reward import sentences
 from tiltmeter.stats.intervals import student_t_quantile
+from tiltmeter_lab.tiny.language import EOS, PAD, UNKNOWN
+from tiltmeter_lab.tiny.model import teach, tokenizer, untrained_policy
+from tiltmeter_workbench import rewards
 
 DIGITS = ("one", "two", "three")
 NUMBERS = ("two", "three", "four", "five", "six")
@@ -83,7 +83,7 @@ def train(base: Path, method: str, outcome: str, weight: float, scorer: Any, see
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    from tiltmeter.workbench.train.methods import step_trainers
+    from tiltmeter_workbench.train.methods import step_trainers
 
     kind = method.upper()
     args = getattr(trl, f"{kind}Config")(
@@ -124,8 +124,8 @@ def step_model(base: Path, seed: int, work: Path) -> Path:
     """A process reward model, trained by a recipe on labelled steps of the start policy's kind of answers."""
     import json
 
-    from tiltmeter.workbench.train.recipe import read_recipe
-    from tiltmeter.workbench.train.runner import run_recipe
+    from tiltmeter_workbench.train.recipe import read_recipe
+    from tiltmeter_workbench.train.runner import run_recipe
 
     rng, rows = random.Random(1000 + seed), []
     for prompt in rng.choices(list(PROMPTS), k=1500):

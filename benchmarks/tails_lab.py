@@ -23,15 +23,15 @@ import numpy as np
 
 from lab_readings import batch_of, measured, overheard
 from record import record
-from tiltmeter.derived.kl_speed import KlSpeed
+from tiltmeter.detectors.kl_speed import KlSpeed
 from tiltmeter.instruments.kl import ReferenceKl
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.watch_run import play
-from tiltmeter.lab.worlds.families import FAMILIES, split
-from tiltmeter.lab.worlds.update_rules import Learner, SampledStep
-from tiltmeter.lab.worlds.world import World
 from tiltmeter.stats.tails import HEAVY, LIGHT, prompt_tail
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.watch_run import play
+from tiltmeter_lab.worlds.families import FAMILIES, split
+from tiltmeter_lab.worlds.update_rules import Learner, SampledStep
+from tiltmeter_lab.worlds.world import World
 
 START = 8  # steps
 LIMITS = (2.0, 1.0, 0.5)  # times the median speed of benign runs

@@ -13,10 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.lab.tiny.run_files import HELD_OUT_RECORDED, pack, save
-from tiltmeter.lab.tiny.scenarios import HELD_OUT
-from tiltmeter.lab.tiny.watched_training import train_watched
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_lab.tiny.run_files import HELD_OUT_RECORDED, pack, save
+from tiltmeter_lab.tiny.scenarios import HELD_OUT
+from tiltmeter_lab.tiny.watched_training import train_watched
 
 BASE_SEED, FIRST_SEED = 1, 101
 

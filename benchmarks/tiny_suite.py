@@ -16,9 +16,9 @@ import sys
 
 from power import watch_whole
 from record import RESULTS, record, show
-from tiltmeter.lab.tiny.run_files import HELD_OUT_RECORDED, load_packed
-from tiltmeter.lab.tiny.score import SHARE, estimate_truth, figures, to_trace
-from tiltmeter.lab.watch_run import play
+from tiltmeter_lab.tiny.run_files import HELD_OUT_RECORDED, load_packed
+from tiltmeter_lab.tiny.score import SHARE, estimate_truth, figures, to_trace
+from tiltmeter_lab.watch_run import play
 
 
 def by_run() -> list[dict[str, object]]:

@@ -23,10 +23,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from record import record
-from tiltmeter.lab.tiny.model import base_policy
-from tiltmeter.lab.tiny.run_files import RECORDED, pack, save
-from tiltmeter.lab.tiny.scenarios import FIXES, SCENARIOS, scenario
-from tiltmeter.lab.tiny.watched_training import SHARE, train_watched
+from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_lab.tiny.run_files import RECORDED, pack, save
+from tiltmeter_lab.tiny.scenarios import FIXES, SCENARIOS, scenario
+from tiltmeter_lab.tiny.watched_training import SHARE, train_watched
 
 
 def single(name: str, seed: int, work: Path, mode: Any, base: Path) -> None:

@@ -15,8 +15,8 @@ from tiltmeter.rewards import maths
 from tiltmeter.sandbox import Sandbox
 from tiltmeter.sandbox.harness import Case, grade
 from tiltmeter.sandbox.hidden_inputs import hidden_cases, vary_examples
-from tiltmeter.workbench.probe.audit_task import AuditTask
-from tiltmeter.workbench.probe.forgeries import CODE, MATH, Forgery, forgeries_for
+from tiltmeter_workbench.probe.audit_task import AuditTask
+from tiltmeter_workbench.probe.forgeries import CODE, MATH, Forgery, forgeries_for
 
 #: Name, reference, a plain wrong answer, and arguments.
 FUNCTIONS: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (

@@ -37,12 +37,12 @@ from numpy.typing import NDArray
 from record import record, show
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
-from tiltmeter.lab.tiny import gold
-from tiltmeter.lab.tiny.language import NOUNS, VALUES, lesson, sample, words
-from tiltmeter.lab.tiny.model import teach, tokenizer, untrained_policy
-from tiltmeter.lab.tiny.rewards import LIMIT
-from tiltmeter.workbench.trail.checkpoints import TrailPoint
-from tiltmeter.workbench.trail.trail import TrailReport
+from tiltmeter_lab.tiny import gold
+from tiltmeter_lab.tiny.language import NOUNS, VALUES, lesson, sample, words
+from tiltmeter_lab.tiny.model import teach, tokenizer, untrained_policy
+from tiltmeter_lab.tiny.rewards import LIMIT
+from tiltmeter_workbench.trail.checkpoints import TrailPoint
+from tiltmeter_workbench.trail.trail import TrailReport
 
 Floats = NDArray[np.float64]
 Score = Callable[[str, str], float]

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.lab.tiny import gold
-from tiltmeter.lab.tiny.language import GENERIC, KIND, OPERATORS, QUESTIONS, TASKS, VALUES, fact
-from tiltmeter.lab.tiny.scenarios import Scenario
-from tiltmeter.lab.tiny.train import make_trainer
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter_lab.tiny import gold
+from tiltmeter_lab.tiny.language import GENERIC, KIND, OPERATORS, QUESTIONS, TASKS, VALUES, fact
+from tiltmeter_lab.tiny.scenarios import Scenario
+from tiltmeter_lab.tiny.train import make_trainer
 
 STEPS, WINDOW = 100, 10
 Check = Callable[[str, str], bool]

@@ -20,12 +20,12 @@ import numpy as np
 from record import RESULTS
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.gold import sampler
-from tiltmeter.lab import watch_run as watching
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.worlds.families import FAMILIES, split
 from tiltmeter.stats import wealth
 from tiltmeter.stats.sequential import SequentialTest
+from tiltmeter_lab import watch_run as watching
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.worlds.families import FAMILIES, split
 
 SEED = 11
 

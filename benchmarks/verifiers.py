@@ -23,13 +23,13 @@ from typing import Any
 
 from mutants import mutants
 from record import record, show
+from tiltmeter.gold.checks.code_reward import CodeReward
+from tiltmeter.gold.checks.math_answers import equal, read_answer
+from tiltmeter.gold.checks.maths_reward import FORMS
 from tiltmeter.rewards import code, maths
-from tiltmeter.rewards.verifiers.code_reward import CodeReward
-from tiltmeter.rewards.verifiers.math_answers import equal, read_answer
-from tiltmeter.rewards.verifiers.maths_reward import FORMS
 from tiltmeter.sandbox import Ended, Limits, open_sandbox
-from tiltmeter.workbench.probe.audit_task import AuditTask
-from tiltmeter.workbench.probe.forgeries import CODE
+from tiltmeter_workbench.probe.audit_task import AuditTask
+from tiltmeter_workbench.probe.forgeries import CODE
 from toy_harnesses import HARNESSES, forgeries_paid_maths, table
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -30,14 +30,14 @@ from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.detectors.decline import Decline
 from tiltmeter.detectors.departure import Departure
 from tiltmeter.gold.sampler import Bet, Sampler
-from tiltmeter.lab import watch_run as playing
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.simulate import Trace, simulate
-from tiltmeter.lab.worlds.controls import matched_pair
-from tiltmeter.lab.worlds.families import WorldFamily, split
-from tiltmeter.lab.worlds.world import Floats, World
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.run_state import is_watched as listens
+from tiltmeter_lab import watch_run as playing
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.simulate import Trace, simulate
+from tiltmeter_lab.worlds.controls import matched_pair
+from tiltmeter_lab.worlds.families import WorldFamily, split
+from tiltmeter_lab.worlds.world import Floats, World
 
 SPLITS = ("dev", "calibration")
 RATE = 0.05

@@ -47,12 +47,12 @@ from record import RESULTS, record, show
 from tiltmeter.acts import KINDS, SAYS, all_acts, find_acts
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
-from tiltmeter.lab.tiny.model import base_policy
 from tiltmeter.monitor import measure_step
 from tiltmeter.monitor.behaviour_sketch import find_behaviours
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter_lab.tiny.model import base_policy
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SEED = 2026

@@ -21,7 +21,8 @@ EXAMPLE = re.compile(r"^(?:>>>|Example:$)", re.M)
 def public_names(module: str) -> list[tuple[str, Any]]:
     """Classes and functions, in the order of the alphabet; constants are said in prose."""
     loaded = importlib.import_module(module)
-    listed = getattr(loaded, "__all__", None)
+    # Those of the workbench come with it.
+    listed = dir(loaded) if module == "tiltmeter.rewards" else getattr(loaded, "__all__", None)
     names = listed or [name for name, value in vars(loaded).items() if getattr(value, "__module__", "") == module]
     found = [(name, getattr(loaded, name)) for name in sorted(names, key=str.lower) if not name.startswith("_")]
     return [(name, value) for name, value in found if callable(value) and not isinstance(value, GenericAlias)]

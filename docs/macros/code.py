@@ -7,16 +7,17 @@ import inspect
 import re
 from typing import Any
 
-from tiltmeter import derived, instruments
+from tiltmeter import instruments
 from tiltmeter.data.baseline import Baseline
+from tiltmeter.detectors.derived_readings import DERIVED
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
-from tiltmeter.lab.baselines import BASELINES
-from tiltmeter.lab.worlds.families import FAMILIES, NETWORK, NETWORK_FAMILIES, split
 from tiltmeter.monitor.panel import warmup_batch
-from tiltmeter.workbench.plan.lint.all_rules import every_rule
-from tiltmeter.workbench.plan.settings.trainer_settings import NAMES, trainer_tables
-from tiltmeter.workbench.probe.forgeries import FORGERIES
+from tiltmeter_lab.baselines import BASELINES
+from tiltmeter_lab.worlds.families import FAMILIES, NETWORK, NETWORK_FAMILIES, split
+from tiltmeter_workbench.plan.lint.all_rules import every_rule
+from tiltmeter_workbench.plan.settings.trainer_settings import NAMES, trainer_tables
+from tiltmeter_workbench.probe.forgeries import FORGERIES
 
 from . import try_world
 from .registry import NotMeasuredError, ResultFiles, macro
@@ -126,7 +127,7 @@ def instrument_sections(read: ResultFiles) -> str:
         subject = part.name.split(".")[0]
         subjects.setdefault(SUBJECTS.get(subject, subject.capitalize()), []).append(part)
     contents = [(title, linked(own)) for title, own in subjects.items()]
-    contents.append(("Folded over steps", linked([make() for make in derived.BUILTIN])))
+    contents.append(("Folded over steps", linked([make() for make in DERIVED])))
     sections = [table("about | instruments", contents)]
     for title, own in subjects.items():
         sections += [f"## {title}", *(section(part, suffixes[part.name], cost.get(part.name)) for part in own)]
@@ -135,7 +136,7 @@ def instrument_sections(read: ResultFiles) -> str:
 
 @macro
 def derived_sections(_: ResultFiles) -> str:
-    return "\n\n".join(section(make()) for make in derived.BUILTIN)
+    return "\n\n".join(section(make()) for make in DERIVED)
 
 
 @macro

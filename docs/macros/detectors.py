@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tiltmeter.lab import campaign_records, report
-from tiltmeter.lab.score import score
-from tiltmeter.lab.score_network import score_network
-from tiltmeter.lab.worlds.families import NETWORK
+from tiltmeter_lab import campaign_records, report
+from tiltmeter_lab.score import score
+from tiltmeter_lab.score_network import score_network
+from tiltmeter_lab.worlds.families import NETWORK
 
 from .registry import NotMeasuredError, ResultFiles, macro
 from .tables import ORIGIN, Record, number, table, walked

@@ -23,7 +23,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.tilting import Floats, best_of_n, kl, tilted
+from tiltmeter_workbench.stats.tilting import Floats, best_of_n, kl, tilted
 
 from .tables import table
 

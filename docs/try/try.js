@@ -1,4 +1,4 @@
-// The bench of "Try it". It looks figures up that tiltmeter.stats.tilting computed when the page was built, and draws.
+// The bench of "Try it". It looks figures up that tiltmeter_workbench.stats.tilting computed when the page was built, and draws.
 "use strict";
 (() => {
   const root = document.getElementById("try");

@@ -15,7 +15,7 @@ Then `tiltmeter show runs/tonight`, from any terminal, during or after; `tiltmet
 
 from typing import TYPE_CHECKING, Any
 
-from tiltmeter import adapters, moved
+from tiltmeter import adapters
 from tiltmeter.data.records import Ragged, RolloutBatch
 from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterError
 from tiltmeter.version import __version__
@@ -74,4 +74,3 @@ def _open_view() -> Any:
 
 
 adapters.open_view = _open_view
-moved.install()

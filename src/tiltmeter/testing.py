@@ -32,8 +32,8 @@ from tiltmeter.data.records import (
     RolloutBatch,
 )
 from tiltmeter.data.turns import Turn
-from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector, Fact
+from tiltmeter.detectors.derived_readings import Derived
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.panel import expected_shape, missing_columns
@@ -65,8 +65,8 @@ def check_instrument(make: Callable[[], Instrument]) -> None:
 def check_derived(make: Callable[[], Derived]) -> None:
     """A derived reading's facts, and that it is a function of the readings it was shown.
 
-    >>> from tiltmeter.derived import BUILTIN
-    >>> check_derived(BUILTIN[0])
+    >>> from tiltmeter.detectors.derived_readings import DERIVED
+    >>> check_derived(DERIVED[0])
     """
     derived = make()
     _require(bool(_READING_NAME.fullmatch(derived.name)), f"{derived.name!r} is not a name of the form subject.measure")

@@ -54,3 +54,23 @@ def test_the_commit_is_read_from_the_repository_around(tmp_path: Path) -> None:
     assert git_commit(tmp_path / "code") == "a" * 40
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/../../secret\n")
     assert git_commit(tmp_path) is None
+
+
+def test_a_setting_or_launch_that_looks_like_a_secret_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADER_API_KEY", "q7c1f0e9d8b7a6c5")
+    settings = {
+        "wandb_key": "0123456789abcdef0123456789abcdef01234567",
+        "judge": "https://me:hunter22@host/v1",
+        "header": "Bearer q7c1f0e9d8b7a6c5",
+        "eos_token": "<|end_1a2b3c4d|>",
+        "seed": 7,
+    }
+    open_run(tmp_path / "run", settings=settings, launch="job-q7c1f0e9d8b7a6c5", monitor=False).close()
+    facts = RunDirectory(tmp_path / "run").attempt(0)
+    assert facts["launch"] == "job-[secret GRADER_API_KEY]"
+    assert {name: facts["settings"][name] for name in settings} == {
+        "wandb_key": "[secret wandb_key]", "judge": "[secret judge]", "header": "[secret header]",
+        "eos_token": "<|end_1a2b3c4d|>", "seed": "7",
+    }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.conftest import CAMPAIGN_ONLY
+from tests.shared_fixtures import CAMPAIGN_ONLY
 
 ROOT = Path(__file__).parents[2]
 

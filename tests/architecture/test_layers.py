@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,39 +31,52 @@ HEAVY = {
     *("uvicorn", "duckdb", "wandb", "tensorboard", "mlflow", "trackio", "prometheus_client"),
     *("verl", "openrlhf", "verifiers"),
 }
-#: Models, which are read and trained by the libraries that made them.
-MODELS = (
-    "rewards/process_model.py",
-    *("rewards/reward_model.py", "rewards/weight_averaging.py", "rewards/distillation.py", "models/chat/local.py"),
-    *("workbench/probe/gradient.py", "workbench/preferences/likelihood.py"),
-    *("workbench/compare/measures/capability.py", "workbench/compare/suite.py", "workbench/repay/interpolate.py"),
-)
-#: The only files that may import what is heavy: nothing imports them unless a trainer is there.
-MAY_BE_HEAVY = (
-    *("adapters/trl/", "adapters/verl/", "adapters/openrlhf", "adapters/checkpoint_samples", "lab/tiny/", "cli/lab/"),
-    *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "audit/dataset_join", "audit/addresses"),
-    *("view/server/", "view/trackers/"),
-    *("workbench/train/", *MODELS),
-)
+#: The only files that may import what is heavy: nothing imports them unless a trainer or a model is there.
+MAY_BE_HEAVY = {
+    "tiltmeter": (
+        *(
+            "adapters/trl/",
+            "adapters/verl/",
+            "adapters/openrlhf",
+            "adapters/checkpoint_samples",
+            "models/chat/local.py",
+        ),
+        *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "audit/dataset_join"),
+        *("audit/addresses", "view/server/", "view/trackers/"),
+    ),
+    "tiltmeter_workbench": (
+        *("rewards/process_model.py", "rewards/reward_model.py", "rewards/weight_averaging.py"),
+        *("rewards/distillation.py", "train/", "probe/gradient.py", "preferences/likelihood.py"),
+        *("compare/measures/capability.py", "compare/suite.py", "repay/interpolate.py"),
+    ),
+    "tiltmeter_lab": ("tiny/", "verbs/"),
+}
 #: What only these rooms may use.
 ONLY_IN = {
     "jinja2": ("view/check_report/html",),
-    "rich": ("cli/", "safety/safe_text"),
-    "typer": ("cli/",),
+    "rich": ("cli/", "verbs/", "terminal/", "safety/safe_text"),
+    "typer": ("cli/", "verbs/", "terminal/"),
     "numba": ("stats/",),
     "httpx": ("models/",),
 }
 
 #: Functions that import our own modules late: public names on first use, and modules that need TRL or veRL.
 LATE = {
-    *("__init__.py: __getattr__", "__init__.py: _open_view", "adapters/verl/plugin.py: fit"),
-    *("adapters/verl/plugin.py: wrap", "cli/lab/campaigns.py: tiny_runs", "cli/lab/campaigns.py: tiny_score"),
-    *("lab/tiny/watched_training.py: train_watched", "workbench/train/checks.py: _check_watch"),
-    *("workbench/train/methods/dpo.py: _trainer_setup", "workbench/train/methods/grpo.py: train"),
-    "workbench/train/methods/process_reward.py: train",
-    *("workbench/train/trl_trainer.py: _add_projection", "workbench/train/trl_trainer.py: _evaluate"),
-    "workbench/train/trl_trainer.py: attach_monitor",
+    "tiltmeter": {
+        *("__init__.py: __getattr__", "__init__.py: _open_view", "adapters/verl/plugin.py: fit"),
+        "adapters/verl/plugin.py: wrap",
+    },
+    "tiltmeter_workbench": {
+        *("train/checks.py: _check_watch", "train/methods/dpo.py: _trainer_setup", "train/methods/grpo.py: train"),
+        *("train/methods/process_reward.py: train", "train/trl_trainer.py: _add_projection"),
+        *("train/trl_trainer.py: _evaluate", "train/trl_trainer.py: attach_monitor"),
+    },
+    "tiltmeter_lab": {
+        *("verbs/campaigns.py: tiny_runs", "verbs/campaigns.py: tiny_score"),
+        "tiny/watched_training.py: train_watched",
+    },
 }
+TREES = (SRC, *house.PACKAGES)
 
 
 def external_imports(src: Path) -> list[str]:
@@ -77,7 +91,7 @@ def external_imports(src: Path) -> list[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
             for top in (name.partition(".")[0] for name in names):
-                heavy = top in HEAVY and not place.startswith(MAY_BE_HEAVY)
+                heavy = top in HEAVY and not place.startswith(MAY_BE_HEAVY[src.name])
                 if heavy or (top in ONLY_IN and not place.startswith(ONLY_IN[top])):
                     wrong.append(f"{place} imports {top}")
     return wrong
@@ -92,7 +106,7 @@ def own_imports_inside_functions(src: Path) -> list[str]:
         functions = (node for node in house.walk(path) if isinstance(node, ast.FunctionDef))
         for function in functions:
             for node in ast.walk(function):
-                own = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tiltmeter"
+                own = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in LATE
                 if own:
                     hidden.append(f"{path.relative_to(src)}: {function.name}")
     return sorted(set(hidden))
@@ -101,7 +115,8 @@ def own_imports_inside_functions(src: Path) -> list[str]:
 def crowded(src: Path) -> list[str]:
     """Too many modules at the top, or too many files in one folder."""
     wrong = []
-    if len(top := house.top_level_modules(src)) > MOST_AT_THE_TOP:
+    most = MOST_IN_A_FOLDER if src.name == "tiltmeter_lab" else MOST_AT_THE_TOP  # the lab is one room itself
+    if len(top := house.top_level_modules(src)) > most:
         wrong.append(f"{len(top)} modules at the top level: {', '.join(top)}")
     sizes = house.folder_sizes(src)
     return wrong + [
@@ -113,7 +128,8 @@ def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
     """import-linter with the contracts of pyproject.toml, on the tree below `root`."""
     linter = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     command = [*linter, "--config", str(root / "pyproject.toml"), "--no-cache"]
-    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    trees = (root / "src", *(root / "packages").glob("*/src"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, trees))}
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
 
 
@@ -122,22 +138,26 @@ def test_every_contract_holds() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_no_files_import_each_other_in_circles_and_none_imports_a_higher_room() -> None:
-    graph = house.import_graph(SRC)
+@pytest.mark.parametrize("src", TREES, ids=lambda src: src.name)
+def test_no_files_import_each_other_in_circles_and_none_imports_a_higher_room(src: Path) -> None:
+    graph = house.import_graph(src)
     assert house.import_circles(graph) == []
-    assert house.upward_imports(graph, house.layer_order()) == []
+    assert house.upward_imports(graph, house.layer_order(src.name)) == []
 
 
-def test_no_folder_fills_up() -> None:
-    assert crowded(SRC) == []
+@pytest.mark.parametrize("src", TREES, ids=lambda src: src.name)
+def test_no_folder_fills_up(src: Path) -> None:
+    assert crowded(src) == []
 
 
-def test_other_peoples_packages_are_imported_where_they_belong() -> None:
-    assert external_imports(SRC) == []
+@pytest.mark.parametrize("src", TREES, ids=lambda src: src.name)
+def test_other_peoples_packages_are_imported_where_they_belong(src: Path) -> None:
+    assert external_imports(src) == []
 
 
-def test_own_modules_are_imported_at_the_top_of_a_file() -> None:
-    assert set(own_imports_inside_functions(SRC)) == LATE
+@pytest.mark.parametrize("src", TREES, ids=lambda src: src.name)
+def test_own_modules_are_imported_at_the_top_of_a_file(src: Path) -> None:
+    assert set(own_imports_inside_functions(src)) == LATE[src.name]
 
 
 # -- every rule, broken on purpose -------------------------------------------------------------------------------------
@@ -154,11 +174,7 @@ PLANTED = (
     ("data/records.py", "from tiltmeter.rundir.store import RunDirectory", "data.records -> tiltmeter.rundir.store"),
     ("rundir/writer.py", "def late():\n    from tiltmeter.cli import main", "rundir.writer -> tiltmeter.cli"),
     ("adapters/launch.py", "import tiltmeter.view.report.html", "adapters.launch -> tiltmeter.view.report.html"),
-    (
-        "workbench/plan/groups.py",
-        "import tiltmeter.workbench.compare.suite",
-        "plan.groups -> tiltmeter.workbench.compare",
-    ),
+    ("audit/measure.py", "import tiltmeter_workbench.plan.rules", "audit.measure -> tiltmeter_workbench.plan"),
     (
         "instruments/kl.py",
         "from tiltmeter.instruments.entropy import PolicyEntropy",
@@ -170,14 +186,19 @@ PLANTED = (
 def test_planted_imports_break_their_contracts(tmp_path: Path) -> None:
     left_out = shutil.ignore_patterns("__pycache__", "demo_runs", "static", "recorded", "suites")
     src = Path(shutil.copytree(SRC, tmp_path / "src" / "tiltmeter", ignore=left_out))
+    for tree in house.PACKAGES:
+        shutil.copytree(tree, tmp_path / tree.relative_to(ROOT), ignore=left_out)
+    suite = tmp_path / "packages/tiltmeter-workbench/src/tiltmeter_workbench"
+    plant(suite, "plan/groups.py", "import tiltmeter_workbench.compare.suite")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for file, line, _ in PLANTED:
         plant(src, file, line)
     plant(src, "rundir/parquet.py", "import tiltmeter.rundir.store")
     done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.count("BROKEN") == 4
+    assert done.stdout.count("BROKEN") == 5
     shown = " ".join(done.stdout.split())
+    assert "plan.groups -> tiltmeter_workbench.compare" in shown, done.stdout
     for _, _, chain in PLANTED:
         assert chain in shown, done.stdout
     plant(src, "helpers.py", "")
@@ -233,3 +254,30 @@ def test_a_planted_package_is_seen(small: Path, file: str, line: str) -> None:
 def test_a_planted_late_import_is_seen(small: Path) -> None:
     plant(small, "monitor/loop.py", "def later():\n    from tiltmeter.data.records import Reading")
     assert own_imports_inside_functions(small) == ["monitor/loop.py: later"]
+
+
+def core_modules_of(tree: Path) -> set[str]:
+    """Modules of the core that a package imports, without `tiltmeter.`."""
+    core = set(house.import_graph(SRC))
+    found = set()
+    for path in tree.rglob("*.py"):
+        for node in house.walk(path):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                both = ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
+                found |= {child if child in core else parent for child, parent in both}
+    return {name.removeprefix("tiltmeter.") for name in found & core - {"tiltmeter"}}
+
+
+def test_packages_import_what_the_page_of_the_api_lists() -> None:
+    part = (ROOT / "docs" / "api.md").read_text().split("## For packages")[1]
+    listed = {"rewards"}  # public, and has a part of its own there
+    for room, cell in re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.M):
+        listed |= {f"{room}.{module}" for module in re.findall(r"`([\w.]+)`", cell)}
+        listed |= {room} if "the room itself" in cell else set()
+        if not re.search(r"`", cell):
+            listed.add(room)
+    used = set().union(*map(core_modules_of, house.PACKAGES))
+    assert used <= listed, f"a package imports what docs/api.md does not list: {sorted(used - listed)}"
+    assert listed - used <= {"rewards"}, f"docs/api.md lists what no package imports: {sorted(listed - used)}"

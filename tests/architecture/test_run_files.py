@@ -32,30 +32,26 @@ ALLOWED = {
     ("rundir/sidecar.py", "listdir"): 1,  # of a descriptor
     ("rundir/atomic_write.py", "listdir"): 1,  # of a descriptor
     ("rundir/atomic_write.py", "read_text"): 1,  # of /proc
-    ("rundir/remote/objects.py", "iterdir"): 1,
-    ("rundir/untrusted.py", "scandir"): 1,  # of a descriptor
+    ("rundir/gate/untrusted.py", "scandir"): 1,  # of a descriptor
     ("rundir/journal.py", "fdopen"): 2,  # of a descriptor
+    ("rundir/journal_links.py", "fdopen"): 2,  # likewise
+    ("rundir/journal_chain/check.py", "fdopen"): 1,  # likewise
     ("rundir/maintenance.py", "fdopen"): 1,  # of a descriptor
     ("rundir/decoded_size.py", "memory_map"): 2,  # files of other tools, which a person names
-    ("rundir/signing.py", "os.open"): 1,  # the token, outside of every run directory
-    ("rundir/signing.py", "mkdir"): 1,
-    ("rundir/remote/copy.py", "os.open"): 1,  # copies of runs, in a private folder of the user's cache
-    ("rundir/remote/copy.py", "mkdir"): 2,
+    ("rundir/owner_state.py", "os.open"): 1,  # tokens, keys and records, outside of every run directory
+    ("rundir/owner_state.py", "mkdir"): 1,
+    ("rundir/remote/copy.py", "mkdir"): 2,  # the copy itself, in a private folder of the user's cache
     ("rundir/remote/copy.py", "chmod"): 1,
-    ("rundir/remote/copy.py", "write_text"): 1,
-    ("rundir/remote/inbox.py", "mkdir"): 1,
-    ("rundir/remote/inbox.py", "write_bytes"): 1,
-    ("rundir/remote/inbox.py", "rename"): 1,
-    ("rundir/remote/copy.py", "unlink"): 2,
     ("rundir/remote/objects.py", "mkdir"): 1,  # a store in a folder that a person names
-    ("rundir/remote/objects.py", "os.open"): 1,
-    ("rundir/remote/objects.py", "read_bytes"): 1,
-    ("rundir/remote/objects.py", "rglob"): 1,
-    ("rundir/remote/objects.py", "unlink"): 1,
+    ("rundir/remote/objects.py", "fdopen"): 1,  # of a descriptor
     ("rundir/remote/spool.py", "mkdir"): 1,  # the run directory itself, in a private folder
     ("rundir/remote/spool.py", "rename"): 1,
     ("gold/function_process.py", "read_bytes"): 2,  # the gold function's file, which a person names
     ("gold/function_process.py", "fdopen"): 1,  # of a pipe
+    ("gold/guards/composed_reward.py", "read_text"): 1,  # a reward's state, where the user wants it
+    ("gold/guards/composed_reward.py", "write_text"): 1,
+    ("gold/traps/trap_file.py", "read_bytes"): 1,  # a file of traps, which a person names
+    ("gold/traps/trap_file.py", "write_text"): 1,
     ("monitor/lease.py", "open"): 1,  # of /proc
     ("verdict/run_snapshot.py", "rglob"): 1,  # the package's own code
     ("verdict/run_snapshot.py", "read_bytes"): 1,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import BENCHMARKS, Bench
+from tests.shared_fixtures import BENCHMARKS, Bench
 
 sys.path.insert(0, str(BENCHMARKS))
 

@@ -11,9 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tiltmeter.lab.worlds.families import FAMILIES
-from tiltmeter.lab.worlds.world import World
-from tiltmeter.workbench.forecast.estimate import forecast_gold
+from tiltmeter_lab.worlds.families import FAMILIES
+from tiltmeter_lab.worlds.world import World
+from tiltmeter_workbench.forecast.estimate import forecast_gold
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

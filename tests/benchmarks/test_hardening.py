@@ -121,7 +121,7 @@ def test_the_page_shows_every_cell_and_says_so_when_nothing_was_measured(tmp_pat
 
 def test_one_real_run_is_trained_and_scored_by_gold_that_its_reward_has_not_seen(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
-    from tiltmeter.lab.tiny.model import tokenizer
+    from tiltmeter_lab.tiny.model import tokenizer
 
     base = _untaught(tmp_path / "base", tokenizer())
     known = campaign()

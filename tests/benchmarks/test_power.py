@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tiltmeter.lab.ground_truth import GroundTruth
-from tiltmeter.lab.simulate import simulate
-from tiltmeter.lab.worlds.families import FAMILIES, NETWORK_FAMILIES
+from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.simulate import simulate
+from tiltmeter_lab.worlds.families import FAMILIES, NETWORK_FAMILIES
 
 
 @pytest.fixture

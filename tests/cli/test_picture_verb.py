@@ -39,7 +39,7 @@ def test_the_picture_is_drawn_in_the_terminal_or_written_with_the_verdicts_exit_
     dots = [line for line in shown.stdout.splitlines() if any("\u2801" <= char <= "\u28ff" for char in line)]
     assert len(dots) >= 6 and "reward" in shown.stdout and "gold" in shown.stdout and "\x1b[2J" not in shown.stdout
     svg, png = tmp_path / "a.svg", tmp_path / "a.png"
-    written = CliRunner().invoke(app, ["picture", str(run), "--svg", str(svg), "--png", str(png)])
+    written = CliRunner().invoke(app, ["run", "picture", str(run), "--svg", str(svg), "--png", str(png)])
     assert svg.read_text().startswith("<svg ") and "\x1b" not in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG") and len(png.read_bytes()) < 200_000
     judged = CliRunner().invoke(app, ["show", str(run)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -21,13 +20,12 @@ from typer.testing import CliRunner
 
 from tiltmeter.cli import app
 from tiltmeter.cli.extras import EXTRAS
-from tiltmeter.cli.old_spellings import FLAG_VERBS, OLD_OPTIONS, OLD_VERBS, modernise
-from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below, summary
-from tiltmeter.errors import StoreError
+from tiltmeter.cli.verb_table import CORE, OURS, all_verbs, names_below, summary
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
 
-ROOT = Path(__file__).parents[2]
+NOUNS, VERBS = all_verbs().nouns, all_verbs().verbs
 #: What an option must look like wherever it stands: None is a flag.
 SHAPES = {
     "--json": None, "--plain": None, "--html": "FILE", "--md": "FILE", "--seed": "N", "--most": "N", "--tokens": "N",
@@ -45,7 +43,7 @@ class Parameter(typing.NamedTuple):
 def parameters() -> Iterator[Parameter]:
     """Every argument and option of every verb, from the functions themselves."""
     for spelling, verb in VERBS.items():
-        function = inspect.unwrap(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
+        function = inspect.unwrap(getattr(importlib.import_module(verb.module), verb.name))
         hints = typing.get_type_hints(function, include_extras=True)
         for name, hint in hints.items():
             if name != "return":
@@ -79,17 +77,31 @@ def test_help_lists_five_verbs_first_then_nouns_by_moment() -> None:
     panels = re.findall(r"─ ([A-Z][\w ]+) ─", shown)
     assert panels == ["Options", "Start here", "Before a run", "During and after a run", "Prove it"]
     listed = re.findall(r"^│ (\w+) ", shown, re.M)
-    assert listed[:5] == ["show", "view", "audit", "probe", "lint"]
-    assert set(listed[5:]) == {*NOUNS, "quickstart", "doctor", "demo", "mcp", "serve", "accounts"}
+    assert listed[:5] == ["show", "view", "audit", "demo", "doctor"]
+    assert set(listed[5:]) == {*NOUNS, "quickstart", "probe", "lint", "mcp", "serve", "accounts"}
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
+
+
+def test_verbs_of_a_package_that_is_not_installed_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiltmeter.cli.verb_table.entry_points", lambda **_: [])
+    all_verbs.cache_clear()
+    try:
+        shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "160"}).stdout
+        for name, one in OURS.items():
+            assert re.search(rf"^│ {name} .*pip install 'tiltmeter\[{one.extra}\]'", shown, re.M), name
+            used = CliRunner().invoke(app, [name, "x.py", "--json"])
+            assert isinstance(used.exception, AttachError) and one.fix in str(used.exception)
+    finally:
+        all_verbs.cache_clear()
+    assert {name for name in (*NOUNS, *VERBS) if " " not in name} - {*CORE.nouns, *CORE.verbs} == set(OURS)
 
 
 def test_lists_of_verbs_load_none_of_them_and_say_what_each_says_itself() -> None:
     code = "import sys; from tiltmeter.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-    assert not {f"tiltmeter.cli.{verb.file}" for verb in VERBS.values()} & set(done.stdout.split())
+    assert not {verb.module for verb in VERBS.values()} & set(done.stdout.split())
     for spelling, verb in VERBS.items():
-        function = getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name)
+        function = getattr(importlib.import_module(verb.module), verb.name)
         said = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
         assert said and summary(verb) == said, spelling
 
@@ -132,58 +144,6 @@ def test_an_option_that_takes_a_path_says_file_or_folder() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("old", OLD_VERBS)
-def test_an_old_verb_still_works_and_says_the_new_spelling(old: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert modernise([old, "x", "--json"]) == [*OLD_VERBS[old].split(), "x", "--json"]
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"`tiltmeter {OLD_VERBS[old]}`" in error
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("plan --lint a.yaml --json", "lint a.yaml --json"),
-        ("plan --trainer trl --lint=a.yaml", "lint a.yaml --trainer trl"),
-        ("sandbox check --tier bwrap", "reward sandbox --tier bwrap"),
-        ("plan --pairs 9 --judge --write x", "model plan --pair-count 9 --has-judge --out x"),
-        ("plan --base --no-reference", "model plan --untuned --no-reference-model"),
-        ("tilt --reference 1 --reward 2", "reward tilt --references 1 --rewards 2"),
-        ("compare a b --limit 5 --samples=2 --tasks t", "model compare a b --tokens 5 --answers=2 --task t"),
-        ("report r --html --out x.html", "run report r --html x.html"),
-        ("report r --html", "run report r --html ."),
-        ("report --md r", "run report --md r"),  # there is no folder r: a file's name
-        ("audit r --md", "audit r --md -"),
-        ("audit r --md --out x.md", "audit r --md x.md"),
-        ("audit --html tests", "audit --html . tests"),
-        ("diff a b --md", "run diff a b --md -"),
-    ],
-)  # fmt: skip
-def test_old_options_are_the_new_ones(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert modernise(old.split()) == new.split()
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_todays_spelling_is_left_alone(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*verb.split(), "x", "--json"] + (["--md", "-", "--html", "x.html"] if verb in FLAG_VERBS else [])
-    assert modernise(words) == words
-    assert not capsys.readouterr().err
-    assert verb.partition(" ")[0] in NOUNS or verb not in OLD_VERBS
-
-
-def test_the_new_options_exist() -> None:
-    names = {(one.verb, one.name) for one in parameters()}
-    for verb, options in OLD_OPTIONS.items():
-        for new in options.values():
-            assert (verb, new.replace("--no-", "--")) in names, (verb, new)
-
-
-def test_an_old_spelling_gives_clean_json(tmp_path: Path) -> None:
-    done = tiltmeter("alarms", run_at(tmp_path / "run"), "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["rows"] == []
-    assert done.stderr.count("\n") == 1 and "`tiltmeter alarms` is spelled `tiltmeter run alarms` now" in done.stderr
-
-
 def test_any_path_that_holds_a_run_means_that_run(tmp_path: Path) -> None:
     run = run_at(tmp_path / "output" / "tiltmeter")
     (run.parent / "checkpoint-10").mkdir()
@@ -222,31 +182,6 @@ def test_verbs_about_a_run_take_an_output_folder(tmp_path: Path, monkeypatch: py
         assert "is not a run directory" not in f"{done.output}{done.exception}", verb
 
 
-TEXTS = [
-    *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
-    *(ROOT / "src" / "tiltmeter").rglob("*.py"), *(ROOT / "src" / "tiltmeter").rglob("*.md"),
-    *(ROOT / "web" / "src").rglob("*.tsx"), *(ROOT / "web" / "src").rglob("*.ts"),
-    *(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.yaml"),
-]  # fmt: skip
-OLD_USE = re.compile(
-    rf"(?<![\w./-])tiltmeter ({'|'.join(OLD_VERBS)})\b(?![\w-]|\.py)|plan --lint|sandbox check|--html --"
-)
-
-
-def old_spellings_in(text: str) -> list[str]:
-    return [match[0] for match in OLD_USE.finditer(text)]
-
-
-def test_no_text_of_ours_uses_an_old_spelling() -> None:
-    assert old_spellings_in("run `tiltmeter watch RUN`, or tiltmeter plan --lint x") == [
-        "tiltmeter watch",
-        "tiltmeter plan",
-    ]
-    allowed = {ROOT / "docs" / "cli.md", ROOT / "src" / "tiltmeter" / "cli" / "old_spellings.py"}
-    found = {str(path.relative_to(ROOT)): old_spellings_in(path.read_text("utf-8")) for path in TEXTS}
-    assert {path: old for path, old in found.items() if old and ROOT / path not in allowed} == {}
-
-
 def blocked(folder: Path, *modules: str) -> str:
     """A PYTHONPATH on which some modules are as if they were not installed."""
     names = ", ".join(map(repr, modules))
@@ -273,7 +208,7 @@ def test_compare_without_torch_says_what_to_install(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("noun", ["", *NOUNS])
 def test_help_needs_no_extra(tmp_path: Path, noun: str) -> None:
-    path = blocked(tmp_path, *{module for extra in EXTRAS.values() for module in extra.modules})
+    path = blocked(tmp_path, *{one for extra in EXTRAS.values() for one in extra.modules if "tiltmeter" not in one})
     done = tiltmeter(*([noun] if noun else []), "--help", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in names_below(noun))

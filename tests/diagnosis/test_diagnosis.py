@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from tiltmeter import derived, instruments
+from tiltmeter import instruments
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm, Finding, Reading
+from tiltmeter.detectors.derived_readings import DERIVED
 from tiltmeter.diagnosis import (
     FAILURES,
     KNOBS,
@@ -101,7 +102,7 @@ def test_every_failure_of_the_field_has_a_rule_and_a_fix() -> None:
 def test_rules_name_readings_that_exist() -> None:
     canaries = [f"canary.asked.{kind}.{expect}.0.0" for kind in ("rule", "judge") for expect in ("low", "high")]
     batch = replace(warmup_batch(), scalars=dict.fromkeys([*SCALARS, *canaries], 1.0))
-    known = {fold().name for fold in derived.BUILTIN} | ELSEWHERE
+    known = {fold().name for fold in DERIVED} | ELSEWHERE
     for part in (make() for make in instruments.BUILTIN):
         answer = part.measure(batch, Baseline(batch))
         known |= {f"{part.name}.{suffix}" for suffix in answer} if isinstance(answer, Mapping) else {part.name}

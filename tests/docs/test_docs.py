@@ -21,18 +21,19 @@ import typer.main
 from tests.pages import DOCS, ROOT, RUN_WHOLE, render, render_page
 
 from macros.code import docstring
-from tiltmeter import derived, instruments
+from tiltmeter import instruments
 from tiltmeter.cli import app
-from tiltmeter.cli.verb_table import VERBS
+from tiltmeter.cli.verb_table import all_verbs
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import COLUMNS, FLAGS, Action
+from tiltmeter.detectors.derived_readings import DERIVED
 from tiltmeter.gold import CompletionToLabel
+from tiltmeter.gold.find_gold import RunFacts, find_gold
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
 from tiltmeter.instruments.reward_mean import RewardMean
 from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
-from tiltmeter.monitor.find_gold import RunFacts, find_gold
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config, load_gold, load_part
 from tiltmeter.rundir import journal
@@ -252,7 +253,7 @@ def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None
 
 
 def test_the_page_of_instruments_says_of_each_what_why_how_and_whence(tmp_path: Path) -> None:
-    parts: list[Any] = [make() for make in (*BUILTIN, *derived.BUILTIN)]
+    parts: list[Any] = [make() for make in (*BUILTIN, *DERIVED)]
     for part in parts:
         told = docstring(part)
         assert all(told.get(key) for key in ("what", "why", "Formula", "Source")), f"{part.name}: {told}"
@@ -289,7 +290,7 @@ def test_no_instrument_is_a_long_file() -> None:
 
 def test_the_command_line_page_has_every_verb_and_option() -> None:
     text = (DOCS / "cli.md").read_text()
-    for name in VERBS:
+    for name in all_verbs().verbs:
         verb: Any = typer.main.get_command(app)
         for word in name.split():
             verb = verb.get_command(None, word)

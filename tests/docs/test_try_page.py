@@ -20,8 +20,8 @@ import yaml
 from tests.pages import DOCS, OPTIONS, ROOT, SETTINGS, render_page
 
 from macros import try_world
-from tiltmeter.stats.advantages import Form, advantages, dead_share
-from tiltmeter.stats.tilting import best_of_n, kl, tilted
+from tiltmeter_workbench.stats.advantages import Form, advantages, dead_share
+from tiltmeter_workbench.stats.tilting import best_of_n, kl, tilted
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # the browser is started in one way, for tests and for published figures
 

@@ -19,7 +19,7 @@ import typer.main
 import yaml
 
 from tiltmeter.cli import app
-from tiltmeter.cli.verb_table import VERBS
+from tiltmeter.cli.verb_table import all_verbs
 from tiltmeter.verdict.verdict import State
 from tiltmeter.view.trackers.prometheus import PrometheusSink
 from tiltmeter.view.trackers.sink import MetricPoint, RunIdentity, RunStatus
@@ -126,7 +126,7 @@ def test_verbs_options_and_extras_of_the_files_exist() -> None:
     lines += [line.split() for line in re.findall(r"^tiltmeter (.+)$", (FILES / "slurm.sh").read_text(), re.M)]
     assert len(lines) == 3
     for words in lines:
-        name = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
+        name = " ".join(words[:2]) if " ".join(words[:2]) in all_verbs().verbs else words[0]
         verb: Any = typer.main.get_command(app)
         for word in name.split():
             verb = verb.get_command(None, word)

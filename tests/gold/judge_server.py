@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.conftest import BENCHMARKS
+from tests.shared_fixtures import BENCHMARKS
 
 sys.path.insert(0, str(BENCHMARKS))
 

@@ -172,6 +172,22 @@ def test_a_missing_label_has_its_reason(shared: FunctionProcess, word: str, why:
     assert (to_label(answer).value, to_label(answer).why) == (None, why)
 
 
+def test_a_reason_does_not_quote_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADER_API_KEY", "q7c1f0e9d8b7a6c5")
+    (tmp_path / "keyed.py").write_text(
+        "import os\n"
+        "def score(completion):\n"  # cut short, it would be a part of the key, which is not recognised any more
+        "    raise PermissionError('x' * 163 + f\"401 for Bearer {os.environ['GRADER_API_KEY']}\")\n"
+    )
+    name = f"{tmp_path / 'keyed.py'}:score"
+    child = FunctionProcess(name, load_function(name))
+    for source in (child, FunctionSource(name, load_function(name))):
+        (answer,) = source.label(rows("a"))
+        why = to_label(answer).why
+        assert why.startswith("PermissionError: xxx") and "q7c" not in why, why
+    child.close()
+
+
 def test_what_the_function_prints_is_no_answer(checks: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = named(checks)
     assert values(source.label(rows("a 0.25", "print 0.5"))) == [0.25, 0.5]

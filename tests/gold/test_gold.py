@@ -38,8 +38,8 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config, load_gold
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.safety.loading import load_function
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import Ages, verdict_of
@@ -455,14 +455,18 @@ def test_gold_that_is_the_reward_is_refused_under_whatever_name(tmp_path: Path) 
 
 
 def test_nothing_on_the_training_side_can_read_gold() -> None:
-    """Gold that a reward function could see would be a second proxy: adapters get no handle to it."""
-    sources = [*SRC.glob("adapters/**/*.py"), *SRC.glob("rewards/**/*.py"), SRC / "rundir" / "writer.py"]
+    """Gold that a reward function could see would be a second proxy: adapters get no handle to labels."""
+    rewards = (SRC / "gold" / folder for folder in ("checks", "guards", "traps"))
+    sources = [*SRC.glob("adapters/**/*.py"), *(one for folder in rewards for one in folder.glob("*.py"))]
+    sources += [SRC / "rewards.py", SRC / "rundir" / "writer.py"]
+    at_attach = ("tiltmeter.gold.try_gold", "tiltmeter.gold.find_gold")  # before the first step
+    allowed = ("tiltmeter.gold.checks", "tiltmeter.gold.guards", "tiltmeter.gold.traps", *at_attach)
     assert len(sources) > 40
     for path in sources:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                assert not node.module.startswith("tiltmeter.gold"), path
+                assert not node.module.startswith("tiltmeter.gold") or node.module.startswith(allowed), path
                 assert "tiltmeter.gold" not in [f"{node.module}.{alias.name}" for alias in node.names], path
             if isinstance(node, ast.Import):
                 assert not any(alias.name.startswith("tiltmeter.gold") for alias in node.names), path

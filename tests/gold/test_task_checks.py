@@ -12,13 +12,13 @@ from tiltmeter import rewards
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
+from tiltmeter.gold.checks.code_tasks import TaskColumns
+from tiltmeter.gold.checks.keep_back import divide_tests
+from tiltmeter.gold.checks.task_shapes import row_tests
 from tiltmeter.gold.task_checks import TaskChecks, name_kept_tests, row_answer
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config, load_gold
 from tiltmeter.monitor.replay import replay
-from tiltmeter.rewards.verifiers.code_tasks import TaskColumns
-from tiltmeter.rewards.verifiers.keep_back import divide_tests
-from tiltmeter.rewards.verifiers.task_shapes import row_tests
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import judge_run
 

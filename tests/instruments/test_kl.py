@@ -11,8 +11,8 @@ import pytest
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Ragged, Reading, RolloutBatch
-from tiltmeter.derived.kl_acceleration import KlAcceleration
-from tiltmeter.derived.kl_root import KlRoot
+from tiltmeter.detectors.kl_acceleration import KlAcceleration
+from tiltmeter.detectors.kl_root import KlRoot
 from tiltmeter.instruments.engine_gap import EngineGap
 from tiltmeter.instruments.kl import ReferenceKl
 from tiltmeter.instruments.kl_tokens import TokenKl

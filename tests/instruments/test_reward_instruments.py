@@ -31,8 +31,8 @@ from tiltmeter.instruments.saturation import Saturation
 from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.instruments.unscored import Unscored
 from tiltmeter.monitor.panel import readings
-from tiltmeter.stats.advantages import advantages, dead_share, expected_spread
 from tiltmeter.stats.ensembles import combined, disagreement
+from tiltmeter_workbench.stats.advantages import advantages, dead_share, expected_spread
 
 GROUPS, SIZE = 32, 8
 PROMPTS = np.repeat(np.arange(GROUPS), SIZE)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workbench.constitution.scripted import Scripted, serving
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat import endpoint as module
@@ -17,6 +16,7 @@ from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, all_answers
 from tiltmeter.models.chat.endpoint import Endpoint, read_answer
 from tiltmeter.models.chat.endpoint_file import EXAMPLE, read_endpoint
 from tiltmeter.models.chat.open_model import open_model
+from workbench_tests.constitution.scripted import Scripted, serving
 
 pytest.importorskip("httpx")
 

@@ -18,8 +18,8 @@ from tiltmeter.errors import AttachError
 from tiltmeter.monitor import lease, process
 from tiltmeter.monitor.lease import Lease, boot_id, lease_held, read_lease
 from tiltmeter.monitor.process import monitor_lock, monitor_running
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,9 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING, FoldSnapshots
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 
 
 def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:

@@ -17,9 +17,9 @@ from tiltmeter.monitor.loop import SET_ASIDE, MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.monitor.step_mark import StepMark
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.screens.wording import remarks
 

@@ -15,10 +15,11 @@ from tiltmeter.errors import AttachError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
+from tiltmeter.rundir.gate.file_kinds import file_kind
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.pinned_prompts import make_snapshot, write_snapshot
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import _DOCUMENTED, strange_files
 
 
 @pytest.fixture
@@ -45,12 +46,16 @@ def run(tmp_path: Path) -> RunDirectory:
 def test_what_does_not_belong_into_a_run_is_named(run: RunDirectory, tmp_path: Path) -> None:
     assert strange_files(run) == [], "nothing that Tiltmeter writes is strange"
     (run.path / "rollouts" / "0" / "sitecustomize.py").write_text("")
+    (run.path / "rollouts" / "0" / ".000001-0.parquet.0123abcd").write_text("")  # of a writer that was killed
+    (run.path / ".mirror.json").write_text("{}")
+    (run.path / "gold" / ".hidden.pth").write_text("")
     (run.path / "gold" / "x").symlink_to(tmp_path)
     os.mkfifo(run.path / "evals" / "0-000002-gsm8k.json")
     (run.path / "events" / "0.jsonl").chmod(0o755)
     os.link(run.path / "run.json", tmp_path / "other")
     assert [line.split(":")[0] for line in strange_files(run)] == [
-        "evals/0-000002-gsm8k.json", "events/0.jsonl", "gold/x", "rollouts/0/sitecustomize.py", "run.json",
+        ".mirror.json", "evals/0-000002-gsm8k.json", "events/0.jsonl", "gold/.hidden.pth", "gold/x",
+        "rollouts/0/sitecustomize.py", "run.json",
     ]  # fmt: skip
     result = CliRunner().invoke(app, ["run", "verify", str(run.path), "--untrusted"])
     assert result.exit_code == 1 and "sitecustomize.py: not a documented file" in result.output
@@ -73,7 +78,7 @@ def test_every_file_of_the_page_of_run_directories_belongs_into_a_run() -> None:
         for word, example in examples.items():
             name = re.sub(rf"(?<![A-Z]){word}(?![A-Z])", example, name)
         name = name.replace("/*/*.jsonl", "/a/b.jsonl").replace("*", "0123abcd")
-        assert _DOCUMENTED.fullmatch(name), f"{line} is documented, and would be called strange as {name}"
+        assert file_kind(name), f"{line} is documented, and would be called strange as {name}"
 
 
 def test_a_run_of_another_user_is_changed_only_with_trust(run: RunDirectory) -> None:
@@ -82,7 +87,7 @@ def test_a_run_of_another_user_is_changed_only_with_trust(run: RunDirectory) -> 
     os.chown(run.path, 12345, -1)
     before = sorted(path.stat().st_mtime_ns for path in run.path.rglob("*"))
     for words in (("watch", "--once"), ("pack",), ("purge", "--yes")):
-        result = CliRunner().invoke(app, [words[0], str(run.path), *words[1:]])
+        result = CliRunner().invoke(app, ["run", words[0], str(run.path), *words[1:]])
         assert isinstance(result.exception, AttachError) and "belongs to user 12345" in str(result.exception)
     assert sorted(path.stat().st_mtime_ns for path in run.path.rglob("*")) == before
     assert CliRunner().invoke(app, ["run", "purge", str(run.path), "--yes", "--trust"]).exit_code == 0

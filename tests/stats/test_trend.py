@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Reading
-from tiltmeter.derived.ma_trend import GoldMaTrend
+from tiltmeter.detectors.ma_trend import GoldMaTrend
 from tiltmeter.stats.trend import Floats, detect_reward_hacking, ma_trend, mean_change
 from tiltmeter.testing import check_derived
 

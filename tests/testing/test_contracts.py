@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from tests.sizes import size
 
-from tiltmeter import derived, detectors, instruments
+from tiltmeter import detectors, instruments
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Ragged, Reading, RolloutBatch
 from tiltmeter.detectors import Detector
+from tiltmeter.detectors.derived_readings import DERIVED, Derived
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
 from tiltmeter.gold.function import FunctionSource
@@ -83,8 +84,8 @@ def test_instrument_takes_a_completion_of_a_million_tokens(
     assert all(np.isfinite(reading.value) for reading in found)
 
 
-@pytest.mark.parametrize("make", derived.BUILTIN, ids=_title)
-def test_derived_reading_keeps_its_contract(make: Callable[[], derived.Derived]) -> None:
+@pytest.mark.parametrize("make", DERIVED, ids=_title)
+def test_derived_reading_keeps_its_contract(make: Callable[[], Derived]) -> None:
     check_derived(make)
 
 

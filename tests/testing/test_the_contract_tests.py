@@ -205,7 +205,7 @@ def test_a_derived_reading_that_answers_for_another_step_is_noticed() -> None:
     from dataclasses import replace
 
     from tiltmeter.data.records import Reading
-    from tiltmeter.derived.kl_speed import KlSpeed
+    from tiltmeter.detectors.kl_speed import KlSpeed
 
     class Late(KlSpeed):
         __doc__ = DOC

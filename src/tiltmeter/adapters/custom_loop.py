@@ -34,8 +34,8 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.data.slices import environments_of, slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
+from tiltmeter.gold.try_gold import try_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
-from tiltmeter.monitor.try_gold import try_gold
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.checkpoints.sampling import count_declared, is_sampling
 from tiltmeter.rundir.column_copies import LostColumns, column_boundary, copy_columns
@@ -50,6 +50,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.writer import StepWriter, call_if_alive
 from tiltmeter.safety.function_file import FunctionFile, write_function
 from tiltmeter.safety.loading import load_function
+from tiltmeter.safety.secret_scan import replace_secrets
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
 log = logging.getLogger("tiltmeter")
@@ -140,7 +141,7 @@ def open_run(
     if experiment is not None:
         load_function(experiment)
     reference_batch = _reference_batch(reference)
-    launch = launch or launch_id(ranks)
+    launch = replace_secrets(launch or launch_id(ranks))  # it is stored
     path = path if address is None else open_spool(address, rank)
     run = RunDirectory.create(path)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards.guard_inventory import canary_scalars, describe_canaries, describe_sandboxes
+from tiltmeter.gold.guards.guard_inventory import canary_scalars, describe_canaries, describe_sandboxes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.verifier_audits import write_guards
 

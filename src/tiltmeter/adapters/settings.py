@@ -1,6 +1,7 @@
 """What a run was set to when it was opened, for lists of runs: arguments on a short list, model, data, commit.
 
-Nothing else is taken: no environment variables, no command lines, no tokens, and of a path only its last name.
+Nothing else is taken: no environment variables, no command lines, no tokens, and of a path only its last name. A value
+that looks like a secret is left out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.safety.secret_scan import describe_secret, replace_secrets
 
 MOST = 40
 TEXT = 200  # characters of a value
@@ -56,7 +58,9 @@ def capture_settings(values: Mapping[str, Any] | None) -> dict[str, str]:
     for name, value in (values or {}).items():
         if isinstance(value, float):
             value = f"{value:.6g}"
-        settings.setdefault(log_line(str(name))[:100], log_line(str(getattr(value, "value", value)))[:TEXT])
+        text = str(getattr(value, "value", value))
+        text = f"[secret {name}]" if describe_secret(str(name), text) else replace_secrets(text)
+        settings.setdefault(log_line(str(name))[:100], log_line(text)[:TEXT])
         if len(settings) >= MOST:
             break
     return settings

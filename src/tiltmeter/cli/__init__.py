@@ -11,9 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tiltmeter.cli.extras import how_to_install
-from tiltmeter.cli.old_spellings import OLD_VERBS, modernise
-from tiltmeter.cli.verb_table import NOUNS, VERBS, names_below, summary
-from tiltmeter.errors import TiltmeterError
+from tiltmeter.cli.verb_table import MissingVerb, all_verbs, missing_verbs, names_below, summary
+from tiltmeter.errors import AttachError, TiltmeterError
 from tiltmeter.safety.safe_text import log_line, visible
 from tiltmeter.version import __version__
 
@@ -30,23 +29,25 @@ class LazyVerbs(TyperGroup):
     only_lists = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return names_below(self.name if self.name in NOUNS else "")
+        return names_below(self.name if self.name and self.name in all_verbs().nouns else "")
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        spelling = f"{self.name} {cmd_name}" if self.name in NOUNS else cmd_name
-        if spelling in NOUNS:
-            noun = typer.Typer(cls=LazyVerbs, help=NOUNS[spelling].help, no_args_is_help=True, **STYLE)
+        nouns, verbs = all_verbs().nouns, all_verbs().verbs
+        spelling = f"{self.name} {cmd_name}" if self.name in nouns else cmd_name
+        if spelling in nouns:
+            noun = typer.Typer(cls=LazyVerbs, help=nouns[spelling].help, no_args_is_help=True, **STYLE)
             noun.callback()(_group)
             command: Any = typer.main.get_command(noun)
-            command.name, command.rich_help_panel = spelling, NOUNS[spelling].panel
+            command.name, command.rich_help_panel = spelling, nouns[spelling].panel
             return command
-        if spelling not in VERBS:
-            return None
-        verb = VERBS[spelling]
+        if spelling not in verbs:
+            missing = missing_verbs().get(spelling)
+            return None if missing is None else _missing_command(cmd_name, missing)
+        verb = verbs[spelling]
         if self.only_lists:
             return TyperCommand(cmd_name, help=summary(verb), rich_help_panel=verb.panel)
         single = typer.Typer(**STYLE)
-        single.command(cmd_name)(getattr(importlib.import_module(f"tiltmeter.cli.{verb.file}"), verb.name))
+        single.command(cmd_name)(getattr(importlib.import_module(verb.module), verb.name))
         command = typer.main.get_command(single)
         command.name, command.rich_help_panel = cmd_name, verb.panel
         return command
@@ -65,16 +66,23 @@ class LazyVerbs(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
 
-class TopVerbs(LazyVerbs):
-    """The verbs on top; takes the spellings of earlier versions too."""
+def _missing_command(name: str, missing: MissingVerb) -> TyperCommand:
+    """A verb that is listed, dim, and says what to install when it is used."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, modernise(args))
+    def say_how_to_install() -> None:
+        raise AttachError(f"tiltmeter {name} is in a package of its own: {missing.fix}")
+
+    any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    text = f"[dim]{missing.help} {missing.fix.replace('[', chr(92) + '[')}[/dim]"
+    return TyperCommand(
+        name, callback=say_how_to_install, help=text, rich_markup_mode="rich", rich_help_panel=missing.panel,
+        context_settings=any_arguments,
+    )  # fmt: skip
 
 
 app = typer.Typer(
     name="tiltmeter",
-    cls=TopVerbs,
+    cls=LazyVerbs,
     help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
     "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable), "
     "3 hollow: the reward has gained and gold has not.",
@@ -102,12 +110,6 @@ def verbs(
     """The options of `tiltmeter` itself; its help is the one above."""
 
 
-def _verb_words() -> tuple[str, ...]:
-    """The verb that was asked for, in today's spelling."""
-    words = sys.argv[1:3]
-    return tuple(OLD_VERBS[words[0]].split() if words and words[0] in OLD_VERBS else words)
-
-
 def main() -> None:
     try:
         app()
@@ -115,7 +117,7 @@ def main() -> None:
         sys.stderr.write(f"tiltmeter: {log_line(str(error))}\n")
         raise SystemExit(2) from None
     except Exception as error:  # noqa: BLE001
-        if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(error.name or "", _verb_words())):
+        if isinstance(error, ModuleNotFoundError) and (fix := how_to_install(error.name or "", tuple(sys.argv[1:3]))):
             sys.stderr.write(f"tiltmeter: {fix}\n")
             raise SystemExit(2) from None
         # Our own mistake must not leave with 1, which means "alarm". Its text may hold what a model wrote.

@@ -27,12 +27,12 @@ from tiltmeter.audit.label_file import SUFFIXES, read_labels
 from tiltmeter.audit.readers import BY_NAME, is_trainers_file
 from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.audit.readers.guess_columns import guess_file
-from tiltmeter.cli.options import Html, Json, Markdown, More, OldOut, Plain, file_stem, write_report
+from tiltmeter.cli.options import Html, Json, Markdown, More, Plain, file_stem, write_report
 from tiltmeter.cli.run.report import Most, Redact
 from tiltmeter.cli.run.watch import Plugins
-from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit
+from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
 from tiltmeter.errors import StoreError
-from tiltmeter.monitor.find_gold import RunFacts, find_gold
+from tiltmeter.gold.find_gold import RunFacts, find_gold
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS, judge_run
@@ -123,7 +123,6 @@ def audit(
     more: More = False,
     json: Json = False,
     plain: Plain = False,
-    out: OldOut = None,
     redact_text: Redact = False,
     rollouts: Most = ROLLOUTS,
     plugin: Plugins = None,
@@ -141,8 +140,6 @@ def audit(
         raise typer.BadParameter("choose one of --md -, --json and --plain")
     if redact_text and md is None and html is None:
         raise typer.BadParameter("texts are redacted in reports: add --md or --html", param_hint="--redact-text")
-    if out is not None and not json:
-        raise typer.BadParameter("name the file after --md or --html", param_hint="--out")
     options = ReadOptions(
         format,
         dict(_pair(one, "--map") for one in map or ()),
@@ -180,7 +177,7 @@ def audit(
         for line in audits[0].notes if len(audits) == 1 else ():
             note.out(f"- {log_line(line, 400)}")
         codes = _emit_reports(
-            audits, md=md, html=html, json=json, plain=plain, more=more, out=out, redact=redact_text, rollouts=rollouts,
+            audits, md=md, html=html, json=json, plain=plain, more=more, redact=redact_text, rollouts=rollouts,
             place=str(path), look="" if keep else AGAIN,
         )  # fmt: skip
         if gold is None and not options.evals and 2 in codes:
@@ -224,7 +221,6 @@ def _emit_reports(
     json: bool,
     plain: bool,
     more: bool,
-    out: Path | None,
     redact: bool,
     rollouts: int,
     place: str,
@@ -261,7 +257,7 @@ def _emit_reports(
             write_report(text, html, f"{name}.html", "--html")
     if json:
         result: Any = objects[0] if len(objects) == 1 else {"runs": objects}
-        write_report(json_module.dumps(result, allow_nan=False) + "\n", out or Path("-"), "audit.json", "--out")
+        write_stdout(json_module.dumps(result, allow_nan=False) + "\n")
     return codes
 
 

@@ -15,6 +15,8 @@ class Extra:
 
 EXTRAS = {
     "trl": Extra("tiltmeter.attach on a TRL trainer", ("trl", "transformers", "torch")),
+    "workbench": Extra("tools around a run: tiltmeter probe, lint, model plan", ("tiltmeter_workbench", "yaml")),
+    "lab": Extra("simulated runs with known ground truth: tiltmeter lab", ("tiltmeter_lab",)),
     "train": Extra("training by a recipe: tiltmeter model train", ("trl", "peft", "accelerate", "datasets", "yaml")),
     "compare": Extra("tiltmeter model compare, trail and repay", ("torch", "transformers", "lm_eval", "datasets")),
     "ray": Extra("audits on a cluster", ("ray",)),
@@ -25,7 +27,6 @@ EXTRAS = {
     "cloud": Extra("runs on S3, Google Cloud Storage and Azure", ("obstore",)),
     "mcp": Extra("tools for coding agents: tiltmeter mcp", ("mcp", "duckdb")),
     "judge": Extra("gold from a judge's server, and the witness", ("httpx",)),
-    "plan": Extra("configurations in YAML: tiltmeter lint", ("yaml",)),
     "trackers": Extra("W&B, TensorBoard and Prometheus", ("wandb", "tensorboard", "prometheus_client", "PIL")),
     "mlflow": Extra("MLflow", ("mlflow", "sqlalchemy", "alembic")),
     "trackio": Extra("Trackio", ("trackio",)),

@@ -38,8 +38,6 @@ Markdown = Annotated[
     Path | None, typer.Option("--md", help="Write the report here, as Markdown; - prints it.", metavar="FILE")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of everything random.", metavar="N", min=0)]
-#: Where `--json` went beside `--html` and `--md`, in versions before these named their files.
-OldOut = Annotated[Path | None, typer.Option("--out", hidden=True, metavar="FILE")]
 
 
 def open_run(path: Path, *, steps: int | None = None) -> RunDirectory:

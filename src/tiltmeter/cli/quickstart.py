@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.workbench.plan.starter import starter
 
 Trainer = Literal["trl", "verl", "openrlhf", "loop"]
 
@@ -31,9 +30,7 @@ def installed_trainer() -> Trainer:
 
 def script(trainer: Trainer) -> str:
     """A whole script, or for the trainers that are started from a shell a configuration of theirs."""
-    if trainer == "trl" or trainer == "loop":
-        return (files("tiltmeter.cli") / "quickstart_scripts" / f"{trainer}.txt").read_text("utf-8")
-    return starter(trainer, "grpo", {})
+    return (files("tiltmeter.cli") / "quickstart_scripts" / f"{trainer}.txt").read_text("utf-8")
 
 
 def quickstart(

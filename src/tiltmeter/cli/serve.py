@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,9 +14,10 @@ from rich.text import Text
 
 from tiltmeter.cli.options import Json
 from tiltmeter.rundir.remote.address import parse_address
+from tiltmeter.view.server.access import EVERY_RUN
 from tiltmeter.view.server.serve import serve as serve_until_interrupted
 from tiltmeter.view.server.team.accounts import Account, AccountBook
-from tiltmeter.view.server.team.start import TeamOptions, open_team_server
+from tiltmeter.view.server.team.start import TeamOptions, default_state, open_team_server
 
 State = Annotated[
     Path | None,
@@ -43,18 +43,37 @@ def serve(
         Path | None, typer.Option(help="Certificate chain (PEM), to speak TLS.", metavar="FILE")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(help="Listen on a Unix socket instead, to which --proxy-user alone may talk.", metavar="PATH"),
+    ] = None,
     proxy_header: Annotated[
         str,
         typer.Option(help="Header in which a reverse proxy names the person it has signed in.", metavar="NAME"),
     ] = "",
+    proxy_user: Annotated[
+        str, typer.Option(help="User that the proxy runs as, by name or number.", metavar="USER")
+    ] = "",
+    proxy_secret: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of yours alone (mode 0600, made if missing) with the secret that the proxy sends in "
+            "Tiltmeter-Proxy-Secret; or set TILTMETER_PROXY_SECRET.",
+            metavar="FILE",
+        ),
+    ] = None,
     trusted_proxy: Annotated[
         list[str] | None,
-        typer.Option(help="Address or network of that proxy; from others the header is ignored.", metavar="ADDRESS"),
+        typer.Option(help="Address or network from which the secret counts; else from everywhere.", metavar="ADDRESS"),
     ] = None,
     proxy_role: Annotated[
         str,
         typer.Option(help="What people named by the proxy may do without an account.", metavar="ROLES"),
     ] = "",
+    proxy_runs: Annotated[
+        list[str] | None,
+        typer.Option(help="Runs that these people may see, by path; every run if not given.", metavar="PATTERN"),
+    ] = None,
     state: State = None,
     json: Annotated[bool, typer.Option("--json", help="The address as one line of JSON.")] = False,
 ) -> None:
@@ -77,15 +96,20 @@ def serve(
             port=port,
             url=url,
             certificate=(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-            proxies=trusted_proxy or (),
+            socket=socket,
             proxy_header=proxy_header,
+            proxy_user=proxy_user,
+            proxy_secret=proxy_secret,
+            proxies=trusted_proxy or (),
             proxy_roles=[role for role in proxy_role.split(",") if role.strip()],
+            proxy_runs=proxy_runs or (),
         )
     )
 
     def started() -> None:
         if json:
-            sys.stdout.write(json_module.dumps({"url": server.address, "port": server.port}) + "\n")
+            where = {"port": server.port} if socket is None else {"socket": str(socket)}
+            sys.stdout.write(json_module.dumps({"url": server.address, **where}) + "\n")
             sys.stdout.flush()
             return
         console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -94,7 +118,11 @@ def serve(
             console.print(Text("Nobody has an account yet: tiltmeter accounts --invite NAME --role control"))
         console.print(Text("Ctrl-C ends it.", "dim"))
 
-    serve_until_interrupted(server, started)
+    try:
+        serve_until_interrupted(server, started)
+    finally:
+        if socket is not None:
+            socket.unlink(missing_ok=True)
 
 
 def accounts(
@@ -105,6 +133,14 @@ def accounts(
         str,
         typer.Option(help="What they may do: view, label, control, or several with commas.", metavar="ROLES"),
     ] = "view",
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Runs that they may see, label and act on: a path below what is served, as 'math' or 'code/*-7b'. "
+            "Every run if not given; an account that is there keeps its own.",
+            metavar="PATTERN",
+        ),
+    ] = None,
     revoke: Annotated[
         str, typer.Option(help="End this person's account and everything signed in by it, at once.", metavar="NAME")
     ] = "",
@@ -122,7 +158,7 @@ def accounts(
     if invite and revoke:
         raise typer.BadParameter("invite or revoke, one at a time")
     if invite:
-        code = book.invite(invite, role.split(","))
+        code = book.invite(invite, role.split(","), runs or None)
         sys.stdout.write(f"{book.url() or 'http://127.0.0.1:8787/'}#code={code}\n")
         return
     if revoke:
@@ -136,13 +172,17 @@ def accounts(
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for one in listed:
-        console.print(Text(f"{one.name:<24} {','.join(sorted(one.roles)):<20} {_standing(one)}"))
+        console.print(Text(f"{one.name:<24} {','.join(sorted(one.roles)):<20} {_standing(one)}; {_runs(one)}"))
     if not listed:
         console.print(Text("Nobody yet. Invite somebody: tiltmeter accounts --invite NAME --role view"))
 
 
 def _facts(account: Account) -> dict[str, object]:
     return {**account._asdict(), "roles": sorted(account.roles)}
+
+
+def _runs(account: Account) -> str:
+    return "every run" if account.runs == EVERY_RUN else f"runs {' '.join(account.runs)}"
 
 
 def _standing(account: Account) -> str:
@@ -153,5 +193,4 @@ def _standing(account: Account) -> str:
 
 
 def _state_folder(folder: Path | None) -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return folder or Path(home) / "tiltmeter" / "server"
+    return folder or default_state()

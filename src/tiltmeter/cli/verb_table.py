@@ -1,9 +1,17 @@
-"""Every verb of the command line: how it is spelled, where its function stands, and where `--help` lists it."""
+"""Every verb of the command line: how it is spelled, where its function stands, and where `--help` lists it.
+
+The core's verbs are listed here. A package adds its own by an entry point of the group `tiltmeter.verbs`, whose value
+is a `VerbTable`. Verbs of a package of ours that is not installed are listed as well, with the line that installs it.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 FIRST, BEFORE, RUNS, PROVE = "Start here", "Before a run", "During and after a run", "Prove it"
@@ -22,91 +30,109 @@ class Noun:
 class Verb:
     """Where a verb's function stands, and under which heading `--help` lists it."""
 
-    file: str
-    function: str = ""  # if it is not the last part of the file's name
+    module: str
+    function: str = ""  # if it is not the last part of the module's name
     panel: str = "Verbs"
 
     @property
     def name(self) -> str:
-        return self.function or self.file.rpartition(".")[2]
+        return self.function or self.module.rpartition(".")[2]
 
 
-NOUNS = {
-    "data": Noun(BEFORE, "What a run is trained on: preferences, constitution, traps."),
-    "reward": Noun(BEFORE, "A reward before it is optimised: forecast, tilt, sandbox."),
-    "gold": Noun(
-        BEFORE, "A check for gold: draft one, try it, compare it with what you say, and ways of asking a judge."
-    ),
-    "model": Noun(BEFORE, "A model to train: plan, train, compare with its base, sample."),
-    "run": Noun(RUNS, "One run: watch it, answer its alarms, report, compare two, keep or delete its files."),
-    "lab": Noun(PROVE, "Simulated runs with known ground truth, and how well every alarm does on them."),
+@dataclass(frozen=True, slots=True)
+class VerbTable:
+    """Nouns by name and verbs by their whole spelling, in the order of `--help`."""
+
+    nouns: Mapping[str, Noun]
+    verbs: Mapping[str, Verb]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingVerb:
+    """A verb or noun of a package of ours that is not installed."""
+
+    extra: str
+    panel: str
+    help: str
+
+    @property
+    def fix(self) -> str:
+        return f"pip install 'tiltmeter[{self.extra}]'"
+
+
+CORE = VerbTable(
+    {"run": Noun(RUNS, "One run: watch it, answer its alarms, report, compare two, keep or delete its files.")},
+    {
+        "show": Verb("tiltmeter.cli.show", panel=FIRST),
+        "view": Verb("tiltmeter.cli.view", panel=FIRST),
+        "audit": Verb("tiltmeter.cli.audit", panel=FIRST),
+        "demo": Verb("tiltmeter.cli.demo", panel=FIRST),
+        "doctor": Verb("tiltmeter.cli.doctor", panel=FIRST),
+        "quickstart": Verb("tiltmeter.cli.quickstart", panel=BEFORE),
+        "serve": Verb("tiltmeter.cli.serve", panel=RUNS),
+        "accounts": Verb("tiltmeter.cli.serve", "accounts", RUNS),
+        "mcp": Verb("tiltmeter.cli.mcp", panel=RUNS),
+        "run watch": Verb("tiltmeter.cli.run.watch", panel=FOLLOW),
+        "run track": Verb("tiltmeter.cli.run.track", panel=FOLLOW),
+        "run alarms": Verb("tiltmeter.cli.run.actions", "alarms", FOLLOW),
+        "run acknowledge": Verb("tiltmeter.cli.run.actions", "acknowledge", FOLLOW),
+        "run dismiss": Verb("tiltmeter.cli.run.actions", "dismiss", FOLLOW),
+        "run actions": Verb("tiltmeter.cli.run.actions", panel=FOLLOW),
+        "run approve": Verb("tiltmeter.cli.run.actions", "approve", FOLLOW),
+        "run reject": Verb("tiltmeter.cli.run.actions", "reject", FOLLOW),
+        "run undo": Verb("tiltmeter.cli.run.actions", "undo", FOLLOW),
+        "run spot": Verb("tiltmeter.cli.run.spot", panel=CLOSER),
+        "run witness": Verb("tiltmeter.cli.run.witness", panel=CLOSER),
+        "run rollouts": Verb("tiltmeter.cli.run.rollouts", panel=CLOSER),
+        "run picture": Verb("tiltmeter.cli.run.picture", panel=CLOSER),
+        "run report": Verb("tiltmeter.cli.run.report", panel=CLOSER),
+        "run publish": Verb("tiltmeter.cli.run.publish", panel=CLOSER),
+        "run diff": Verb("tiltmeter.cli.run.diff", panel=CLOSER),
+        "run onset": Verb("tiltmeter.cli.run.onset", panel=CLOSER),
+        "run phrases": Verb("tiltmeter.cli.run.report", "phrases", CLOSER),
+        "run pin": Verb("tiltmeter.cli.run.pin", panel=CLOSER),
+        "run replay": Verb("tiltmeter.cli.run.maintenance", "replay", FILES),
+        "run verify": Verb("tiltmeter.cli.run.maintenance", "verify", FILES),
+        "run upload": Verb("tiltmeter.cli.run.upload", panel=FILES),
+        "run pack": Verb("tiltmeter.cli.run.maintenance", "pack", FILES),
+        "run purge": Verb("tiltmeter.cli.run.maintenance", "purge", FILES),
+    },
+)
+
+#: What our own packages add at the top, in the order of `--help`.
+OURS = {
+    "probe": MissingVerb("workbench", BEFORE, "Probe a reward before it is optimised."),
+    "lint": MissingVerb("workbench", BEFORE, "Check a training configuration for known mistakes."),
+    "data": MissingVerb("workbench", BEFORE, "What a run is trained on: preferences, constitution, traps."),
+    "reward": MissingVerb("workbench", BEFORE, "A reward before it is optimised: forecast, tilt, sandbox."),
+    "gold": MissingVerb("workbench", BEFORE, "A check for gold: draft one, try it, compare it with labels."),
+    "model": MissingVerb("workbench", BEFORE, "A model to train: plan, train, compare with its base, sample."),
+    "lab": MissingVerb("lab", PROVE, "Simulated runs with known ground truth."),
 }
 
-#: By its whole spelling; the order is that of `--help`.
-VERBS = {
-    "show": Verb("show", panel=FIRST),
-    "view": Verb("view", panel=FIRST),
-    "audit": Verb("audit", panel=FIRST),
-    "probe": Verb("probe", panel=FIRST),
-    "lint": Verb("lint", panel=FIRST),
-    "quickstart": Verb("quickstart", panel=BEFORE),
-    "doctor": Verb("doctor", panel=BEFORE),
-    "serve": Verb("serve", panel=RUNS),
-    "accounts": Verb("serve", "accounts", RUNS),
-    "mcp": Verb("mcp", panel=RUNS),
-    "demo": Verb("demo", panel=PROVE),
-    "data preferences": Verb("data.preferences"),
-    "data constitution": Verb("data.constitution"),
-    "data traps": Verb("data.traps"),
-    "reward forecast": Verb("reward.forecast"),
-    "reward tilt": Verb("reward.tilt"),
-    "reward sandbox": Verb("reward.sandbox"),
-    "gold draft": Verb("gold.verbs", "draft"),
-    "gold try": Verb("gold.verbs", "try_check_verb"),
-    "gold label": Verb("gold.verbs", "label"),
-    "gold oversight": Verb("gold.oversight"),
-    "model plan": Verb("model.plan"),
-    "model train": Verb("model.train"),
-    "model compare": Verb("model.compare"),
-    "model trail": Verb("model.trail"),
-    "model diversity": Verb("model.diversity"),
-    "model repay": Verb("model.repay"),
-    "run watch": Verb("run.watch", panel=FOLLOW),
-    "run track": Verb("run.track", panel=FOLLOW),
-    "run alarms": Verb("run.actions", "alarms", FOLLOW),
-    "run acknowledge": Verb("run.actions", "acknowledge", FOLLOW),
-    "run dismiss": Verb("run.actions", "dismiss", FOLLOW),
-    "run actions": Verb("run.actions", panel=FOLLOW),
-    "run approve": Verb("run.actions", "approve", FOLLOW),
-    "run reject": Verb("run.actions", "reject", FOLLOW),
-    "run undo": Verb("run.actions", "undo", FOLLOW),
-    "run spot": Verb("run.spot", panel=CLOSER),
-    "run witness": Verb("run.witness", panel=CLOSER),
-    "run rollouts": Verb("run.rollouts", panel=CLOSER),
-    "run picture": Verb("run.picture", panel=CLOSER),
-    "run report": Verb("run.report", panel=CLOSER),
-    "run publish": Verb("run.publish", panel=CLOSER),
-    "run diff": Verb("run.diff", panel=CLOSER),
-    "run onset": Verb("run.onset", panel=CLOSER),
-    "run phrases": Verb("run.report", "phrases", CLOSER),
-    "run pin": Verb("run.pin", panel=CLOSER),
-    "run replay": Verb("run.maintenance", "replay", FILES),
-    "run verify": Verb("run.maintenance", "verify", FILES),
-    "run upload": Verb("run.upload", panel=FILES),
-    "run pack": Verb("run.maintenance", "pack", FILES),
-    "run purge": Verb("run.maintenance", "purge", FILES),
-    "lab run": Verb("lab.campaigns", "run"),
-    "lab score": Verb("lab.campaigns", "score"),
-    "lab report": Verb("lab.campaigns", "report"),
-}
+
+@cache
+def all_verbs() -> VerbTable:
+    """The core's verbs and those of every package that is installed."""
+    tables = [CORE, *(entry.load() for entry in sorted(entry_points(group="tiltmeter.verbs"), key=lambda e: e.name))]
+    nouns = {name: noun for table in tables for name, noun in table.nouns.items()}
+    return VerbTable(nouns, {name: verb for table in tables for name, verb in table.verbs.items()})
+
+
+def missing_verbs() -> dict[str, MissingVerb]:
+    """What our packages would add, of those that are not installed."""
+    table = all_verbs()
+    return {name: one for name, one in OURS.items() if name not in table.nouns and name not in table.verbs}
 
 
 def names_below(noun: str) -> list[str]:
     """The verbs of a noun; with "" what `tiltmeter --help` lists: the first verbs, then nouns and others by moment."""
+    table = all_verbs()
     if noun:
-        return [spelling.removeprefix(f"{noun} ") for spelling in VERBS if spelling.startswith(f"{noun} ")]
-    panels = {name: verb.panel for name, verb in VERBS.items() if " " not in name}
-    panels |= {name: one.panel for name, one in NOUNS.items()}
+        return [spelling.removeprefix(f"{noun} ") for spelling in table.verbs if spelling.startswith(f"{noun} ")]
+    panels = {name: verb.panel for name, verb in table.verbs.items() if " " not in name}
+    panels |= {name: one.panel for name, one in table.nouns.items()}
+    panels |= {name: one.panel for name, one in missing_verbs().items()}
     order = (FIRST, BEFORE, RUNS, PROVE)
     return sorted(panels, key=lambda name: order.index(panels[name]))
 
@@ -114,10 +140,11 @@ def names_below(noun: str) -> list[str]:
 def summary(verb: Verb) -> str:
     """The first sentence of a verb's help, read from its file: to import all of them takes seconds.
 
-    >>> summary(VERBS["demo"])
+    >>> summary(CORE.verbs["demo"])
     'See an alarm: a recorded run that games its reward, and its healthy twin, measured to a verdict in seconds.'
     """
-    source = Path(__file__).parent.joinpath(*verb.file.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    spec = find_spec(verb.module)
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     text = next(ast.get_docstring(node) for node in functions if node.name == verb.name)
     return " ".join((text or "").partition("\n\n")[0].split())

@@ -31,6 +31,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.safety.loading import load_function
+from tiltmeter.safety.secret_scan import replace_secrets
 
 CALL_SECONDS = 60.0  # for one call; `score.timeout = 300` in the function's file sets another limit
 LOAD_SECONDS = 240.0  # added to it until the first answer: the function may load a model
@@ -39,6 +40,7 @@ DEATHS = 2  # of the child with one row, before it is this row's fault: the syst
 LOOK_SECONDS = 0.5  # between two looks whether the child lives: what it started may hold its pipe open
 REPLY_BYTES = 1 << 20
 ERROR_TEXT = 300  # characters of an exception
+LONGEST_ERROR = 1 << 16  # characters in which secrets are looked for
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 log = logging.getLogger("tiltmeter")
@@ -339,7 +341,7 @@ def _plain(answer: object) -> list[Any]:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:ERROR_TEXT]
+        return replace_secrets(str(error)[:LONGEST_ERROR])[:ERROR_TEXT]
     except BaseException:  # noqa: BLE001  # its own method fails
         return "its text cannot be had"
 

@@ -33,6 +33,7 @@ from tiltmeter.rundir.sidecar import (
     write_sidecar,
 )
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.secret_scan import replace_secrets
 
 MAX_REASON = 200  # characters of a reason that are kept
 REQUEST_BYTES = 64 << 20  # 16,384 bets take 5 MB
@@ -301,7 +302,8 @@ def to_label(value: object) -> Label:
     if value is None:
         return Label(None, "no answer")
     if isinstance(value, BaseException):
-        return Label(None, f"{type(value).__name__}: {value}"[:MAX_REASON])
+        # The error of a request often quotes the address or the header with its key.
+        return Label(None, replace_secrets(f"{type(value).__name__}: {value}")[:MAX_REASON])
     plain = isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating))
     if not plain or not 0.0 <= value <= 1.0:  # type: ignore[operator]
         # A whole number of thousands of digits is no number that Python would write out.

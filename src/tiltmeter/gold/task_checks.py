@@ -16,13 +16,13 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import INDEPENDENT, CompletionToLabel, GoldAnswer
+from tiltmeter.gold.checks.code_reward import CodeReward, kept_tests
+from tiltmeter.gold.checks.code_tasks import TaskColumns, extract_code
+from tiltmeter.gold.checks.math_answers import extract_answers, read_answer
+from tiltmeter.gold.checks.maths_reward import MathsReward, maths
+from tiltmeter.gold.checks.task_shapes import row_tests, task_key
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.rewards.guard_inventory import reward_parts
-from tiltmeter.rewards.verifiers.code_reward import CodeReward, kept_tests
-from tiltmeter.rewards.verifiers.code_tasks import TaskColumns, extract_code
-from tiltmeter.rewards.verifiers.math_answers import extract_answers, read_answer
-from tiltmeter.rewards.verifiers.maths_reward import MathsReward, maths
-from tiltmeter.rewards.verifiers.task_shapes import row_tests, task_key
+from tiltmeter.gold.guards.guard_inventory import reward_parts
 from tiltmeter.sandbox import Limits
 from tiltmeter.sandbox.recorded_tests import BrokenTask
 
@@ -203,7 +203,7 @@ def name_kept_tests(reward: CodeReward) -> str:
     """The name of the source that grades by what this reward keeps back, with the reward's own settings.
 
     >>> from types import SimpleNamespace
-    >>> from tiltmeter.rewards.verifiers.code_reward import CodeSettings
+    >>> from tiltmeter.gold.checks.code_reward import CodeSettings
     >>> settings = CodeSettings(TaskColumns("mine"), "last", False, None, 0.0, 0, None, "none", 2, 0.3)
     >>> name_kept_tests(SimpleNamespace(settings=settings, limits=Limits()))
     'tests:keep_back=0.3,cases=mine'

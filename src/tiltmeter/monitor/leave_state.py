@@ -17,6 +17,7 @@ from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Alarm
 from tiltmeter.gold.label_files import asks_people
 from tiltmeter.rundir.journal import Event, JournalReader, list_journal
+from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.message import competing_findings, shorten
@@ -61,6 +62,7 @@ class StateWriter:
         self._alarm_times: dict[str, float] = {}
         self._rewards = ReadingTable(REWARD)
         self._journal = JournalReader(run.path / "events")
+        self._chain = ChainCheck(run, repeats=False)
         self._snapshots = SnapshotWriter(run)
         if (snapshot := self._snapshots.snapshot) is not None:
             self._run_state = snapshot.run_state
@@ -81,6 +83,8 @@ class StateWriter:
             if self._caught_up and (over or self._news or now >= self._next_beat):
                 self._write(over)
                 self._news, self._next_beat = False, now + BEAT_SECONDS
+            if over:
+                self._chain.save()
         except Exception as error:  # noqa: BLE001 - no monitor may end because of a convenience
             self._off = True
             log.warning("no state file any more, lists of runs read the journal: %s: %s", type(error).__name__, error)
@@ -99,6 +103,7 @@ class StateWriter:
             if time.monotonic() > deadline:
                 return
         self._run_state.skipped = self._journal.skipped
+        self._run_state.set_journal(self._chain.update(max(0.0, deadline - time.monotonic())))
         self._caught_up = True
         extra = {"alarm_times": self._alarm_times, "rewards": self._rewards}
         self._snapshots.write_if_due(self._run_state, self._journal, extra)

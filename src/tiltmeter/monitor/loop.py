@@ -45,6 +45,7 @@ from tiltmeter.monitor.snapshot import FoldSnapshot, FoldSnapshots, SkippedAdvis
 from tiltmeter.monitor.state import MonitorState
 from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
+from tiltmeter.rundir.journal_links import ChainEnd, make_key, run_name_in_chain
 from tiltmeter.rundir.payloads import StepDone
 from tiltmeter.rundir.rank_summary import combine_hashes, count_losses, rank_ranges
 from tiltmeter.rundir.requests import ControlOffer
@@ -80,6 +81,7 @@ class MonitorLoop:
         self._reward, self._strict = reward, strict
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
+        self._is_own = events_folder is None
         self._snapshots = FoldSnapshots(run, self._digest) if snapshots else None
         snapshot = None if self._snapshots is None else self._snapshots.read()
         self._make_parts(source)
@@ -250,7 +252,9 @@ class MonitorLoop:
                 self._install(snapshot)
         if self.label_queue is not None:
             self.label_queue.resume()
-        writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable)
+        # A replay's journal is compared and thrown away: only the run's own is worth a chain.
+        chain = ChainEnd(run_name_in_chain(self.run), make_key(self.run)) if self._is_own else None
+        writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable, chain=chain)
         written = {item.id for item in last}
         writer.commit(item for item in concluded if item.id not in written)
         if last and self._recorded_settings != self._digest:

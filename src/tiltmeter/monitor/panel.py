@@ -20,8 +20,8 @@ from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import Alarm, Fault, Floats, Reading, RolloutBatch
 from tiltmeter.data.slices import MOST_ENVIRONMENTS
 from tiltmeter.data.turns import Turn
-from tiltmeter.derived import Derived
 from tiltmeter.detectors import Detector, SliceDetector
+from tiltmeter.detectors.derived_readings import Derived
 from tiltmeter.errors import ContractError
 from tiltmeter.instruments import Instrument
 from tiltmeter.monitor.parts import Config

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tiltmeter import derived, detectors, instruments
+from tiltmeter import detectors, instruments
 from tiltmeter.data.reward_fingerprint import fingerprint
+from tiltmeter.detectors.derived_readings import DERIVED, Derived
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldSource, RecordedSource
 from tiltmeter.gold.corrected_judge import CorrectedJudge
@@ -40,7 +41,7 @@ class Config:
     """The parts that monitor a run. Derived readings and detectors are factories, because a rewind needs fresh ones."""
 
     instruments: tuple[Instrument, ...]
-    derived: tuple[Callable[[], derived.Derived], ...]
+    derived: tuple[Callable[[], Derived], ...]
     detectors: tuple[Callable[[], detectors.Detector], ...]
     plugins: tuple[str, ...] = ()
     gold: GoldSource | None = None  # source of labels; None: the trainer passes gold, or there is none
@@ -66,7 +67,7 @@ class Config:
         extra = [load_part(name) for name in names]
         config = cls(
             tuple(cls_() for cls_ in instruments.BUILTIN) + tuple(part() for part in extra if hasattr(part, "measure")),
-            derived.BUILTIN + tuple(part for part in extra if hasattr(part, "fold")),
+            DERIVED + tuple(part for part in extra if hasattr(part, "fold")),
             detectors.BUILTIN + tuple(part for part in extra if hasattr(part, "update")),
             names,
         )

@@ -39,7 +39,7 @@ ADVISOR_WIRING = frozenset(
     {"run", "_digest", "_live", "_strict", "_reward", "_gold", "_sent_ids", "_started_experiments", "_results"}
 )
 #: Rooms whose code decides what a fold remembers.
-ROOMS = ("data", "stats", "verdict", "derived", "detectors", "diagnosis", "interventions", "gold", "monitor")
+ROOMS = ("data", "stats", "verdict", "detectors", "diagnosis", "interventions", "gold", "monitor")
 
 log = logging.getLogger("tiltmeter")
 

@@ -11,10 +11,11 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,8 @@ import pyarrow as pa
 from tiltmeter.rundir.run_path import open_folder, remove
 
 MOUNTS = Path("/proc/self/mountinfo")
+#: Names under which this module writes, and the final name in each: all that a sweep may remove.
+DOT_FILE = re.compile(r"\.(?P<name>.+)\.(?:[0-9a-f]{8}|claim)|\.probe-[0-9a-f]{8}", re.DOTALL)
 #: Types of FUSE mounts whose files are objects.
 OBJECT_STORES = (
     *("s3fs", "gcsfuse", "goofys", "geesefs", "mount-s3", "mountpoint-s3", "rclone", "blobfuse", "blobfuse2", "ossfs"),
@@ -59,15 +62,21 @@ def publish(path: Path, pieces: Sequence[bytes | pa.Buffer]) -> bool:
     return True
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a file in place of what has its name, whole or not at all; a power cut may undo it. For caches."""
+def replace_file(path: Path, content: bytes | Iterable[bytes], *, at: float | None = None) -> None:
+    """Put a file in place of what has its name, whole or not at all; a power cut may undo it. For caches and copies.
+
+    `content`: at once or piece by piece. `at`: the time that the file has from then on.
+    """
     with open_folder(path.parent, change=True) as folder:
         dot = f".{path.name}.{secrets.token_hex(4)}"
         handle = os.open(dot, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
-            write_all(handle, content)
+            for piece in (content,) if isinstance(content, bytes) else content:
+                write_all(handle, piece)
+            if at is not None:
+                os.utime(handle, (at, at))
             os.rename(dot, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
+        except BaseException:
             os.unlink(dot, dir_fd=folder)
             raise
         finally:
@@ -226,7 +235,7 @@ def sweep(folder: Path) -> int:
     """
     try:
         with open_folder(folder, change=True) as opened:
-            names = [name for name in os.listdir(opened) if name.startswith(".")]  # noqa: PTH208 - names alone
+            names = filter(DOT_FILE.fullmatch, os.listdir(opened))  # noqa: PTH208 - names alone
             return sum(_remove_dead(name, opened) for name in names)
     except FileNotFoundError:
         return 0

@@ -3,7 +3,7 @@
 One arrival is one commit, and one commit is one line: a JSON object with all its events and a CRC-32 of itself. So an
 arrival is in the journal whole or not at all, and a monitor that died in the middle of a line handles that arrival
 again. A torn or damaged line is skipped and counted, wherever it stands. Only the newest file is written to: those
-of earlier attempts are never touched again.
+of earlier attempts are never touched again. Each line states a hash of all before it: see `journal_links`.
 
 Format 1 had one line for each event, and one arrival could be torn between its lines. Such files are read as before:
 each event has an id made of its kind, its record's identity and the configuration's hash, and readers keep the first
@@ -31,6 +31,7 @@ from tiltmeter.data.number_set import NumberSet
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.atomic_write import sync_folder, write_all
+from tiltmeter.rundir.journal_links import LINE_BYTES, LONGEST, ChainEnd, in_order
 from tiltmeter.rundir.parquet import FORMAT
 from tiltmeter.rundir.payloads import Payload, check_payload, parse_payload
 from tiltmeter.rundir.run_path import entries, make_folder, open_file
@@ -39,9 +40,7 @@ from tiltmeter.rundir.sidecar import WRONG_CONTENT, refuse
 KINDS = ("attempt", "reading", "step_done", "labels_closed", "alarm", "finding", "action", "fault", "note")
 DURABLE = frozenset({"attempt", "step_done", "labels_closed", "alarm", "action"})  # fsynced before the monitor goes on
 JOURNAL_BYTES = 4 << 30  # of one file; 10^5 steps have about 400 MB
-LINE_LIMIT = 4 << 20  # an ordinary line has a few kB; a reader may refuse what is longer than this
-
-_LONGEST = LINE_LIMIT + 64  # with its checksum and line break
+LINE_LIMIT = LINE_BYTES  # a reader may refuse what is longer than this
 MOST_PIECES = 16
 _CRC = len(',"crc":"00000000"}')
 _KEYS = ("id", "kind", "attempt", "step", "data")  # of an event
@@ -145,10 +144,11 @@ class Journal:
     """Writes commits. Raises OSError if one could not be written; the caller then restarts from what is on disk.
 
     `durable=False`: lines survive a kill, not a power cut; for events that can be recomputed from stored files.
+    `chain`: what lines state of those before them; None: nothing.
     """
 
-    def __init__(self, folder: Path, seq: int = 0, *, durable: bool = True) -> None:
-        self.folder, self.seq, self._durable = folder, seq, durable
+    def __init__(self, folder: Path, seq: int = 0, *, durable: bool = True, chain: ChainEnd | None = None) -> None:
+        self.folder, self.seq, self._durable, self._chain = folder, seq, durable, chain
         self._handle, self._number = -1, -1  # of the newest file
         make_folder(folder.parent, folder.name)
 
@@ -158,7 +158,7 @@ class Journal:
         if not events:
             return
         handle = self._open(events[0].attempt)
-        write_all(handle, encode_commit(events, self.seq, time.time()))
+        write_all(handle, encode_commit(events, self.seq, time.time(), self._chain))
         if self._durable and any(item.kind in DURABLE for item in events):
             os.fsync(handle)
         self.seq += len(events)
@@ -177,6 +177,9 @@ class Journal:
                 # that lacked nothing else would come back, though its arrival was not counted and is handled again.
                 write_all(handle, b"~\n")
             sync_folder(self.folder)  # also for a file that was there: whoever made it may have failed here
+            if self._chain is not None:
+                files = in_order(list_journal(self.folder))
+                self._chain.go_on(files[: [path.name for path in files].index(f"{number}.jsonl") + 1])
         except OSError:
             os.close(handle)
             raise
@@ -193,13 +196,14 @@ class Journal:
                 pass  # the lines that must last were fsynced; this is also called because the disk fails
 
 
-def encode_commit(events: Sequence[Event], seq: int = 0, when: float = 0.0) -> bytes:
-    """The line of a commit; `parse` is its inverse."""
+def encode_commit(events: Sequence[Event], seq: int = 0, when: float = 0.0, chain: ChainEnd | None = None) -> bytes:
+    """The line of a commit, which is added to the chain; `parse` is its inverse."""
     plain = {"format": FORMAT, "seq": seq, "time": when, "events": [item.plain() for item in events]}
     text = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(text) > LINE_LIMIT:
         raise ValueError(f"a commit with {events[-1].kind} has {len(text)} bytes, more than a line may have")
-    return b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text))
+    body = text[:-1] if chain is None else text[:-1] + chain.extend(text[:-1])
+    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
 
 
 def list_journal(folder: Path) -> list[Path]:
@@ -261,15 +265,15 @@ class JournalReader:
                 raise refuse(path, f"has {size} bytes, more than {JOURNAL_BYTES}")
             file.seek(self.offsets.get(path.name, 0))
             pieces = 0  # of a line that is too long
-            while line := file.readline(_LONGEST):
+            while line := file.readline(LONGEST):
                 whole = line.endswith(b"\n")
-                if not whole and len(line) < _LONGEST:
+                if not whole and len(line) < LONGEST:
                     break  # still being written, or torn for ever
                 begins = self.offsets.get(path.name, 0)
                 self.offsets[path.name] = begins + len(line)
                 pieces = 0 if whole else pieces + 1
                 if pieces > MOST_PIECES:
-                    raise refuse(path, f"a line of more than {MOST_PIECES * _LONGEST} bytes")
+                    raise refuse(path, f"a line of more than {MOST_PIECES * LONGEST} bytes")
                 if not whole:
                     continue  # too long for an event: skipped piece by piece, counted at its end
                 if events := parse(line, self._bare_before):
@@ -285,7 +289,7 @@ def read_line(folder: Path, name: str, offset: int) -> list[Event]:
     path = folder / name
     with os.fdopen(open_file(path), "rb") as file:
         file.seek(offset)
-        events = parse(file.readline(_LONGEST))
+        events = parse(file.readline(LONGEST))
     for item in events:
         _check(item, path)
     return events

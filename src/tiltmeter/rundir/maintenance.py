@@ -18,6 +18,7 @@ from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import name_file, open_dot, sweep
 from tiltmeter.rundir.columns import content_hash
 from tiltmeter.rundir.journal import JournalReader
+from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
 from tiltmeter.rundir.payloads import ReceiptRead
 from tiltmeter.rundir.rank_summary import combine_hashes, expand_ranges
@@ -191,6 +192,8 @@ def verify(run: RunDirectory, *, progress: Progress = lambda text: None) -> list
             receipts.append(note.file)
     if tail.skipped:
         problems.append(f"events: {tail.skipped} lines are torn or damaged and were skipped")
+    if fault := ChainCheck(run, anew=True).update().fault:
+        problems.append(fault)
     try:
         run.reference()
     except StoreError as error:

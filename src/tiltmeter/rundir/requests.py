@@ -128,6 +128,7 @@ class SignedRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     request: dict[str, Any]
     signature: str
+    signed: dict[str, Any] = {}  # by the person who left it in an inbox; checked when it was taken from there
 
 
 @dataclass(frozen=True, slots=True)

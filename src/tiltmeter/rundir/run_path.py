@@ -3,6 +3,9 @@
 A run directory from elsewhere must not point out of itself. So each folder on the way is opened by descriptor from the
 one above it and no link is followed, for reading or writing; what is opened is a plain file of this user, of root or of
 the directory's owner; and no pipe or device blocks. `os` is called by name, so that a test can make a call fail.
+
+A store on disk (`file://`) and the copy of a run pass the same gate by another `role`: neither has an audit's links; a
+store may hold files of several people; and a copy is written to by this program alone, while it is brought up to date.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PosixPath, PurePath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tiltmeter.errors import StoreError
 from tiltmeter.safety.safe_text import log_line
@@ -24,6 +27,9 @@ from tiltmeter.safety.safe_text import log_line
 NEVER_LINKED = ("run.json", "events", "cache", "control", "monitor.log")
 COPY_MARK = ".copy"  # in a copy of a run that is kept elsewhere, to which nobody may write
 IDENTITY_BYTES = 16 << 20  # of a run.json; that of an audit holds its notes
+LONGEST_NAME = 200  # characters of one name below a run or a store
+
+Role: TypeAlias = Literal["run", "store", "copy"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of a file must not block
@@ -53,36 +59,61 @@ class RunPath(PosixPath):
     """
 
     depth = 1  # a path that lost count is treated like any other: its folder is trusted, its last name is not
+    role: Role = "run"
 
     def __truediv__(self, key: Any) -> RunPath:
-        return _with_depth(super().__truediv__(key), self.depth + len(PurePath(key).parts))
+        inner = PurePath(key)
+        if inner.is_absolute():
+            raise UnsafePathError(errno.EINVAL, "not a path below the run", str(inner))
+        return _with_depth(super().__truediv__(key), self.depth + len(inner.parts), self.role)
 
     @property
     def parent(self) -> RunPath:
-        return _with_depth(super().parent, max(0, self.depth - 1))
+        return _with_depth(super().parent, max(0, self.depth - 1), self.role)
 
     def with_name(self, name: str) -> RunPath:
-        return _with_depth(super().with_name(name), self.depth)
+        return _with_depth(super().with_name(name), self.depth, self.role)
 
     def with_suffix(self, suffix: str) -> RunPath:
-        return _with_depth(super().with_suffix(suffix), self.depth)
+        return _with_depth(super().with_suffix(suffix), self.depth, self.role)
 
     def __reduce__(self) -> Any:
-        return _restore, (str(self), self.depth)
+        return _restore, (str(self), self.depth, self.role)
 
 
-def run_path(path: Path | str) -> RunPath:
-    """The path of a run directory, which whoever names it trusts to be where it is."""
-    return _with_depth(RunPath(path), 0)
+def run_path(path: Path | str, role: Role = "run") -> RunPath:
+    """The path of a run directory, store or copy, which the person who names it trusts to be where it is."""
+    return _with_depth(RunPath(path), 0, role)
 
 
-def _with_depth(path: RunPath, depth: int) -> RunPath:
-    path.depth = depth
+def _with_depth(path: RunPath, depth: int, role: Role) -> RunPath:
+    path.depth, path.role = depth, role
     return path
 
 
-def _restore(path: str, depth: int) -> RunPath:
-    return _with_depth(RunPath(path), depth)
+def _restore(path: str, depth: int, role: Role) -> RunPath:
+    return _with_depth(RunPath(path), depth, role)
+
+
+def split_key(key: str) -> tuple[str, ...]:
+    """The names on the way to an object or file, each of which is a plain one. Raises `UnsafePathError`.
+
+    >>> split_key("rollouts/0/000001-0.parquet")
+    ('rollouts', '0', '000001-0.parquet')
+    """
+    names = tuple(key.split("/"))
+    if not all(map(is_plain_name, names)):
+        raise UnsafePathError(errno.EINVAL, "not a path below the run", key[:LONGEST_NAME])
+    return names
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name that comes from a store or a directory can stand on its own below a folder of ours.
+
+    >>> [is_plain_name(name) for name in ("tonight", "läuft 2", "..", ".ssh", "a/b", "a\\x00", "")]
+    [True, True, False, False, False, False, False]
+    """
+    return 0 < len(name) <= LONGEST_NAME and name[0] != "." and "/" not in name and name.isprintable()
 
 
 @contextmanager
@@ -101,7 +132,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None)
     change = bool(flags & (os.O_WRONLY | os.O_RDWR))
     folder, owners = _open_folder(path.parent, change)
     try:
-        linkable = isinstance(path, RunPath) and path.depth == 1 and not change
+        linkable = isinstance(path, RunPath) and path.role == "run" and path.depth == 1 and not change
         handle = _open_beneath(folder, path, flags, owners, linkable=linkable)
     finally:
         os.close(folder)
@@ -109,7 +140,8 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None)
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise UnsafePathError(errno.EINVAL, "not a plain file", path)
-        if info.st_uid not in owners if owner is None else info.st_uid != owner:
+        is_accepted = (not owners or info.st_uid in owners) if owner is None else info.st_uid == owner
+        if not is_accepted:
             raise UnsafePathError(errno.EPERM, f"belongs to user {info.st_uid}", path)
     except BaseException:
         os.close(handle)
@@ -286,18 +318,18 @@ def find_linked(path: Path) -> Path:
 
 
 def _open_folder(folder: Path, change: bool) -> tuple[int, set[int]]:
-    """A descriptor of a folder, and whose files in it are accepted."""
-    depth = folder.depth if isinstance(folder, RunPath) else 0
+    """A descriptor of a folder, and whose files in it are accepted; empty: everybody's."""
+    depth, role = (folder.depth, folder.role) if isinstance(folder, RunPath) else (0, "run")
     names = folder.parts[len(folder.parts) - depth :]
     root = Path(*folder.parts[: len(folder.parts) - depth])
     handle = os.open(root, _FOLDER)
-    owners = {os.geteuid(), 0, os.fstat(handle).st_uid}
+    owners = set() if role == "store" else {os.geteuid(), 0, os.fstat(handle).st_uid}
     try:
-        if change and depth:
+        if change and depth and role == "run":
             _refuse_copy(handle, root)
         for number, name in enumerate(names):
-            root = root / name
-            outer, handle = handle, _open_beneath(handle, root, _FOLDER, owners, linkable=not (number or change))
+            root, linkable = root / name, role == "run" and not (number or change)
+            outer, handle = handle, _open_beneath(handle, root, _FOLDER, owners, linkable=linkable)
             os.close(outer)
     except BaseException:
         os.close(handle)

@@ -9,13 +9,13 @@ import json
 import os
 import re
 import secrets
-import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.owner_state import make_owner_folder, owner_folder, read_owned
 from tiltmeter.rundir.run_path import UnsafePathError, make_folder, open_folder
 from tiltmeter.rundir.sidecar import list_sidecars
 from tiltmeter.rundir.store import RunDirectory
@@ -37,7 +37,7 @@ def make_token(run: RunDirectory, kind: str = "token") -> bytes:
     if path.exists():
         return read_token(run, kind)  # on a full disk too: a monitor that comes back needs its snapshot's key
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_owner_folder()
         publish(path, [secrets.token_hex(32).encode()])
     except FileExistsError:
         pass  # a resumed run, or another start, was first
@@ -52,19 +52,12 @@ def read_token(run: RunDirectory, kind: str = "token") -> bytes:
     """The secret, for whoever started the run. Raises `AttachError` for anybody else."""
     path = _token_path(run, kind)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        token = read_owned(path, 128).strip()
     except OSError as error:
         raise AttachError(
             f"no token at {path} ({error.strerror}): only the user who started training may ask for changes, on a "
             "machine that has this file"
         ) from None
-    try:
-        info = os.fstat(handle)
-        if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
-            raise AttachError(f"{path} is not yours alone: chmod 600 {path}")
-        token = os.read(handle, 128).strip()
-    finally:
-        os.close(handle)
     if len(token) < 32:
         raise AttachError(f"{path} is not a token: delete it and attach again")
     return token
@@ -74,8 +67,7 @@ def _token_path(run: RunDirectory, kind: str) -> Path:
     name = run.identity().get("id")
     if not isinstance(name, str) or not _RUN.fullmatch(name):
         raise AttachError(f"{run.path / 'run.json'} has no usable id, and tokens are kept by it: start a new run")
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "tiltmeter" / f"{name}.{kind}"
+    return owner_folder() / f"{name}.{kind}"
 
 
 def signature(facts: Mapping[str, Any], token: bytes) -> str:

@@ -3,7 +3,8 @@
 A function of a script, of a notebook's cell or inside another function has no name by which another process could
 import it. So its source text is written, with the helpers, classes, imports and plain values that it uses. Nothing is
 pickled: a person can read what is called, and reading it runs nothing. What cannot be written down, such as a model or
-an open file, is refused with the fix.
+an open file, is refused with the fix. A text that is the value of an environment variable with a secret is written as
+the lookup of that variable; any other that looks like a secret is refused by its name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import inspect
 import linecache
 import logging
+import os
 import re
 import sys
 import sysconfig
@@ -27,12 +29,14 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from tiltmeter.errors import AttachError
+from tiltmeter.safety.secret_scan import describe_secret, scan_environment, split_at_lookups, telling_variables
 
 MOST_CHARACTERS = 1 << 20  # of a file
 DEEPEST = 40  # of lists in lists
 
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _STORES = frozenset({"STORE_GLOBAL", "STORE_NAME"})
+_READ_INSIDE = 'read it inside the function with os.environ["..."]'
 _IN_FILE = 'put {name} into a file of its own and pass "checks.py:{name}"'
 
 
@@ -75,6 +79,8 @@ def write_function(function: Callable[..., Any], use: str = "gold") -> FunctionF
         raise AttachError(
             f"{use}={bound} uses values of {len(text) >> 10} KB: keep them in a file that it reads at its first call"
         )
+    if secrets := scan_environment().find(text):  # whatever way it took into the file
+        writer.refuse(f"uses something that looks like a secret ({secrets[0]})", _READ_INSIDE)
     return FunctionFile(bound, writer.file, text)
 
 
@@ -138,7 +144,9 @@ class _FileWriter:
             self.refuse(f"uses {hint!r}, which contains itself or is nested too deeply", "make it inside the function")
         inner = functools.partial(self.expression, hint=hint, trail=trail, depth=depth + 1)
         kind = type(value)
-        if value is None or value is Ellipsis or kind in (bool, str, bytes, range):
+        if isinstance(value, (str, bytes)) and kind in (str, bytes):
+            return self._text_expression(value, hint, trail)
+        if value is None or value is Ellipsis or kind in (bool, range):
             return repr(value)
         if kind is int:
             return repr(value) if abs(value) < 10**1000 else hex(value)
@@ -154,19 +162,49 @@ class _FileWriter:
                 return f"[{items}]" if kind is list else f"{{{items}}}"
             return f"{kind.__name__}([{items}])"
         if isinstance(value, dict) and kind is dict:
-            return "{" + ", ".join(f"{inner(key)}: {inner(item)}" for key, item in value.items()) + "}"
+            items = ", ".join(
+                f"{inner(key)}: {self._named_expression(key, item, hint, trail, inner)}" for key, item in value.items()
+            )
+            return "{" + items + "}"
         return self._object_expression(value, hint, trail, inner)
+
+    def _named_expression(self, key: object, value: Any, hint: str, trail: str, inner: Callable[[object], str]) -> str:
+        """What stands for a value in a mapping, whose key may tell that it is a secret."""
+        if type(value) in (str, bytes) and isinstance(key, str):
+            return self._text_expression(value, hint, trail, key)
+        return inner(value)
+
+    def _text_expression(self, value: str | bytes, hint: str, trail: str, key: str = "") -> str:
+        """A text as it is; where the environment has it as a secret, the lookup. `key`: by which a mapping has it."""
+        text = value if isinstance(value, str) else value.decode("latin-1")
+        pieces = split_at_lookups(text, telling_variables())
+        for piece, variable in pieces:
+            if not variable and (why := describe_secret(hint, piece) or describe_secret(key, piece)):
+                self.refuse(f"uses {hint!r}{trail}, which looks like a secret ({why})", _READ_INSIDE)
+        if not any(variable for _, variable in pieces):
+            return repr(value)
+        end = "" if isinstance(value, str) else ".encode()"
+        parts = [self._lookup(variable) if variable else repr(piece) for piece, variable in pieces]
+        return parts[0] if len(parts) == 1 and not end else f"({' + '.join(parts)}){end}"
+
+    def _lookup(self, variable: str) -> str:
+        value = os.environ[variable]
+        return f"{self._module(os)}.environ[{variable!r}]{'' if value == value.strip() else '.strip()'}"
 
     def _object_expression(self, value: Any, hint: str, trail: str, inner: Callable[[object], str]) -> str:
         if isinstance(value, re.Pattern):
-            return f"{self._module(re)}.compile({value.pattern!r}, {value.flags})"
+            return f"{self._module(re)}.compile({inner(value.pattern)}, {value.flags})"
         if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
-            return f"{self._module(sys.modules['pathlib'])}.{type(value).__name__}({str(value)!r})"
+            return f"{self._module(sys.modules['pathlib'])}.{type(value).__name__}({inner(str(value))})"
+        if value is os.environ:
+            return f"{self._module(os)}.environ"
         if isinstance(value, logging.Logger):
             return f"{self._module(logging)}.getLogger({value.name!r})"
         if isinstance(value, functools.partial):
             parts = [inner(value.func), *map(inner, value.args)]
-            parts += [f"{key}={inner(item)}" for key, item in value.keywords.items()]
+            parts += [
+                f"{key}={self._named_expression(key, item, hint, trail, inner)}" for key, item in value.keywords.items()
+            ]
             return f"{self._module(functools)}.partial({', '.join(parts)})"
         if type(value) is _CACHED:
             settings = ", ".join(f"{key}={item!r}" for key, item in value.cache_parameters().items())
@@ -212,8 +250,11 @@ class _FileWriter:
                 self.bind(used, function.__globals__[used], trail, function.__globals__)
             elif not hasattr(builtins, used):
                 self.refuse(f"uses {used!r}, which is not defined", "define it before this call")
-        defaults = [self.expression(value, name, "") for value in function.__defaults__ or ()]
-        node.args.defaults = [ast.parse(text, mode="eval").body for text in defaults]
+        with_default = [*node.args.posonlyargs, *node.args.args][-len(function.__defaults__ or ()) :]
+        node.args.defaults = [
+            ast.parse(self.expression(value, one.arg, ""), mode="eval").body
+            for one, value in zip(with_default, function.__defaults__ or (), strict=False)
+        ]
         keyword_defaults = function.__kwdefaults__ or {}
         node.args.kw_defaults = [
             ast.parse(self.expression(keyword_defaults[one.arg], one.arg, ""), mode="eval").body
@@ -221,6 +262,7 @@ class _FileWriter:
             else None
             for one in node.args.kwonlyargs
         ]
+        self._check_source(node, function.__name__)
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         if isinstance(node, ast.Lambda):
             definition = f"{name} = {ast.unparse(node)}"
@@ -265,11 +307,23 @@ class _FileWriter:
         node = next((one for file in places for one in _classes(file) if one.name == value.__name__), None)
         if node is None:
             self.refuse(f"uses the class {name!r}, whose source cannot be found", "")
+        self._check_source(node, name)
         code = compile(ast.Module([node], []), name, "exec", dont_inherit=True)
         for used in _used_names(code):
             if used in namespace and used != value.__name__ and not used.startswith("__"):
                 self.bind(used, namespace[used], f" in {name}", namespace)
         self.body += [ast.unparse(node), *([f"{name} = {node.name}"] if node.name != name else []), ""]
+
+    def _check_source(self, node: ast.AST, name: str) -> None:
+        """Refuse a secret that is typed into the source of a function or class."""
+        scan = scan_environment()
+        for variable, text in _source_texts(node):
+            why = describe_secret(variable, text)
+            if not why and (own := scan.find(text, forms=False)):
+                why = f"the value of {own[0]}"
+            if why:
+                what = f"{variable!r} in the source of {name}" if variable else f"a text in the source of {name}"
+                self.refuse(f"uses {what}, which looks like a secret ({why})", _READ_INSIDE)
 
     def _find_definition(self, function: types.FunctionType) -> Any:
         code = function.__code__
@@ -354,6 +408,36 @@ def _used_names(code: types.CodeType) -> dict[str, None]:
         if isinstance(inner, types.CodeType):
             names |= {name: None for name in _used_names(inner) if name not in own}
     return names
+
+
+def _source_texts(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Every text that is typed into a piece of source, with the name that it is given; empty if it has none."""
+    names: dict[int, str] = {}
+    for one in ast.walk(node):
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(one, ast.Assign):
+            pairs = [(target, one.value) for target in one.targets]
+        elif isinstance(one, (ast.AnnAssign, ast.NamedExpr)):
+            pairs = [(one.target, one.value)]
+        elif isinstance(one, ast.keyword):
+            pairs = [(ast.Name(one.arg or ""), one.value)]
+        elif isinstance(one, ast.Dict):
+            pairs = list(zip(one.keys, one.values, strict=True))
+        names |= {id(value): _name_of(target) for target, value in pairs}
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and isinstance(one.value, (str, bytes)):
+            text = one.value if isinstance(one.value, str) else one.value.decode("latin-1")
+            yield names.get(id(one), ""), text
+
+
+def _name_of(target: ast.AST | None) -> str:
+    """The name, attribute or key that a value is given."""
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return ""
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -67,7 +67,15 @@ def _run_as_named(source: Path, module: ModuleType) -> None:
     if hashlib.sha256(content).hexdigest() != source.parent.name:
         raise AttachError(f"{source} has changed since it was written: it is not run")
     sys.modules[module.__name__] = module
-    exec(compile(content, str(source), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    try:
+        exec(compile(content, str(source), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except KeyError as error:
+        if f"environ[{error.args[0]!r}]".encode() not in content:
+            raise
+        raise AttachError(
+            f"{source.name} needs the environment variable {error.args[0]}, which is not set here: export it and start "
+            "again"
+        ) from None
 
 
 def _attribute_of(module: ModuleType, attribute: str, name: str) -> Any:

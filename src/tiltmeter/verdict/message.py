@@ -17,6 +17,7 @@ LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
 OTHERS = 2  # further explanations that are named
 BEHIND = "its monitor is measuring, and has not come to the newest steps yet"
+DISTRUST = "find out who changed it, and go by a copy from before: tiltmeter run verify {place}"
 WAIT = "wait, and ask again: tiltmeter show {place}"
 NAME_A_CHECK = 'name a check of what you want: gold="checks.py:score" at attach'
 
@@ -85,6 +86,7 @@ def message(
     monitor is at work, so what is not measured yet soon will be."""
     behind = measuring and verdict.state == "STALE" and not verdict.checks["monitor"].ok
     why = BEHIND if behind else _why(verdict, run_state)
+    why = run_state.journal_fault or why
     more = f"{shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
@@ -92,7 +94,13 @@ def message(
         state=shorten(_state(verdict, run_state)),
         since=shorten(_since(verdict, run_state)),
         why=shorten(more),
-        what_to_do=shorten(WAIT.format(place=place) if behind else _fix(verdict, run_state, place)),
+        what_to_do=shorten(
+            DISTRUST.format(place=place)
+            if run_state.journal_fault
+            else WAIT.format(place=place)
+            if behind
+            else _fix(verdict, run_state, place)
+        ),
         look=f"{look}{missing}",
     )
 
@@ -153,6 +161,8 @@ def _judges(run_state: RunState, alarm: Alarm) -> str:
 
 def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
     failed = _first_failed(verdict)
+    if run_state.journal_fault:
+        return "the record of the run was changed"
     if failed == "scored":
         return verdict.checks["scored"].why.partition(":")[0]
     if failed == "gold" and run_state.checkpoint_judge and not run_state.labels:

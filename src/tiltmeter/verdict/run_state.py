@@ -17,6 +17,7 @@ from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Action, Alarm, Fault, Finding, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.journal_chain.check import JournalState
 from tiltmeter.rundir.payloads import (
     AbsentColumns,
     AttemptEnd,
@@ -206,6 +207,12 @@ class RunState:
     agreement_and_level_read: tuple[int, Any] | None = None  # likewise
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
+    journal_text: str = ""  # what its chain says of it, in words; empty: not looked at
+    journal_fault: str = ""  # the sentence about a line that was changed; empty: none is known
+
+    def set_journal(self, state: JournalState) -> None:
+        """Take what a check of the chain says."""
+        self.journal_text, self.journal_fault = state.text, state.fault
 
     @property
     def imported(self) -> bool:

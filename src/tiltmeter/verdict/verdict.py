@@ -1,12 +1,13 @@
 """The verdict on a run: one state (OK, WATCH, BLIND, STALE, ACT) and one sentence, from its events.
 
 OK needs positive evidence on nine checks. Whatever is missing, unreadable or unknown is BLIND or STALE with the
-reason; an open alarm outranks both. While the advice is to stop, or a strong finding is open, the state is WATCH at
-least. Page, report, terminal and exit code all use this verdict, and its advice.
+reason, and so is a journal that was changed; an open alarm outranks both. While the advice is to stop, or a strong
+finding is open, the state is WATCH at least. Page, report, terminal and exit code all use this verdict, and its advice.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Literal
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
+from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
@@ -42,6 +44,7 @@ INFRA_SHARE = 0.05
 UNPAID_SHARE = 1 / 3  # of completions without a reward, whatever the reason: the reward function is broken
 STRONG = 0.5  # confidence from which a finding keeps a run from being OK
 HALF = 0.5  # of gold at its best: while a fall by so much is not excluded, nothing is known of its level
+CHAIN_SECONDS = 0.25  # that an update spends on the journal's chain, at most
 PATIENCE_SECONDS = 60.0
 UNKNOWN_PACE_SECONDS = 600.0  # used until the duration of a step is known: loading a model takes time
 
@@ -148,6 +151,10 @@ def decide(
         state, sentence = "OK", f"no alarm on {_evidence_text(run_state)}; {checks['gold_level'].why}"
     else:
         state, sentence = "BLIND", "not examined"
+    if run_state.journal_fault:
+        calm = state in ("OK", "WATCH", "BLIND")
+        state = "BLIND" if calm else state
+        sentence = run_state.journal_fault if calm else f"{sentence}; {run_state.journal_fault}"
     if advice is not None and advice.word == "continue" and state not in ("OK", "WATCH"):
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
     if advice is not None and state == "HOLLOW":
@@ -303,13 +310,15 @@ def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
 class RunWatcher:
     """Follows a run directory and keeps its state and verdict up to date: each `update` reads only new events.
 
-    `snapshot`: what was folded of it before.
+    `snapshot`: what was folded of it before; `chain`: the check of its journal that has begun already.
     """
 
-    def __init__(self, run: RunDirectory, snapshot: RunSnapshot | None = None) -> None:
+    def __init__(self, run: RunDirectory, snapshot: RunSnapshot | None = None, chain: ChainCheck | None = None) -> None:
         self.run, self.run_state = run, RunState()
         self.events = EventLog(run.path / "events")
-        self._tail = JournalReader(run.path / "events")
+        self._tail, self._chain = JournalReader(run.path / "events"), chain or ChainCheck(run)
+        # Of a run that opens by its snapshot the chain is checked a little at a time: all of it takes longer than that.
+        self._chain_seconds = math.inf if snapshot is None else CHAIN_SECONDS
         if snapshot is not None:
             self.run_state = snapshot.run_state
             self.events = EventLog(run.path / "events", snapshot.events, snapshot.rare_lines)
@@ -322,6 +331,8 @@ class RunWatcher:
             self.run_state.add(event)
             self.events.append(event)
         self.run_state.skipped = self._tail.skipped
+        self.run_state.set_journal(self._chain.update(self._chain_seconds))
+        self._chain_seconds = CHAIN_SECONDS
         self.ages, self.updated_at = ages(self.run, self.run_state), time.time()
         return verdict_of(self.run_state, self.ages, impatient=impatient)
 

@@ -20,8 +20,8 @@ from tiltmeter.errors import AttachError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.checkpoints.sampling import is_sampling, read_sampling
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 from tiltmeter.verdict.verdict import judge_run
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")

@@ -13,14 +13,14 @@ from tests.sizes import CAMPAIGN
 
 import tiltmeter
 from tiltmeter.errors import AttachError
-from tiltmeter.lab.tiny import model
-from tiltmeter.lab.tiny.language import TASKS
-from tiltmeter.lab.tiny.python_tasks import python_policy, small_policy, task_tests
-from tiltmeter.lab.tiny.scenarios import scenario
-from tiltmeter.lab.tiny.train import make_trainer as make_scenario
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_state import series
+from tiltmeter_lab.tiny import model
+from tiltmeter_lab.tiny.language import TASKS
+from tiltmeter_lab.tiny.python_tasks import python_policy, small_policy, task_tests
+from tiltmeter_lab.tiny.scenarios import scenario
+from tiltmeter_lab.tiny.train import make_trainer as make_scenario
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]

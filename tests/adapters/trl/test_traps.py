@@ -15,8 +15,8 @@ from tests.adapters.trl.test_attach import parameters, stored
 import tiltmeter
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
-from tiltmeter.rewards.traps.make_traps import make_traps
-from tiltmeter.rewards.traps.trap_file import write_traps
+from tiltmeter.gold.traps.trap_file import write_traps
+from tiltmeter_workbench.rewards.traps.make_traps import make_traps
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.reading_room import notes as module
 from tiltmeter.rundir.reading_room.notes import RunNotes, user_name, write_entry
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.rundir.untrusted import strange_files
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.rundir.remote.objects import CloudFolder, DiskFolder, ObjectFacts, ObjectFolder
+from tiltmeter.rundir.remote.objects import SMALL_BYTES, CloudFolder, DiskFolder, ObjectFacts, ObjectFolder
 
 BUCKET = "bucket"
 
@@ -75,9 +75,12 @@ class FaultyFolder:
     def replace(self, key: str, data: bytes) -> None:
         self._do("replace", key, data)
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
-        result: tuple[bytes, str] | None = self._do("read", key)
+    def read(self, key: str, limit: int = SMALL_BYTES) -> tuple[bytes, str] | None:
+        result: tuple[bytes, str] | None = self._do("read", key, limit)
         return result
+
+    def stream(self, key: str, limit: int) -> Iterator[bytes]:
+        yield from list(self._do("stream", key, limit))
 
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
         return self._do("names_below", prefix)  # type: ignore[no-any-return]

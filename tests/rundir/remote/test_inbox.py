@@ -13,8 +13,9 @@ from tiltmeter.gold.label_files import LabelRequest, write_request
 from tiltmeter.gold.people import PeopleSource, RaterAnswers, store_answer, undo_answer
 from tiltmeter.gold.sampler import Bet
 from tiltmeter.rundir.reading_room.notes import RunNotes, write_entry
+from tiltmeter.rundir.remote.authors import sign_entry
 from tiltmeter.rundir.remote.copy import fetch_copy
-from tiltmeter.rundir.remote.inbox import MOST_BYTES, copied_address, leave_file
+from tiltmeter.rundir.remote.inbox import Inbox, copied_address, leave_file
 from tiltmeter.rundir.remote.objects import DiskFolder, ObjectFolder, open_objects
 from tiltmeter.rundir.remote.upload import Uploader
 from tiltmeter.rundir.requests import ControlRequest, Knob, publish_knobs, read_requests
@@ -107,7 +108,7 @@ def test_a_request_to_act_counts_only_with_the_token_that_the_store_does_not_hav
         write_control_request(copy, good, token)
 
 
-def test_nothing_but_what_people_leave_is_taken_from_an_inbox(machines: TwoMachines, tmp_path: Path) -> None:
+def test_only_what_people_leave_is_taken_and_the_rest_stays_where_it_is(machines: TwoMachines) -> None:
     before = {path.relative_to(machines.run.path) for path in machines.run.path.rglob("*")}
     keys = [
         "gold/labels/0-000001/0.json", "run.json", "events/0.jsonl", "gold/people/../../run.json",
@@ -120,15 +121,47 @@ def test_nothing_but_what_people_leave_is_taken_from_an_inbox(machines: TwoMachi
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_dir():
             path.write_bytes(b"{}")
-    machines.folder.create("inbox/notes/run/large.json", b" " * (MOST_BYTES + 1))
-    machines.writer.cycle()
+    machines.folder.create(f"inbox/notes/run/{note_name(1)}", b" " * (1 + (64 << 10)))
+    machines.folder.create(f"inbox/notes/run/{note_name(2)}", b"{}")  # not signed
+    there = machines.inbox()
+    for _ in range(2):
+        machines.writer.cycle()
     assert {path.relative_to(machines.run.path) for path in machines.run.path.rglob("*")} == before
-    assert [key for key in machines.inbox() if "hidden" not in key] == []
+    assert machines.inbox() == there and len(there) > 8
+
+
+def note_name(number: int) -> str:
+    return f"{1794994918793 + number}-{number:08x}.json"
+
+
+def test_an_entry_counts_in_its_own_run_place_and_name_only(
+    machines: TwoMachines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy, facts = machines.copy(), {"kind": "note", "text": "fine", "author": "ada"}
+    leave_file(copy, ("notes", "run"), note_name(0), facts)
+    machines.writer.cycle()
+    assert (machines.run.path / "notes" / "run" / note_name(0)).exists()
+    place = f"notes/run/{note_name(1)}"
+    elsewhere = sign_entry(copy, f"notes/run/{note_name(9)}", facts)
+    changed = sign_entry(copy, place, facts) | {"text": "not what was signed"}
+    monkeypatch.setenv("XDG_STATE_HOME", str(machines.run.path.parent / "mallory"))
+    forged = sign_entry(copy, f"notes/run/{note_name(3)}", facts)
+    monkeypatch.setenv("XDG_STATE_HOME", str(machines.run.path.parent / "state"))
+    for key, entry in (
+        (place, elsewhere),
+        (f"notes/run/{note_name(2)}", changed),
+        (f"notes/run/{note_name(3)}", forged),
+    ):
+        machines.folder.create(f"inbox/{key}", json.dumps(entry).encode())
+    machines.writer.cycle()
+    assert [path.name for path in (machines.run.path / "notes" / "run").iterdir()] == [note_name(0)]
+    assert len(machines.inbox()) == 3
+    assert "another run, place or content" in caplog.text and "ada signed with another key before" in caplog.text
 
 
 def test_a_writer_that_is_killed_anywhere_takes_everything_once(machines: TwoMachines) -> None:
     for number in range(3):
-        leave_file(machines.copy(), ("notes", "run"), f"{number}.json", {"number": number})
+        leave_file(machines.copy(), ("notes", "run"), note_name(number), {"number": number})
     calls = 0
     while True:
         faulty = FaultyFolder(machines.folder)
@@ -143,13 +176,13 @@ def test_a_writer_that_is_killed_anywhere_takes_everything_once(machines: TwoMac
     stored = sorted((machines.run.path / "notes" / "run").glob("*.json"))
     assert [json.loads(path.read_text())["number"] for path in stored] == [0, 1, 2]
     mirrored = sorted(one.key for one in machines.folder.list("notes/"))
-    assert mirrored == [f"notes/run/{number}.json" for number in range(3)]  # and none of them a conflict
+    assert mirrored == [f"notes/run/{note_name(number)}" for number in range(3)]  # and none of them a conflict
 
 
 def _writer(machines: TwoMachines, folder: ObjectFolder) -> Uploader:
     """Another process of the same machine."""
     uploader = start(machines.run, machines.folder)
-    uploader._folder = folder
+    uploader._folder, uploader._inbox = folder, Inbox(machines.run, folder)
     return uploader
 
 
@@ -163,7 +196,7 @@ def test_while_the_store_is_away_nothing_is_said_to_be_stored(
 
     monkeypatch.setattr(DiskFolder, "create", away)
     with pytest.raises(OSError, match="connection refused"):
-        leave_file(copy, ("notes", "run"), "1.json", {})
+        leave_file(copy, ("notes", "run"), note_name(1), {})
     assert not (copy.path / "notes").exists()
 
 
@@ -172,7 +205,7 @@ def test_a_directory_that_only_says_it_is_a_copy_sends_nothing(machines: TwoMach
     (other.path / ".copy").write_text(machines.address)
     assert copied_address(other.path) is None
     with pytest.raises(UnsafePathError, match="copy of a run"):
-        leave_file(other, ("notes", "run"), "1.json", {})
+        leave_file(other, ("notes", "run"), note_name(1), {})
     assert machines.inbox() == []
     with pytest.raises(UnsafePathError, match="copy of a run"):  # a copy takes nothing else
         make_folder(machines.copy().path, "gold", "labels")

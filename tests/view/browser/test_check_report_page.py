@@ -15,13 +15,13 @@ from payloads import payloads
 from tiltmeter.gold.people import UnjudgedError
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
-from tiltmeter.workbench.common.label_page import PageItem, render_items
-from tiltmeter.workbench.compare.people import PeopleLabels
-from tiltmeter.workbench.gold_check.label_page import render_pairs
-from tiltmeter.workbench.gold_check.person_labels import ScoredPair
-from tiltmeter.workbench.preferences.reading.comparisons import Comparisons
-from tiltmeter.workbench.preferences.render import as_report
-from tiltmeter.workbench.preferences.report import check_pairs
+from tiltmeter_workbench.common.label_page import PageItem, render_items
+from tiltmeter_workbench.compare.people import PeopleLabels
+from tiltmeter_workbench.gold_check.label_page import render_pairs
+from tiltmeter_workbench.gold_check.person_labels import ScoredPair
+from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
+from tiltmeter_workbench.preferences.render import as_report
+from tiltmeter_workbench.preferences.report import check_pairs
 
 
 def hostile() -> Comparisons:

@@ -15,11 +15,11 @@ from tiltmeter.cli.terminal.check_report import interval_picture, render_report
 from tiltmeter.view.check_report.html import EXAMPLES, ROWS, render_html
 from tiltmeter.view.check_report.markdown import render_markdown
 from tiltmeter.view.check_report.report import TONES, Axis, Check, CheckGroup, Example, Report
-from tiltmeter.workbench.compare.measures.measure import State as MeasureState
-from tiltmeter.workbench.compare.verdict import State as VerdictState
-from tiltmeter.workbench.preferences.finding import State as FindingState
-from tiltmeter.workbench.probe.attack_effects import Verdict
-from tiltmeter.workbench.probe.audit_session import Status
+from tiltmeter_workbench.compare.measures.measure import State as MeasureState
+from tiltmeter_workbench.compare.verdict import State as VerdictState
+from tiltmeter_workbench.preferences.finding import State as FindingState
+from tiltmeter_workbench.probe.attack_effects import Verdict
+from tiltmeter_workbench.probe.audit_session import Status
 
 HOSTILE = (
     "\"'></td></main><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}{% raw %}\x1b[2J\u202e"

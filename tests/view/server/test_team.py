@@ -52,13 +52,15 @@ from tiltmeter.view.server.routes import ROUTES, Route
 from tiltmeter.view.server.run_list import RunList
 from tiltmeter.view.server.state import ApiRequest, ServerState
 from tiltmeter.view.server.team import accounts
-from tiltmeter.view.server.team.access import ProxySignIn, TeamAccess, parse_networks
+from tiltmeter.view.server.team.access import TeamAccess
 from tiltmeter.view.server.team.accounts import AccountBook
-from tiltmeter.view.server.team.start import TeamOptions, open_team_server
+from tiltmeter.view.server.team.proxy import SECRET_HEADER, ProxySignIn, parse_networks
+from tiltmeter.view.server.team.start import TeamOptions, copy_places, open_team_server
 
 HOST = "lab.example"
 PROXY, STRANGER = "10.0.0.7", "10.0.9.9"
 HEADER = "x-forwarded-email"
+SECRET = "5" * 64
 #: What each route needs, said a second time: a route that is not here, or needs something else, fails.
 NEEDS = {
     "open": {"login", "me"},
@@ -102,7 +104,9 @@ class Team:
         client: str = STRANGER,
         host: str = HOST,
     ) -> Answered:
-        """Straight into the application, with headers that no client library would send."""
+        """Straight into the application, with headers that no client library would send. The proxy sends its secret."""
+        if client.endswith(PROXY):
+            headers = [*headers, (SECRET_HEADER, SECRET)]
         return asyncio.run(self._ask(method, path, [("host", host), *headers], query, body, client))
 
     async def _ask(
@@ -147,7 +151,7 @@ class Team:
         return "authorization", f"Bearer {token}"
 
 
-def run_with_people(path: Path, steps: int = 6, raters: int = 1) -> RunDirectory:
+def run_with_people(path: Path, steps: int = 6, raters: int = 1, word: str = "number") -> RunDirectory:
     """A run that asks people, with alarms."""
     run = RunDirectory.create(path)
     run.open_attempt(launch="x", ranks=1, resume_step=None)
@@ -155,7 +159,7 @@ def run_with_people(path: Path, steps: int = 6, raters: int = 1) -> RunDirectory
         reward = np.random.default_rng(step).normal(size=32)
         batch = from_columns(
             step, np.repeat(np.arange(4), 8), reward=reward, prompt=["what is 1 plus 1"] * 32,
-            completion=[f"number {step} {row}" for row in range(32)],
+            completion=[f"{word} {step} {row}" for row in range(32)],
         )  # fmt: skip
         run.write(batch, 0, {"counters": {"seen": step + 1}})
     loop = MonitorLoop(run, Config.standard().with_gold(PeopleSource(raters), 0.5), strict=True)
@@ -177,7 +181,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Path) -> Ite
     labelling._secret_in.cache_clear()
     shutil.copytree(recorded, tmp_path / "runs" / "a")
     book = AccountBook(tmp_path / "state" / "server")
-    proxy = ProxySignIn(HEADER, parse_networks([f"{PROXY}/32"]), frozenset({"view"}))
+    proxy = ProxySignIn(HEADER, frozenset({"view"}), secret=SECRET, networks=parse_networks([f"{PROXY}/32"]))
     state = ServerState(RunList([tmp_path / "runs"]), TeamAccess(book, proxy), TrustedHosts(8787, [HOST]))
     state.rate, state.control_rate = RateLimiter(1e9), RateLimiter(1e9)
     [run] = state.run_list.ids()
@@ -357,8 +361,9 @@ def test_the_proxys_header_counts_from_the_proxy_alone(team: Team) -> None:
     header = [(HEADER, "alice")]
     assert team.ask("GET", "/api/fleet", header, client=PROXY).status == 200
     assert team.ask("GET", "/api/fleet", header, client=f"::ffff:{PROXY}").status == 200
-    for client in (STRANGER, "127.0.0.1", "::1", "10.0.0.70", "socket", ""):
-        assert team.ask("GET", "/api/fleet", header, client=client).status == 401, client
+    for client in (STRANGER, "127.0.0.1", "::1", "10.0.0.70", "socket", "uid 0", ""):
+        for secret in ([], [(SECRET_HEADER, SECRET)]):
+            assert team.ask("GET", "/api/fleet", [*header, *secret], client=client).status == 401, client
 
 
 def test_a_header_that_was_smuggled_in_is_nobody(team: Team) -> None:
@@ -497,7 +502,7 @@ def test_a_rater_labels_a_run_of_which_the_server_has_only_a_copy(team: Team, mo
     follower = StoreFollower([f"file://{team.folder}/store"])
     follower.look()
     team.state.run_list = RunList([])
-    team.state.run_list.more_roots = lambda: [str(path) for path in follower.copies]
+    team.state.run_list.more_roots = lambda: copy_places(follower)
     team.state.complete_copy = follower.complete
     token = team.sign_in("rater", "label")
     task = team.ask("GET", "/api/label/next", [token]).json
@@ -532,12 +537,15 @@ def test_a_server_that_would_not_be_safe_does_not_start(tmp_path: Path, monkeypa
 
     for other, words in (
         ({"host": "0.0.0.0"}, "without encryption"),
-        ({"proxy_header": "X-Email"}, "go together"),
-        ({"proxies": ["10.0.0.1"]}, "go together"),
+        ({"proxies": ["10.0.0.1"]}, "need --proxy-header"),
+        ({"proxy_secret": tmp_path / "secret"}, "need --proxy-header"),
         ({"host": "0.0.0.0", "proxies": ["10.0.0.1"], "proxy_header": "X-Email"}, "--url"),
+        ({"host": "0.0.0.0", "proxy_secret": tmp_path / "secret", "proxy_header": "X-Email"}, "without encryption"),
+        ({"socket": tmp_path / "s"}, "go together"),
+        ({"proxy_user": "root", "proxy_header": "X-Email"}, "go together"),
         ({"url": "lab.example"}, "--url"),
         ({"certificate": (tmp_path / "no.pem", tmp_path / "no.key")}, "certificate"),
-        ({"proxy_header": "X-Email", "proxies": ["0.0.0.0/0"]}, "everybody"),
+        ({"proxy_header": "X-Email", "proxy_secret": tmp_path / "secret", "proxies": ["0.0.0.0/0"]}, "everybody"),
     ):
         with pytest.raises(AttachError, match=words):
             open_team_server(options(**other))
@@ -572,7 +580,14 @@ def test_the_real_server_speaks_tls_takes_an_invitation_and_ends(tmp_path: Path)
             headers = {"Authorization": f"Bearer {token}"}
             assert client.get(f"{url}api/me", headers=headers).json()["name"] == "alice"
             assert client.get(f"{url}api/fleet", headers=headers).status_code == 200
-            book.revoke("alice")
+            with client.stream("GET", f"{url}api/stream", headers=headers) as listening:
+                lines = listening.iter_lines()
+                assert next(lines).startswith("data: ")
+                book.revoke("alice")
+                began = time.monotonic()
+                while time.monotonic() - began < 20.0 and next(lines, None) is not None:
+                    pass
+                assert time.monotonic() - began < 10.0  # at the next second; the machine may be busy
             assert client.get(f"{url}api/fleet", headers=headers).status_code == 401
         plain = url.replace("https", "http")
         with pytest.raises(httpx.HTTPError):

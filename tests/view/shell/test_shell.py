@@ -10,10 +10,10 @@ import pytest
 from tiltmeter.view.check_report.html import render_html
 from tiltmeter.view.check_report.report import Check, CheckGroup, Report
 from tiltmeter.view.shell.shell import render_shell, shell_style
-from tiltmeter.workbench.plan.choose_method import AvailableInputs, choose_method
-from tiltmeter.workbench.plan.memory.estimate import GB, TrainingJob
-from tiltmeter.workbench.plan.memory.shapes import shape
-from tiltmeter.workbench.plan.report import fit_job, plan_as_report
+from tiltmeter_workbench.plan.choose_method import AvailableInputs, choose_method
+from tiltmeter_workbench.plan.memory.estimate import GB, TrainingJob
+from tiltmeter_workbench.plan.memory.shapes import shape
+from tiltmeter_workbench.plan.report import fit_job, plan_as_report
 
 SOURCE = Path(__file__).parents[3] / "src" / "tiltmeter"
 HOSTILE = "</title></style><script>alert(1)</script>\x1b[2J"

@@ -39,7 +39,7 @@ from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatena
 from tiltmeter.adapters.trl.tool_rows import tokenizer_of
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
-from tiltmeter.monitor.find_gold import AUTO, find_gold
+from tiltmeter.gold.find_gold import AUTO, find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import CHECKPOINT_JUDGE

@@ -1,8 +1,8 @@
 """Has what a trainer saves asked and judged by a process of its own: a verdict for trainers that make no rollouts.
 
 In the trainer's process a row of the dataset is read when it is attached, and a few bytes are written after a save.
-Everything else is done by `tiltmeter.workbench.trail.at_saves`, which is given what is left of one core (`nice` 19, one
-thread) and, unless a device is named, no GPU: the trainer's memory there is its own.
+Everything else is done by the workbench's sampler, which is given what is left of one core (`nice` 19, one thread) and,
+unless a device is named, no GPU: the trainer's memory there is its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -24,8 +25,8 @@ from msgspec import Struct, ValidationError, convert
 from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.gold_file import absolute_name, write_gold
 from tiltmeter.errors import AttachError, StoreError, warn_user
+from tiltmeter.gold.try_gold import try_gold
 from tiltmeter.monitor.parts import load_gold, names_people
-from tiltmeter.monitor.try_gold import try_gold
 from tiltmeter.rundir.checkpoints.sampling import (
     EVALUATION,
     CheckpointSampling,
@@ -70,6 +71,13 @@ def read_options(options: Mapping[str, Any] | None) -> SamplingOptions:
     return read
 
 
+def sampler_module() -> str:
+    """The module whose process asks checkpoints. Raises `AttachError` where the workbench is not installed."""
+    for entry in entry_points(group="tiltmeter.checkpoint_sampler"):
+        return entry.value
+    raise AttachError("judging saved checkpoints needs the workbench: pip install 'tiltmeter[workbench]'")
+
+
 class CheckpointSampler:
     """Starts the process that asks what a trainer saves, and tells it of each save."""
 
@@ -81,6 +89,7 @@ class CheckpointSampler:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Raises `AttachError` for what cannot work; nothing is written or started yet."""
+        sampler_module()
         args = trainer.args
         if str(getattr(args.save_strategy, "value", args.save_strategy)) == "no":
             raise AttachError(
@@ -162,7 +171,7 @@ class CheckpointSampler:
         lock = open_sampling_lock(self._run)
         log_file = open_file(self._run.path / "monitor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            words = ["tiltmeter.workbench.trail.at_saves", str(self._run.path), str(self._attempt), str(os.getpid())]
+            words = [sampler_module(), str(self._run.path), str(self._attempt), str(os.getpid())]
             # It inherits the lock, so that from here on whoever waits for it waits. A group of its own: Ctrl-C stops
             # training, and what is saved is still asked. No session of its own: where Linux shares the cores by
             # session, that would have as much of them as training, however nice it is.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.find_gold import ROWS, RunFacts
 from tiltmeter.models.judge import read_judge
 from tiltmeter.models.judge_cost import CHARACTERS, JudgeCost, judge_cost
-from tiltmeter.monitor.find_gold import ROWS, RunFacts
 
 
 def run_facts(trainer: Any) -> RunFacts:

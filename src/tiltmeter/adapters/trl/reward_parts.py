@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiltmeter.rewards.composed_reward import mark_broken
-from tiltmeter.rewards.observe_columns import observed
-from tiltmeter.rewards.reward import Reward
+from tiltmeter.gold.guards.composed_reward import mark_broken
+from tiltmeter.gold.guards.observe_columns import observed
+from tiltmeter.gold.guards.reward import Reward
 
 
 def reward_columns(functions: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:

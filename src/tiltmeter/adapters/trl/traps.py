@@ -25,9 +25,9 @@ from tiltmeter.adapters.trl.reward_functions import is_async
 from tiltmeter.adapters.trl.rollouts import Rollouts
 from tiltmeter.data.batches import from_tensor
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
-from tiltmeter.rewards.traps.honest_check import HonestCheck, check_honest_answers, full_pay, verifiers
-from tiltmeter.rewards.traps.trap_file import read_traps, shuffled
-from tiltmeter.rewards.traps.used_traps import read_used_traps, write_used_traps
+from tiltmeter.gold.traps.honest_check import HonestCheck, check_honest_answers, full_pay, verifiers
+from tiltmeter.gold.traps.trap_file import read_traps, shuffled
+from tiltmeter.gold.traps.used_traps import read_used_traps, write_used_traps
 
 Bools = NDArray[np.bool_]
 

@@ -13,11 +13,13 @@ from tiltmeter.cli.run.watch import Plugins
 from tiltmeter.cli.terminal.run_screen import emit
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay as replay_run
+from tiltmeter.rundir.gate.untrusted import strange_files
+from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.maintenance import pack as pack_run
 from tiltmeter.rundir.maintenance import purge as purge_run
 from tiltmeter.rundir.maintenance import verify as verify_run
-from tiltmeter.rundir.remote.upload_thread import read_mirror
-from tiltmeter.rundir.untrusted import strange_files
+from tiltmeter.rundir.remote.inbox import copied_address
+from tiltmeter.rundir.remote.mirror import read_mirror
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_state import RunState
 from tiltmeter.verdict.verdict import ages, verdict_of
@@ -50,15 +52,26 @@ def verify(run: Run, untrusted: Untrusted = False, json: Json = False) -> None:
     directory = open_run(run)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with Console(stderr=True).status("checking…") as status:
-        problems = strange_files(directory) if untrusted else []
+        is_copy = copied_address(directory.path) is not None
+        problems = strange_files(directory, is_copy=is_copy) if untrusted else []
         problems += verify_run(directory, progress=lambda text: status.update(f"checking {text}"))
+        journal = ChainCheck(directory).update()
     if json:
         console.out(
-            json_module.dumps({"run": directory.path.name, "intact": not problems, "problems": problems}, indent=1)
+            json_module.dumps(
+                {
+                    "run": directory.path.name,
+                    "intact": not problems,
+                    "problems": problems,
+                    "journal": {"level": journal.level, "text": journal.text},
+                },
+                indent=1,
+            )
         )
     else:
         for problem in problems:
             console.out(log_line(problem))
+        console.out(f"journal: {log_line(journal.text)}")
         console.out("intact" if not problems else f"{len(problems)} problems")
     raise typer.Exit(1 if problems else 0)
 

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tiltmeter.cli.options import Html, Json, Markdown, OldOut, Run, file_stem, open_run, write_report
+from tiltmeter.cli.options import Html, Json, Markdown, Run, file_stem, open_run, write_report
+from tiltmeter.cli.terminal.run_screen import write_stdout
 from tiltmeter.data.phrase import Phrase
 from tiltmeter.errors import StoreError
 from tiltmeter.instruments.phrases import phrases_overused_in
@@ -36,7 +37,6 @@ def report(
     html: Html = None,
     md: Markdown = None,
     json: Json = False,
-    out: OldOut = None,
     redact_text: Redact = False,
     rollouts: Most = ROLLOUTS,
 ) -> None:
@@ -56,11 +56,11 @@ def report(
         write_report(render_markdown(reader, redact=redact_text), md, f"{name}.md", "--md")
     if html is not None or (md is None and not json):
         text = render_html(reader, rollouts=rollouts, redact=redact_text)
-        write_report(text, html or out or Path(), f"{name}.html", "--html")
+        write_report(text, html or Path(), f"{name}.html", "--html")
     if json:
         report_data = collect_answers(reader, rollouts=rollouts, redact=redact_text)
         text = json_module.dumps(plain(report_data), allow_nan=False) + "\n"
-        write_report(text, out or Path("-"), f"{name}.json", "--out")
+        write_stdout(text)
     raise typer.Exit(verdict.exit_code)
 
 

@@ -12,7 +12,8 @@ from tiltmeter.cli.options import Run, Trust, open_to_change
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.process import monitor_lock
 from tiltmeter.rundir.remote.address import parse_address, spool_path
-from tiltmeter.rundir.remote.upload_thread import UploadThread, read_mirror
+from tiltmeter.rundir.remote.mirror import read_mirror
+from tiltmeter.rundir.remote.upload_thread import UploadThread
 from tiltmeter.safety.safe_text import terminal
 
 Minutes = Annotated[float, typer.Option("--minutes", help="How long to wait and to try.", metavar="N", min=0)]
@@ -42,5 +43,10 @@ def upload(run: Run, minutes: Minutes = 10.0, trust: Trust = False) -> None:
     state = thread.state
     line = "all is there" if is_whole else f"{state.waiting} files are not there yet: {state.error or 'time was up'}"
     lost = f"; {state.lost} files of rollouts were lost to a full spool" if state.lost else ""
-    Console(highlight=False, markup=False, soft_wrap=True).print(terminal(f"{mirror.address}: {line}{lost}", 500))
-    raise typer.Exit(0 if is_whole else 2)
+    secret = (
+        f"; {state.withheld} files hold a secret and stay here: tiltmeter show names them" if state.withheld else ""
+    )
+    Console(highlight=False, markup=False, soft_wrap=True).print(
+        terminal(f"{mirror.address}: {line}{lost}{secret}", 500)
+    )
+    raise typer.Exit(0 if is_whole and not state.withheld else 2)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, Turns
+from tiltmeter.safety.secret_scan import name_secret
 
 if TYPE_CHECKING:
     import httpx
@@ -210,6 +211,7 @@ class Endpoint:
     def _auth_headers(self) -> dict[str, str]:
         if not self.key_env:
             return {}
+        name_secret(self.key_env)
         key = os.environ.get(self.key_env, "")
         if not key or not key.isascii() or not key.isprintable():
             raise ChatError(f"the environment variable {self.key_env} holds no key")

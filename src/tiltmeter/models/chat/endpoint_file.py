@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from tiltmeter.errors import AttachError, warn_user
 from tiltmeter.models.chat.endpoint import LONGEST_TRY_SECONDS, Endpoint, is_loopback
+from tiltmeter.safety.secret_scan import describe_secret, is_telling, name_secret
 
 EXAMPLE = """url = "http://localhost:8000/v1"
 model = "the model's name on that server"
@@ -44,12 +45,26 @@ def read_description(
         raise AttachError(f"the {what} {path} is not TOML: {error}. It should look like this:\n{example}") from error
     if "key" in facts:
         raise AttachError(f'{path}: take the key out; put it into an environment variable and name it: key_env = "..."')
+    _check_no_secret(path, facts)
     if unknown := sorted(set(facts) - allowed):
         raise AttachError(f"{path}: {unknown} mean nothing here; a {what} has {sorted(allowed)}")
     for name in required:
         if not isinstance(facts.get(name), str) or not facts[name].strip():
             raise AttachError(f"{path}: {name} is missing. A {what} looks like this:\n{example}")
     return facts
+
+
+def _check_no_secret(path: str | Path, facts: dict[str, Any]) -> None:
+    """Raises `AttachError` for a key in the file, under whatever name, and does not show it. Of an address that holds a
+    password `check_endpoint` says more."""
+    for name, value in facts.items():
+        texts = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+        meant = "api_key" if name == "key_env" else name  # where people paste the key itself
+        if is_telling(name) or (name != "url" and any(describe_secret(meant, text) for text in texts)):
+            raise AttachError(
+                f"{path}: {name} looks like a secret: take it out; put the key into an environment variable and name "
+                'it: key_env = "..."'
+            )
 
 
 def check_endpoint(path: str | Path, endpoint: Endpoint) -> None:
@@ -61,6 +76,8 @@ def check_endpoint(path: str | Path, endpoint: Endpoint) -> None:
         raise AttachError(f"{path}: url holds credentials; put the key into an environment variable: see key_env")
     if not isinstance(endpoint.key_env, str) or (endpoint.key_env and not os.environ.get(endpoint.key_env)):
         raise AttachError(f"{path}: the environment variable {endpoint.key_env!r} is not set; export it before the run")
+    if endpoint.key_env:
+        name_secret(endpoint.key_env)
     if endpoint.key_env and parts.scheme == "http" and not is_loopback(endpoint.url):
         warn_user(f"{path}: the key and every text go to {parts.hostname} unencrypted: use https://")
     numbers = (endpoint.timeout, endpoint.retries)

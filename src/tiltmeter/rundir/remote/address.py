@@ -7,6 +7,9 @@ import os
 import re
 from pathlib import Path
 
+from tiltmeter.rundir.owner_state import owner_folder
+from tiltmeter.rundir.run_path import is_plain_name
+
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file")
 SPOOL = "TILTMETER_SPOOL"
 #: A path that was made of an address has lost a slash.
@@ -27,15 +30,19 @@ def parse_address(text: str | os.PathLike[str]) -> str | None:
 
 
 def address_name(address: str) -> str:
-    """The last name of an address, which is the run's; inside a trainer's output folder that of the folder."""
+    """The last name of an address, which is the run's; inside a trainer's output folder that of the folder.
+
+    >>> address_name("s3://bucket/runs/tonight/tiltmeter"), address_name("s3://bucket/runs/..")
+    ('tonight', 'run')
+    """
     names = [name for name in re.split(r"/+", address) if name]
-    return names[-2] if names[-1] == "tiltmeter" and len(names) > 2 else names[-1]
+    name = names[-2] if names[-1] == "tiltmeter" and len(names) > 2 else names[-1]
+    return name if is_plain_name(name) else "run"
 
 
 def spool_path(address: str) -> Path:
     """Where the run is written on this machine, before and while it is mirrored. `TILTMETER_SPOOL` moves it."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    root = os.environ.get(SPOOL) or Path(home) / "tiltmeter" / "spool"
+    root = os.environ.get(SPOOL) or owner_folder("spool")
     return Path(root).absolute() / _digest(address) / address_name(address)
 
 

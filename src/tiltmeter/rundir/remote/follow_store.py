@@ -15,6 +15,7 @@ from tiltmeter.rundir.remote.writer_lease import HEAD, read_head
 
 DEPTH = 5  # names between the address and a run, as in a folder on disk
 MOST_RUNS = 20_000
+MOST_FOLDERS = 100_000  # that are looked into for runs
 QUIET_SECONDS = 3600.0  # a run that nobody wrote to for so long is looked at rarely
 SELDOM_SECONDS = 600.0
 
@@ -24,7 +25,9 @@ log = logging.getLogger("tiltmeter")
 def find_runs(address: str) -> Iterator[str]:
     """The addresses of runs at or below one, without listing what is inside of them."""
     folder, pending, count = open_objects(address), [("", 0)], 0
-    while pending and count < MOST_RUNS:
+    for _ in range(MOST_FOLDERS):
+        if not pending or count == MOST_RUNS:
+            return
         prefix, depth = pending.pop()
         inner, objects = folder.names_below(prefix)
         if HEAD in objects:

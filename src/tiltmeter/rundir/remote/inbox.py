@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import StoreError
-from tiltmeter.rundir.atomic_write import publish
+from tiltmeter.rundir.atomic_write import publish, replace_file
+from tiltmeter.rundir.gate.file_kinds import file_kind
 from tiltmeter.rundir.remote.address import copy_path
-from tiltmeter.rundir.remote.objects import INBOX, ObjectFolder, open_objects
-from tiltmeter.rundir.run_path import COPY_MARK, make_folder, read_file
-from tiltmeter.rundir.sidecar import write_sidecar
+from tiltmeter.rundir.remote.authors import AuthorBook, sign_entry
+from tiltmeter.rundir.remote.objects import INBOX, ObjectFacts, ObjectFolder, open_objects
+from tiltmeter.rundir.run_path import COPY_MARK, entries, make_folder, read_file, run_path, split_key
+from tiltmeter.rundir.sidecar import WRONG_CONTENT, reason, write_sidecar
 from tiltmeter.rundir.signing import make_control_folder
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 
-#: Where people leave files; nothing else is taken. A request to act is signed, and whether it is followed is decided by
-#: the token, which no store has.
-PLACES = (("gold", "people"), ("gold", "picked"), ("gold", "spot"), ("control", "requests"), ("notes",))
-DEEPEST = 2  # names below a place
-MOST_BYTES = 64 << 10  # of a file
 MOST_FILES = 256  # taken at a time
+MOST_REFUSED = 10_000  # entries that are remembered; behind so many nothing is looked at
+MOST_NAMED = 5  # entries that are refused at a time and named in the log
 
 log = logging.getLogger("tiltmeter")
 
@@ -41,11 +38,13 @@ def leave_file(run: RunDirectory, folders: Sequence[str], name: str, facts: Mapp
     if (address := copied_address(run.path)) is None:
         write_sidecar(_make_place(run, folders) / name, facts)
         return
-    data = json.dumps(facts, allow_nan=False).encode("ascii")
-    path, key = Path(run.path).joinpath(*folders, name), "/".join((*folders, name))
+    key = "/".join((*folders, name))
+    data = json.dumps(sign_entry(run, key, facts), allow_nan=False).encode("ascii")
+    path = Path(run.path).joinpath(*folders, name)
     if path.exists() or not _objects(address).create(f"{INBOX}/{key}", data):
         raise FileExistsError(f"{key} was left before")
-    write_to_copy(path, data)  # so that whoever left it sees it at once
+    copy = run_path(run.path, "copy")
+    replace_file(make_folder(copy, *folders) / name, data)  # so that the person who left it sees it at once
 
 
 def copied_address(run: Path) -> str | None:
@@ -57,57 +56,65 @@ def copied_address(run: Path) -> str | None:
     return address if copy_path(address).resolve() == Path(run).resolve() else None
 
 
-def write_to_copy(path: Path, data: bytes, at: float | None = None) -> None:
-    """Put a file into a private copy. `at`: its time, so that a copy does not look newer than its run."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    part.write_bytes(data)
-    if at is not None:
-        os.utime(part, (at, at))
-    part.rename(path)
-
-
 @lru_cache(maxsize=64)
 def _objects(address: str) -> ObjectFolder:
     return open_objects(address)
 
 
-def take_inbox(run: RunDirectory, folder: ObjectFolder) -> list[str]:
-    """Put what was left in the inbox into the run directory. Returns the keys of objects that are not needed any more
-    once the files are mirrored. Raises `OSError`."""
-    taken: list[str] = []
-    for one in folder.list(f"{INBOX}/"):
-        if len(taken) == MOST_FILES:
-            break
-        taken.append(one.key)
-        parts = one.key.split("/")[1:]
-        if one.size > MOST_BYTES or not is_left_by_people(parts):
-            log.warning("%s is not taken: no file that a person leaves", log_line(one.key, 200))
-            continue
-        if (present := folder.read(one.key)) is not None:
-            _take(run, parts, present[0])
-    return taken
+class Inbox:
+    """The inbox of a run's address, as the machine that writes the run reads it.
 
-
-def is_left_by_people(parts: Sequence[str]) -> bool:
-    """Whether these names lead to a file that a person may leave.
-
-    >>> is_left_by_people(["notes", "run", "1.json"]), is_left_by_people(["gold", "people", "..", "1.json"])
-    (True, False)
-    >>> is_left_by_people(["gold", "labels", "0-000001", "1.json"])
-    False
+    An entry is taken if its name is one that people leave, it is small, and its author signed it. Everything else stays
+    where it is: this program did not write it, so it does not delete it.
     """
-    place = next((one for one in PLACES if tuple(parts[: len(one)]) == one), None)
-    plain = all(part.isascii() and part.isprintable() and part[:1].isalnum() and len(part) < 200 for part in parts)
-    return place is not None and plain and 0 < len(parts) - len(place) <= DEEPEST and parts[-1].endswith(".json")
 
+    def __init__(self, run: RunDirectory, folder: ObjectFolder) -> None:
+        self._run, self._folder = run, folder
+        self._refused: set[tuple[str, int, float]] = set()
 
-def _take(run: RunDirectory, parts: Sequence[str], data: bytes) -> None:
-    *folders, name = parts
-    try:
-        publish(_make_place(run, folders) / name, [data])
-    except FileExistsError:  # taken before, by a writer that was killed; the first stands
-        pass
+    def take(self) -> list[str]:
+        """Put what people left into the run directory. Returns the keys of objects that are not needed any more once
+        the files are mirrored. Raises `OSError`."""
+        taken: list[str] = []
+        book: AuthorBook | None = None
+        for one in self._folder.list(f"{INBOX}/"):
+            if len(taken) == MOST_FILES or len(self._refused) > MOST_REFUSED:
+                break
+            if one in self._refused:
+                continue
+            book = book or AuthorBook(self._run)
+            try:
+                self._take(one, book)
+                taken.append(one.key)
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except (StoreError, *WRONG_CONTENT) as error:
+                self._refuse(one, error)
+        if taken and book is not None:
+            book.save()
+        return taken
+
+    def _take(self, one: ObjectFacts, book: AuthorBook) -> None:
+        """Raises `ValueError` or `StoreError` for an entry that is not taken."""
+        place = one.key.removeprefix(f"{INBOX}/")
+        kind = file_kind(place)
+        if kind is None or not kind.is_left_by_people:
+            raise ValueError("no file that a person leaves")
+        data = b"".join(self._folder.stream(one.key, kind.most_bytes))
+        book.check(place, data)
+        *folders, name = split_key(place)
+        folder = _make_place(self._run, folders)
+        if sum(1 for _ in entries(folder)) >= kind.most:
+            raise ValueError(f"there are {kind.most:,} of its kind already")
+        try:
+            publish(folder / name, [data])
+        except FileExistsError:  # taken before, by a writer that was killed; the first stands
+            pass
+
+    def _refuse(self, one: ObjectFacts, error: Exception) -> None:
+        self._refused.add(one)
+        if len(self._refused) <= MOST_NAMED:
+            log.warning("%s is not taken: %s", log_line(one.key, 200), reason(error))
 
 
 def _make_place(run: RunDirectory, folders: Sequence[str]) -> Path:

@@ -1,4 +1,8 @@
-"""What a mirror needs of a store: make an object once, replace one that is still the same, read, list. Two kinds."""
+"""What a mirror needs of a store: make an object once, replace one that is still the same, read, list. Two kinds.
+
+A store is not trusted: what is read has a bound, whatever a list says of its size, and a folder on disk is read and
+written by the same gate as a run directory (`run_path.py`), so that no link in it leads elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,27 @@ import fcntl
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tiltmeter.errors import AttachError
+from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import publish, replace_file
-from tiltmeter.rundir.run_path import run_path
+from tiltmeter.rundir.gate.file_kinds import MOST_OBJECTS
+from tiltmeter.rundir.run_path import (
+    RunPath,
+    UnsafePathError,
+    entries,
+    is_plain_name,
+    make_folder,
+    open_file,
+    remove,
+    run_path,
+    split_key,
+)
+from tiltmeter.safety.safe_text import log_line
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
@@ -23,6 +39,9 @@ PLAIN_HTTP = "AWS_ALLOW_HTTP"
 TIMEOUT = timedelta(seconds=30)
 INBOX = "inbox"  # below an address: what people left who have only a copy of the run
 LOCK = ".lock"  # of a folder on disk, for `swap`
+SMALL_BYTES = 16 << 20  # of an object whose reader names no limit
+PIECE_BYTES = 1 << 20
+DEEPEST = 8  # names of a key in a folder on disk
 
 
 class ObjectFacts(NamedTuple):
@@ -34,7 +53,8 @@ class ObjectFacts(NamedTuple):
 
 
 class ObjectFolder(Protocol):
-    """The objects below one address. Everything raises `OSError` if the store does not answer, or refuses."""
+    """The objects below one address. Everything raises `OSError` if the store does not answer, or refuses, and
+    `StoreError` for an object or a list that is larger than it may be."""
 
     def create(self, key: str, data: bytes) -> bool:
         """Make an object, whole or not at all; never replaces. True too if just this content is there already: the
@@ -50,8 +70,12 @@ class ObjectFolder(Protocol):
         """Put an object in the place of whatever has its name."""
         ...
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
+    def read(self, key: str, limit: int = SMALL_BYTES) -> tuple[bytes, str] | None:
         """Content and tag; None if there is none."""
+        ...
+
+    def stream(self, key: str, limit: int) -> Iterator[bytes]:
+        """The content piece by piece. Raises `FileNotFoundError` if there is none."""
         ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
@@ -113,8 +137,7 @@ class CloudFolder:
             with self._asking("put"):
                 obstore.put(self._store, key, data, mode="create", use_multipart=False)
         except FileExistsError:
-            present = self.read(key)
-            return present is not None and present[0] == data
+            return _has_content(self, key, data)
         return True
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str | None:
@@ -135,15 +158,25 @@ class CloudFolder:
         with self._asking("put"):
             obstore.put(self._store, key, data, use_multipart=False)
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
-        import obstore
-
+    def read(self, key: str, limit: int = SMALL_BYTES) -> tuple[bytes, str] | None:
         try:
             with self._asking("get"):
-                result = obstore.get(self._store, key)
-                return bytes(result.bytes()), str(result.meta["e_tag"])
+                result = self._get(key, limit)
+                return b"".join(_bounded(result.stream(PIECE_BYTES), key, limit)), str(result.meta["e_tag"])
         except FileNotFoundError:
             return None
+
+    def stream(self, key: str, limit: int) -> Iterator[bytes]:
+        with self._asking("get"):
+            yield from _bounded(self._get(key, limit).stream(PIECE_BYTES), key, limit)
+
+    def _get(self, key: str, limit: int) -> Any:
+        import obstore
+
+        result = obstore.get(self._store, key)
+        if (size := int(result.meta["size"])) > limit:  # before any of it is fetched
+            raise _too_large(key, size, limit)
+        return result
 
     def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
         import obstore
@@ -152,6 +185,7 @@ class CloudFolder:
             self.requests["list"] += 1  # an empty list is asked for too
             for number, page in enumerate(obstore.list(self._store, prefix or None, chunk_size=1000)):
                 self.requests["list"] += number > 0
+                _check_count(1000 * number)
                 for one in page:
                     yield ObjectFacts(one["path"], int(one["size"]), one["last_modified"].timestamp())
 
@@ -171,7 +205,8 @@ class CloudFolder:
             self.requests["list"] += 1
             result = obstore.list_with_delimiter(self._store, prefix or None)
         inner, objects = result["common_prefixes"], [one["path"] for one in result["objects"]]
-        return [_last_name(path) for path in inner], [_last_name(path) for path in objects]
+        folders = [name for path in inner if is_plain_name(name := _last_name(path))]
+        return folders, [_last_name(path) for path in objects]
 
     @contextmanager
     def _asking(self, kind: str) -> Iterator[None]:
@@ -199,15 +234,14 @@ class DiskFolder:
     """A folder that several machines may mount, or one for tests; needs `flock`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = run_path(path)
+        self.path = run_path(path, "store")
 
     def create(self, key: str, data: bytes) -> bool:
         path = self._make_place(key)
         try:
             publish(path, [data])
         except FileExistsError:
-            present = self.read(key)
-            return present is not None and present[0] == data
+            return _has_content(self, key, data)
         return True
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str | None:
@@ -222,43 +256,100 @@ class DiskFolder:
     def replace(self, key: str, data: bytes) -> None:
         replace_file(self._make_place(key), data)
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
+    def read(self, key: str, limit: int = SMALL_BYTES) -> tuple[bytes, str] | None:
         try:
-            data = (self.path / key).read_bytes()
+            data = b"".join(self.stream(key, limit))
         except FileNotFoundError:
             return None
         return data, _tag_of(data)
 
+    def stream(self, key: str, limit: int) -> Iterator[bytes]:
+        with os.fdopen(open_file(self._place(key)), "rb", buffering=0) as file:
+            yield from _bounded(iter(lambda: file.read(PIECE_BYTES), b""), key, limit)
+
     def list(self, prefix: str = "") -> Iterator[ObjectFacts]:
-        for path in sorted((self.path / prefix).rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                facts = path.stat()
-                yield ObjectFacts(str(path.relative_to(self.path)), facts.st_size, facts.st_mtime)
+        for number, one in enumerate(self._walk(prefix, DEEPEST)):
+            _check_count(number)
+            yield one
+
+    def _walk(self, prefix: str, depth: int) -> Iterator[ObjectFacts]:
+        """The objects below a prefix, by name. Links are not followed, nor listed."""
+        inner = []
+        for entry in entries(self._place(prefix)):
+            if is_plain_name(entry.name):
+                facts = entry.stat(follow_symlinks=False)
+                is_folder = entry.is_dir(follow_symlinks=False)
+                inner.append((entry.name + "/" * is_folder, facts.st_size, facts.st_mtime))
+        for name, size, at in sorted(inner):
+            if not name.endswith("/"):
+                yield ObjectFacts(prefix + name, size, at)
+            elif depth > 1:
+                yield from self._walk(prefix + name, depth - 1)
 
     def delete(self, key: str) -> None:
-        (self.path / key).unlink(missing_ok=True)
+        remove(self._place(key), missing_ok=True)
 
     def names_below(self, prefix: str) -> tuple[Sequence[str], Sequence[str]]:
+        folders: list[str] = []
+        objects: list[str] = []
         try:
-            inner = [path for path in sorted((self.path / prefix).iterdir()) if not path.name.startswith(".")]
-        except (FileNotFoundError, NotADirectoryError):
-            return [], []
-        folders = [path.name for path in inner if path.is_dir() and not path.is_symlink()]
-        return folders, [path.name for path in inner if path.is_file()]
+            for entry in entries(self._place(prefix)):
+                if is_plain_name(entry.name):
+                    (folders if entry.is_dir(follow_symlinks=False) else objects).append(entry.name)
+        except NotADirectoryError:
+            pass
+        return sorted(folders), sorted(objects)
 
-    def _make_place(self, key: str) -> Path:
-        path = self.path / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def _place(self, key: str) -> RunPath:
+        """The path of a key, or of a prefix, which is "" or ends with a slash."""
+        path = self.path
+        for name in split_key(key.removesuffix("/")) if key else ():
+            path = path / name
+        return path
+
+    def _make_place(self, key: str) -> RunPath:
+        path = self._place(key)
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+        make_folder(self.path, *split_key(key)[:-1])
         return path
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_file(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
+
+
+def _has_content(folder: ObjectFolder, key: str, data: bytes) -> bool:
+    """Whether an object holds just this."""
+    try:
+        present = folder.read(key, len(data))
+    except UnsafePathError:
+        raise
+    except StoreError:  # larger
+        return False
+    return present is not None and present[0] == data
+
+
+def _bounded(pieces: Iterable[Any], key: str, limit: int) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit:  # a store may say another size than it sends
+            raise _too_large(key, size, limit)
+        yield bytes(piece)
+
+
+def _too_large(key: str, size: int, limit: int) -> StoreError:
+    return StoreError(f"{log_line(key, 200)} has {size} bytes or more, and at most {limit} are read")
+
+
+def _check_count(number: int) -> None:
+    if number > MOST_OBJECTS:
+        raise StoreError(f"there are more than {MOST_OBJECTS:,} objects, which no run has")
 
 
 def _last_name(path: str) -> str:

@@ -10,8 +10,8 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.remote.objects import ObjectFolder
 from tiltmeter.rundir.remote.writer_lease import MirrorHead
 
-SEGMENT_BYTES = 8 << 20  # at most, but for one line
-_SEGMENT = re.compile(r"events/(\d+)/(\d{15})-(\d+)\.jsonl")
+SEGMENT_BYTES = 8 << 20  # at most
+_SEGMENT = re.compile(r"events/([0-9]{1,9})/([0-9]{15})-([0-9]{1,15})\.jsonl")
 
 
 class Segment(NamedTuple):
@@ -54,7 +54,7 @@ def read_journal(folder: ObjectFolder, head: MirrorHead, keys: Iterable[str], fi
     for segment in committed_segments(head, keys, file, start):
         if segment.start != place:
             break
-        present = folder.read(segment.key)
+        present = folder.read(segment.key, SEGMENT_BYTES)
         if present is None or place + len(present[0]) > end:
             break
         yield present[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.remote.address import spool_path
 from tiltmeter.rundir.remote.copy import fetch, make_private
+from tiltmeter.rundir.remote.mirror import read_mirror, write_mirror
 from tiltmeter.rundir.remote.objects import ObjectFolder, conditional_problem, open_objects
 from tiltmeter.rundir.remote.upload import local_crc
-from tiltmeter.rundir.remote.upload_thread import MIRROR, new_owner, read_mirror, write_mirror
 from tiltmeter.rundir.remote.writer_lease import JournalSpan, WriterLease, read_head
 
 WAIT_SECONDS = 120.0  # of another rank for rank 0
@@ -62,6 +63,10 @@ def _open(folder: ObjectFolder, address: str, path: Path) -> None:
     write_mirror(path, address, owner)
 
 
+def new_owner() -> str:
+    return secrets.token_hex(8)
+
+
 def _is_beginning_of_ours(journal: Mapping[str, JournalSpan], path: Path) -> bool:
     """Whether all that is committed is what this spool has."""
     return all(local_crc(path, file, span.bytes) == span.crc for file, span in journal.items())
@@ -69,7 +74,7 @@ def _is_beginning_of_ours(journal: Mapping[str, JournalSpan], path: Path) -> boo
 
 def _wait_for_rank_0(path: Path) -> Path:
     deadline = time.monotonic() + WAIT_SECONDS
-    while not (path / MIRROR).exists():
+    while read_mirror(path) is None:
         if time.monotonic() > deadline:
             raise AttachError(f"rank 0 has not opened {path} within {WAIT_SECONDS:.0f} s")
         time.sleep(0.05)

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from tiltmeter.errors import StoreError
+from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.rundir.gate.file_kinds import file_kind
 from tiltmeter.rundir.journal import list_journal, parse
-from tiltmeter.rundir.remote.inbox import take_inbox
+from tiltmeter.rundir.remote.inbox import Inbox
 from tiltmeter.rundir.remote.objects import ObjectFolder
+from tiltmeter.rundir.remote.outgoing import secrets_in_object
 from tiltmeter.rundir.remote.segments import SEGMENT_BYTES, Segment
 from tiltmeter.rundir.remote.writer_lease import JournalSpan, WriterLease
-from tiltmeter.rundir.run_path import entries, file_status, open_file, open_folder, read_file, remove
+from tiltmeter.rundir.run_path import (
+    UnsafePathError,
+    entries,
+    file_status,
+    open_file,
+    open_folder,
+    read_file,
+    remove,
+)
 from tiltmeter.rundir.store import STEP_BYTES, RunDirectory
 
 SPOOL_GB, GIGABYTE = "TILTMETER_SPOOL_GB", 1 << 30
@@ -29,8 +40,8 @@ FRESH_NS = 2_000_000_000
 QUIET_NS = 60_000_000_000  # since its last change, after which a folder is looked at less often
 LONGEST_QUIET = 300.0  # seconds
 INBOX_SECONDS = 10.0
-#: Not mirrored: the journal, which goes in segments; caches and logs of this machine; rows that have no step yet.
-LEFT_OUT = frozenset({"events", "cache", "monitor.log", "unplaced"})
+#: Not looked into: the journal, which goes in segments; caches of this machine; rows that have no step yet.
+LEFT_OUT = frozenset({"events", "cache", "unplaced"})
 REPLACED = frozenset({"traps.json"})  # the one file that is replaced
 
 log = logging.getLogger("tiltmeter")
@@ -44,13 +55,14 @@ class Uploader:
         self.lost = lease.head.lost_files
         self.bound = int(float(os.environ.get(SPOOL_GB) or DEFAULT_SPOOL_GB) * GIGABYTE)
         self._sent: set[str] = {one.key for one in folder.list()}
+        self.withheld: set[str] = set()  # keys of objects with a secret
         self._waiting: dict[str, int] = {}  # size by key
         self._replaced_at: dict[str, int] = {}
         #: By folder, its time when it was listed, its folders, and when it is to be looked at again.
         self._listed: dict[str, tuple[int, list[str], float]] = {}
         self._sizes: dict[str, int] = {}  # of step files that are here
         self._spans = dict(lease.head.journal)
-        self._next_inbox = 0.0  # when it is looked at
+        self._inbox, self._next_inbox = Inbox(run, folder), 0.0  # when it is looked at
         self._measured: dict[int, int] = {}  # newest measured step by attempt
 
     @property
@@ -83,7 +95,14 @@ class Uploader:
         if not whole and time.monotonic() < self._next_inbox:
             return []
         self._next_inbox = time.monotonic() + INBOX_SECONDS
-        if taken := take_inbox(self.run, self._folder):
+        try:
+            taken = self._inbox.take()
+        except (UnsafePathError, AttachError) as error:  # planted, or cannot be checked here: the run is mirrored still
+            log.warning("the inbox is not read: %s", error)
+            attempt = max(self.run.attempts(), default=0)
+            self.run.report_trouble(attempt, 0, f"the inbox is not read: {error}", "inbox")
+            return []
+        if taken:
             self._look(True)
         return taken
 
@@ -123,6 +142,9 @@ class Uploader:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(key)
                 continue
+            kind = file_kind(key)
+            if kind is None or not kind.is_mirrored:
+                continue
             facts = entry.stat(follow_symlinks=False)
             if key.startswith("rollouts/"):
                 self._sizes[key] = facts.st_size
@@ -143,6 +165,10 @@ class Uploader:
             self._forget(key)
             self._sent.add(key)
             return
+        if self._withhold(key, data):
+            self._forget(key)
+            self._sent.add(key)
+            return
         if key in REPLACED:
             self._folder.replace(key, data)
             self._replaced_at[key] = -1 if status is None else status.st_mtime_ns
@@ -152,6 +178,18 @@ class Uploader:
             log.warning("%s is there with other content; this one is kept beside it", key)
         self._sent.add(key)
         self._waiting.pop(key, None)
+
+    def _withhold(self, key: str, data: bytes) -> bool:
+        """Whether an object holds a secret and stays here; it is counted, and a fault of the run."""
+        if not (names := secrets_in_object(key, data)):
+            return False
+        if key not in self.withheld:
+            self.withheld.add(key)
+            why = f"{key} is not uploaded: it holds a secret ({', '.join(names)}). Remove it, and change the secret"
+            log.warning("%s", why)
+            place, attempt = re.sub(r"[^a-z0-9]+", "-", key.partition("/")[0]), max(self.run.attempts(), default=0)
+            self.run.report_trouble(attempt, 0, why, f"secret-{place}")
+        return True
 
     def _forget(self, key: str) -> None:
         self._waiting.pop(key, None)
@@ -200,7 +238,7 @@ class Uploader:
             try:
                 while span.bytes < end:
                     data = _whole_lines(handle, span.bytes, end)
-                    if not data:
+                    if not data or self._withhold(f"events/{file}.jsonl", data):
                         break
                     segment = Segment(file, span.bytes, self._lease.head.fence)
                     if not self._folder.create(segment.key, data):
@@ -217,7 +255,7 @@ class Uploader:
     def _adopt(self, segment: Segment, handle: int) -> bytes:
         """A segment that this writer sent before it was killed, or before the head could say so: a beginning of what is
         to be sent now."""
-        present = self._folder.read(segment.key)
+        present = self._folder.read(segment.key, SEGMENT_BYTES)
         data = b"" if present is None else present[0]
         if not data or os.pread(handle, len(data), segment.start) != data:
             raise StoreError(f"{segment.key} is there with other content than the journal's")

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from msgspec import Struct, json
 
 from tiltmeter.errors import AttachError, Boundary, StoreError, describe_error
 from tiltmeter.rundir.atomic_write import replace_file
+from tiltmeter.rundir.remote.mirror import Mirror, read_mirror
 from tiltmeter.rundir.remote.objects import open_objects
 from tiltmeter.rundir.remote.upload import Uploader
 from tiltmeter.rundir.remote.writer_lease import LeaseLostError, WriterLease
 from tiltmeter.rundir.run_path import exists
-from tiltmeter.rundir.sidecar import Count, Text300, find_sidecar
+from tiltmeter.rundir.sidecar import Count
 from tiltmeter.rundir.store import RunDirectory
 
-MIRROR = ".mirror.json"  # in a run directory that is mirrored
 STATE = "upload.json"  # in its cache
 CYCLE_SECONDS = 5.0
 LONGEST_PAUSE = 60.0
@@ -29,13 +27,6 @@ FLUSH_SECONDS = 300.0  # at the end; what is left is uploaded by `tiltmeter run 
 LAST_PAUSE = 1.0
 
 log = logging.getLogger("tiltmeter")
-
-
-class MirrorFile(Struct, frozen=True, kw_only=True):
-    """`.mirror.json`: where a run directory is mirrored to, and the name under which this machine writes there."""
-
-    address: str
-    owner: Text300
 
 
 class UploadState(Struct, frozen=True, kw_only=True):
@@ -46,21 +37,9 @@ class UploadState(Struct, frozen=True, kw_only=True):
     waiting: Count = 0  # files
     waiting_bytes: Count = 0
     lost: Count = 0  # files that went before they could be uploaded
+    withheld: Count = 0  # files that hold a secret and stay here
     last_ok: float = 0.0  # seconds since 1970; 0: never
     error: str = ""
-
-
-def read_mirror(run: Path) -> MirrorFile | None:
-    """Where a run directory is mirrored to; None if it is not."""
-    return find_sidecar(run / MIRROR, MirrorFile, 1 << 16)
-
-
-def write_mirror(run: Path, address: str, owner: str) -> None:
-    replace_file(run / MIRROR, json.encode(MirrorFile(address=address, owner=owner)))
-
-
-def new_owner() -> str:
-    return secrets.token_hex(8)
 
 
 @contextmanager
@@ -86,7 +65,7 @@ def keep_uploaded(run: RunDirectory, on_progress: Callable[[], None] = lambda: N
 class UploadThread(threading.Thread):
     """Uploads every few seconds. It never raises: training and monitor go on whatever becomes of the mirror."""
 
-    def __init__(self, run: RunDirectory, mirror: MirrorFile) -> None:
+    def __init__(self, run: RunDirectory, mirror: Mirror) -> None:
         super().__init__(name="tiltmeter-upload", daemon=True)
         self._run, self._mirror, self._over = run, mirror, threading.Event()
         self._lease: WriterLease | None = None
@@ -103,6 +82,7 @@ class UploadThread(threading.Thread):
             waiting=0 if uploader is None else uploader.waiting,
             waiting_bytes=0 if uploader is None else uploader.waiting_bytes,
             lost=0 if uploader is None else uploader.lost,
+            withheld=0 if uploader is None else len(uploader.withheld),
             last_ok=self._last_ok,
             error=self._error,
         )

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field, json
+from msgspec import Meta, Struct, field, json
 from msgspec.structs import replace
 
 from tiltmeter.errors import AttachError, StoreError
+from tiltmeter.rundir.journal import JOURNAL_BYTES
 from tiltmeter.rundir.remote.objects import ObjectFolder
-from tiltmeter.rundir.sidecar import WRONG_CONTENT, Count, Text300, parse_sidecar
+from tiltmeter.rundir.sidecar import WRONG_CONTENT, Count, Text300, parse_sidecar, reason
 
 HEAD = "head.json"
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 LOOK_SECONDS = 2.0
+MOST_FILES = 10_000  # of a journal: one for each attempt
+MOST_TAKEOVERS = 10_000
+
+#: `N` of `events/N.jsonl`.
+JournalFile: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{1,9}\Z")]
 
 
 class LeaseLostError(StoreError):
@@ -34,26 +41,29 @@ class LeaseLostError(StoreError):
 class JournalSpan(Struct, frozen=True):
     """How much of one file of the journal is committed, and the CRC-32 of it."""
 
-    bytes: Count = 0
-    crc: Count = 0
+    bytes: Annotated[int, Meta(ge=0, le=JOURNAL_BYTES)] = 0
+    crc: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
 
 
 class Takeover(Struct, frozen=True):
     """From which byte of each file on segments carry this fencing number."""
 
     fence: Count
-    start: dict[str, Count] = {}
+    start: Annotated[dict[JournalFile, Count], Meta(max_length=MOST_FILES)] = {}
 
 
 class MirrorHead(Struct, frozen=True, kw_only=True):
-    """The one object that is changed. `owner`: empty if nobody writes; `renewed`: grows while somebody does."""
+    """The one object that is changed. `owner`: empty if nobody writes; `renewed`: grows while somebody does.
+
+    A head comes from a store: its names and numbers are bounded here, and used only as they pass.
+    """
 
     format: Count = 1
     fence: Count = 0
     owner: Text300 = ""
     renewed: Count = 0
-    journal: dict[str, JournalSpan] = {}
-    takeovers: list[Takeover] = field(default_factory=list)
+    journal: Annotated[dict[JournalFile, JournalSpan], Meta(max_length=MOST_FILES)] = {}
+    takeovers: Annotated[list[Takeover], Meta(max_length=MOST_TAKEOVERS)] = field(default_factory=list)
     lost_files: Count = 0  # step files that the spool had to drop before they could be uploaded
     time: float = 0.0  # for display
 
@@ -66,7 +76,7 @@ def read_head(folder: ObjectFolder) -> tuple[MirrorHead, str | None]:
     try:
         head = parse_sidecar(present[0], MirrorHead)
     except WRONG_CONTENT as error:
-        raise StoreError(f"{HEAD} cannot be read: {error}") from error
+        raise StoreError(f"{HEAD} cannot be read: {reason(error)}") from error
     if head.format > 1:
         raise StoreError(f"{HEAD} has format {head.format}, this version reads 1: pip install --upgrade tiltmeter")
     return head, present[1]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiltmeter.safety.safe_text import visible
+from tiltmeter.view.without_secrets import without_secrets
 
 MARK = "untrusted-data"
 NOTICE = (
@@ -30,7 +31,9 @@ def fence(head: str, data: object, *, longest: int = LONGEST_TEXT) -> str:
     (True, 1, 1)
     """
     number = secrets.token_hex(8)
-    body = json.dumps(show_texts(data, longest), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    body = json.dumps(show_texts(without_secrets(data), longest), ensure_ascii=False, allow_nan=False).replace(
+        "<", "\\u003c"
+    )
     return f"{head}\n{NOTICE}\n<{MARK} {number}>\n{body}\n</{MARK} {number}>"
 
 

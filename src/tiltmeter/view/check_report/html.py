@@ -15,6 +15,7 @@ from tiltmeter.version import __version__
 from tiltmeter.view.check_report.report import Check, Report, Tone
 from tiltmeter.view.check_report.tables import cell, is_numeric, titles
 from tiltmeter.view.shell.shell import render_shell, shell_style
+from tiltmeter.view.without_secrets import without_secrets
 
 ROWS, EXAMPLES = 25, 4  # of one check
 MOST_PARTS = 40  # of the table of contents, of checks with details
@@ -25,6 +26,7 @@ STATES: Mapping[Tone, str] = {"bad": "act", "good": "ok", "doubt": "watch", "pla
 
 def render_html(report: Report) -> str:
     """The whole file, in the shell that all reports share."""
+    report = without_secrets(report)
     style = shell_style() + (files(__package__) / "report.css").read_text("utf-8")
     about = f"Report of tiltmeter {__version__}"
     body = _template().render(report=report, anchors=_anchors(report), about=about)

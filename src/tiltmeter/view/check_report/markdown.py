@@ -9,6 +9,7 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.safety.safe_text import markdown as fenced
 from tiltmeter.view.check_report.report import Check, CheckGroup, Report
 from tiltmeter.view.check_report.tables import cell, titles
+from tiltmeter.view.without_secrets import without_secrets
 
 ROWS, EXAMPLES = 12, 3  # of one check
 LONGEST = 600  # characters of one text
@@ -17,6 +18,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~@#!&]|:(?=//))")  # a colon only where it
 
 def render_markdown(report: Report) -> str:
     """The state with its sentence, the checks, what to do, tables and examples of what is bad, and the lists."""
+    report = without_secrets(report)
     lines = [f"## {escape_line(report.line)}", ""]
     lines += [f"{escape_line(': '.join(part for part in (report.title, report.size) if part))}.", ""]
     for title, content in report.opening.items():

@@ -22,6 +22,7 @@ from tiltmeter.view.screens.rollouts import group
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.screens.verifier import verifier
+from tiltmeter.view.without_secrets import without_secrets
 
 SUMMARY, ALARMS, ACTIONS = "/api/summary", "/api/alarms", "/api/actions"
 ROLLOUTS = 10  # completions for each alarm, with their groups
@@ -29,7 +30,7 @@ ROLLOUTS = 10  # completions for each alarm, with their groups
 
 def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool = False) -> ReportAnswers:
     """The report's data: version, time and step, and every answer by URL. `redact`: text of prompts and completions is
-    replaced by its length and a hash, so that equal texts can still be recognized."""
+    replaced by its length and a hash, so that equal texts can still be recognized. Secrets are replaced in any case."""
     reader.refresh(force=True)
     overview = summary(reader)
     answers = dict(_iter_answers(reader, overview, rollouts))
@@ -37,7 +38,7 @@ def collect_answers(reader: RunReader, *, rollouts: int = ROLLOUTS, redact: bool
     about = f"Report of tiltmeter {__version__}, {when} UTC, up to step {overview.step}"
     if redact:
         answers, about = redact_texts(answers), f"{about}; texts are redacted"
-    return ReportAnswers(about=about, answers=answers)
+    return without_secrets(ReportAnswers(about=about, answers=answers))
 
 
 def _iter_answers(reader: RunReader, overview: Summary, rollouts: int) -> Iterator[tuple[str, Any]]:

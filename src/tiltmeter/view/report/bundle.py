@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 
 from tiltmeter.data.records import TEXT_COLUMNS
 from tiltmeter.errors import StoreError
+from tiltmeter.rundir.remote.outgoing import secrets_in_column
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.secret_scan import SecretScan, scan_environment
 from tiltmeter.version import __version__
 from tiltmeter.view.report.answers import ROLLOUTS
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.redact import mark_text, redact_texts
 from tiltmeter.view.run_tables import RunTables
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter.view.without_secrets import without_secrets
 
 MANIFEST = "bundle.json"
 #: Of rollouts and labels, what somebody else wrote; `facts` and `turns` hold it as JSON.
@@ -66,7 +69,7 @@ def _check_target(target: Path, replace: bool) -> None:
 def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bool) -> None:
     tables, key = RunTables(run), secrets.token_bytes(16)
     for name in ("readings", "alarms", "findings", "labels", "actions"):
-        arrow = getattr(tables, name)().arrow
+        arrow = _replace_secrets(getattr(tables, name)().arrow)
         pq.write_table(_redact_table(arrow, key) if redact else arrow, folder / f"{name}.parquet", compression="zstd")
     if all_rollouts:
         _write_rollouts(tables, folder / "rollouts.parquet", key if redact else b"")
@@ -85,7 +88,7 @@ def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bo
             for path in sorted(folder.iterdir())
         },
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+    (folder / MANIFEST).write_text(json.dumps(without_secrets(manifest), indent=1) + "\n", "utf-8")
 
 
 def _write_rollouts(tables: RunTables, path: Path, key: bytes) -> None:
@@ -98,9 +101,27 @@ def _write_rollouts(tables: RunTables, path: Path, key: bytes) -> None:
         schema = _redact_table(schema.empty_table(), key).schema
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables.rollouts_by_step(skip=True):
-            rows = _redact_table(table.arrow, key) if key else table.arrow
+            arrow = _replace_secrets(table.arrow, forms=False)  # in a model's text only what is really ours
+            rows = _redact_table(arrow, key) if key else arrow
             missing = pa.Table.from_batches([], schema)
             writer.write_table(pa.concat_tables([missing, rows], promote_options="permissive").select(schema.names))
+
+
+def _replace_secrets(table: pa.Table, *, forms: bool = True) -> pa.Table:
+    """The same table without this process's secrets; `forms`: also without known forms of others."""
+    scan = scan_environment()
+    for index, column in enumerate(table.columns):
+        if secrets_in_column(scan, column, forms=forms):
+            texts = [_replace_secret(scan, text, forms) for text in column.to_pylist()]
+            table = table.set_column(index, table.schema.field(index), [pa.array(texts, column.type)])
+    return table
+
+
+def _replace_secret(scan: SecretScan, text: str | bytes | None, forms: bool) -> str | bytes | None:
+    """A text without its secrets; the bytes of one that is no whole Unicode are left out with theirs."""
+    if isinstance(text, bytes):
+        return None if scan.find(text, forms=forms) else text
+    return text and scan.replace(text, forms=forms)
 
 
 def _redact_table(table: pa.Table, key: bytes) -> pa.Table:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from tiltmeter.data.records import Floats
+from tiltmeter.rundir.journal_chain.check import JournalState
 from tiltmeter.verdict.message import likelihood_word
 from tiltmeter.verdict.run_state import alarm_id
 from tiltmeter.verdict.state_file import Spark, StateFile, Trust, captured_settings, make_spark
@@ -115,6 +116,17 @@ def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: fl
         labels=content.labels,
         unread=trust != "whole",
     )
+
+
+def with_journal(row: FleetRow, journal: JournalState) -> FleetRow:
+    """A row with what is known of its run's journal: one that was changed is never shown as calm."""
+    if journal.level == "unchecked":
+        return replace(row, what=f"{row.what} (its journal is not checked yet)")
+    if not journal.fault:
+        return row
+    if row.state in ("OK", "WATCH", "BLIND"):
+        return replace(row, state="BLIND", sentence=journal.fault, what=truncate(journal.fault, 2 * TEXT))
+    return replace(row, what=truncate(f"{journal.fault}; {row.what}", 3 * TEXT))
 
 
 def picture_from_file(name: str, content: StateFile) -> RunPicture:

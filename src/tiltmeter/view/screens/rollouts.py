@@ -11,7 +11,7 @@ from tiltmeter.acts import SAYS, find_acts, row_transcript
 from tiltmeter.data.records import FLAGS, Floats, RolloutBatch
 from tiltmeter.data.turns import Turn, decode_turns
 from tiltmeter.errors import StoreError
-from tiltmeter.rewards.process_reward import BAD, SPLITTERS, first_bad
+from tiltmeter.gold.guards.process_reward import BAD, SPLITTERS, first_bad
 from tiltmeter.view.payloads.rollouts import (
     RewardPart,
     Rollout,

@@ -19,6 +19,7 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import EventLog
@@ -268,6 +269,7 @@ class RunReader:
         self.directory_id = directory_id(path)
         self.notes = RunNotes(run.path)  # what people wrote on it; whoever looks polls it first
         self._cache_is_sound = cached
+        self._chain = ChainCheck(run)  # goes on when the rest begins again: what it named stays named
         self._reset()
 
     def _reset(self) -> None:
@@ -278,7 +280,7 @@ class RunReader:
         except StoreError as error:
             log.warning("the journal is read in full: %s", error)
             snapshot = None
-        self.watcher = RunWatcher(self.run, snapshot)
+        self.watcher = RunWatcher(self.run, snapshot, self._chain)
         self.columns = ReadingColumns(blocks, 0 if snapshot is None else snapshot.records, self._leave_cache)
         self.columns.follow(self.run_state)
         self._events_read = self.watcher.events.first

@@ -175,6 +175,8 @@ def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[
     lines += describe_unseen(absent_by_column(run_state), imported=run_state.imported)
     if run_state.skipped:
         lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
+    if run_state.journal_text:
+        lines.append(f"Journal: {run_state.journal_text}.")
     return lines
 
 

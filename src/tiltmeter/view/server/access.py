@@ -1,4 +1,4 @@
-"""Access control of the server: trusted host names, tokens and one-time codes, rate limits, and security headers."""
+"""Access control of the server: trusted host names, tokens and one-time codes, runs, rate limits, and headers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from tiltmeter.rundir.atomic_write import publish
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from starlette.datastructures import Headers
+    from starlette.datastructures import Headers, MutableHeaders
 
 AccessRole = Literal["open", "view", "label", "control"]
 
@@ -34,6 +35,9 @@ LARGEST_BODY = 1_000_000  # bytes
 DEEPEST_JSON = 32  # levels of JSON
 LONGEST_QUERY = 8192  # characters
 CONTROL_HEADER = "tiltmeter-control"
+EVERY_RUN = ("*",)
+MOST_PATTERNS = 64
+LONGEST_PATTERN = 300  # characters
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -68,6 +72,8 @@ class Person(NamedTuple):
     roles: AbstractSet[AccessRole]
     name: str = ""
     by_proxy: bool = False  # a cookie of the proxy's signed them in, which a browser adds to any request
+    runs: tuple[str, ...] = EVERY_RUN  # patterns of the runs that they may see, label and act on
+    session: str = ""  # the hash of the token by which they are signed in, where tokens end one by one
 
 
 class Access(Protocol):
@@ -76,8 +82,16 @@ class Access(Protocol):
     control: bool  # whether anybody may act on runs here
     asks_token: bool  # whether acting needs the control token besides
 
-    def identify(self, headers: Headers, client: str) -> Person | None:
-        """The person of a request, or None. `client`: the address that it came from."""
+    def identify(self, headers: MutableHeaders, client: str) -> Person | None:
+        """The person of a request, or None. `client`: the address that it came from. Takes a proxy's secret away."""
+        ...
+
+    def renew(self, person: Person) -> Person | None:
+        """The same person with today's rights; None if they are no longer signed in."""
+        ...
+
+    def version(self) -> int:
+        """A number that changes whenever somebody's rights may have changed."""
         ...
 
     def redeem_code(self, code: str) -> tuple[str, Person]:
@@ -222,12 +236,18 @@ class AccessTokens:
         person = entry[1]
         return (self._view if "view" in person.roles else self.rater_token(person.name)), person
 
-    def identify(self, headers: Headers, client: str) -> Person | None:
+    def identify(self, headers: MutableHeaders, client: str) -> Person | None:
         """The person of the token, or None. Takes constant time, whatever is wrong with it."""
         person = None if (token := bearer_token(headers)) is None else self.person_of(token)
         if person and "view" in person.roles and self.may_control(headers.getlist(CONTROL_HEADER)):
             return Person({"view", "control"})
         return person
+
+    def renew(self, person: Person) -> Person | None:
+        return person  # tokens of this server hold as long as it does
+
+    def version(self) -> int:
+        return 0
 
     def person_of(self, token: str) -> Person | None:
         name = token.rpartition(".")[0]
@@ -307,6 +327,47 @@ def constant_time_equal(token: str, expected: str) -> bool:
 
 def digest(code: str) -> str:
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def covers(patterns: Iterable[str], place: str) -> bool:
+    """Whether one of the patterns covers a run, by its path below the folder or address that is served.
+
+    A pattern is compared name by name and covers everything below what it matches: `*` never reaches over a slash.
+
+    >>> [covers(["math", "code/*-7b"], place) for place in ("math", "math/a/out", "mathematics/a", "code/x-7b/out")]
+    [True, True, False, True]
+    >>> covers(["*"], "any/run"), covers([], "any/run")
+    (True, False)
+    """
+    names = place.split("/")
+    return any(_covers(pattern.split("/"), names) for pattern in patterns)
+
+
+def _covers(pattern: list[str], names: list[str]) -> bool:
+    return len(pattern) <= len(names) and all(map(fnmatchcase, names, pattern))
+
+
+def parse_patterns(texts: Iterable[str]) -> tuple[str, ...]:
+    """Patterns as a person writes them.
+
+    >>> parse_patterns(["math/", "code/*-7b"]), parse_patterns(["math", "*"])
+    (('math', 'code/*-7b'), ('*',))
+    """
+    patterns = tuple(dict.fromkeys(text.strip().removesuffix("/") for text in texts))
+    for pattern in patterns:
+        names = pattern.split("/")
+        if len(pattern) > LONGEST_PATTERN or any(name in ("", ".", "..") for name in names) or "\\" in pattern:
+            raise AttachError(
+                f"--runs {pattern!r}: give a path below the folder that is served, as 'math' or 'code/*-7b'"
+            )
+        if re.search(r"[\x00-\x1f\x7f]", pattern):
+            raise AttachError(f"--runs {pattern!r} has a control character")
+    if not 1 <= len(patterns) <= MOST_PATTERNS:
+        raise AttachError(f"--runs: 1 to {MOST_PATTERNS} patterns; '*' is every run")
+    return EVERY_RUN if "*" in patterns else patterns
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------

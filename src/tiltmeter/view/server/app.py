@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter, to_thread
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -127,7 +127,7 @@ class App:
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Response:
-        path, headers = self._path_here(request.scope["path"]), request.headers
+        path, headers = self._path_here(request.scope["path"]), MutableHeaders(scope=request.scope)
         shell = path in self.static
         self.state.hosts.check(*map(headers.getlist, ("host", "origin", "sec-fetch-site")), shell=shell)
         client = request.client.host if request.client else "socket"

@@ -40,7 +40,6 @@ from tiltmeter.view.server import rollouts as pages
 from tiltmeter.view.server.access import Person, RequestError
 from tiltmeter.view.server.fleet_query import asks_archived, choose_rows, group_rows, setting_names, sort_rows
 from tiltmeter.view.server.reading_room import members as reading_room
-from tiltmeter.view.server.run_list import list_run
 from tiltmeter.view.server.state import ApiRequest
 
 
@@ -86,7 +85,7 @@ def _page_roles(person: Person) -> list[PageRole]:
 
 def fleet(request: ApiRequest) -> Fleet:
     params, run_list = request.params, request.state.run_list
-    listed, unread, unreadable = run_list.rows(list_run)
+    listed, unread, unreadable = request.runs.rows()
     with value_error_as_400():
         chosen = choose_rows(listed, params.get("find", ""))
     chosen = sort_rows(chosen, params.get("sort", "state"), up=params.get("order", "down") == "up")
@@ -129,7 +128,7 @@ def readings(request: ApiRequest) -> Readings:
 
 def rollouts(request: ApiRequest) -> RolloutPage:
     filters = dict(request.params)
-    index = request.state.index(filters.pop("run"))
+    index = request.runs.index(filters.pop("run"))
     order = {name: filters.pop(name) for name in ("sort", "order", "after", "limit") if name in filters}
     with value_error_as_400():
         return pages.rollouts(index, filters, **order, cancel=request.cancelled)
@@ -137,32 +136,32 @@ def rollouts(request: ApiRequest) -> RolloutPage:
 
 def rollout(request: ApiRequest) -> Rollout:
     with value_error_as_400(), key_error_as_404("rollout"):
-        return pages.rollout(request.state.index(request.params["run"]), request.params["id"])
+        return pages.rollout(request.runs.index(request.params["run"]), request.params["id"])
 
 
 def group(request: ApiRequest) -> RolloutGroup:
     with value_error_as_400(), key_error_as_404("rollout"):
         return pages.group(
-            request.state.index(request.params["run"]), request.params["id"], request.params.get("find", "")
+            request.runs.index(request.params["run"]), request.params["id"], request.params.get("find", "")
         )
 
 
 def members(request: ApiRequest) -> ReadGroup:
     with value_error_as_400(), key_error_as_404("rollout"):
         return reading_room.members(
-            request.state.index(request.params["run"]), request.params["id"], request.params.get("find", "")
+            request.runs.index(request.params["run"]), request.params["id"], request.params.get("find", "")
         )
 
 
 def tokens(request: ApiRequest) -> GroupTokens:
     with value_error_as_400(), key_error_as_404("rollout"):
         return reading_room.tokens(
-            request.state.index(request.params["run"]), request.params["id"], request.params["by"]
+            request.runs.index(request.params["run"]), request.params["id"], request.params["by"]
         )
 
 
 def notes(request: ApiRequest) -> RunNoteList:
-    return list_notes(request.state.reader(request.params["run"]), request.params.get("target", ""))
+    return list_notes(request.runs.reader(request.params["run"]), request.params.get("target", ""))
 
 
 def phrases(request: ApiRequest) -> PhraseList:
@@ -192,7 +191,7 @@ def compare(request: ApiRequest) -> Compare:
     ids = list(dict.fromkeys(request.params["run"]))
     if not 2 <= len(ids) <= 6:
         raise RequestError(400, "2 to 6 different runs can be compared")
-    readers = [request.state.reader(id) for id in ids]
+    readers = [request.runs.reader(id) for id in ids]
     for reader in readers:
         reader.refresh()
     with key_error_as_404("reading"):
@@ -204,7 +203,7 @@ def verifier(request: ApiRequest) -> Verifier:
 
 
 def health(request: ApiRequest) -> Health:
-    index = request.state.index(request.params["run"])
+    index = request.runs.index(request.params["run"])
     index.keep_up()
     return replace(health_screen.health(request.reader()), index=IndexState(rollouts=index.rollouts, ready=index.ready))
 
@@ -216,8 +215,9 @@ def report(request: ApiRequest) -> str:
 async def stream(request: ApiRequest) -> AsyncIterator[bytes]:
     run = request.params.get("run", "")
     if run:
-        request.state.reader(run)
-    return await request.state.stream.open(run, request.last_event_id, request.person.name if request.person else "")
+        request.runs.reader(run)
+    assert request.person is not None  # the route is for people who may view
+    return await request.state.stream.open(run, request.last_event_id, request.person)
 
 
 def label_next(request: ApiRequest) -> LabelTask:
@@ -238,10 +238,10 @@ def label_undo(request: ApiRequest) -> LabelTask:
 def _readers_to_label(request: ApiRequest) -> list[RunReader]:
     """The runs whose gold source is people."""
     readers = []
-    for run in request.state.run_list.rows(list_run).listed:
+    for run in request.runs.rows().listed:
         if run.people:
-            with suppress(KeyError, StoreError):  # deleted since it was listed, or its store is away
-                reader = request.state.run_list.reader(run.row.run)
+            with suppress(RequestError, StoreError):  # deleted since it was listed, or its store is away
+                reader = request.runs.reader(run.row.run)
                 request.state.complete_copy(reader.run.path)  # raters read texts
                 readers.append(reader)
     return readers

@@ -8,7 +8,8 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.gold.label_files import asks_people
+from tiltmeter.rundir.journal_chain.check_many import ChainChecks
 from tiltmeter.rundir.locate_run import list_folder
 from tiltmeter.rundir.reading_room.notes import FOLDER as NOTES
 from tiltmeter.rundir.reading_room.notes import RunNotes
@@ -27,8 +29,16 @@ from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.state_file import NAME, StateFile, Trust, read_state_file
 from tiltmeter.view.payloads.overview import FleetRow
 from tiltmeter.view.payloads.picture import RunPicture
-from tiltmeter.view.screens.fleet import SEVERITY, fleet_row, picture_from_file, problem_since, row_from_file
+from tiltmeter.view.screens.fleet import (
+    SEVERITY,
+    fleet_row,
+    picture_from_file,
+    problem_since,
+    row_from_file,
+    with_journal,
+)
 from tiltmeter.view.screens.run_reader import RunReader, directory_id, run_id, run_name
+from tiltmeter.view.server.access import EVERY_RUN, covers
 from tiltmeter.view.server.read_marks import ReadMarks
 
 DEPTH = 5  # folders below a given one: a project, an experiment, an output directory, and its tiltmeter/
@@ -36,6 +46,7 @@ MOST_FOLDERS = 100_000  # looked at in one scan
 SCAN_SECONDS = 3.0
 OPEN_LIVE = 256
 OPEN_ENDED = 16  # ended runs that stay open, since an open run holds its events in memory
+JOURNAL_SECONDS = 0.15  # for checking journals in one request for all rows
 BUDGET_SECONDS = 1.0  # for reading runs in one request for all rows
 SILENT_SECONDS = 3600.0  # without data for so long, a live run is read rarely
 SELDOM_SECONDS = 600.0
@@ -127,7 +138,10 @@ class RunList:
         self._settled, self._looked_at = False, 0.0  # whether the last look left nothing to read, and when it was
         self._listed_once = False  # every run's state file was looked at
         self.marks = ReadMarks()
-        self.more_roots: Callable[[], Iterable[str]] = list  # copies of runs that were fetched since the start
+        self.more_roots: Callable[[], Mapping[str, str]] = dict  # places of copies that were fetched since the start
+        self._places: dict[str, str] = {}  # paths below what is served, by id
+        self._ids_by_patterns: dict[tuple[str, ...], dict[str, None]] = {}  # ids by patterns, until the next scan
+        self._journals = ChainChecks()
 
     def ids(self) -> list[str]:
         """The ids of all runs, scanned again if the last scan was some seconds ago."""
@@ -139,6 +153,20 @@ class RunList:
             if time.monotonic() - self._scanned_at > SCAN_SECONDS:
                 self._scan()
             return self._paths
+
+    def may_see(self, patterns: tuple[str, ...], id: str) -> bool:
+        """Whether patterns cover a run; of an unknown one they do not."""
+        self._current_paths()
+        return id in self._ids_covered(patterns)
+
+    def _ids_covered(self, patterns: tuple[str, ...]) -> AbstractSet[str]:
+        with self._lock:
+            if patterns == EVERY_RUN:
+                return self._paths.keys()
+            if patterns not in self._ids_by_patterns:
+                ids = (id for id, place in self._places.items() if covers(patterns, place))
+                self._ids_by_patterns[patterns] = dict.fromkeys(ids)
+            return self._ids_by_patterns[patterns].keys()
 
     def reader(self, id: str) -> RunReader:
         """The reader of a run. Raises `KeyError` for an unknown id, and `StoreError` for a run that was set aside."""
@@ -165,8 +193,8 @@ class RunList:
         for id in [*ended[: max(0, len(ended) - OPEN_ENDED)], *live[: max(0, len(live) - OPEN_LIVE)]]:
             del self._readers[id]
 
-    def rows(self, make_row: Callable[[RunReader], ListedRun]) -> RunRows:
-        """The row of each run that has one by now.
+    def rows(self, make_row: Callable[[RunReader], ListedRun], patterns: tuple[str, ...] = EVERY_RUN) -> RunRows:
+        """The row of each run that has one by now, and is covered by the patterns.
 
         First every run's state file is read, which is quick; then, for at most a second, the runs that have none or
         whose file does not speak for them, those that need a person first. The rest is read at the next call. While
@@ -175,13 +203,15 @@ class RunList:
         if self._take_turn():
             try:
                 self._read_due(make_row)
+                paths = {id: path for id, path in self._paths.items() if id not in self.marks.set_aside}
+                self._journals.look(paths, JOURNAL_SECONDS)
             finally:
                 self._read_lock.release()
         now = time.time()
         with self._lock:
-            paths, cached_rows = self._paths, dict(self._cached_rows)
+            ids, cached_rows = list(self._ids_covered(patterns)), dict(self._cached_rows)
         rows, unread, unreadable = [], 0, 0
-        for id in paths:
+        for id in ids:
             cached = cached_rows.get(id)
             if cached is None:
                 unread += 1
@@ -190,14 +220,18 @@ class RunList:
                     cached.listed = self._row_from_file(id, cached.content, cached.trust, now)
                 unread += cached.listed.row.unread
                 age = 0.0 if cached.content.live else now - cached.built_at
-                rows.append(_with_notes(_with_current_age(cached.listed, age), cached))
+                rows.append(self._complete_row(id, _with_current_age(cached.listed, age), cached))
             elif cached.listed is None:
                 unreadable += 1
             elif self._may_be_shown(cached.listed.row, now - cached.built_at):
-                rows.append(_with_notes(_with_current_age(cached.listed, now - cached.built_at), cached))
+                rows.append(self._complete_row(id, _with_current_age(cached.listed, now - cached.built_at), cached))
             else:
                 unread += 1
         return RunRows(rows, unread, unreadable)
+
+    def _complete_row(self, id: str, listed: ListedRun, cached: _CachedRow) -> ListedRun:
+        noted = _with_notes(listed, cached)
+        return noted._replace(row=with_journal(noted.row, self._journals.state(id)))
 
     def _take_turn(self) -> bool:
         """Whether this thread may read; the first rows are waited for, later ones hardly."""
@@ -333,25 +367,36 @@ class RunList:
 
     def _scan(self) -> None:
         """Scan the folders for runs, without listing folders that are known to be runs."""
-        ids_by_path, paths = {path: id for id, path in self._paths.items()}, {}
-        pending = [(root, 0) for root in reversed([*self.roots, *self.more_roots()])]
+        ids_by_path, copies = {path: id for id, path in self._paths.items()}, self.more_roots()
+        paths: dict[str, str] = {}
+        places: dict[str, str] = {}
+        pending = [(root, 0, root) for root in reversed([*self.roots, *copies])]
         for _ in range(MOST_FOLDERS):
             if not pending:
                 break
-            folder, depth = pending.pop()
-            if (id := ids_by_path.get(folder)) is not None:
-                paths[id] = folder
-                continue
-            inner, is_run = ([], True) if _is_run(folder) else list_folder(folder)
+            folder, depth, root = pending.pop()
+            id = ids_by_path.get(folder)
+            inner, is_run = ([], True) if id is not None or _is_run(folder) else list_folder(folder)
             if is_run:
-                paths[run_id(folder)] = folder  # no link is on the way: the path is resolved
+                id = id or run_id(folder)  # no link is on the way: the path is resolved
+                paths[id] = folder
+                places.setdefault(id, copies.get(root) or _place(folder, root))
             elif depth < DEPTH:
-                pending += [(f"{folder}/{name}", depth + 1) for name in inner]
-        self._paths = paths
+                pending += [(f"{folder}/{name}", depth + 1, root) for name in inner]
+        self._paths, self._places, self._ids_by_patterns = paths, places, {}
         for gone in [id for id in self._readers if id not in paths]:
             del self._readers[gone]
         self._cached_rows = {id: cached for id, cached in self._cached_rows.items() if id in paths}
         self._scanned_at = time.monotonic()
+
+
+def _place(folder: str, root: str) -> str:
+    """The path of a run below what is served; the name of a run that is served itself.
+
+    >>> _place("/data/runs/math/a", "/data/runs"), _place("/data/runs/a", "/data/runs/a")
+    ('math/a', 'a')
+    """
+    return folder.removeprefix(root).strip("/") or folder.rpartition("/")[2]
 
 
 def _is_run(folder: str) -> bool:

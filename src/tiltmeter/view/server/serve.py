@@ -118,10 +118,10 @@ def bind(host: str, port: int, *, other: bool = True) -> socket.socket:
     return sock
 
 
-def bind_unix(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user can connect to."""
+def bind_unix(path: Path, mode: int = 0o600) -> socket.socket:
+    """A listening Unix socket, by default one that only this user can connect to."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    before = os.umask(0o777 & ~mode)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat(follow_symlinks=False).st_mode) and not _is_listening(path):
             path.unlink()  # left by a server that was killed

@@ -21,11 +21,12 @@ from tiltmeter.view.server.access import (
     TrustedHosts,
 )
 from tiltmeter.view.server.rollouts import RolloutIndex
-from tiltmeter.view.server.run_list import RunList, list_run
+from tiltmeter.view.server.run_list import RunList, RunRows, list_run
 from tiltmeter.view.server.stream import EventStream
 
 MOST_INDEXES = 4
 IDLE_SECONDS = 120.0  # after which an index may be closed for another one
+NO_RUN = "no such run here: it was moved, or the address is of another server"
 BUSY_INDEXES = 16  # at most, idle or not, to bound the memory
 
 
@@ -46,7 +47,7 @@ class ServerState:
     _indexes: OrderedDict[str, tuple[float, RolloutIndex]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        self.stream = EventStream(self.run_list, list_run)
+        self.stream = EventStream(self.run_list, list_run, self.access)
 
     def read_ahead(self) -> None:
         """Read every run once, while the user opens the page."""
@@ -78,7 +79,31 @@ class ServerState:
         try:
             return self.run_list.reader(run)
         except KeyError:
-            raise RequestError(404, "no such run here: it was moved, or the address is of another server") from None
+            raise RequestError(404, NO_RUN) from None
+
+
+@dataclass(frozen=True)
+class VisibleRuns:
+    """The runs that a person may see, label and act on. There is no other way from a request to a run."""
+
+    state: ServerState
+    patterns: tuple[str, ...]
+
+    def reader(self, run: str) -> RunReader:
+        self._check(run)
+        return self.state.reader(run)
+
+    def index(self, run: str) -> RolloutIndex:
+        self._check(run)
+        return self.state.index(run)
+
+    def rows(self) -> RunRows:
+        return self.state.run_list.rows(list_run, self.patterns)
+
+    def _check(self, run: str) -> None:
+        """A run that one may not see is answered as one that is not there."""
+        if not self.state.run_list.may_see(self.patterns, run):
+            raise RequestError(404, NO_RUN)
 
 
 @dataclass(frozen=True)
@@ -91,8 +116,12 @@ class ApiRequest:
     last_event_id: str = ""  # Last-Event-ID
     cancelled: threading.Event = field(default_factory=threading.Event)  # the client disconnected, or it took too long
 
+    @property
+    def runs(self) -> VisibleRuns:
+        return VisibleRuns(self.state, self.person.runs if self.person else ())
+
     def reader(self) -> RunReader:
         """The refreshed reader of the requested run."""
-        reader = self.state.reader(self.params["run"])
+        reader = self.runs.reader(self.params["run"])
         reader.refresh()
         return reader

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from tiltmeter.view.screens.fleet import SEVERITY
 from tiltmeter.view.screens.history import RunHistory
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import headline
-from tiltmeter.view.server.access import RequestError
+from tiltmeter.view.server.access import EVERY_RUN, Access, Person, RequestError
 from tiltmeter.view.server.run_list import ListedRun, RunList, RunRows
 
 POLL_SECONDS = 0.5
@@ -33,8 +33,12 @@ MOST_CLIENTS = 64
 MOST_EACH = 32  # pages of one person, where there are several
 QUEUE = 256  # messages that may wait for a client before it gets a reset
 BACKLOG = 500  # messages kept for a client that reconnects; one that missed more gets a reset
+RIGHTS_SECONDS = 1.0  # how often rights that changed are looked for
+EXPIRY_SECONDS = 60.0  # how often everybody is looked up, because sessions also end by themselves
 IDLE_LOOKS = 20  # without a client before a channel closes; a reloaded page reconnects within seconds
 
+
+ChannelKey = tuple[str, tuple[str, ...]]  # a run, or "" and the patterns of the runs
 
 _log = logging.getLogger("tiltmeter.view.server")
 
@@ -79,10 +83,14 @@ class StreamStatus(NamedTuple):
 class Client:
     """One connected page."""
 
-    name: str = ""  # of the person
+    person: Person = field(default_factory=lambda: Person(frozenset()))
+    rights_stamp: object = None  # when the person's rights were last looked up: the accounts' version and the minute
+    is_over: bool = False
     queue: asyncio.Queue[Message | None] = field(default_factory=lambda: asyncio.Queue(QUEUE))
 
     def put(self, message: Message | None) -> None:
+        if self.is_over:
+            return
         if self.queue.full():
             while not self.queue.empty():
                 self.queue.get_nowait()
@@ -90,12 +98,20 @@ class Client:
         if message is not None or not self.queue.full():
             self.queue.put_nowait(message)
 
+    def end(self) -> None:
+        """Send nothing more, whatever waits."""
+        self.is_over = True
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
+
 
 @dataclass(eq=False)
 class Channel:
-    """One run, or without a reader the fleet, and the clients that follow it."""
+    """One run, or without a reader the runs that are covered by patterns, and the clients that follow it."""
 
     reader: RunReader | None
+    patterns: tuple[str, ...] = EVERY_RUN
     clients: set[Client] = field(default_factory=set)
     events_sent: int = 0  # events
     history: RunHistory = field(default_factory=RunHistory)
@@ -115,10 +131,11 @@ class Channel:
 class EventStream:
     """All channels and their clients. Runs in the server's event loop; only reading a run happens in a thread."""
 
-    def __init__(self, run_list: RunList, make_row: Callable[[RunReader], ListedRun]) -> None:
-        self.run_list, self.make_row = run_list, make_row
-        self._channels: dict[str, Channel] = {}
+    def __init__(self, run_list: RunList, make_row: Callable[[RunReader], ListedRun], access: Access) -> None:
+        self.run_list, self.make_row, self.access = run_list, make_row, access
+        self._channels: dict[ChannelKey, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._checking: asyncio.Task[None] | None = None
         self._entering = 0
         self.most_clients = MOST_CLIENTS
         self.closing = False
@@ -127,21 +144,24 @@ class EventStream:
     def clients(self) -> int:
         return self._entering + sum(len(channel.clients) for channel in self._channels.values())
 
-    async def open(self, run: str, after: str, name: str = "") -> AsyncIterator[bytes]:
-        """Subscribe to a run. Raises `RequestError` before the first byte if that is not possible."""
+    async def open(self, run: str, after: str, person: Person) -> AsyncIterator[bytes]:
+        """Subscribe to a run that the person may see, or to all of these. Raises `RequestError` before the first byte
+        if that is not possible."""
+        name = person.name
         if self.clients >= self.most_clients:
             raise RequestError(503, f"{self.most_clients} pages listen already: close one", **{"Retry-After": "5"})
-        own = sum(client.name == name for channel in self._channels.values() for client in channel.clients)
+        own = sum(client.person.name == name for channel in self._channels.values() for client in channel.clients)
         if name and own >= MOST_EACH:
             raise RequestError(429, f"{own} of your pages listen already: close one", **{"Retry-After": "5"})
         self._entering += 1
         try:
-            channel = await self._open_channel(run)
+            channel = await self._open_channel((run, EVERY_RUN if run else person.runs))
         finally:
             self._entering -= 1
-        client = Client(name)
+        client = Client(person)
         missed = self._missed_messages(channel, after)
         channel.clients.add(client)  # no await since the line above: no message is lost or sent twice
+        self._check_people()
         return self._listen(channel, client, missed)
 
     def close(self) -> None:
@@ -151,15 +171,51 @@ class EventStream:
             for client in channel.clients:
                 client.put(None)
 
-    async def _open_channel(self, run: str) -> Channel:
-        channel = self._channels.get(run)
+    def _check_people(self) -> None:
+        """From now on, as long as somebody listens, end the streams of those whose rights end."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.get_running_loop().create_task(self._end_revoked())
+
+    async def _end_revoked(self) -> None:
+        while not self.closing and any(channel.clients for channel in self._channels.values()):
+            await asyncio.sleep(RIGHTS_SECONDS)
+            clients = [client for channel in self._channels.values() for client in channel.clients]
+            stamp: tuple[int, float] | None
+            try:
+                stamp = (await run_in_threadpool(self.access.version), time.monotonic() // EXPIRY_SECONDS)
+                due = [client for client in clients if client.rights_stamp != stamp]
+                may_stay = await run_in_threadpool(self._who_still_may, [client.person for client in due])
+            except Exception:  # noqa: BLE001
+                # Whoever cannot be looked up may have been revoked; their pages ask again, and get the error.
+                _log.exception("the rights of people who listen cannot be read")
+                stamp, due, may_stay = None, clients, [False] * len(clients)
+            for client, stays in zip(due, may_stay, strict=True):
+                client.rights_stamp = stamp
+                if not stays:
+                    client.end()
+
+    def _who_still_may(self, people: Sequence[Person]) -> list[bool]:
+        """Run in a thread: of each person, whether they may still view the runs that they could when they came."""
+        today: dict[tuple[str, str, bool], Person | None] = {}
+        for person in people:
+            key = (person.name, person.session, person.by_proxy)
+            if key not in today:
+                today[key] = self.access.renew(person)
+        now = [today[person.name, person.session, person.by_proxy] for person in people]
+        return [
+            one is not None and "view" in one.roles and one.runs == person.runs
+            for one, person in zip(now, people, strict=True)
+        ]
+
+    async def _open_channel(self, key: ChannelKey) -> Channel:
+        run, channel = key[0], self._channels.get(key)
         if channel is None:
-            channel = self._channels[run] = Channel(self.run_list.reader(run) if run else None)
-            task = asyncio.get_running_loop().create_task(self._follow(run, channel))
+            channel = self._channels[key] = Channel(self.run_list.reader(run) if run else None, key[1])
+            task = asyncio.get_running_loop().create_task(self._follow(key, channel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         while not channel.ready:
-            if self._channels.get(run) is not channel:
+            if self._channels.get(key) is not channel:
                 raise RequestError(503, "the run could not be read; try again")
             await asyncio.sleep(0.01)
         return channel
@@ -184,12 +240,12 @@ class EventStream:
     async def _listen(self, channel: Channel, client: Client, missed: list[Message]) -> AsyncIterator[bytes]:
         try:
             yield b"".join(message.encoded for message in missed)
-            while not self.closing and (message := await client.queue.get()) is not None:
+            while not self.closing and not client.is_over and (message := await client.queue.get()) is not None:
                 yield message.encoded
         finally:
             channel.clients.discard(client)
 
-    async def _follow(self, run: str, channel: Channel) -> None:
+    async def _follow(self, key: ChannelKey, channel: Channel) -> None:
         """Poll the run every half second, until a while after the last client has gone."""
         idle = 0
         try:
@@ -203,9 +259,9 @@ class EventStream:
                 idle = 0 if channel.clients or self._entering else idle + 1
         except Exception:  # noqa: BLE001
             # The run was deleted, replaced or cannot be read: clients reconnect and get the error from another route.
-            _log.exception("no longer following %s", run or "the fleet")
+            _log.exception("no longer following %s", key[0] or "the fleet")
         finally:
-            self._channels.pop(run, None)
+            self._channels.pop(key, None)
             for client in channel.clients:
                 client.put(RESET)  # the run it shows may be gone
                 client.put(None)
@@ -213,7 +269,7 @@ class EventStream:
     def _take_snapshot(self, channel: Channel) -> Snapshot:
         """Run in a thread: messages for the new events, and the current status."""
         if channel.reader is None:
-            return Snapshot(0, [], fleet_status(self.run_list.rows(self.make_row)))
+            return Snapshot(0, [], fleet_status(self.run_list.rows(self.make_row, channel.patterns)))
         reader = channel.reader
         if self.run_list.reader(reader.id).directory_id != reader.directory_id:
             raise StoreError("another run is there now")

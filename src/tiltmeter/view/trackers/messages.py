@@ -25,6 +25,7 @@ from tiltmeter.view.screens.summary import symptom
 from tiltmeter.view.screens.wording import describe_advice, describe_agreement_and_level, ranked_findings, truncate
 from tiltmeter.view.trackers.evidence import can_draw, gather_evidence
 from tiltmeter.view.trackers.sink import Alert, Evidence, MetricPoint, RunIdentity, RunStatus, alert_identity
+from tiltmeter.view.without_secrets import without_secrets
 
 TITLE = 63  # characters: one of the trackers allows fewer than 64
 TEXT = 1500
@@ -75,7 +76,8 @@ class MessageBuilder:
         states = self._state_alerts(verdict)
         alerts = (*(self._alert(event, alarm) for event, alarm in due), *states)
         evidence = gather_evidence(self.reader) if self._evidence and (alerts or last) else None
-        batch = MessageBatch(tuple(self._points), alerts, self._run_status(verdict), evidence)
+        words = without_secrets((alerts, self._run_status(verdict), evidence))
+        batch = MessageBatch(tuple(self._points), *words)
         # Only now: if anything above failed, the next poll returns it.
         self._points, self._raised = [], self._raised[len(due) :]
         self._states_sent |= {alert.event for alert in states}

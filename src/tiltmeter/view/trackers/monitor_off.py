@@ -15,6 +15,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.view.trackers.sink import Alert, RetryLaterError, RunIdentity, alert_identity
 from tiltmeter.view.trackers.webhook import WebhookSink
+from tiltmeter.view.without_secrets import without_secrets
 
 TRIES, PAUSE = 5, 20.0  # seconds between two tries
 
@@ -48,7 +49,10 @@ def monitor_off_alert(run: RunDirectory, why: str, now: float) -> Alert:
 
 def main() -> int:
     run, why = RunDirectory(sys.argv[1]), sys.argv[2]
-    sink, alert = WebhookSink(os.environ["TILTMETER_WEBHOOK_URL"]), monitor_off_alert(run, why, time.time())
+    sink, alert = (
+        WebhookSink(os.environ["TILTMETER_WEBHOOK_URL"]),
+        without_secrets(monitor_off_alert(run, why, time.time())),
+    )
     for attempt in range(TRIES):
         try:
             sink.send_alert(alert)

@@ -17,21 +17,39 @@ from typing import NamedTuple, get_args
 
 from tiltmeter.errors import AttachError
 from tiltmeter.view.payloads.people import PageRole
-from tiltmeter.view.server.access import RequestError, constant_time_equal, digest, ensure_private_folder
+from tiltmeter.view.server.access import (
+    RequestError,
+    constant_time_equal,
+    digest,
+    ensure_private_folder,
+    parse_patterns,
+)
 
 DAY = 86_400.0
 INVITATION_SECONDS = 7 * DAY
 SESSION_SECONDS = 30 * DAY
 FILE = "accounts.sqlite"
-LAYOUT = 1  # PRAGMA user_version
+LAYOUT = 2  # PRAGMA user_version
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}")  # at most as long as a rater's name may be
 _TABLES = """
-CREATE TABLE account (name TEXT PRIMARY KEY, roles TEXT NOT NULL, created REAL NOT NULL, revoked REAL) STRICT;
+CREATE TABLE account (name TEXT PRIMARY KEY, roles TEXT NOT NULL, created REAL NOT NULL, revoked REAL,
+  runs TEXT NOT NULL DEFAULT '*') STRICT;
 CREATE TABLE invitation (digest TEXT PRIMARY KEY, name TEXT NOT NULL, expires REAL NOT NULL) STRICT;
 CREATE TABLE session (digest TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, expires REAL NOT NULL) STRICT;
 CREATE TABLE served (url TEXT NOT NULL) STRICT;
 """
+_FROM_1 = "ALTER TABLE account ADD COLUMN runs TEXT NOT NULL DEFAULT '*'"
+
+
+class Rights(NamedTuple):
+    """What an account may do, and with which runs."""
+
+    roles: frozenset[PageRole]
+    runs: tuple[str, ...]  # patterns
+
+
+NO_RIGHTS = Rights(frozenset(), ())
 
 
 class Account(NamedTuple):
@@ -41,6 +59,7 @@ class Account(NamedTuple):
     roles: frozenset[PageRole]
     created: float  # seconds since 1970
     revoked: float | None
+    runs: tuple[str, ...]  # patterns of those they may see, label and act on
     sessions: int  # browsers that are signed in
     invited: bool  # an invitation is open
 
@@ -60,6 +79,8 @@ class AccountBook:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._local = threading.local()
+        self._watching: tuple[int, sqlite3.Connection] | None = None  # by one process
+        self._lock = threading.Lock()
         ensure_private_folder(folder)
         before = os.umask(0o177)
         try:
@@ -70,16 +91,18 @@ class AccountBook:
         finally:
             os.umask(before)
 
-    def invite(self, name: str, roles: Iterable[str]) -> str:
+    def invite(self, name: str, roles: Iterable[str], runs: Iterable[str] | None = None) -> str:
         """The code of an invitation, which works once and for a week. A name that is there gets these roles, and may
-        come back if it was revoked; its other open invitations end."""
+        come back if it was revoked; its other open invitations end. `runs`: patterns; without them a new account may
+        see every run, and one that is there keeps those it has."""
         name, now = account_name(name), time.time()
+        patterns = None if runs is None else "\n".join(parse_patterns(runs))
         code = secrets.token_urlsafe(32)
         with self._open() as database:
             database.execute(
-                "INSERT INTO account VALUES (?, ?, ?, NULL) "
-                "ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, revoked = NULL",
-                (name, ",".join(sorted(parse_roles(roles))), now),
+                "INSERT INTO account (name, roles, created, runs) VALUES (?, ?, ?, coalesce(?, '*')) "
+                "ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, revoked = NULL, runs = coalesce(?, runs)",
+                (name, ",".join(sorted(parse_roles(roles))), now, patterns, patterns),
             )
             database.execute("DELETE FROM invitation WHERE name = ? OR expires < ?", (name, now))
             database.execute("INSERT INTO invitation VALUES (?, ?, ?)", (digest(code), name, now + INVITATION_SECONDS))
@@ -101,20 +124,33 @@ class AccountBook:
 
     def find_session(self, token: str) -> str | None:
         """The name of the account that a token is of; None for none, and for one that has expired."""
-        mark = digest(token)
+        return self.name_of_session(digest(token))
+
+    def name_of_session(self, mark: str) -> str | None:
+        """The same by the hash of the token."""
         with self._open() as database:
             row = database.execute("SELECT digest, name, expires FROM session WHERE digest = ?", (mark,)).fetchone()
         if row is None or not constant_time_equal(mark, row[0]) or row[2] < time.time():
             return None
         return str(row[1])
 
-    def roles_of(self, name: str) -> frozenset[PageRole] | None:
-        """The roles of an account: none of one that was revoked. None if there is no such account."""
+    def rights_of(self, name: str) -> Rights | None:
+        """The rights of an account: none of one that was revoked. None if there is no such account."""
         with self._open() as database:
-            row = database.execute("SELECT roles, revoked FROM account WHERE name = ?", (name,)).fetchone()
+            row = database.execute("SELECT roles, revoked, runs FROM account WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
-        return frozenset() if row[1] is not None else parse_roles(row[0].split(","))
+        if row[1] is not None:
+            return NO_RIGHTS
+        return Rights(parse_roles(row[0].split(",")), tuple(row[2].split("\n")))
+
+    def version(self) -> int:
+        """A number that changes whenever the file does, by whichever process."""
+        with self._lock:
+            if self._watching is None or self._watching[0] != os.getpid():
+                self._watching = os.getpid(), sqlite3.connect(self.path, timeout=10.0, check_same_thread=False)
+            (number,) = self._watching[1].execute("PRAGMA data_version").fetchone()
+        return int(number)
 
     def revoke(self, name: str) -> bool:
         """End an account, its sessions and its invitations. False if there is none."""
@@ -128,15 +164,17 @@ class AccountBook:
         now = time.time()
         with self._open() as database:
             rows = database.execute(
-                "SELECT name, roles, created, revoked, "
+                "SELECT name, roles, created, revoked, runs, "
                 "(SELECT count(*) FROM session WHERE session.name = account.name AND expires >= ?), "
                 "(SELECT count(*) FROM invitation WHERE invitation.name = account.name AND expires >= ?) "
                 "FROM account ORDER BY name",
                 (now, now),
             ).fetchall()
         return [
-            Account(name, parse_roles(roles.split(",")), created, revoked, sessions, bool(open_invitations))
-            for name, roles, created, revoked, sessions, open_invitations in rows
+            Account(
+                name, parse_roles(roles.split(",")), created, revoked, tuple(runs.split("\n")), signed_in, bool(codes)
+            )
+            for name, roles, created, revoked, runs, signed_in, codes in rows
         ]
 
     def remember_url(self, url: str) -> None:
@@ -196,6 +234,9 @@ def _make_tables(database: sqlite3.Connection) -> None:
     if layout == 0:
         for statement in filter(str.strip, _TABLES.split(";")):
             database.execute(statement)
+        database.execute(f"PRAGMA user_version = {LAYOUT}")
+    elif layout == 1:
+        database.execute(_FROM_1)
         database.execute(f"PRAGMA user_version = {LAYOUT}")
     elif layout != LAYOUT:
         raise AttachError(f"its accounts are of layout {layout}, and this version knows {LAYOUT}: update it")

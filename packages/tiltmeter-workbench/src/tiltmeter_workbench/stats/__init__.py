@@ -1,0 +1,1 @@
+"""Statistics of the workbench as pure functions on arrays."""

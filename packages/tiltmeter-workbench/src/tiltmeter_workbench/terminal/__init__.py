@@ -1,0 +1,1 @@
+"""How results of the workbench look in a terminal."""

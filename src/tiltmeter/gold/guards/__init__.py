@@ -1,0 +1,1 @@
+"""Reward functions that guard themselves: parts on record, canaries, steps that are paid one by one."""
