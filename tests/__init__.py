@@ -1,0 +1,1 @@
+"""A package, so that a folder named `tests` that some library installs is never imported in its place."""
