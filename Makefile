@@ -126,4 +126,5 @@ campaign: crash lab tiny rewards training  ## the long proofs
 	$(PYTHON) benchmarks/bitflips.py --flips 2000
 	$(PYTHON) benchmarks/trajectories.py --write
 	$(PYTHON) benchmarks/trl_faults.py --faults 10000 --write
+	$(PYTHON) benchmarks/training_faults.py --write
 	TILTMETER_CAMPAIGN=1 $(PYTHON) -m pytest -n 2 --dist worksteal

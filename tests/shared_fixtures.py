@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.made_once import made_once
 
+from tests.made_once import made_once
 from tiltmeter.cli.demo import measure_demo_run
 from tiltmeter.rundir.store import RunDirectory
 

@@ -78,6 +78,43 @@ def test_a_monitor_that_dies_now_and_then_is_always_started_at_once(tmp_path: Pa
     assert starts(process, clock, 40 * HOUR / 2, HOUR / 2) == 40
 
 
+COUNTING = """
+import sys
+with open({path!r}, "a") as file:
+    file.write("started\\n")
+raise SystemExit({code})
+"""
+
+
+@pytest.mark.parametrize(("code", "more"), [(3, 1), (0, 0)])
+def test_a_run_that_ends_while_its_monitor_is_off_starts_one_last_monitor(
+    tmp_path: Path, clock: Clock, code: int, more: int
+) -> None:
+    """Not where the last one measured everything and ended well."""
+    told = tmp_path / "starts"
+    process = monitor(tmp_path, COUNTING.format(path=str(told), code=code))
+    starts(process, clock, 10.0, 1.0)
+    process.keep_alive()
+    before = len(told.read_text().splitlines())
+    process.release()
+    process.release()  # as an end that was interrupted does
+    process.process.wait()
+    assert len(told.read_text().splitlines()) == before + more
+
+
+def test_a_monitor_that_lives_is_left_to_finish_and_one_that_is_stopped_is_replaced(tmp_path: Path) -> None:
+    for is_stopped in (False, True):
+        process = monitor(tmp_path, BEATING.format(beat="+"))
+        first = process.process
+        if is_stopped:
+            first.send_signal(signal.SIGSTOP)
+            while monitor_process._state(first.pid) != b"T":
+                time.sleep(0.01)
+        finish(process)
+        assert (process.process is not first) == is_stopped
+        assert first.wait() == -signal.SIGKILL
+
+
 def test_a_monitor_that_cannot_be_started_is_tried_again(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ def one_racer(directory: str, racer: int) -> dict[str, Any]:
         run.observe(step=step, group=[0, 1], reward=[racer, step], completion=[f"{racer}/{step}"] * 2)
         time.sleep(0.001)  # some start while others are in the middle of a file
     run.close()
-    return {"racer": racer, "attempt": run.attempt, "counters": run.counters}
+    return {"racer": racer, "directory": str(run.directory), "attempt": run.attempt, "counters": run.counters}
 
 
 def together(work: Callable[[str, int], dict[str, Any]], directory: str, count: int) -> list[dict[str, Any]]:

@@ -29,11 +29,12 @@ from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.adapters.settings import capture_settings
 from tiltmeter.adapters.tokenizer_pieces import tokenizer_pieces
+from tiltmeter.adapters.trainer_lock import TrainerLock, claim_directory, join_directory, released_if_it_fails
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.data.slices import environments_of, slice_name
-from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
+from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, warn_user
 from tiltmeter.gold.try_gold import try_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
@@ -44,7 +45,6 @@ from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import EVALUATION, make_snapshot, write_snapshot
 from tiltmeter.rundir.reading_room.pieces import write_pieces
 from tiltmeter.rundir.remote.address import parse_address
-from tiltmeter.rundir.remote.spool import open_spool
 from tiltmeter.rundir.run_path import run_path as trusted_path
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.rundir.writer import StepWriter, call_if_alive
@@ -118,7 +118,7 @@ def open_run(
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Run(None)
     address = None if os.environ.get(MOVED_TO) else parse_address(directory)
-    path = run_path(directory) if address is None else Path()
+    place: Path | str = run_path(directory) if address is None else address
     if logprobs not in PRECISIONS:
         raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
@@ -142,63 +142,73 @@ def open_run(
         load_function(experiment)
     reference_batch = _reference_batch(reference)
     launch = replace_secrets(launch or launch_id(ranks))  # it is stored
-    path = path if address is None else open_spool(address, rank)
-    run = RunDirectory.create(path)
-    try:
-        if rank == 0:
-            for earlier in run.attempts():
-                sweep(path / "rollouts" / str(earlier))
-            attempt = run.open_attempt(
-                launch=launch, ranks=ranks, resume_step=resume_step, settings=capture_settings(settings)
-            )
-            run.claim(attempt, rank)
-        else:
-            attempt = run.join_attempt(launch=launch, rank=rank)
-    except OSError as error:
-        raise AttachError(f"cannot open an attempt in {path}: {error}; free space or name another place") from error
-    fingerprint = fingerprint_of(rewards, weights) if rewards else ""
-    if rank == 0 and reference_batch is not None:
-        # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
-        run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
+    lock: TrainerLock | None = None
     if rank == 0:
-        record_guards(run, attempt, rewards)
-        if tokenizer is not None:
-            with Boundary(lambda error: log.warning("tokens cannot be coloured: %s", describe_error(error))):
-                write_pieces(run, attempt, tokenizer_pieces(tokenizer))
-    if rank == 0 and isinstance(passed, FunctionFile):
-        gold_name = write_gold(run.path, passed)
-    command = [sys.executable, "-m", "tiltmeter.monitor", str(path), "--attached", str(os.getpid())]
-    for plugin in plugins:
-        command += ["--plugin", absolute_name(plugin)]
-    if gold_name is not None:
-        command += ["--gold", absolute_name(gold_name)]
-        command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
-        command += ["--gold-steps", str(int(steps))] if steps is not None else []
-    command += ["--experiment", absolute_name(experiment)] if experiment is not None else []
-    process = MonitorProcess(command, path / "monitor.log") if monitor and rank == 0 else None
-    import_lazy_parts()
-    writer = StepWriter(
-        run,
-        attempt,
-        rank,
-        {"groups": groups},
-        precision=logprobs,
-        wait=on_full == "wait",
-        after_write=process.keep_alive if process else None,
-    )
-    return Run(
-        run,
-        attempt=attempt,
-        rank=rank,
-        writer=writer,
-        fingerprint=fingerprint,
-        monitor=process,
-        strict=strict,
-        rewards=rewards,
-        slice=slice,
-        reward_as_gold=reward_as_gold,
-        gold=gold_name or "",
-    )
+        run, lock = claim_directory(place)
+    else:
+        run, attempt = join_directory(place, launch, rank)
+    with released_if_it_fails(lock):
+        if rank == 0:
+            attempt = _open_attempt(run, launch=launch, ranks=ranks, resume_step=resume_step, settings=settings)
+        fingerprint = fingerprint_of(rewards, weights) if rewards else ""
+        if rank == 0 and reference_batch is not None:
+            # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
+            run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
+        if rank == 0:
+            record_guards(run, attempt, rewards)
+            if tokenizer is not None:
+                with Boundary(lambda error: log.warning("tokens cannot be coloured: %s", describe_error(error))):
+                    write_pieces(run, attempt, tokenizer_pieces(tokenizer))
+        if rank == 0 and isinstance(passed, FunctionFile):
+            gold_name = write_gold(run.path, passed)
+        command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
+        for plugin in plugins:
+            command += ["--plugin", absolute_name(plugin)]
+        if gold_name is not None:
+            command += ["--gold", absolute_name(gold_name)]
+            command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
+            command += ["--gold-steps", str(int(steps))] if steps is not None else []
+        command += ["--experiment", absolute_name(experiment)] if experiment is not None else []
+        process = MonitorProcess(command, run.path / "monitor.log") if monitor and rank == 0 else None
+        import_lazy_parts()
+        writer = StepWriter(
+            run,
+            attempt,
+            rank,
+            {"groups": groups},
+            precision=logprobs,
+            wait=on_full == "wait",
+            after_write=process.keep_alive if process else None,
+        )
+        return Run(
+            run,
+            attempt=attempt,
+            rank=rank,
+            writer=writer,
+            fingerprint=fingerprint,
+            monitor=process,
+            strict=strict,
+            rewards=rewards,
+            slice=slice,
+            reward_as_gold=reward_as_gold,
+            gold=gold_name or "",
+            lock=lock,
+        )
+
+
+def _open_attempt(
+    run: RunDirectory, *, launch: str, ranks: int, resume_step: int | None, settings: Mapping[str, Any] | None
+) -> int:
+    try:
+        for earlier in run.attempts():
+            sweep(run.path / "rollouts" / str(earlier))
+        attempt = run.open_attempt(
+            launch=launch, ranks=ranks, resume_step=resume_step, settings=capture_settings(settings)
+        )
+        run.claim(attempt, 0)
+    except OSError as error:
+        raise AttachError(f"cannot open an attempt in {run.path}: {error}; free space or name another place") from error
+    return attempt
 
 
 class Run:
@@ -227,13 +237,15 @@ class Run:
         slice: str | None = None,
         reward_as_gold: str = "",
         gold: str = "",
+        lock: TrainerLock | None = None,
     ) -> None:
         self.attempt, self.rank, self.strict, self._slice = attempt, rank, strict, slice
         self._reward_as_gold = reward_as_gold
         self.gold = gold  # the name of the source, which for a function that was passed is that of its file
         self._rewards = tuple(rewards)
         self._run, self._writer, self._fingerprint, self._monitor = run, writer, fingerprint, monitor
-        self._open = writer is not None
+        self._open, self._ended = writer is not None, False
+        self._lock = lock
         self._pid = os.getpid()
         self._observing: set[int] = set()  # threads that are inside `observe`
         if writer is not None:  # once, because making one takes longer than passing it
@@ -267,16 +279,19 @@ class Run:
         Numeric columns are copied, because trainers reuse buffers; with `give=True` they are taken as they are and the
         caller must not write to them again.
         """
-        # A forked child (a data loader's worker) inherits this object but not the thread: it must not write.
         writer = self._writer
-        if writer is None or not self._open or os.getpid() != self._pid:
+        if writer is None:
             return
+        writer.offered += 1  # no call was made yet, so no signal handler has run
         with self._boundary:
+            # A forked child (a data loader's worker) inherits this object but not the thread: it must not write.
+            if not self._open or os.getpid() != self._pid:
+                return
             thread = threading.get_ident()
-            if thread in self._observing:
+            if thread in self._observing and self._is_observed_within():
                 raise RuntimeError("observe() was called by a column that it was reading")
-            self._observing.add(thread)
             try:
+                self._observing.add(thread)
                 item: Any = batch
                 lost: LostColumns | None = None if self.strict else {}
                 if batch is None:
@@ -298,9 +313,17 @@ class Run:
             finally:
                 self._observing.discard(thread)
 
+    def _is_observed_within(self) -> bool:
+        """Whether `observe` has called what calls it now, and did not just fail to say that it ended."""
+        frame = sys._getframe(2)
+        while frame is not None and not (frame.f_code is Run.observe.__code__ and frame.f_locals.get("self") is self):
+            frame = frame.f_back  # type: ignore[assignment]
+        return frame is not None
+
     def refuse(self, error: BaseException) -> None:
         """Count a step that was lost because an adapter failed before it could be observed. Never raises."""
         if self._writer is not None and self._open and os.getpid() == self._pid:
+            self._writer.offered += 1
             with Boundary(lambda error: None, tally=self._writer):
                 self._writer.refuse(error)
 
@@ -359,12 +382,24 @@ class Run:
                 self._monitor.keep_alive()
 
     def close(self) -> None:
-        """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself."""
-        if self._writer is not None and self._open and os.getpid() == self._pid:
-            self._open = False
-            self._writer.close()
-            if self._monitor is not None:
-                self._monitor.release()
+        """Write what is queued (for at most ten seconds) and the end marker. The monitor finishes by itself.
+
+        Ctrl-C and what a signal handler raises come out of here when that is done; a second one shortens it to two
+        seconds, and what is not written by then is counted as lost.
+        """
+        if self._writer is not None and not self._ended and os.getpid() == self._pid:
+            finish_first(lambda interrupts: self._end())
+
+    def _end(self) -> None:
+        """Each part of the end once, whichever of them an interrupt came in."""
+        assert self._writer is not None
+        self._open = False
+        self._writer.close()
+        if self._monitor is not None:
+            self._monitor.release()
+        if self._lock is not None:
+            self._lock.release()
+        self._ended = True
 
     def verdict(self, timeout: float = 60.0) -> Verdict:
         """What the monitor says, once it has measured everything written so far, or after `timeout` seconds. Labels

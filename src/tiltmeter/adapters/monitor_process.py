@@ -7,6 +7,7 @@ and a monitor that waits for a processor is given longer: to start it again woul
 
 The first restarts within an hour are at once, further ones after growing pauses, about a dozen an hour: what kills a
 monitor may pass, and a run of days must not lose it for good. While it is off, the trainer's log and the webhook tell.
+A run that ends while it is off starts it once more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from tiltmeter.errors import AttachError, Boundary, describe_error
 from tiltmeter.monitor.heartbeat import PROGRESS
@@ -33,6 +36,7 @@ CHECK_SECONDS = 1.0
 #: a slow disk), while it waits for a processor; and seconds without a turn of its loop, which may measure a large step.
 FROZEN_SECONDS, STARTING_SECONDS, STARVED_SECONDS, STUCK_SECONDS = 15.0, 120.0, 120.0, 900.0
 BUSY_SECONDS = 8.0  # of CPU since the last sign: native code runs, and no shortage of processors keeps it silent
+LOOK_SECONDS, LAST_LOOKS = 0.05, 60  # how often, and how many times, the end looks for the last monitor's start
 WEBHOOK_VARIABLE = "TILTMETER_WEBHOOK_URL"
 
 log = logging.getLogger("tiltmeter")
@@ -48,7 +52,10 @@ class MonitorProcess:
         self._off = False
         self._last_alert = -HOUR
         self._pipe = -1
-        self._released = threading.Event()
+        # A plain attribute and queues of C: an `Event` whose user is interrupted by a signal handler may stay locked.
+        self._released = self._is_over = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._over: SimpleQueue[None] = SimpleQueue()
         self._restart_lock = threading.Lock()
         try:
             self._start()
@@ -85,9 +92,15 @@ class MonitorProcess:
             os.close(beats)
 
     def _supervise(self) -> None:
-        while not self._released.wait(CHECK_SECONDS):
+        while not self._released:
+            with suppress(Empty):
+                self._wake.get(timeout=CHECK_SECONDS)
             with Boundary(self._report_failure, own_thread=True):
                 self.keep_alive()
+        with Boundary(self._report_failure, own_thread=True):
+            self._start_last()
+        self._is_over = True
+        self._over.put(None)
         self.process.wait()  # otherwise it stays a zombie for as long as this process lasts
         with self._restart_lock:
             os.close(self._pipe)
@@ -101,7 +114,7 @@ class MonitorProcess:
         if not self._restart_lock.acquire(blocking=False):
             return  # another thread is checking
         try:
-            if self._released.is_set():
+            if self._released:
                 return
             now = time.monotonic()
             if self.process.poll() is not None:
@@ -168,7 +181,34 @@ class MonitorProcess:
             threading.Thread(target=process.wait, name="tiltmeter-alert-wait", daemon=True).start()
 
     def release(self) -> None:
-        self._released.set()
+        """The run has ended, and the monitor is left to finish. Where none lives, a last one is started, by the
+        supervisor's thread, which is waited for: it would not outlive an exit. May be called again."""
+        self._released = True
+        self._wake.put(None)
+        for _ in range(LAST_LOOKS):
+            if self._is_over:
+                return
+            with suppress(Empty):
+                self._over.get(timeout=LOOK_SECONDS)
+
+    def _start_last(self) -> None:
+        """Start a monitor once more if the one before did not measure to the end, whatever its pause."""
+        with self._restart_lock:
+            if self.process.poll() is None and _state(self.process.pid) == b"T":
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+            if self.process.poll() is not None and self.process.returncode:
+                log.warning("the monitor %s; it is started a last time, for the steps that are not measured", self._end)
+                self._start()
+
+
+def _state(pid: int) -> bytes:
+    """The letter of a process's state; empty if it is not known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return b""
 
 
 def _processor_use(pid: int) -> tuple[bool, float]:

@@ -29,7 +29,7 @@ from tiltmeter.adapters.prime_rl_screen import ScreenFilter, place_filter
 from tiltmeter.adapters.verifiers import episode_rows, to_record
 from tiltmeter.data.rows import as_object
 from tiltmeter.data.verifiers_rows import episode_columns, reward_of, traces
-from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first
 from tiltmeter.rundir.evaluations import score_evaluation, slug
 from tiltmeter.rundir.requests import Mode
 from tiltmeter.rundir.staging.staged_rows import finite_numbers
@@ -182,6 +182,10 @@ class PrimeRLMonitor:
 
     def close(self) -> None:
         """Record what is known, for at most some seconds, and close the run."""
+        finish_first(lambda interrupts: self._end())
+
+    def _end(self) -> None:
+        """The end, which is begun again after an interrupt."""
         with Boundary(self._count_failure):
             if self.run.closed:
                 return

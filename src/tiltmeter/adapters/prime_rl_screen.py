@@ -70,7 +70,7 @@ class ScreenFilter:
         """prime-rl's question about one rollout, a trace of verifiers. Off, nothing is looked at. Never raises."""
         leaves = False
         if self.value:
-            with Boundary(self._failed):
+            with Boundary(self._failed, user_code=True):
                 leaves = self._leaves(rollout)
         return Detection(leaves)
 

@@ -45,14 +45,14 @@ def wrap_verify(verify: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(verify)
     def call(*args: Any, **kwargs: Any) -> Verified:
         errors: list[BaseException] = []
-        with Boundary(errors.append):
+        with Boundary(errors.append, user_code=True):
             return _read_result(verify(*args, **kwargs))
         return read_error(errors[0])
 
     @functools.wraps(verify)
     async def call_async(*args: Any, **kwargs: Any) -> Verified:
         errors: list[BaseException] = []
-        with Boundary(errors.append):
+        with Boundary(errors.append, user_code=True):
             return _read_result(await verify(*args, **kwargs))
         return read_error(errors[0])
 

@@ -224,16 +224,22 @@ class RunDirectory:
         """The attempt that rank 0 of the same launch opened: the newest one that this rank has not joined before."""
         deadline = time.monotonic() + timeout
         while True:
-            for number in reversed(self.attempts()):
-                facts = self._attempt_if_sound(number)
-                if facts and facts.get("launch") == launch and self.claim(number, rank):
-                    return number
+            if (number := self.claim_attempt(launch=launch, rank=rank)) is not None:
+                return number
             if time.monotonic() > deadline:
                 raise AttachError(
                     f"rank {rank} found no attempt of launch {launch!r} in {self.path} within {timeout:.0f} s. "
                     "Give every rank the same directory (on storage they share) and the same launch=."
                 )
             time.sleep(0.05)
+
+    def claim_attempt(self, *, launch: str, rank: int) -> int | None:
+        """The newest attempt of a launch that this rank has not joined before, joined; None if there is none yet."""
+        for number in reversed(self.attempts()):
+            facts = self._attempt_if_sound(number)
+            if facts and facts.get("launch") == launch and self.claim(number, rank):
+                return number
+        return None
 
     def claim(self, attempt: int, rank: int) -> bool:
         """Mark a rank as taken in an attempt; False if it already was."""

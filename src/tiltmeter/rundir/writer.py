@@ -4,11 +4,15 @@ A subclass of `Writer` is a kind of record: batches of a known step here, rows w
 buffer is full, the newest batch is thinned (text and tokens are dropped, all rows and numbers stay); if thinned batches
 do not fit either, it is dropped. Rows are never selected by value, and losses are counted: seen = written + thinned +
 dropped once the buffer is empty. Nothing ends the thread but `close`; if something does, it is started again.
+
+A signal handler may raise on the training thread between any two calls here. So what ends a run is done by the thread
+that no handler runs in, and the accounts are changed where no call is made: all of them or none.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import threading
@@ -23,7 +27,7 @@ from weakref import WeakMethod
 
 from tiltmeter.data.batches import thin
 from tiltmeter.data.records import RolloutBatch
-from tiltmeter.errors import Boundary, describe_error
+from tiltmeter.errors import Boundary, describe_error, finish_first, is_interrupt
 from tiltmeter.rundir.column_copies import Columns, LostColumns, build_batch, nbytes, thin_columns
 from tiltmeter.rundir.store import RunDirectory
 
@@ -36,6 +40,11 @@ LOOK_AT = 2  # batches that wait before anybody looks whether the thread lives: 
 WAIT_SECONDS = 60.0  # that on_full="wait" waits for storage that does not move at all
 LONGEST_PAUSE = 30.0  # seconds between two tries to write
 CLOSING_SECONDS = 10.0
+ACCOUNTS_SECONDS = 1.0  # of them, which are for the closing counters
+HURRY_SECONDS = 1.0  # to write in that are left after a second interrupt of the end
+CLOSING_LOOK = (
+    0.002  # seconds between two looks whether the thread is done: to wait for it is not safe where handlers raise
+)
 NOT_STORED = "a batch was not stored"  # the kind of problem that `RANK.trouble.json` tells of
 CLOSING_PAUSES = (0.1, 0.4)  # seconds before the closing counters are tried again
 
@@ -54,11 +63,15 @@ class Writer:
     _write_counters: Callable[[], None]
     _unwritten: Callable[[], int]  # what was seen and is neither written nor dropped
     _count_dropped: Callable[[int], None]  # what nobody could say more of, once there is memory and stack again
+    _counted: Callable[[], int]  # of those `offered`
 
     def _reset(self) -> None:
         """Start empty and without a thread; again in a forked child, which has neither thread nor locks."""
         self.counters = dict.fromkeys(self.counter_names, 0)
         self.uncounted = 0  # errors that could not be counted where they were met; see `Boundary`
+        self.offered = (
+            0  # what training handed over; raised before the first call, so that no interrupt comes before it
+        )
         self._pid = os.getpid()
         self._pending: list[Any] = []
         self._count = self._bytes = 0  # of what counts towards the bounds, until it is written or dropped
@@ -68,43 +81,67 @@ class Writer:
         # some object, may call us while it is held.
         self._lock = threading.RLock()
         self._wake: SimpleQueue[None] = SimpleQueue()  # to `put` takes a tenth of the time of an event's `set`
-        self._writing, self._closing = threading.RLock(), threading.Event()  # one file at a time
+        self._writing = threading.RLock()  # one file at a time
         self._thread: threading.Thread | None = None
+        # Plain attributes and no `Event`, whose lock stays taken if a handler raises in the middle of it.
+        self._closes = self._is_finished = False
+        self._write_until = self._wait_until = math.inf  # monotonic seconds, once it closes
 
     @property
     def is_open(self) -> bool:
-        return not self._closing.is_set() and os.getpid() == self._pid
+        return not self._closes and os.getpid() == self._pid
 
     def flush(self) -> bool:
         """Write the buffer now; whether all could be. For tests and at the end: the thread does it by itself."""
         with self._writing:
             if self.uncounted:
                 lost, self.uncounted = self.uncounted, 0
-                self._count_dropped(lost)
+                self._count_missing(lost)
             written, reported = True, self._write_problems()
             while written and self._pending:
+                if time.monotonic() >= self._write_until:
+                    return False
                 written, reported = self._write_next(), self._write_problems()
             return written and reported
 
+    def _count_missing(self, most: float) -> None:
+        """Count as dropped what was handed over and is in no account."""
+        if (missing := min(most, self.offered - self._counted())) > 0:
+            self._count_dropped(int(missing))
+
     def close(self, timeout: float = CLOSING_SECONDS) -> bool:
-        """Flush for at most `timeout` seconds and leave the closing counters; whether all of it was written."""
-        closed = False
+        """Flush for at most `timeout` seconds and leave the closing counters; whether all of it was written.
+
+        What signal handlers raise meanwhile is raised when this is done. After a second time `HURRY_SECONDS` are left,
+        and what is not written by then is counted as lost.
+        """
         with Boundary(self._report_failure):
-            with self._lock:
-                if not self.is_open:
-                    return False
-                self._closing.set()
-                if self._thread is not None:
-                    self._start_thread()  # one that died cannot finish
-            self._wake.put(None)
-            if self._thread is None:
-                self._finish()
-                return True
-            self._thread.join(timeout)  # a write that hangs must not keep the process
-            closed = not self._thread.is_alive()
-            if not closed:
-                log.warning(self.unwritten, max(self._count, len(self._pending)))
-        return closed
+            return finish_first(lambda interrupts: self._end(timeout, interrupts))
+        return False
+
+    def _end(self, timeout: float, interrupts: int) -> bool:
+        """Let the thread finish, and wait for it. May be called again, by whoever was interrupted here."""
+        if os.getpid() != self._pid or self._is_finished:
+            return self._is_finished
+        with self._lock:
+            if not self._closes:
+                self._wait_until = time.monotonic() + timeout
+                self._write_until = self._wait_until - min(ACCOUNTS_SECONDS, timeout / 2.0)
+                self._closes = True
+            if self._thread is not None:
+                self._start_thread()  # one that died cannot finish
+        if interrupts > 1:
+            hurry = time.monotonic() + HURRY_SECONDS
+            self._write_until = min(self._write_until, hurry)
+            self._wait_until = min(self._wait_until, hurry + ACCOUNTS_SECONDS)
+        self._wake.put(None)
+        if self._thread is None:
+            self._finish()
+        while not self._is_finished and time.monotonic() < self._wait_until:  # a write that hangs must not keep us
+            time.sleep(CLOSING_LOOK)
+        if not self._is_finished:
+            log.warning(self.unwritten, max(self._count, len(self._pending)))
+        return self._is_finished
 
     def record_problem(self, why: str) -> None:
         """Record a problem in the run, once per kind; the monitor makes it a fault. Written by the thread, because the
@@ -116,16 +153,20 @@ class Writer:
             self._problem_kinds.add(kind)
             self._problems.append(why)
             if self.is_open:
-                with suppress(RuntimeError):
+                try:
                     self._start_thread()
+                except RuntimeError as error:
+                    if is_interrupt(error):
+                        raise
         log.warning("%s", why)
         self._wake.put(None)
 
     def _append(self, record: Any, count: int, size: int, counters: Mapping[str, int]) -> None:
         """Queue a record with its accounts, `counters` as they are then. The lock must be held."""
-        count, size = self._count + count, self._bytes + size
-        self._pending.append(record)  # all or nothing, also where there is no memory: nothing below needs any
-        self.counters.update(counters)
+        count, size, records = self._count + count, self._bytes + size, [record]
+        # All or nothing: nothing below needs memory once the first line has it, and no handler runs without a call.
+        self._pending += records
+        self.counters |= counters
         self._count, self._bytes = count, size
 
     def _remove(self, records: int, count: int, size: int) -> None:
@@ -159,34 +200,48 @@ class Writer:
                 pause = 0.0
             else:  # wait longer before each retry
                 pause = min(LONGEST_PAUSE, max(0.5, 2.0 * pause))
-                self._closing.wait(pause)
+                again = time.monotonic() + pause
+                while self.is_open and time.monotonic() < again:
+                    time.sleep(0.05)
         with Boundary(self._report_failure, own_thread=True):
             self._finish()
+        self._is_finished = True  # as far as it could be
 
     def _report_failure(self, error: BaseException) -> None:
         """For what lost no record. An interrupt on the trainer's thread is none of ours."""
-        if threading.current_thread() is self._thread or issubclass(type(error), Exception):
+        if threading.current_thread() is self._thread or not is_interrupt(error):
             self.record_problem(f"the writer failed and goes on: {describe_error(error)}")
 
     def _finish(self) -> None:
-        """Write the last records, as long as there is time, and the closing counters: the last file, so retried."""
-        deadline, written = time.monotonic() + CLOSING_SECONDS, False
-        while not written and time.monotonic() < deadline:
-            with Boundary(self._report_failure, own_thread=True):
-                written = self.flush()
-            if not written:
+        """Write the last records, as long as there is time, and the closing counters: the last file, so retried. What
+        was begun before an interrupt is not done twice."""
+        own_thread = threading.current_thread() is self._thread
+        with self._writing:
+            while not self._is_finished:
+                written = False
+                with Boundary(self._report_failure, own_thread=own_thread):
+                    written = self.flush()
+                if written or time.monotonic() >= self._write_until:
+                    break
                 time.sleep(0.1)
-        with self._lock:  # what is in no account is lost, whatever became of it
-            self.counters["dropped"] += max(0, self._unwritten())
-        for pause in (*CLOSING_PAUSES, None):
-            try:
-                self._write_counters()
-                return
-            except OSError as error:
-                if pause is None:
-                    log.warning("the closing counters could not be written: %s", error)
-                else:
-                    time.sleep(pause)
+            with self._lock:  # what is in no account is lost, whatever became of it
+                self._count_missing(math.inf)
+                self.counters["dropped"] += max(0, self._unwritten())
+            with Boundary(self._report_failure, own_thread=own_thread):
+                self._write_problems()
+            for pause in (*CLOSING_PAUSES, None):
+                if self._is_finished:
+                    return
+                try:
+                    self._write_counters()
+                    self._is_finished = True
+                except FileExistsError:
+                    self._is_finished = True  # written, and interrupted before that was noted
+                except OSError as error:
+                    if pause is None:
+                        log.warning("the closing counters could not be written: %s", error)
+                    else:
+                        time.sleep(pause)
 
     def _write_problems(self) -> bool:
         while self._problems:
@@ -276,7 +331,9 @@ class StepWriter(Writer):
         return True
 
     def refuse(self, error: BaseException) -> None:
-        """Count a batch that could not even be queued."""
+        """Count a batch that could not even be queued; not one that was, before an interrupt came."""
+        if is_interrupt(error) and self.offered <= self._counted():
+            return
         self._count_lost(0, error, seen=1)
         with Boundary(lambda error: None):  # it is counted
             self._wake.put(None)  # so that the thread reports it
@@ -349,13 +406,18 @@ class StepWriter(Writer):
     def _write_counters(self) -> None:
         self.run.close_rank(self.attempt, self.rank, {**self.counters, "why": (self.faults or [""])[-1]})
 
+    def _counted(self) -> int:
+        return self.counters["seen"]
+
     def _unwritten(self) -> int:
         counts = self.counters
         return counts["seen"] - counts["written"] - counts["thinned"] - counts["dropped"]
 
     def _count_dropped(self, batches: int) -> None:
         for _ in range(batches):
-            self._count_lost(0, RuntimeError("there was no memory or no stack left to say why"), seen=1)
+            self._count_lost(
+                0, RuntimeError("a batch was interrupted, or there was no memory or stack to say why"), seen=1
+            )
 
     def _count_lost(self, size: int, why: str | BaseException, *, seen: int = 0) -> None:
         text = why if type(why) is str else describe_error(why)  # type: ignore[arg-type]  # an error may lie about its class
@@ -366,7 +428,7 @@ class StepWriter(Writer):
                 "dropped": counters["dropped"] + 1,
                 "bytes_lost": counters["bytes_lost"] + size,
             }
-            counters.update(changed)
+            self.counters |= changed
         with Boundary(lambda error: None):  # it is counted, and told with the next file
             self._add_fault(text)
             if text is not why and not self._problems:  # a full queue is told by the next file

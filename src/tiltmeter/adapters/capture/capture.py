@@ -149,6 +149,7 @@ class CallListener:
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, seconds: float) -> None:
         """Record a call. If `result` is an exception, the function raised it: the rows have no score, not 0."""
+        self.recorder.offered += 1
         with Boundary(self.recorder.refuse, tally=self.recorder):
             failed = isinstance(result, Exception)
             arguments = self._arguments(args, kwargs)

@@ -28,8 +28,9 @@ from tiltmeter.adapters.capture.reward_calls import (
 )
 from tiltmeter.adapters.custom_loop import Run, import_lazy_parts, open_run
 from tiltmeter.adapters.launch import LAUNCH, current_launch_id, is_worker, run_path
+from tiltmeter.adapters.trainer_lock import existing_paths
 from tiltmeter.data.batches import from_columns
-from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, is_interrupt
 from tiltmeter.monitor.parts import REWARD_AS_GOLD
 from tiltmeter.rundir.staging.staged_rows import (
     StepBoundary,
@@ -127,12 +128,16 @@ class Recorder(Writer):
                 with self._lock:
                     self._start_thread()
             except RuntimeError as error:
+                if is_interrupt(error):
+                    raise
                 why = f"rows wait for a thread: {error}"
             if why:
                 self.record_problem(why)
 
     def refuse(self, error: BaseException) -> None:
         """Count a call whose rows could not be read, and record that once."""
+        if is_interrupt(error) and self.offered <= self._counted():
+            return  # it was recorded before the interrupt came
         why = describe_error(error)
         self._count_unread(1)
         with Boundary(self._report_failure):
@@ -143,14 +148,19 @@ class Recorder(Writer):
 
     def _count_unread(self, calls: int) -> None:
         with self._lock:
-            self.counters.update(self._increased({"calls": calls, "unread": calls}))
+            self.counters |= self._increased({"calls": calls, "unread": calls})
+
+    def _counted(self) -> int:
+        return self.counters["calls"]
 
     def _unwritten(self) -> int:
         return self.counters["rows"] - self.counters["written"] - self.counters["dropped"]
 
     def _count_dropped(self, calls: int) -> None:
         self._count_unread(calls)
-        self.record_problem(f"a call of the reward function was not recorded: {calls}, with no memory to say why")
+        self.record_problem(
+            f"a call of the reward function was not recorded: {calls}, interrupted or with no memory to say why"
+        )
 
     def step(self, boundary: StepBoundary) -> None:
         """Record that a step is over. Called in the driver."""
@@ -170,18 +180,22 @@ class Recorder(Writer):
 
     def close(self, timeout: float = CLOSING_SECONDS + 1.0) -> bool:
         """Write the buffered rows and the end marker of this worker; close the run if it was opened here."""
-        closed = super().close(timeout)
         with Boundary(self._report_failure):
-            if self.run is not None:
-                self.run.close()
-            self.release_opener_lock()
+            return finish_first(lambda interrupts: self._close_all(timeout))
+        return False
+
+    def _close_all(self, timeout: float) -> bool:
+        closed = super().close(timeout)
+        if self.run is not None:
+            self.run.close()
+        self.release_opener_lock()
         return closed
 
     def release_opener_lock(self) -> None:
         """Release the lock of the process that opened the attempt: it ends, or this is a forked child."""
-        if self._opener_lock is not None:
-            os.close(self._opener_lock)
-            self._opener_lock = None
+        handle, self._opener_lock = self._opener_lock, None
+        if handle is not None:
+            os.close(handle)
 
     def _work(self) -> None:
         if self._pending:
@@ -267,8 +281,11 @@ def open_recorder(
     import_lazy_parts()
     opener_lock: int | None = None
     with opening_lock(store):
-        attempt = find_open_attempt(store, launch)
-        run: Run | None = None
+        attempt, run = None, None
+        for place in existing_paths(path):  # a second trainer's run is beside the first one's
+            store = RunDirectory(place)
+            if (attempt := find_open_attempt(store, launch)) is not None:
+                break
         if attempt is None:
             if join_only or (is_worker() and os.environ.get(OPENED) == launch):
                 raise AttachError(
@@ -276,7 +293,8 @@ def open_recorder(
                     "directory as the driver, as an absolute path, and let the driver end last"
                 )
             run = open_run(path, rank=0, ranks=1, launch=launch, **settings)
-            attempt = run.attempt
+            assert run.store is not None  # not disabled, as callers have looked up
+            store, attempt = run.store, run.attempt
             opener_lock = hold_opener_lock(store, attempt)
             os.environ[OPENED] = launch
         else:
@@ -311,9 +329,12 @@ def _rejoin(path: str, launch: str, seconds: float, rows: int, fingerprint: str)
 
 def current_recorder(directory: str | os.PathLike[str] | None = None) -> Recorder:
     """The recorder of this process; with several runs open, `directory` says which."""
-    recorders = [recorder for recorder in _RECORDERS.values() if recorder.is_open]
-    if directory is not None:
-        recorders = [recorder for recorder in recorders if recorder.store.path == run_path(directory)]
+    wanted = None if directory is None else run_path(directory)
+    recorders = [
+        recorder
+        for path, recorder in _RECORDERS.items()
+        if recorder.is_open and wanted in (None, path, recorder.store.path)
+    ]
     if len(recorders) != 1:
         raise AttachError(
             f"{len(recorders)} captured runs are open in this process: call tiltmeter.capture.open(directory) in the "

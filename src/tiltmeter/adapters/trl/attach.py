@@ -38,7 +38,7 @@ from tiltmeter.adapters.trl.rollout_screen import RolloutScreen, ScreenSettings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.tool_rows import tokenizer_of
 from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
-from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
+from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, is_interrupt, warn_user
 from tiltmeter.gold.find_gold import AUTO, find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
@@ -184,6 +184,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._names_trackers = False  # the trainer's own runs are still to be found
         self._trainer: Any = None
         self._source: Rollouts | RewardWrapper | AsyncRollouts | None = None
+        self._ready: list[Any] = []  # parts of finished steps that are not passed to the run yet
         self._last = -1  # the newest step that was observed
         self._scalars: dict[str, float] = {}
         self._checkpoint: int | None = None
@@ -389,7 +390,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self.control.begin(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._guard(self._hand_over, batch=True)
+        self._guard(self._hand_over, batch=True, kept=True)
         if self._names_trackers:
             self._guard(self._name_trackers)
 
@@ -430,7 +431,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Pass the remaining steps to the run and close it. Also called at exit if training was interrupted."""
-        self._guard(lambda: self._hand_over(all_of_them=True), batch=True)
+        finish_first(lambda interrupts: self._end())
+
+    def _end(self) -> None:
+        """The end, which is begun again after an interrupt."""
+        self._guard(lambda: self._hand_over(all_of_them=True), batch=True, kept=True)
         if self.run is not None:
             self.run.close()
 
@@ -466,15 +471,16 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         """Pass finished steps to the run. Arrays are not copied: TRL makes new tensors for every batch."""
         if self._source is None or self.run is None:
             return
-        steps: dict[int, list[dict[str, Any]]] = {}
-        for item in self._source.ready(all_of_them=all_of_them):
-            steps.setdefault(item.step, []).append(item.to_columns())
-        for step, parts in steps.items():
+        self._ready += self._source.ready(all_of_them=all_of_them)
+        while self._ready:
+            step = self._ready[0].step
+            parts = [item.to_columns() for item in self._ready if item.step == step]
             columns = parts[0] if len(parts) == 1 else concatenate_generations(parts)
             columns["scalars"] = {**columns["scalars"], **self._scalars, **self._take_checkpoint()}
             self._scalars = {}
             self._last = max(self._last, step)
             self._check_columns(columns)
+            self._ready = [item for item in self._ready if item.step != step]  # from here on `observe` counts it
             self.run.observe(give=True, **columns)
 
     def _check_columns(self, columns: Mapping[str, Any]) -> None:
@@ -502,21 +508,29 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 )
             self.run.evaluate(step, float(value), len(dataset), name)
 
-    def _guard(self, work: Callable[[], None], *, batch: bool = False) -> None:
+    def _guard(
+        self, work: Callable[[], None], *, batch: bool = False, kept: bool = False, user_code: bool = False
+    ) -> None:
         """The boundary: whatever we get wrong, training goes on, and the run says what was lost.
 
-        `batch`: rollouts are lost with it, and are counted as such.
+        `batch`: rollouts are lost with it, and are counted as such; with `kept`, not by an interrupt, after which they
+        are passed later. `user_code`: of `Boundary`.
         """
 
         def count(error: BaseException) -> None:
             why = describe_error(error)
+            if kept and is_interrupt(error):
+                return
+            if kept and self._ready:  # of a step that would fail again
+                step = self._ready[0].step
+                self._ready = [item for item in self._ready if item.step != step]
             if self.run is not None and batch:
                 self.run.refuse(error)
             elif self.run is not None and why not in self._problems:
                 self._problems.add(why)
                 self.run.record_problem(f"the adapter failed and training goes on: {why}")
 
-        with Boundary(count, strict=self.strict):
+        with Boundary(count, strict=self.strict, user_code=user_code):
             work()
 
 

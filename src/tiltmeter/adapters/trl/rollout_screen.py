@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.acts import can_act, find_acts, row_transcript
 from tiltmeter.adapters.lost_share import ACTS, MOST_LOST, LostShare
-from tiltmeter.adapters.trl.rollouts import REWARD_ARGUMENTS, ErrorGuard
+from tiltmeter.adapters.trl.rollouts import REWARD_ARGUMENTS
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.data.slices import slice_name
@@ -51,7 +51,7 @@ class RolloutScreen:
     """The knobs on rollouts of one trainer: `screen`, `penalty`, `inoculate` and one `quarantine.NAME` a slice."""
 
     def __init__(
-        self, trainer: Any, guard: ErrorGuard, settings: ScreenSettings, report: Callable[[str], object]
+        self, trainer: Any, guard: Callable[..., None], settings: ScreenSettings, report: Callable[[str], object]
     ) -> None:
         """Raises `AttachError` for what this trainer cannot do."""
         self.trainer, self._guard, self.settings, self._report = trainer, guard, settings, report
@@ -128,7 +128,7 @@ class RolloutScreen:
                 local[:, 0] = self._flags(arguments)
             local[:, 1] = self._in_quarantine(arguments["inputs"])
 
-        self._guard(look)  # a rollout that could not be looked at is not left out
+        self._guard(look, user_code=True)  # a rollout that could not be looked at is not left out
         everywhere = trainer.accelerator.gather(torch.tensor(local, device=rewards.device))
         flagged, quarantined = everywhere[:, 0], everywhere[:, 1]
         lost = quarantined | (self._gains(rewards, flagged) if self.values.get("screen") else torch.zeros_like(flagged))

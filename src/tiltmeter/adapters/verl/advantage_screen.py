@@ -63,7 +63,7 @@ class AdvantageScreen:
         self.lost, self.counts = frozenset(), {}
         flags: list[Bools] = []
         if self.value:
-            with Boundary(self._failed):
+            with Boundary(self._failed, user_code=True):
                 flags.append(self._flags(batch))
         if not flags or not flags[0].any():
             return self._compute(batch, *args, **kwargs)

@@ -29,7 +29,7 @@ from tiltmeter.adapters.verl.switch import SWITCH
 from tiltmeter.adapters.verl.turn_scores import place_scores, read_scores
 from tiltmeter.data.batches import from_tensor
 from tiltmeter.data.turns import turns_of_tokens
-from tiltmeter.errors import AttachError, Boundary, describe_error
+from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
 
@@ -124,6 +124,10 @@ class VerlObserver:
 
     def close(self) -> None:
         """Called when `fit` returns or raises: veRL skips its own `on_train_end` at the last step."""
+        finish_first(lambda interrupts: self._close_parts())
+
+    def _close_parts(self) -> None:
+        """Each part of the end, which may be begun again after an interrupt."""
         self._guard(self._undo)
         if self.screen is not None:
             self._guard(self.screen.release)
