@@ -123,7 +123,10 @@ def test_the_checks_see_what_is_planted(tmp_path: Path) -> None:
     (tmp_path / "rundir" / "bare.py").write_text("try:\n    pass\nexcept:\n    pass\n")
     assert catch_all_elsewhere(tmp_path) == ["rundir/0.py:3", "rundir/1.py:3", "rundir/bare.py:3"]
     assert not guarded(ast.parse("def observe(self):\n    self.write()\n"))
-    source = "class Run:\n    def close(self):\n        finish_first(lambda n: self._end())\n    def _end(self):\n        {}\n"
+    source = (
+        "class Run:\n    def close(self):\n        finish_first(lambda n: self._end())\n"
+        "    def _end(self):\n        {}\n"
+    )
     for body, is_guarded in (("self.write()", False), ("self._guard(self.write)", True)):
         (tmp_path / "ends.py").write_text(source.format(body))
         assert guarded(work_of("Run.close", functions(tmp_path / "ends.py"))) == is_guarded
