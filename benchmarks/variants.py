@@ -69,7 +69,7 @@ VARIANTS: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
         "even rate, instalments",
         {"FLOOR": 1.0, "ADVANCE": 0.0},
         {"GoldLossTest": as_it_was},
-        "the alarm before decision 11",
+        "the alarm before one purse and pairs",
     ),
     ("instalments", {}, {"GoldLossTest": as_it_was}, "the sampler alone, with the bets as they were"),
     ("no duels", {"DUELS": 0.0}, {}, "duels only where groups are dead"),

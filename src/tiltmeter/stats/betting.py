@@ -5,7 +5,7 @@ wealth is multiplied by 1 - λu, whose conditional mean is then <= 1. Wealth ent
 share w_j of one unit, sum of w <= 1, so that a turn late in the run meets new wealth. With M the sum over λ and
 restarts, M_t + 1 - Σ_{j<=t} w_j is a nonnegative supermartingale from 1, and Ville's inequality gives
 P(M ever reaches 1/α) <= α. (Waudby-Smith & Ramdas 2010.09686 for bets; the restart argument is in
-docs/decisions/0003-one-bet-two-detectors.md.)
+docs/decisions/alarms.md#one-bet-serves-alarms-and-warnings.)
 """
 
 from __future__ import annotations
