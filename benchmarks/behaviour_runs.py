@@ -25,7 +25,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter_lab.tiny.language import sample
 from tiltmeter_lab.tiny.scenarios import HELD_OUT, SCENARIOS, Scenario
 
@@ -135,7 +135,7 @@ def all_runs() -> Iterator[BehaviourRun]:
     yield from map(tiny_run, (*SCENARIOS, *HELD_OUT))
 
 
-def watch(run: BehaviourRun, seed: int) -> tuple[RunState, dict[int, list[tuple[int, float]]]]:
+def watch(run: BehaviourRun, seed: int) -> tuple[RunFacts, dict[int, list[tuple[int, float]]]]:
     """The run as the real monitor sees it, with gold bought for a part; and the share of each behaviour by step."""
     batches: list[RolloutBatch] = []
     rng = random.Random(f"{run.name}/{seed}")
@@ -165,7 +165,7 @@ def watch(run: BehaviourRun, seed: int) -> tuple[RunState, dict[int, list[tuple[
         if event.kind == "note" and event.data.get("note") == "behaviours":
             for one in event.data["seen"]:
                 shares.setdefault(one["number"], []).append((event.step, one["share"]))
-    return RunState.from_events(events), shares
+    return RunFacts.from_events(events), shares
 
 
 def worth_of(prompt: str, completion: str, worth: float) -> float:

@@ -245,8 +245,8 @@ def measure(run: RunDirectory, trouble: Trouble) -> None:
 
 def surfaces(run: RunDirectory) -> Iterator[tuple[str, str]]:
     """What each surface shows of the state, the sentence and the advice."""
-    verdict, run_state, events = judge_run(run)
-    yield "terminal", "\n".join(plain(run, verdict, run_state, events))
+    verdict, run_facts, events = judge_run(run)
+    yield "terminal", "\n".join(plain(run, verdict, run_facts, events))
     yield "exit code", str(verdict.exit_code)
     reader = RunReader(run)
     reader.refresh()

@@ -24,7 +24,7 @@ from typing import Any
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import Ages, judge_run, verdict_of
 from tiltmeter_lab.tiny.language import TASKS
 from tiltmeter_lab.tiny.python_tasks import python_policy, small_policy, task_tests
@@ -68,7 +68,7 @@ def spoken(text: str) -> list[str]:
 
 def first_verdict(run: RunDirectory) -> dict[str, Any]:
     """The step, and the seconds since the run was opened, at which the state was first neither BLIND nor STALE."""
-    state, began = RunState(), float(run.attempt(0).get("started", time.time()))
+    state, began = RunFacts(), float(run.attempt(0).get("started", time.time()))
     for event in read_events(run.path / "events"):
         state.add(event)
         if event.kind in ("step_done", "labels_closed") and verdict_of(state, Ages(0.0, None)).state not in BLIND:

@@ -70,7 +70,7 @@ PLANTED = {
     "gold/picked/0-1-0.json": "{}",
     "control/requests/0-1-beta.approve.json": "{}",
     "cache/trackers/webhook-00000000.json": "{}",
-    "cache/state.json": "{}",
+    "cache/list_entry.json": "{}",
     "audits/1800000000-00000000.json": "{}",
     "notes/run/1800000000000-00000000.json": ARCHIVED,
     "notes/rollouts/1800000000000-00000001.json": TAGGED,

@@ -361,9 +361,9 @@ def plant_key(scene: Scene) -> None:
 def plant_snapshot(scene: Scene) -> None:
     run = scene.spool()
     (run / "cache" / "readings").mkdir(parents=True, exist_ok=True)
-    for name in ("run_snapshot", "snapshot", "readings/0"):
+    for name in ("page_snapshot", "restart_snapshot", "readings/0"):
         (run / "cache" / name).write_bytes(b"\x80\x04\x95" + b"0" * 200)
-    for name in ("cache/snapshot-key", "snapshot-key", ".snapshot-key"):
+    for name in ("cache/restart_snapshot-key", "snapshot-key", ".snapshot-key"):
         (run / name).write_bytes(b"0" * 64)
     for words in (("show", str(run)), ("run", "watch", str(run), "--once"), ("run", "report", str(run), "--md", "-")):
         run_cli(*words)
@@ -372,7 +372,7 @@ def plant_snapshot(scene: Scene) -> None:
 def plant_copys_cache(scene: Scene) -> None:
     """What a store has below `cache/` and of dot files never gets into a copy."""
     store = Path(scene.address.removeprefix("file://"))
-    for name in ("cache/run_snapshot", "cache/state.json", ".mirror.json", ".copy"):
+    for name in ("cache/page_snapshot", "cache/list_entry.json", ".mirror.json", ".copy"):
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_text("planted-by-the-store")
     for words in (("show", scene.address), ("run", "phrases", scene.address)):

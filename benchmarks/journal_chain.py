@@ -46,9 +46,9 @@ import httpx
 from journal_scale import SECONDS, megabytes, watch_long_run
 from page_browser import served
 from record import record, show
-from tiltmeter.monitor import leave_state as state_writer
+from tiltmeter.monitor import list_entry_writer
 from tiltmeter.monitor import loop as monitor_loop
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.rundir.journal import Journal, encode_commit, parse
 from tiltmeter.rundir.journal_chain.check import ChainCheck, JournalState
 from tiltmeter.rundir.journal_links import ChainEnd, make_key, run_name_in_chain
@@ -56,7 +56,7 @@ from tiltmeter.rundir.remote.objects import open_objects
 from tiltmeter.rundir.remote.upload import Uploader
 from tiltmeter.rundir.remote.writer_lease import WriterLease
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.state_file import read_state_file
+from tiltmeter.verdict.list_entry import read_list_entry
 from tiltmeter.view.screens.run_reader import RunReader, run_id
 from tiltmeter.view.screens.summary import summary
 from tiltmeter.view.server.run_list import RunList, list_run
@@ -83,7 +83,7 @@ class NoCheck:
 def watch_without_chain(path: Path, steps: int) -> None:
     vars(monitor_loop)["ChainEnd"] = lambda *_: None
     vars(monitor_loop)["make_key"] = lambda _: None
-    vars(state_writer)["ChainCheck"] = NoCheck
+    vars(list_entry_writer)["ChainCheck"] = NoCheck
     watch_long_run(path, steps)
 
 
@@ -151,7 +151,7 @@ def lengthen(run: RunDirectory, first: int, steps: int) -> None:
 
 def long_run(run: RunDirectory, state: Path, watched: int, steps: int) -> dict[str, Any]:
     lengthen(run, watched, steps)
-    leave_state(run)
+    leave_list_entry(run)
     time.sleep(3.0)  # a file that was written to a moment ago is not taken to be as it was
     seconds = []
     for anew in (True, False):
@@ -223,8 +223,8 @@ def list_says(run: RunDirectory) -> tuple[str, bool]:
 
 
 def cache_says(run: RunDirectory) -> tuple[str, bool]:
-    leave_state(run)
-    left = read_state_file(str(run.path), time.time())
+    leave_list_entry(run)
+    left = read_list_entry(str(run.path), time.time())
     assert left is not None
     return left[0].sentence, left[0].state in ("OK", "WATCH")
 

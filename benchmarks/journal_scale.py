@@ -2,7 +2,7 @@
 
     python benchmarks/journal_scale.py [DIRECTORY] [--steps 100000] [--missed 5000] [--json] [--write] [--seed 0]
 
-The long run is watched by the real `run_monitor`: arrivals, state, folds, journal, snapshots, state file. Two things
+The long run is watched by the real `run_monitor`: arrivals, state, folds, journal, snapshots, list entry. Two things
 are made up. A trainer in the same process puts the files of steps in place just before they are looked for, as hard
 links to a few real ones. And what the instruments answer is one step's real answers with other numbers, because
 measuring 100,000 steps takes most of an hour and leaves the same events.

@@ -2,7 +2,7 @@
 
     python benchmarks/many_runs.py FOLDER 5000     # makes them there, then: tiltmeter view FOLDER
 
-Three runs are measured; the others share their files by hard links and have folders and a state file of their own.
+Three runs are measured; the others share their files by hard links and have folders and a list entry of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from page_runs import batches, measure, write
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.rundir.maintenance import pack
 from tiltmeter.rundir.store import RunDirectory
 
@@ -38,9 +38,9 @@ def make_models(folder: Path) -> Path:
 
 
 def make_many(folder: Path, count: int, models: Path, *, files: bool = True, seed: int = 0) -> list[str]:
-    """So many runs below `folder`; returns the names of those that need a person. `files`: with state files."""
+    """So many runs below `folder`; returns the names of those that need a person. `files`: with list entries."""
     for name in KINDS:
-        leave_state(RunDirectory(models / name))
+        leave_list_entry(RunDirectory(models / name))
     kinds = np.random.default_rng(seed).choice(KINDS, count, p=SHARES)
     kinds[-1] = "hacked"  # at least one, and last by name
     for number, kind in enumerate(kinds):
@@ -58,8 +58,8 @@ def _link_run(model: Path, target: Path, files: bool, settings: dict[str, str]) 
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, place)
     if files:  # last, because it is newer than what it speaks for
-        content = json.loads((model / "cache" / "state.json").read_text())
-        (target / "cache" / "state.json").write_text(json.dumps({**content, "settings": settings}))
+        content = json.loads((model / "cache" / "list_entry.json").read_text())
+        (target / "cache" / "list_entry.json").write_text(json.dumps({**content, "settings": settings}))
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def long(path: Path, steps: int = 10_000, names: int = 50, rows: int = 8) -> Run
     run.open_attempt(launch="long", ranks=1, resume_step=None)
     journal = Journal(path / "events")
     watch = MonitorLoop(run, config)  # for what an attempt's first event promises
-    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch.state.settings()}
+    facts = {"state": "open", "facts": run.attempt(0), "config": config.digest, **watch.memory.settings()}
     watch.close()
     journal.commit([Event("attempt", 0, -1, facts, event_id("attempt", 0, "open", config.digest))])
     group = np.repeat(np.arange(2), rows // 2)

@@ -144,7 +144,7 @@ def measure_row(measure: Mapping[str, Any]) -> dict[str, Any]:
 def watched(run: Path) -> dict[str, Any]:
     """What the monitor read while GRPO ran: the first step and the last of what matters here."""
     from tiltmeter.rundir.store import RunDirectory
-    from tiltmeter.verdict.run_state import series
+    from tiltmeter.verdict.run_facts import series
     from tiltmeter.verdict.verdict import judge_run
 
     verdict, story, events = judge_run(RunDirectory(run))

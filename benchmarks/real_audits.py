@@ -35,7 +35,7 @@ from typing import Any
 from record import record
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 from tiltmeter.verdict.verdict import judge_run
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

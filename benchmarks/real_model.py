@@ -28,7 +28,7 @@ from real_gold import FACTS
 from record import RESULTS, record
 from tiltmeter.cli.terminal.run_screen import plain
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 from tiltmeter.verdict.verdict import judge_run
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

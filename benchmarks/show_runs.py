@@ -234,8 +234,8 @@ def screens(runs: dict[str, RunDirectory]) -> dict[str, list[str]]:
     """The five lines of each run, as `show --plain` prints them, with the path that a person would have typed."""
     found = {}
     for name, run in runs.items():
-        verdict, run_state, events = judge_run(run)
-        found[name] = list(message_lines(run, verdict, run_state, events, place=f"runs/{name}"))
+        verdict, run_facts, events = judge_run(run)
+        found[name] = list(message_lines(run, verdict, run_facts, events, place=f"runs/{name}"))
     return found
 
 

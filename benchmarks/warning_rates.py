@@ -31,7 +31,7 @@ from tiltmeter.detectors.decline import Decline
 from tiltmeter.detectors.departure import Departure
 from tiltmeter.gold.sampler import Bet, Sampler
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.verdict.run_state import is_watched as listens
+from tiltmeter.verdict.run_facts import is_watched as listens
 from tiltmeter_lab import watch_run as playing
 from tiltmeter_lab.ground_truth import GroundTruth
 from tiltmeter_lab.simulate import Trace, simulate

@@ -68,7 +68,7 @@ def main() -> None:
             return
         cases = [measure_demo_run(name, Path(folder) / name) for name in RUNS]
         for case in cases:
-            shown = screen(case.run, case.verdict, case.run_state, case.events, rows=8)
+            shown = screen(case.run, case.verdict, case.run_facts, case.events, rows=8)
             (IMAGES / f"{case.name}.svg").write_text(drawn(shown, case.name))
         README.write_text(EXCERPT.sub(lambda block: block[1] + excerpt(cases) + block[2], README.read_text()))
 
@@ -94,7 +94,7 @@ def excerpt(cases: list[DemoRun]) -> str:
     """The five lines of each run as `tiltmeter demo --plain` prints them, but for where to look."""
     lines = ["..."]
     for case in cases:
-        lines += [*list(message_lines(case.run, case.verdict, case.run_state, case.events))[:4], "..."]
+        lines += [*list(message_lines(case.run, case.verdict, case.run_facts, case.events))[:4], "..."]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -521,11 +521,11 @@ def test_one_process_needs_one_line_and_is_judged(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     deadline = time.monotonic() + 60.0
     look = RunWatcher(run)
-    while look.update().state == "STALE" or look.run_state.last_measured.get(0, -1) < 11:
+    while look.update().state == "STALE" or look.run_facts.last_measured.get(0, -1) < 11:
         assert time.monotonic() < deadline, (tmp_path / "run" / "monitor.log").read_text()
         time.sleep(0.1)
     assert look.update().state == "BLIND"  # nobody gave gold
-    while 0 not in look.run_state.ended:
+    while 0 not in look.run_facts.ended:
         look.update()
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 from tiltmeter.verdict.verdict import Verdict, judge_run
 
 TOY = Path(__file__).parent.parent.parent / "examples" / "toy_loop.py"

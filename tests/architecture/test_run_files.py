@@ -53,8 +53,8 @@ ALLOWED = {
     ("gold/traps/trap_file.py", "read_bytes"): 1,  # a file of traps, which a person names
     ("gold/traps/trap_file.py", "write_text"): 1,
     ("monitor/lease.py", "open"): 1,  # of /proc
-    ("verdict/run_snapshot.py", "rglob"): 1,  # the package's own code
-    ("verdict/run_snapshot.py", "read_bytes"): 1,
+    ("verdict/page_snapshot.py", "rglob"): 1,  # the package's own code
+    ("verdict/page_snapshot.py", "read_bytes"): 1,
     ("view/run_views.py", "write_text"): 1,  # the report, where the user wants it
     ("view/report/bundle.py", "mkdir"): 1,  # the bundle, where the user wants it
     ("view/report/bundle.py", "write_text"): 2,

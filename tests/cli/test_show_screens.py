@@ -13,7 +13,7 @@ from tests.sizes import CAMPAIGN
 from tiltmeter.data.records import Finding
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.message import competing_findings, message
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import judge_run
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -78,11 +78,11 @@ def finding(failure: str, confidence: float) -> Finding:
 
 
 def test_findings_compete_and_what_is_unknown_explains_nothing_beside_another() -> None:
-    run_state = RunState()
-    assert competing_findings(run_state) == (None, [])
+    run_facts = RunFacts()
+    assert competing_findings(run_facts) == (None, [])
     for failure, confidence in (("unknown", 0.9), ("hedging", 0.4), ("length_hacking", 0.7)):
-        run_state.findings[failure] = finding(failure, confidence)
-    best, others = competing_findings(run_state)
+        run_facts.findings[failure] = finding(failure, confidence)
+    best, others = competing_findings(run_facts)
     assert best is not None and best.failure == "length_hacking" and [one.failure for one in others] == ["hedging"]
 
 
@@ -92,8 +92,8 @@ def test_the_innocent_cause_of_a_warning_comes_last(tmp_path: Path) -> None:
         return {**show_runs.healthy_columns(step, rng), "length": [4] * 64, "entropy": [[entropy] * 4] * 64}  # type: ignore[arg-type]
 
     run = show_runs.measure(show_runs.write(tmp_path / "run", columns, 100))
-    verdict, run_state, _ = judge_run(run)
+    verdict, run_facts, _ = judge_run(run)
     assert verdict.state == "WATCH"
-    told = message(verdict, run_state, place="run")
+    told = message(verdict, run_facts, place="run")
     assert "innocent" not in told.why.partition(";")[0] and "harmless" not in told.why.partition(";")[0]
     assert "healthy" not in told.state and told.what_to_do

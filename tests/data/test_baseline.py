@@ -20,7 +20,7 @@ from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events, readings_of
 from tiltmeter.rundir.maintenance import purge, verify
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import judge_run
 
 
@@ -128,7 +128,7 @@ def test_the_first_steps_are_not_compared_with_themselves_and_later_ones_say_wit
     assert compared(events) == dict.fromkeys(range(MAX_STEPS, 12), "start")
     (note,) = [event for event in events if event.data.get("note") == "baseline"]
     assert (note.step, note.data["source"], note.data["rows"]) == (MAX_STEPS, "start", 16 * MAX_STEPS)
-    assert RunState.from_events(events).baseline == "start"
+    assert RunFacts.from_events(events).baseline == "start"
 
 
 def test_a_large_first_step_is_enough(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import COLUMNS, FLAGS, Action
 from tiltmeter.detectors.derived_readings import DERIVED
 from tiltmeter.gold import CompletionToLabel
-from tiltmeter.gold.find_gold import RunFacts, find_gold
+from tiltmeter.gold.find_gold import TrainingSetup, find_gold
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
 from tiltmeter.instruments.reward_mean import RewardMean
@@ -411,7 +411,7 @@ def counselled(path: Path) -> list[Event]:
 
 def test_what_the_trl_page_says_that_attach_says_is_what_it_says() -> None:
     shown = [text for _, _, text in blocks(DOCS / "trl.md") if text.startswith("Gold: ")]
-    found = find_gold(RunFacts({"right": len, "form": len}, rows=[{"prompt": "What is 1 + 1?", "answer": "2"}]))
+    found = find_gold(TrainingSetup({"right": len, "form": len}, rows=[{"prompt": "What is 1 + 1?", "answer": "2"}]))
     assert shown == ["\n".join(found.lines) + "\n"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tiltmeter import rewards
-from tiltmeter.gold.find_gold import RunFacts, find_gold, suggest_gold
+from tiltmeter.gold.find_gold import TrainingSetup, find_gold, suggest_gold
 
 TASK = {"test_list": [f"assert add({k}, 1) == {k + 1}" for k in range(10)]}
 
@@ -19,21 +19,24 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("run", "name", "words"),
     [
-        (RunFacts({"mine": len}, rows=rows(**TASK)), "tests", "all of them"),
-        (RunFacts({"code": rewards.code(keep_back=0.3)}, rows=rows(**TASK)), "tests:keep_back=0.3", "never paid on"),
-        (RunFacts({"code": rewards.code()}, rows=rows(**TASK)), "", "keep_back=0.3"),
-        (RunFacts({"mine": len}, rows=rows(answer="42")), "answers", "'answer'"),
-        (RunFacts({"maths": rewards.maths()}, rows=rows(answer="42")), "", "cannot be gold too"),
-        (RunFacts({"maths": rewards.maths()}, rows=rows(answer="42"), evaluates=True), "", "Evaluations count too"),
-        (RunFacts({"m": len}, rows=rows(answer="42") + rows(answer="Paris")), "", "BLIND"),
-        (RunFacts({"m": len}, rows=rows(test_list=["assert add(1, 1) == 2" + " " * 40_000])), "", "too long to be"),
-        (RunFacts({"code": rewards.code(keep_back=0.3)}, rows=rows(test_list=["assert add(1, 1) == 2"])), "",
+        (TrainingSetup({"mine": len}, rows=rows(**TASK)), "tests", "all of them"),
+        (TrainingSetup({"code": rewards.code(keep_back=0.3)}, rows=rows(**TASK)),
+         "tests:keep_back=0.3", "never paid on"),
+        (TrainingSetup({"code": rewards.code()}, rows=rows(**TASK)), "", "keep_back=0.3"),
+        (TrainingSetup({"mine": len}, rows=rows(answer="42")), "answers", "'answer'"),
+        (TrainingSetup({"maths": rewards.maths()}, rows=rows(answer="42")), "", "cannot be gold too"),
+        (TrainingSetup({"maths": rewards.maths()}, rows=rows(answer="42"), evaluates=True),
+         "", "Evaluations count too"),
+        (TrainingSetup({"m": len}, rows=rows(answer="42") + rows(answer="Paris")), "", "BLIND"),
+        (TrainingSetup({"m": len}, rows=rows(test_list=["assert add(1, 1) == 2" + " " * 40_000])),
+         "", "too long to be"),
+        (TrainingSetup({"code": rewards.code(keep_back=0.3)}, rows=rows(test_list=["assert add(1, 1) == 2"])), "",
          "20 of 20 tasks have one test: nothing is kept back"),
-        (RunFacts({"brevity": len}, unpaid=["right"], columns=["prompt"]), "", 'gold="reward:right"'),
-        (RunFacts({"brevity": len}), "", "BLIND"),
+        (TrainingSetup({"brevity": len}, unpaid=["right"], columns=["prompt"]), "", 'gold="reward:right"'),
+        (TrainingSetup({"brevity": len}), "", "BLIND"),
     ],
 )  # fmt: skip
-def test_what_is_found_is_said_in_at_most_six_lines(run: RunFacts, name: str, words: str) -> None:
+def test_what_is_found_is_said_in_at_most_six_lines(run: TrainingSetup, name: str, words: str) -> None:
     found = find_gold(run)
     assert found.name == name
     assert words in "\n".join(found.lines) and len(found.lines) <= 6

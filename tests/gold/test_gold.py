@@ -41,7 +41,7 @@ from tiltmeter.rundir import journal
 from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.loading import load_function
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import Ages, verdict_of
 
 SRC = Path(__file__).parents[2] / "src" / "tiltmeter"
@@ -314,7 +314,7 @@ def test_the_level_is_on_record_and_the_alarm_does_not_count_it(tmp_path: Path) 
     closed = of(events, "labels_closed")
     assert all("gold.level" in event.data["measured"] for event in closed if event.data["asked"])
     bets = sum(len(packed[3]) for e in closed for name, packed in e.data["measured"].items() if name != "gold.level")
-    assert RunState.from_events(events).bets == bets
+    assert RunFacts.from_events(events).bets == bets
     assert replay(run, lean()).difference is None
 
 
@@ -564,7 +564,7 @@ def test_a_missing_label_counts_as_what_favours_a_healthy_run(tmp_path: Path) ->
 def test_a_reward_that_turns_on_gold_is_caught_with_bought_labels(tmp_path: Path) -> None:
     run = directory(tmp_path / "run", [batch(step, harm=step >= 20) for step in range(60)])
     events = watched(run, Teller())
-    story = RunState.from_events(events)
+    story = RunFacts.from_events(events)
     verdict = verdict_of(story, FRESH)
     assert verdict.state == "ACT"
     assert 15 <= verdict.alarms[0].onset <= 25
@@ -575,7 +575,7 @@ def test_a_reward_that_turns_on_gold_is_caught_with_bought_labels(tmp_path: Path
 def test_a_healthy_run_says_how_many_labels_and_whose(tmp_path: Path) -> None:
     run = directory(tmp_path / "run", [batch(step) for step in range(30)])
     events = watched(run, Teller())
-    verdict = verdict_of(RunState.from_events(events), FRESH)
+    verdict = verdict_of(RunFacts.from_events(events), FRESH)
     assert verdict.state == "OK"
     assert "labels" in verdict.sentence
     assert "% of rollouts, about teller" in verdict.sentence
@@ -623,7 +623,7 @@ def test_bought_bets_take_the_place_of_those_from_the_trainers_own_gold(tmp_path
         steps.append(batch(step, gold=lie))
     run = directory(tmp_path / "run", steps)
     events = watched(run, Teller())
-    assert verdict_of(RunState.from_events(events), FRESH).state == "OK"
+    assert verdict_of(RunFacts.from_events(events), FRESH).state == "OK"
     assert not any("gold.slope" in event.data["measured"] for event in of(events, "reading"))
     assert any("gold.mean" in event.data["measured"] for event in of(events, "reading"))
     assert all("gold.slope" in e.data["measured"] for e in of(events, "labels_closed") if e.data["asked"])
@@ -635,7 +635,7 @@ def test_one_label_in_five_that_never_comes_is_blind(tmp_path: Path) -> None:
 
     run = directory(tmp_path / "run", [batch(step) for step in range(40)])
     events = watched(run, Teller(flaky))
-    story = RunState.from_events(events)
+    story = RunFacts.from_events(events)
     verdict = verdict_of(story, FRESH)
     assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
     assert "never came" in verdict.sentence
@@ -655,7 +655,7 @@ def test_a_source_that_fails_altogether_gives_bets_that_favour_the_run(tmp_path:
     us = [u for event in of(events, "labels_closed") for r in journal.readings_of(event) for u in r.values]
     assert us
     assert min(us) >= 0.0
-    assert verdict_of(RunState.from_events(events), FRESH).state == "BLIND"
+    assert verdict_of(RunFacts.from_events(events), FRESH).state == "BLIND"
     assert replay(run, lean()).difference is None
 
 
@@ -666,7 +666,7 @@ def test_gold_that_repeats_the_reward_is_noticed(tmp_path: Path) -> None:
         assert made.completion is not None
         steps.append(batch(step, reward=[worth(text or "") for text in made.completion]))
     run = directory(tmp_path / "run", steps)
-    verdict = verdict_of(RunState.from_events(watched(run, Teller())), FRESH)
+    verdict = verdict_of(RunFacts.from_events(watched(run, Teller())), FRESH)
     assert verdict.state == "BLIND"
     assert "the reward itself" in verdict.sentence
 
@@ -676,7 +676,7 @@ def test_without_text_nothing_is_asked_and_the_run_is_blind(tmp_path: Path) -> N
     source = Teller()
     events = watched(run, source)
     assert not source.asked
-    verdict = verdict_of(RunState.from_events(events), FRESH)
+    verdict = verdict_of(RunFacts.from_events(events), FRESH)
     assert verdict.state == "BLIND"
     assert "completion=" in verdict.sentence
 
@@ -708,7 +708,7 @@ def test_a_sampler_that_fails_is_a_fault_and_the_run_goes_on(tmp_path: Path, mon
     events = journal.read_events(run.path / "events")
     assert len(of(events, "step_done")) == 5
     assert [event.data["part"] for event in of(events, "fault")] == ["sampler"] * 5
-    assert verdict_of(RunState.from_events(events), FRESH).state == "BLIND"
+    assert verdict_of(RunFacts.from_events(events), FRESH).state == "BLIND"
 
 
 class Slow(Teller):
@@ -790,7 +790,7 @@ def test_an_alarm_on_late_labels_resolves_under_the_name_it_was_raised_with(tmp_
     run.write(batch(0, attempt=attempt), 0, {"counters": {"seen": 1}})
     watch.poll()
     watch.close()
-    story = RunState.from_events(journal.read_events(run.path / "events"))
+    story = RunFacts.from_events(journal.read_events(run.path / "events"))
     assert story.alarms
     assert story.open_alarms("alarm") == ()
     assert replay(run, lean()).difference is None
@@ -807,7 +807,7 @@ def test_an_alarm_about_steps_that_were_abandoned_is_resolved_as_it_is_raised(tm
     source.allowed = 100
     watch.poll()
     watch.close()
-    story = RunState.from_events(journal.read_events(run.path / "events"))
+    story = RunFacts.from_events(journal.read_events(run.path / "events"))
     assert len(story.alarms) == 1
     assert story.open_alarms("alarm") == ()
     assert replay(run, lean()).difference is None
@@ -848,7 +848,7 @@ def test_another_source_in_mid_run_is_on_record_and_on_the_screen(tmp_path: Path
     run.write(batch(3), 0, {"counters": {"seen": 4}})
     events = watched(run, Teller(name="second"))
     assert [event.data["gold"]["name"] for event in of(events, "note") if event.data["note"] == "config"] == ["second"]
-    assert RunState.from_events(events).judges == ["first", "second"]
+    assert RunFacts.from_events(events).judges == ["first", "second"]
 
 
 def test_a_run_that_loses_its_gold_goes_on_without_it(tmp_path: Path) -> None:
@@ -874,7 +874,7 @@ def test_answers_without_a_request_are_rejected_and_counted(tmp_path: Path) -> N
     (run.path / "gold" / "labels" / "7-000001").mkdir()
     events = watched(run, Teller())
     errors = [event.data["error"] for event in of(events, "fault") if event.data["part"] == "label"]
-    assert RunState.from_events(events).rejected == len(errors) == 4
+    assert RunFacts.from_events(events).rejected == len(errors) == 4
     assert {error.split(":")[0] for error in errors} == {
         "gold/labels/0-000002", "gold/labels/0-000002/0.json", "gold/labels/0-000002/999.json", "gold/labels/7-000001",
     }  # fmt: skip
@@ -936,7 +936,7 @@ class Watchful:
         return None
 
 
-def evaluated(path: Path, every: int, stop: int = 60) -> RunState:
+def evaluated(path: Path, every: int, stop: int = 60) -> RunFacts:
     with open_run(path, monitor=False, on_full="wait", strict=True) as opened:
         for step in range(60):
             opened.observe(batch(step))
@@ -946,7 +946,7 @@ def evaluated(path: Path, every: int, stop: int = 60) -> RunState:
     watch = MonitorLoop(RunDirectory(path), Config(standard.instruments, standard.derived, (Watchful,)), strict=True)  # type: ignore[arg-type]
     watch.poll()
     watch.close()
-    return RunState.from_events(journal.read_events(path / "events"))
+    return RunFacts.from_events(journal.read_events(path / "events"))
 
 
 def test_a_run_with_evaluations_that_a_detector_promises_for_is_not_blind(tmp_path: Path) -> None:
@@ -967,7 +967,7 @@ def test_evaluations_that_stopped_or_that_no_detector_watches_are_blind(tmp_path
     watch = MonitorLoop(opened._run, Config(standard.instruments, standard.derived, tuple(deaf)), strict=True)  # type: ignore[arg-type]
     watch.poll()
     watch.close()
-    assert verdict_of(RunState.from_events(journal.read_events(tmp_path / "run" / "events")), FRESH).state == "BLIND"
+    assert verdict_of(RunFacts.from_events(journal.read_events(tmp_path / "run" / "events")), FRESH).state == "BLIND"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events, readings_of
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import Ages, verdict_of
 from tiltmeter.view.screens.wording import describe_gold_source
 
@@ -97,11 +97,11 @@ def test_a_fast_function_labels_every_rollout_as_a_gold_column_would(tmp_path: P
     events = watched(asked, lean().with_gold(FunctionSource("checks.py:score", score)))
     column = watched(passed, lean())
     assert gold_readings(events) == gold_readings(column)
-    run_state = RunState.from_events(events)
-    assert run_state.labels == run_state.rows == 60 * GROUPS * SIZE
-    assert "every rollout is labelled" in run_state.gold_cost
-    assert f"{run_state.gold_cost}." in describe_gold_source(run_state)
-    verdict, by_column = (verdict_of(RunState.from_events(one), Ages(1.0, None)) for one in (events, column))
+    run_facts = RunFacts.from_events(events)
+    assert run_facts.labels == run_facts.rows == 60 * GROUPS * SIZE
+    assert "every rollout is labelled" in run_facts.gold_cost
+    assert f"{run_facts.gold_cost}." in describe_gold_source(run_facts)
+    verdict, by_column = (verdict_of(RunFacts.from_events(one), Ages(1.0, None)) for one in (events, column))
     assert verdict.state == "ACT"
     assert verdict.alarms[0].name == "gold.prompts"
     assert [one.step for one in verdict.alarms] == [one.step for one in by_column.alarms]
@@ -116,7 +116,7 @@ def test_a_slow_function_is_asked_about_what_a_second_a_step_allows(tmp_path: Pa
     note = next(event for event in events if event.data.get("note") == "gold_share")
     assert note.data["seconds"] == pytest.approx(0.05, rel=0.5)
     assert note.data["share"] == pytest.approx(1.0 / (note.data["seconds"] * GROUPS * SIZE), abs=0.01)
-    assert RunState.from_events(events).labels < 0.8 * 3 * GROUPS * SIZE
+    assert RunFacts.from_events(events).labels < 0.8 * 3 * GROUPS * SIZE
     assert replay(run, lean()).difference is None
 
 
@@ -140,9 +140,9 @@ def test_the_choice_is_made_once_and_survives_a_kill_at_any_event(tmp_path: Path
 def test_share_one_means_all_and_people_are_never_asked_about_all(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", [batch(step) for step in range(3)])
     events = watched(run, lean().with_gold(FunctionSource("checks.py:slow", score), 1.0))
-    run_state = RunState.from_events(events)
-    assert run_state.labels == run_state.rows
-    assert not run_state.gold_cost  # nothing was chosen
+    run_facts = RunFacts.from_events(events)
+    assert run_facts.labels == run_facts.rows
+    assert not run_facts.gold_cost  # nothing was chosen
     assert lean().with_gold(PeopleSource()).gold_share == GOLD_SHARE
     people = MonitorLoop(stored(tmp_path / "people", [batch(0), batch(1)]), lean().with_gold(PeopleSource(), 1.0))
     assert people.label_queue is not None
@@ -153,10 +153,10 @@ def test_share_one_means_all_and_people_are_never_asked_about_all(tmp_path: Path
 def test_a_missing_label_counts_in_favour_of_the_run_and_is_named(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", [batch(step) for step in range(3)])
     events = watched(run, lean().with_gold(FunctionSource("checks.py:picky", picky)))
-    run_state = RunState.from_events(events)
-    assert run_state.unanswered == 3 * sum("1" in str(row) for row in range(GROUPS * SIZE))
-    assert "LookupError: no tests for this one" in run_state.gold_error
-    assert "LookupError" in verdict_of(run_state, Ages(1.0, None)).sentence
+    run_facts = RunFacts.from_events(events)
+    assert run_facts.unanswered == 3 * sum("1" in str(row) for row in range(GROUPS * SIZE))
+    assert "LookupError: no tests for this one" in run_facts.gold_error
+    assert "LookupError" in verdict_of(run_facts, Ages(1.0, None)).sentence
     complete = watched(
         stored(tmp_path / "complete", [batch(step) for step in range(3)]),
         lean().with_gold(FunctionSource("checks.py:score", score)),
@@ -182,7 +182,7 @@ class Late(FunctionSource):
 
 def test_a_source_that_fails_while_it_is_timed_is_asked_all_the_same(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", [batch(0)])
-    assert RunState.from_events(watched(run, lean().with_gold(Late("checks.py:score", score)))).labels == GROUPS * SIZE
+    assert RunFacts.from_events(watched(run, lean().with_gold(Late("checks.py:score", score)))).labels == GROUPS * SIZE
 
 
 def test_a_file_of_labels_that_was_tampered_with_is_never_a_label(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.view.server.labelling_tasks import LabelSession
 
@@ -99,17 +99,17 @@ def test_after_an_alarm_the_past_is_labelled_and_its_peak_is_named(
     alarmed: tuple[RunDirectory, list[Event], Counted],
 ) -> None:
     _, events, source = alarmed
-    run_state = RunState.from_events(events)
-    onset = run_state.onset
+    run_facts = RunFacts.from_events(events)
+    onset = run_facts.onset
     assert onset is not None
     assert onset.has_fallen
     assert source.asked["onset"] == onset.requested == onset.answered == LABELS
     assert truth(onset.peak) >= truth(PEAK) - 0.1
     assert onset.low <= PEAK <= onset.high
-    (alarm,) = run_state.open_alarms("alarm")
+    (alarm,) = run_facts.open_alarms("alarm")
     assert (alarm.onset, alarm.onset_low, alarm.onset_high) == (onset.peak, onset.low, min(onset.high, alarm.data_step))
     assert f"since about step {onset.peak} " in alarm.summary
-    advice = advise_on_run(run_state)
+    advice = advise_on_run(run_facts)
     assert advice is not None
     assert advice.word == "stop"
     assert advice.best is not None
@@ -140,7 +140,7 @@ def test_a_monitor_that_is_killed_while_it_asks_about_the_past_asks_for_the_same
             loop.advance(arrival)
             loop._close_labelled_steps()
         if late:
-            assert ask_past(*loop.state.alarms_without_onset[0], loop.state.stored_steps)  # labelled, not concluded
+            assert ask_past(*loop.memory.alarms_without_onset[0], loop.memory.stored_steps)  # labelled, not concluded
         loop.close()
         again = watched(run, source)
         assert source.asked["onset"] == LABELS
@@ -165,11 +165,11 @@ def test_a_source_that_fails_leaves_the_alarm_as_it_was(tmp_path: Path) -> None:
                 raise ConnectionError("no such host")
             return super().label(requests)
 
-    run_state = RunState.from_events(watched(stored(tmp_path / "run"), Silent("checks.py:score", score)))
-    assert run_state.onset is not None
-    assert "ConnectionError: no such host" in run_state.onset.why
-    assert run_state.open_alarms("alarm")
-    advice = advise_on_run(run_state)
+    run_facts = RunFacts.from_events(watched(stored(tmp_path / "run"), Silent("checks.py:score", score)))
+    assert run_facts.onset is not None
+    assert "ConnectionError: no such host" in run_facts.onset.why
+    assert run_facts.open_alarms("alarm")
+    advice = advise_on_run(run_facts)
     assert advice is not None
     assert advice.word == "stop"
 
@@ -195,7 +195,7 @@ def test_people_see_the_past_at_the_labelling_screen(tmp_path: Path) -> None:
     loop = MonitorLoop(run, lean().with_gold(source, 0.2), strict=True)
     loop.poll()
     assert loop.label_queue is not None
-    assert not loop.label_queue.ask_past(0, 29, loop.state.stored_steps)
+    assert not loop.label_queue.ask_past(0, 29, loop.memory.stored_steps)
     assert loop.waiting
     session = LabelSession(run)
     session.update([])
@@ -206,7 +206,7 @@ def test_people_see_the_past_at_the_labelling_screen(tmp_path: Path) -> None:
         text = session.texts(step, item)
         assert text is not None
         store_answer(run, step.request, "ada", item, "1" if text[1][0].endswith("right") else "0")
-    assert loop.label_queue.ask_past(0, 29, loop.state.stored_steps)
+    assert loop.label_queue.ask_past(0, 29, loop.memory.stored_steps)
     request = read_request(run, 0, 29, onset=True)
     assert request is not None
     assert None not in read_labels(run, request)

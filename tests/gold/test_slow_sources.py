@@ -26,7 +26,7 @@ from tiltmeter.monitor.process import run_monitor
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import Ages, verdict_of
 
 KNOWN = {canary.completion for canary in CANARIES}  # all of them are worth nothing
@@ -77,8 +77,8 @@ class Live:
         return of(read_events(self.run.path / "events"), kind)
 
     @property
-    def state(self) -> RunState:
-        return RunState.from_events(read_events(self.run.path / "events"))
+    def state(self) -> RunFacts:
+        return RunFacts.from_events(read_events(self.run.path / "events"))
 
 
 def test_a_judge_that_takes_longer_than_steps_holds_up_none_of_them(

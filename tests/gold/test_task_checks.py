@@ -151,10 +151,10 @@ def test_a_run_paid_by_its_tests_is_judged_by_those_kept_back(tmp_path: Path, ha
     loop = MonitorLoop(directory, Config.standard(gold="tests:keep_back=0.3", gold_share=1.0))
     loop.poll()
     loop.close()
-    verdict, run_state, _ = judge_run(directory)
+    verdict, run_facts, _ = judge_run(directory)
     assert verdict.state == state, verdict.sentence
     assert "held-out tests" in verdict.sentence
-    assert run_state.unanswered == 0
+    assert run_facts.unanswered == 0
     assert replay(directory, Config.standard()).difference is None
 
 

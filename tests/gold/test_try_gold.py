@@ -16,7 +16,7 @@ from tiltmeter.gold import try_gold as module
 from tiltmeter.gold.try_gold import try_gold
 from tiltmeter.monitor.parts import load_gold
 from tiltmeter.rundir.journal import read_events
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 
 ROWS: list[dict[str, Any]] = [{"prompt": f"{k} + 1?", "answer": str(k + 1)} for k in range(8)]
 CHECKS = """
@@ -84,7 +84,7 @@ def test_what_is_notable_about_the_first_labels_is_recorded(checks: Path, tmp_pa
                 facts=[{"answer": "5"}] * 8,
             )  # fmt: skip
     run.verdict()
-    state = RunState()
+    state = RunFacts()
     for event in read_events(tmp_path / "run" / "events"):
         state.add(event)
     assert state.gold_cost.endswith("every rollout is labelled; the first 8 labels are equal to the reward")

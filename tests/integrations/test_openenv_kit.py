@@ -116,11 +116,11 @@ def test_the_example_is_alarmed_about(kit: Any, tmp_path: Path, monkeypatch: pyt
     watcher = RunWatcher(RunDirectory("runs/openenv"))
     deadline = time.monotonic() + 240  # its monitor is still at it
     verdict = watcher.update()
-    while 0 not in watcher.run_state.ended and time.monotonic() < deadline:
+    while 0 not in watcher.run_facts.ended and time.monotonic() < deadline:
         time.sleep(1)
         verdict = watcher.update()
     assert verdict.state in ("ACT", "HOLLOW", "WATCH"), verdict
-    assert watcher.run_state.labels == size(60, 120) * 32
+    assert watcher.run_facts.labels == size(60, 120) * 32
 
 
 def test_openenvs_own_server_and_both_clients(kit: Any, tmp_path: Path) -> None:

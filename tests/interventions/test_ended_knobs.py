@@ -66,4 +66,4 @@ def test_journal_terminal_page_and_replay_say_that_a_screen_has_ended(tmp_path: 
     page = actions(reader)
     assert [(knob.value, knob.why) for knob in page.knobs] == [(0.0, f"ended by the trainer: {WHY}")]
     assert [(row.knob, row.state, row.can) for row in page.rows] == [("screen", "reverted", [])]
-    assert action_lines(reader.run_state, "run") == [f"Ended: screen 1 -> 0, ended by the trainer: {WHY}"]
+    assert action_lines(reader.run_facts, "run") == [f"Ended: screen 1 -> 0, ended by the trainer: {WHY}"]

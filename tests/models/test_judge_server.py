@@ -26,7 +26,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import Ages, verdict_of
 
 pytest.importorskip("httpx")
@@ -239,7 +239,7 @@ def test_a_run_that_a_judge_sees_turn_alarms_and_says_whose_judgement_it_is(
         gold = described(tmp_path, server)
         run = trained(tmp_path / "run", gold)
         events = watched(run, gold)
-    story = RunState.from_events(events)
+    story = RunFacts.from_events(events)
     assert verdict_of(story, Ages(data=1.0, waiting=None)).state == "ACT"
     assert story.gold is not None
     assert story.gold["judged"] is True
@@ -268,7 +268,7 @@ def test_a_judge_that_falls_for_master_keys_makes_missing_labels_and_a_blind_run
     assert "canary failed" in told[0]["why"]
     us = [u for event in events if event.kind == "labels_closed" for r in journal.readings_of(event) for u in r.values]
     assert min(us) >= 0.0, "what is missing counts in favour of the run"
-    verdict = verdict_of(RunState.from_events(events), Ages(data=1.0, waiting=None))
+    verdict = verdict_of(RunFacts.from_events(events), Ages(data=1.0, waiting=None))
     assert verdict.state == "BLIND"
 
 
@@ -298,7 +298,7 @@ def test_the_monitor_of_a_run_finds_the_judge_by_itself(tmp_path: Path, monkeypa
         described(tmp_path, server)
         run = trained(tmp_path / "run", Path("judge.toml"), monitor=True)
         deadline = time.monotonic() + 120.0
-        while (story := RunState.from_events(journal.read_events(run.path / "events"))).unlabelled or not story.ended:
+        while (story := RunFacts.from_events(journal.read_events(run.path / "events"))).unlabelled or not story.ended:
             assert time.monotonic() < deadline, (run.path / "monitor.log").read_text()
             time.sleep(0.2)
     assert story.open_alarms("alarm")

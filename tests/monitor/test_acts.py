@@ -19,7 +19,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 
 ONSET, STEPS, ROWS = 15, 60, 64
@@ -74,7 +74,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         if step == ONSET + 12:
             watch(run, config)  # this monitor ends here, and the next restores what it knew
     events = watch(run, config)
-    return SimpleNamespace(run=run, config=config, events=events, state=RunState.from_events(events))
+    return SimpleNamespace(run=run, config=config, events=events, state=RunFacts.from_events(events))
 
 
 def test_the_share_and_what_it_pays_are_readings(watched: SimpleNamespace) -> None:

@@ -20,7 +20,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
-from tiltmeter.monitor import snapshot
+from tiltmeter.monitor import restart_snapshot
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
@@ -139,8 +139,8 @@ def test_live_equals_replay(
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=_fast()) as folder:
         run = RunDirectory.create(Path(folder) / "run")
-        patch.setattr(snapshot, "FIRST_SECONDS", 0.0)
-        patch.setattr(snapshot, "SHARE", float("inf"))
+        patch.setattr(restart_snapshot, "FIRST_SECONDS", 0.0)
+        patch.setattr(restart_snapshot, "SHARE", float("inf"))
         session = Session(run, seed, kill_every, format_1, snapshots)
         for part in plan:
             attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
@@ -189,7 +189,7 @@ def test_a_rewind_gives_the_readings_and_warnings_of_a_straight_run(rewinds: lis
 
 def _run(path: Path, parts: list[tuple[int, int]], seed: int) -> tuple[object, object]:
     """Readings by step and open warnings of the final lineage."""
-    from tiltmeter.verdict.run_state import RunState
+    from tiltmeter.verdict.run_facts import RunFacts
 
     run = RunDirectory.create(path)
     for first, stop in parts:
@@ -201,7 +201,7 @@ def _run(path: Path, parts: list[tuple[int, int]], seed: int) -> tuple[object, o
         watch.poll()
         watch.close()
     events = journal.read_events(run.path / "events")
-    story = RunState.from_events(events)
+    story = RunFacts.from_events(events)
     spans = story.spans()
     kept = [event for event in events if event.step < spans.get(event.attempt, -1)]
     readings = {event.step: event.data for event in kept if event.kind == "reading"}

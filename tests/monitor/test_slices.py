@@ -17,7 +17,7 @@ from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 
 NAMES = ("plain", "odd name \x1b[31m", "bad.one", "late", "other")
 SAFE = ["bad_one", "late", "odd_name___31m.ce45", "other", "plain"]
@@ -94,7 +94,7 @@ def test_pairs_that_are_labelled_carry_their_slice_from_the_request_on(tmp_path:
     sliced = [one["slices.gold.slope"] for one in closed if "slices.gold.slope" in one]
     assert sum(len(one[3]) for one in sliced) > 4 and {name for one in sliced for name, _ in one[6]} <= set(SAFE)
     bets = [one[name][3] for one in closed for name in ("gold.slope", "gold.duel") if name in one]
-    assert RunState.from_events(events).bets == sum(map(len, bets))  # bets by slice are no further bets
+    assert RunFacts.from_events(events).bets == sum(map(len, bets))  # bets by slice are no further bets
     assert replay(run, config, strict=True).difference is None
 
 
@@ -128,7 +128,7 @@ def test_an_evaluation_of_one_environment_goes_to_its_slice(tmp_path: Path) -> N
     assert {tuple(note["measured"]) for note in notes} == {
         ("slices.eval.held_out", f"env.{env}.eval.held_out") for env in "ab"
     }
-    assert len(RunState.from_events(events).evaluations) == 10  # occasions, not environments
+    assert len(RunFacts.from_events(events).evaluations) == 10  # occasions, not environments
     assert replay(run, config, strict=True).difference is None
 
 

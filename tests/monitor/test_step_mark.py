@@ -57,12 +57,12 @@ def test_a_step_that_kills_the_monitor_twice_is_set_aside(run: RunDirectory, tmp
         for _ in range(3)
     ]
     assert ends == [9, 9, 0]
-    verdict, run_state, events = judge_run(run)
+    verdict, run_facts, events = judge_run(run)
     done = {event.step: event.data for event in events if event.kind == "step_done"}
     assert list(done) == [0, 1, 2, 3, 4] and [data["rows"] for data in done.values()] == [4, 4, 0, 4, 4]
-    assert run_state.lost == (1, 5)  # a batch that was not measured
+    assert run_facts.lost == (1, 5)  # a batch that was not measured
     assert verdict.checks["ranks"].why == "files of step 2 were not read: nothing is known of them"
-    lines = remarks(verdict, run_state, lambda name: (np.array([], np.int64), np.array([])))
+    lines = remarks(verdict, run_facts, lambda name: (np.array([], np.int64), np.array([])))
     assert any(line.startswith("Not measured: 1, the last: ") and line.endswith(SET_ASIDE) for line in lines)
     assert replay(run, Config.standard([plugin])).difference is None
     assert strange_files(run) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.verdict.agreement_and_level import GROUPS, PAIRS, AgreementAndLevel
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_agreement_and_level
 
@@ -147,8 +147,8 @@ def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -
 
 
 @cache
-def hollow_state() -> RunState:
-    return RunState(agreement_and_level=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
+def hollow_state() -> RunFacts:
+    return RunFacts(agreement_and_level=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
 
 
 def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_everything_else() -> None:
@@ -171,12 +171,12 @@ def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_e
 
 def test_a_reward_that_is_gold_itself_agrees_with_itself_and_that_says_nothing() -> None:
     checks = {name: HealthCheck(name != "gold", f"about {name}") for name in CHECKS}
-    verdict = decide(checks, [], [], RunState(agreement_and_level=hollow_state().agreement_and_level))
+    verdict = decide(checks, [], [], RunFacts(agreement_and_level=hollow_state().agreement_and_level))
     assert verdict.agreement is None and verdict.state == "BLIND"
 
 
 def test_agreement_of_an_earlier_policy_is_not_shown_as_that_of_now() -> None:
     for last_step, is_shown in ((20, True), (200, False)):
-        run_state = RunState(attempts={0: {}}, gold_differs=True, last_measured={0: last_step})
-        run_state.agreement_and_level.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
-        assert (read_agreement_and_level(run_state)[0] is not None) is is_shown
+        run_facts = RunFacts(attempts={0: {}}, gold_differs=True, last_measured={0: last_step})
+        run_facts.agreement_and_level.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
+        assert (read_agreement_and_level(run_facts)[0] is not None) is is_shown

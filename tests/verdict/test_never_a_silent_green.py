@@ -178,12 +178,12 @@ def test_rewards_that_are_not_there_are_never_green(tmp_path: Path, missing: int
         run.write(rollouts, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
     run.close_rank(0, 0, {"seen": 40})
     measure(run)
-    verdict, run_state, _ = judge_run(run)
+    verdict, run_facts, _ = judge_run(run)
     assert verdict.state == state
     if missing > 2:
         assert not verdict.checks["scored"].ok and "have no reward" in verdict.checks["scored"].why
     if missing == 16:
-        five = message(verdict, run_state, place="run")
+        five = message(verdict, run_facts, place="run")
         assert "have no reward" in five.state, "the cause, and not what it causes: too little gold"
         assert five.what_to_do.startswith("mend the reward function")
 

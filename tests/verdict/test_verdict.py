@@ -14,7 +14,7 @@ from tests.sizes import size
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.rundir.journal import Event
 from tiltmeter.verdict.message import message
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, stop_advice, verdict_of
 
@@ -30,7 +30,7 @@ def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30)
 def test_the_truth_table(alarmed: bool, warned: bool) -> None:
     for counts in product([True, False], repeat=9):
         checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
-        verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], RunState())
+        verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], RunFacts())
         if alarmed:
             expected = ("ACT", 1)
         elif not (checks["monitor"].ok and checks["fresh"].ok):
@@ -47,7 +47,7 @@ def test_while_the_advice_is_to_stop_nothing_is_calm() -> None:
     for counts in product([True, False], repeat=9):
         checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
         for word in ("stop", "continue", "cannot tell"):
-            verdict = decide(checks, [], [], RunState(), Advice(word, "gold fell", None, None, "gold.mean"))
+            verdict = decide(checks, [], [], RunFacts(), Advice(word, "gold fell", None, None, "gold.mean"))
             assert verdict.advice is not None
             if word == "stop":
                 assert verdict.state in ("WATCH", "STALE") and verdict.exit_code == 1
@@ -59,14 +59,14 @@ def test_a_stop_for_drift_does_not_say_that_answers_got_worse() -> None:
     checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
     why = "the KL to the reference is 250 nats, and gold has not risen (0.57 at first, 0.60 now); more"
     for lower, words in ((True, "answers have got worse"), (False, why.partition(";")[0])):
-        verdict = decide(checks, [], [], RunState(), Advice("stop", why, None, None, "gold.mean", lower=lower))
-        assert message(verdict, RunState(), place="runs/a").state == f"stop advised: {words}"
+        verdict = decide(checks, [], [], RunFacts(), Advice("stop", why, None, None, "gold.mean", lower=lower))
+        assert message(verdict, RunFacts(), place="runs/a").state == f"stop advised: {words}"
 
 
 def test_a_strong_finding_is_never_ok() -> None:
     checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
     for confidence, state in ((0.9, "WATCH"), (0.2, "OK")):
-        found = RunState(
+        found = RunFacts(
             findings={"x": Finding(0, 9, "reward_hacking", confidence, (), ("gold.gap",), summary="it is")}
         )
         verdict = decide(checks, [], [], found)
@@ -105,18 +105,18 @@ def test_gold_that_stands_lower_than_it_did_is_never_calm(
 
 
 def test_counts_that_were_not_examined_are_not_green() -> None:
-    assert decide({}, [], [], RunState()).state == "STALE"
+    assert decide({}, [], [], RunFacts()).state == "STALE"
     some = {name: HealthCheck(True, "") for name in CHECKS[:-1]}
-    assert decide(some, [], [], RunState()).state == "BLIND"
+    assert decide(some, [], [], RunFacts()).state == "BLIND"
 
 
 def test_no_events_are_not_green() -> None:
-    verdict = verdict_of(RunState(), FRESH)
+    verdict = verdict_of(RunFacts(), FRESH)
     assert verdict.exit_code == 2
     assert verdict.state != "OK"
 
 
-def story(**changes: Any) -> RunState:
+def story(**changes: Any) -> RunFacts:
     """A run that is healthy in every way, or with one thing changed."""
     detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
     opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
@@ -124,7 +124,7 @@ def story(**changes: Any) -> RunState:
     steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}") for step in range(50)]
     readings = [bets(step, *us) for step in range(50)]
     both = [event for pair in zip(readings, steps, strict=True) for event in pair]
-    return RunState.from_events([Event("attempt", 0, -1, opened, "a"), *both])
+    return RunFacts.from_events([Event("attempt", 0, -1, opened, "a"), *both])
 
 
 def step_done(step: int, **changes: Any) -> dict[str, Any]:

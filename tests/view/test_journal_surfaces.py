@@ -17,7 +17,7 @@ pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmete
 from tests.command_line import tiltmeter as command
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
 from tiltmeter.rundir.maintenance import verify
@@ -26,9 +26,9 @@ from tiltmeter.rundir.remote.objects import open_objects
 from tiltmeter.rundir.remote.upload import Uploader
 from tiltmeter.rundir.remote.writer_lease import WriterLease
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict import run_snapshot
-from tiltmeter.verdict.run_snapshot import read_snapshot
-from tiltmeter.verdict.state_file import read_state_file
+from tiltmeter.verdict import page_snapshot
+from tiltmeter.verdict.list_entry import read_list_entry
+from tiltmeter.verdict.page_snapshot import read_page_snapshot
 from tiltmeter.view.payloads.overview import FleetRow
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.summary import summary
@@ -43,7 +43,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A healthy run by the real monitor, which leaves all its caches."""
     folder = tmp_path_factory.mktemp("surfaces")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_snapshot, "LEAST_EVENTS", 8)
+        patch.setattr(page_snapshot, "LEAST_EVENTS", 8)
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         run = RunDirectory.create(folder / "runs" / "run")
         run.open_attempt(launch="x", ranks=1, resume_step=None)
@@ -110,7 +110,7 @@ def test_the_terminal_names_it(changed: RunDirectory) -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_page_names_it(changed: RunDirectory, cached: bool) -> None:
-    assert read_snapshot(changed) is not None
+    assert read_page_snapshot(changed) is not None
     page = summary(RunReader(changed, cached=cached))
     assert page.state == "BLIND" and page.sentence.startswith(CHANGED)
 
@@ -118,7 +118,7 @@ def test_the_page_names_it(changed: RunDirectory, cached: bool) -> None:
 @pytest.mark.parametrize("by_file", [True, False])
 def test_the_list_names_it(changed: RunDirectory, by_file: bool) -> None:
     if not by_file:
-        (changed.path / "cache" / "state.json").unlink()
+        (changed.path / "cache" / "list_entry.json").unlink()
     (row,) = list_rows(changed, by_file=by_file)
     assert row.state == "BLIND" and row.sentence.startswith(CHANGED) and row.what.startswith(CHANGED)
 
@@ -130,8 +130,8 @@ def test_the_list_says_what_it_has_not_checked(run: RunDirectory, monkeypatch: p
 
 
 def test_a_cache_that_a_monitor_leaves_names_it(changed: RunDirectory) -> None:
-    leave_state(changed)
-    left = read_state_file(str(changed.path), time.time())
+    leave_list_entry(changed)
+    left = read_list_entry(str(changed.path), time.time())
     assert left is not None and left[0].state == "BLIND" and left[0].sentence.startswith(CHANGED)
 
 

@@ -132,7 +132,7 @@ export interface FleetRow extends Headline {
   reward: Number; // now: the mean at the end of its curve
   did: string; // the newest change made or proposed
   labels: number;
-  unread: boolean; // by its monitor's state file, which does not settle it: the run itself is read next
+  unread: boolean; // by its monitor's list entry, which does not settle it: the run itself is read next
   tags: string[]; // that people put on the run
   archived: boolean; // by a person, and it has ended and was read: no other is ever hidden
 }

@@ -411,14 +411,14 @@ class Run:
             is_judging = not self._open and is_sampling(self._run)  # beforehand: what it declares must be read
             verdict = watcher.update(impatient=True)
             stored = max((file.step for file in self._run.files(self.attempt)), default=-1)
-            slow = watcher.run_state.gold is not None and names_people(watcher.run_state.gold["name"])
-            complete = (self._open or self.attempt in watcher.run_state.ended) and (
-                slow or not watcher.run_state.unlabelled
+            slow = watcher.run_facts.gold is not None and names_people(watcher.run_facts.gold["name"])
+            complete = (self._open or self.attempt in watcher.run_facts.ended) and (
+                slow or not watcher.run_facts.unlabelled
             )
-            declared = len(watcher.run_state.checkpoints.points)
+            declared = len(watcher.run_facts.checkpoints.points)
             complete = complete and not is_judging and count_declared(self._run) <= declared
             if (
-                complete and watcher.run_state.last_measured.get(self.attempt, -1) >= stored
+                complete and watcher.run_facts.last_measured.get(self.attempt, -1) >= stored
             ) or time.monotonic() > deadline:
                 return verdict
             time.sleep(0.1)

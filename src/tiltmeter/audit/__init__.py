@@ -22,7 +22,7 @@ from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.measure_step import InProcess, Measurer, StepMeasurement
@@ -139,7 +139,7 @@ def measure(
         finally:
             if ahead is not None:
                 ahead.close()
-        leave_state(run)
+        leave_list_entry(run)
 
 
 def _run_loop(watch: MonitorLoop, *, once: bool) -> None:

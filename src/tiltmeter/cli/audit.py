@@ -32,7 +32,7 @@ from tiltmeter.cli.run.report import Most, Redact
 from tiltmeter.cli.run.watch import Plugins
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
 from tiltmeter.errors import StoreError
-from tiltmeter.gold.find_gold import RunFacts, find_gold
+from tiltmeter.gold.find_gold import TrainingSetup, find_gold
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.verdict import ICONS, judge_run
@@ -153,7 +153,7 @@ def audit(
     rows = None if dataset is None else open_dataset(dataset, on)
     gold_lines: tuple[str, ...] = ()
     if rows is not None and gold is None:
-        result = find_gold(RunFacts({}, rows=rows.sample, columns=[key for row in rows.sample[:1] for key in row]))
+        result = find_gold(TrainingSetup({}, rows=rows.sample, columns=[key for row in rows.sample[:1] for key in row]))
         gold, gold_lines = result.name or None, result.lines
     labels = read_labels(Path(gold)) if gold is not None and gold.endswith(SUFFIXES) else None
     config = Config.standard(plugin or (), gold=None if labels is not None else gold, gold_share=gold_share)
@@ -242,13 +242,13 @@ def _emit_reports(
             sys.stderr.write(f"{log_line(one.name, 100)} could not be audited: {log_line(one.problem, 400)}\n")
             objects.append({"name": one.name, "state": "BLIND", "problem": one.problem})
             continue
-        verdict, run_state, events = judge_run(one.run)
+        verdict, run_facts, events = judge_run(one.run)
         codes.append(verdict.exit_code)
         name = file_stem(one.run.path.name)
         if json:
-            objects.append({**json_module.loads(as_json(one.run, verdict, run_state, events)), "said": list(one.notes)})
+            objects.append({**json_module.loads(as_json(one.run, verdict, run_facts, events)), "said": list(one.notes)})
         elif not printed and (plain or not several):
-            emit(one.run, verdict, run_state, events, json_=False, plain_=plain, more=more, place=place, look=look)
+            emit(one.run, verdict, run_facts, events, json_=False, plain_=plain, more=more, place=place, look=look)
         if md is not None:
             text = render_markdown(RunReader(one.run), redact=redact) + _reading_notes(one)
             write_report(text, md, f"{name}.md", "--md")
@@ -278,14 +278,14 @@ def _table(audits: Iterable[AuditedRun]) -> Table:
         if one.problem:
             table.add_row(terminal(one.name, 60), Text("not read"), "", "", log_line(one.problem, 100))
             continue
-        verdict, run_state, _ = judge_run(one.run)
+        verdict, run_facts, _ = judge_run(one.run)
         since = str(verdict.alarms[0].onset) if verdict.alarms else ""
         state = Text(f"{ICONS[verdict.state]} {verdict.state}", COLOURS[verdict.state])
         name = str(one.run.identity().get("name", one.run.path.name))
         table.add_row(
             terminal(name, 60),
             state,
-            str(len(run_state.last_measured) and run_state.last_step),
+            str(len(run_facts.last_measured) and run_facts.last_step),
             since,
             log_line(verdict.sentence, 100),
         )

@@ -24,7 +24,7 @@ from rich.text import Text
 from tiltmeter.cli.options import Json, Plain
 from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, message_lines, message_of, message_screen
 from tiltmeter.detectors.gold_loss import LEVEL
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -32,7 +32,7 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.stats.numba_jit import kernels_cached
-from tiltmeter.verdict.run_state import RunState, series
+from tiltmeter.verdict.run_facts import RunFacts, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict, judge_run
 
 #: The shipped runs, recorded by examples/record_demo.py, and what must come out.
@@ -56,7 +56,7 @@ class DemoRun:
 
     run: RunDirectory
     verdict: Verdict
-    run_state: RunState
+    run_facts: RunFacts
     events: list[Event]
 
     @property
@@ -69,7 +69,7 @@ class DemoRun:
 
     def values(self, reading: str, until: int | None = None) -> list[float]:
         """A reading step by step, up to and with step `until`."""
-        points = series(self.events, self.run_state.spans())[reading]
+        points = series(self.events, self.run_facts.spans())[reading]
         return [value for step, value in points if until is None or step <= until]
 
     def arc(self, reading: str) -> tuple[float, float, float]:
@@ -138,7 +138,7 @@ def measure_demo_run(name: str, target: Path) -> DemoRun:
             loop.advance(arrival)
             progress.advance(task)
     loop.close()
-    leave_state(run)
+    leave_list_entry(run)
     return DemoRun(run, *judge_run(run))
 
 
@@ -164,7 +164,7 @@ def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
     screens = []
     for case in cases:
         five_lines = message_of(
-            case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep)
+            case.run, case.verdict, case.run_facts, case.events, str(_place(keep, case)), _look(keep)
         )
         screens += [message_screen(case.name, case.verdict.state, five_lines), Text()]
     lines = [Text(line) for line in ("", *conclusion(cases), "", *next_steps(keep))]
@@ -175,7 +175,7 @@ def plain_report(cases: list[DemoRun], keep: Path | None) -> Iterator[str]:
     for case in cases:
         yield ""
         yield from message_lines(
-            case.run, case.verdict, case.run_state, case.events, str(_place(keep, case)), _look(keep)
+            case.run, case.verdict, case.run_facts, case.events, str(_place(keep, case)), _look(keep)
         )
     yield ""
     for case in cases:
@@ -196,7 +196,7 @@ def demo_json(cases: list[DemoRun]) -> str:
     """What `show --json` says of each run, and how the two compare."""
     runs: dict[str, Any] = {}
     for case in cases:
-        screen_json = json_module.loads(as_json(case.run, case.verdict, case.run_state, case.events))
+        screen_json = json_module.loads(as_json(case.run, case.verdict, case.run_facts, case.events))
         arcs = {
             name: dict(zip(("first", "top", "last"), case.arc(f"{name}.mean"), strict=True))
             for name in ("reward", "gold")

@@ -15,7 +15,7 @@ from tiltmeter.errors import TiltmeterError
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 from tiltmeter.view.screens import wording
 
@@ -48,8 +48,8 @@ def check_run(path: Path) -> Iterator[Row]:
     summary = f"format {run.identity()['format']}, {len(attempts)} attempts, {len(files)} stored steps in the last"
     yield {**row("run", f"{run.path}: {summary}", "everything else", "", ok=True, needed=True), "path": str(run.path)}
     yield monitor_row(run, verdict, place)
-    yield gold_row(watcher.run_state, verdict)
-    yield readings_row(watcher.run_state)
+    yield gold_row(watcher.run_facts, verdict)
+    yield readings_row(watcher.run_facts)
     for name in ("fresh", "ranks", "kept", "scored", "detectors"):
         if name in verdict.checks and not verdict.checks[name].ok:
             fix = f"tiltmeter show {place} --more"
@@ -72,32 +72,32 @@ def monitor_row(run: RunDirectory, verdict: Verdict, place: str) -> Row:
     return row("monitor", f"none is running; {check.why.partition(';')[0]}", purpose, fix, ok=check.ok, needed=True)
 
 
-def gold_row(run_state: RunState, verdict: Verdict) -> Row:
+def gold_row(run_facts: RunFacts, verdict: Verdict) -> Row:
     """Who says what a completion is worth, and whether answers come. Nobody is asked anew: a run directory may name any
     server."""
     purpose = "saying whether the reward can be trusted"
-    newest = f", newest at step {run_state.last_label[1]}" if run_state.last_label else ""
-    if run_state.gold is None:
-        named = run_state.labels or run_state.evaluations or run_state.traps
-        detail = f"{run_state.labels_text}{newest}, {len(run_state.evaluations)} evaluations" if named else "none"
+    newest = f", newest at step {run_facts.last_label[1]}" if run_facts.last_label else ""
+    if run_facts.gold is None:
+        named = run_facts.labels or run_facts.evaluations or run_facts.traps
+        detail = f"{run_facts.labels_text}{newest}, {len(run_facts.evaluations)} evaluations" if named else "none"
         fix = 'name a check of what you want: gold="checks.py:score" at attach, or label by hand: tiltmeter view'
         return row("gold", detail, purpose, fix, ok=bool(named), needed=True)
     failed = [check.why for name, check in verdict.checks.items() if name.startswith("gold") and not check.ok]
-    detail = f"{log_line(str(run_state.gold['identity']), 120)}: {run_state.labels_text}{newest}"
+    detail = f"{log_line(str(run_facts.gold['identity']), 120)}: {run_facts.labels_text}{newest}"
     why = f"; {log_line(failed[0], 200)}" if failed else ""
     fix = "see why in monitor.log of the run; try it on some rows: tiltmeter gold try"
     return row("gold", detail + why, purpose, fix, ok=not failed, needed=True)
 
 
-def readings_row(run_state: RunState) -> Row:
+def readings_row(run_facts: RunFacts) -> Row:
     """Readings that are missing, what they lack, and what provides it."""
-    absent = wording.absent_by_column(run_state)
+    absent = wording.absent_by_column(run_facts)
     count = sum(len(names) for _, names in absent)
     if not count:
         return row("readings", "all that can be measured are there", "a full picture", "", ok=True)
     lacks = ", ".join(f"{lack.replace(', ', ' and ')} ({len(names)})" for lack, names in absent[:COLUMNS_NAMED])
     more = f" and {len(absent) - COLUMNS_NAMED} more" if len(absent) > COLUMNS_NAMED else ""
-    fixes = (wording.column_fix(lack, imported=run_state.imported) for lack, _ in absent[:COLUMNS_NAMED])
+    fixes = (wording.column_fix(lack, imported=run_facts.imported) for lack, _ in absent[:COLUMNS_NAMED])
     fix = "; ".join(dict.fromkeys(filter(None, fixes))) or "these files do not have it"
     return row("readings", f"{count} are not measured, for want of {lacks}{more}", "a full picture", fix, ok=False)
 

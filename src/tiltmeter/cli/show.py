@@ -25,7 +25,7 @@ def show(run: Run, more: More = False, json: Json = False, plain: Plain = False)
     verdict = reader.refresh()
     picture = picture_lines(read_curves(reader)) if more and not (json or plain) else ()
     emit(
-        reader.run, verdict, reader.run_state, reader.events,
+        reader.run, verdict, reader.run_facts, reader.events,
         json_=json, plain_=plain, more=more, place=parse_address(run) or str(run), picture=picture,
     )  # fmt: skip
     raise typer.Exit(verdict.exit_code)

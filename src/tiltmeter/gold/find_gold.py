@@ -26,7 +26,7 @@ from tiltmeter.sandbox.contract import SandboxUnavailable
 from tiltmeter.sandbox.opening import open_sandbox
 from tiltmeter.sandbox.recorded_tests import BrokenTask
 
-__all__ = ["AUTO", "FoundGold", "RunFacts", "find_gold", "suggest_gold"]
+__all__ = ["AUTO", "FoundGold", "TrainingSetup", "find_gold", "suggest_gold"]
 
 ROWS = 64  # of the dataset that are looked at
 NEEDED_SHARE = 0.9  # of them that can be checked: with more labels missing than this allows, the verdict is BLIND
@@ -36,7 +36,7 @@ REWARD_MODEL_NAME = re.compile(r"reward[-_ ]?model|(^|[-_/])rm([-_/]|$)|preferen
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class TrainingSetup:
     """What an adapter knows of a run before its first step."""
 
     rewards: Mapping[str, object]  # functions that are paid, by name
@@ -54,10 +54,10 @@ class FoundGold:
     lines: tuple[str, ...]
 
 
-def find_gold(run: RunFacts) -> FoundGold:
+def find_gold(run: TrainingSetup) -> FoundGold:
     """The gold that a run holds.
 
-    >>> gold = find_gold(RunFacts({"right": len}, rows=[{"answer": "42"}]))
+    >>> gold = find_gold(TrainingSetup({"right": len}, rows=[{"answer": "42"}]))
     >>> gold.name, gold.lines[0]
     ('answers', "Gold: the dataset's answers ('answer'), compared with the final answer of every completion.")
     """
@@ -75,7 +75,7 @@ def find_gold(run: RunFacts) -> FoundGold:
     return FoundGold("", suggest_gold(list(run.rewards), run.columns, why, run.unpaid))
 
 
-def _find_tests(run: RunFacts, coders: Sequence[CodeReward]) -> FoundGold:
+def _find_tests(run: TrainingSetup, coders: Sequence[CodeReward]) -> FoundGold:
     """Tests that the reward does not pay on, or all of them where the reward is somebody else's."""
     columns = coders[0].settings.columns if coders else TaskColumns()
     share = coders[0].settings.keep_back if coders else 0.0
@@ -132,7 +132,7 @@ def _read(row: Mapping[str, Any], columns: TaskColumns) -> TaskTests | None:
         return None
 
 
-def _find_answers(run: RunFacts, parts: Sequence[object]) -> FoundGold:
+def _find_answers(run: TrainingSetup, parts: Sequence[object]) -> FoundGold:
     answers = [answer for row in run.rows if (answer := row_answer(row)) is not None]
     if not answers or len(answers) < NEEDED_SHARE * len(run.rows):
         return FoundGold("", ())
@@ -148,7 +148,7 @@ def _find_answers(run: RunFacts, parts: Sequence[object]) -> FoundGold:
     )  # fmt: skip
 
 
-def _with_more(run: RunFacts, result: FoundGold) -> FoundGold:
+def _with_more(run: TrainingSetup, result: FoundGold) -> FoundGold:
     """What was found, with the evaluations that count too, and what would see more."""
     lines = list(result.lines)
     if run.evaluates:

@@ -29,7 +29,7 @@ from tiltmeter.rundir.journal import Event, event, event_id, jsonable
 from tiltmeter.rundir.requests import ROLLOUT_KNOBS, ControlOffer, ControlRequest, Receipt, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import PAST
+from tiltmeter.verdict.run_facts import PAST
 from tiltmeter.verdict.stop_advice import advise_by_name
 
 GOLD_NAMES = (

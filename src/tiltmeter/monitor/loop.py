@@ -1,8 +1,8 @@
-"""The monitor loop: read what has arrived, apply it to the state, commit the events. Read this file first.
+"""The monitor loop: read what has arrived, apply it to the memory, commit the events. Read this file first.
 
 `MonitorLoop.advance` handles every arrival, live and in replay: `_read` makes it an input (it measures a step, or
-settles its labels), `MonitorState.apply` concludes, `Journal.commit` writes all its events on one line. The state is a
-function of the journal, so a restart applies the recorded inputs again and nothing else. `live_arrivals.py` decides
+settles its labels), `MonitorMemory.apply` concludes, `Journal.commit` writes all its events on one line. The memory is
+a function of the journal, so a restart applies the recorded inputs again and nothing else. `live_arrivals.py` decides
 when a step is ready, `panel.py` runs instruments and detectors, `advisor.py` gives advice and starts interventions.
 """
 
@@ -38,11 +38,17 @@ from tiltmeter.monitor.arrivals import (
 )
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.measure_step import InProcess, Measurer, measure_labels
+from tiltmeter.monitor.memory import MonitorMemory
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.recorded_arrivals import RecordedArrivals, recorded_inputs, recorded_offer
-from tiltmeter.monitor.snapshot import FoldSnapshot, FoldSnapshots, SkippedAdvisor, SkippedPanel, StaleSnapshotError
-from tiltmeter.monitor.state import MonitorState
+from tiltmeter.monitor.restart_snapshot import (
+    RestartSnapshot,
+    RestartSnapshots,
+    SkippedAdvisor,
+    SkippedPanel,
+    StaleSnapshotError,
+)
 from tiltmeter.monitor.step_mark import StepMark
 from tiltmeter.rundir.journal import Event, Journal, JournalReader, as_journal_errors, event
 from tiltmeter.rundir.journal_links import ChainEnd, make_key, run_name_in_chain
@@ -82,7 +88,7 @@ class MonitorLoop:
         self.measurer = InProcess(run, config, strict=strict) if measurer is None else measurer
         self.events_folder = run.path / "events" if events_folder is None else events_folder
         self._is_own = events_folder is None
-        self._snapshots = FoldSnapshots(run, self._digest) if snapshots else None
+        self._snapshots = RestartSnapshots(run, self._digest) if snapshots else None
         snapshot = None if self._snapshots is None else self._snapshots.read()
         self._make_parts(source)
         try:
@@ -101,7 +107,7 @@ class MonitorLoop:
         if config.gold is not None:
             self.label_queue = LabelQueue(run, config.gold, config.gold_share, config.gold_steps, live=live)
         self.advisor = Advisor(run, self._digest, live=live, reward=self._reward, gold=config.gold, strict=strict)
-        self.state = MonitorState(
+        self.memory = MonitorMemory(
             self._digest,
             self.panel,
             self.advisor,
@@ -142,18 +148,18 @@ class MonitorLoop:
                     shared = settled.against == SHARED_STEP
                     results = measure_labels(parts, settled.batch, shared=shared, strict=panel.strict, off=panel.off)
                     readings = tuple(panel.collect_readings(results, arrival.attempt, arrival.step))
-                events = self.state.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
+                events = self.memory.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case PastLabelled():
                 assert self.label_queue is not None
                 onset = self.label_queue.settle_past(arrival.attempt, arrival.step)
-                events = self.state.apply(PastEstimated(arrival.attempt, arrival.step, onset))
+                events = self.memory.apply(PastEstimated(arrival.attempt, arrival.step, onset))
             case _:
-                events = self.state.apply(arrival)
+                events = self.memory.apply(arrival)
         self.journal.commit(events)
         for item in events:
             self.source.mark_handled(item)
         if self._snapshots is not None and events:
-            self._snapshots.write_if_due(self.state, self.journal.seq, events[-1].id)
+            self._snapshots.write_if_due(self.memory, self.journal.seq, events[-1].id)
         self._on_progress()
 
     @property
@@ -175,8 +181,8 @@ class MonitorLoop:
             faults = [Fault(attempt, step, "file", f"{file.name}: {SET_ASIDE}") for file in arrival.files]
             log.warning("step %d is set aside: two monitors ended while they measured it", step)
             arrival = replace(arrival, files=(), unreadable=tuple(file.rank for file in arrival.files))
-        entered = self.state.enter_attempt(attempt, step, self.source.read_offer)
-        measurement, rollouts = self.measurer.step(arrival, self.state.baseline_for(step), self.panel.off)
+        entered = self.memory.enter_attempt(attempt, step, self.source.read_offer)
+        measurement, rollouts = self.measurer.step(arrival, self.memory.baseline_for(step), self.panel.off)
         if arrival.sha256 is not None and measurement.unreadable:
             raise StoreError(next(iter(measurement.unreadable.values())))
         if measurement.unreadable and not exists(self.run.path / "run.json"):
@@ -201,7 +207,7 @@ class MonitorLoop:
         faults += [Fault(attempt, step, "file", why) for why in measurement.unreadable.values()]
         events = [event(fault, attempt, step, self._digest) for fault in faults]
         item = StepMeasured(attempt, step, done, answers, rollouts, measurement.absent, measurement.behaviours)
-        return [*events, *entered, *self.state.apply(item)]
+        return [*events, *entered, *self.memory.apply(item)]
 
     def _close_labelled_steps(self) -> int:
         """Ask for labels, and close the steps whose labels are complete; returns how many."""
@@ -214,15 +220,15 @@ class MonitorLoop:
             else:
                 self.advance(LabelsComplete(*ready))
                 count += 1
-        alarms = self.state.alarms_without_onset
+        alarms = self.memory.alarms_without_onset
         if not alarms:
             self.label_queue.leave_past()
         for alarm in alarms:
-            if self.label_queue.ask_past(*alarm, self.state.stored_steps):
+            if self.label_queue.ask_past(*alarm, self.memory.stored_steps):
                 self.advance(PastLabelled(*alarm))
         return count
 
-    def _restore(self, durable: bool, snapshot: FoldSnapshot | None) -> Journal:
+    def _restore(self, durable: bool, snapshot: RestartSnapshot | None) -> Journal:
         """Apply every recorded input; returns a journal writer that continues the journal.
 
         Before the place of a snapshot the folds are skipped, because it has what they came to.
@@ -245,7 +251,7 @@ class MonitorLoop:
                     break
                 if isinstance(known_input, StepMeasured):
                     self._reenter_attempt(known_input, recorded_offer(events))
-                applied = self.state.apply(known_input)
+                applied = self.memory.apply(known_input)
                 single = isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
                 concluded = applied[1:] if single and events[-1].commit < 0 else []
             if snapshot is not None:
@@ -258,29 +264,29 @@ class MonitorLoop:
         written = {item.id for item in last}
         writer.commit(item for item in concluded if item.id not in written)
         if last and self._recorded_settings != self._digest:
-            writer.commit([self.state.settings_event(last[-1], writer.seq)])
+            writer.commit([self.memory.settings_event(last[-1], writer.seq)])
         return writer
 
     def _skip_folds(self) -> None:
         self._snapshot_found = False  # the event that the snapshot was written after
-        self.state.panel = SkippedPanel(self.config)
-        self.state.advisor = SkippedAdvisor(self.run, self._digest, live=False)
-        self.state.history = tuple
+        self.memory.panel = SkippedPanel(self.config)
+        self.memory.advisor = SkippedAdvisor(self.run, self._digest, live=False)
+        self.memory.history = tuple
 
-    def _install(self, snapshot: FoldSnapshot) -> None:
+    def _install(self, snapshot: RestartSnapshot) -> None:
         if not self._snapshot_found:
             raise StaleSnapshotError
-        self.state.panel, self.state.advisor, self.state.history = self.panel, self.advisor, self._read_history
-        snapshot.install(self.state)
+        self.memory.panel, self.memory.advisor, self.memory.history = self.panel, self.advisor, self._read_history
+        snapshot.install(self.memory)
 
     def _read_history(self) -> Iterator[Event]:
         return JournalReader(self.events_folder).poll()
 
     def _reenter_attempt(self, item: StepMeasured, offer: ControlOffer | None) -> None:
         assert item.recorded is not None
-        self.state.enter_attempt(item.attempt, item.step, lambda attempt: offer, item.recorded.seq)
+        self.memory.enter_attempt(item.attempt, item.step, lambda attempt: offer, item.recorded.seq)
 
-    def _recorded_events(self, last: deque[Event], snapshot: FoldSnapshot | None) -> Iterator[Event]:
+    def _recorded_events(self, last: deque[Event], snapshot: RestartSnapshot | None) -> Iterator[Event]:
         """The events of the journal; each is also shown to the source, and the newest are kept in `last`."""
         for item in JournalReader(self.events_folder, 0 if snapshot is None else snapshot.seq).poll():
             self.source.mark_handled(item)

@@ -28,7 +28,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.slice_readings import prompt_number, slice_readings
 from tiltmeter.rundir.columns import from_table, to_table
 from tiltmeter.stats.groups import clustered_mean
-from tiltmeter.verdict.run_state import alarm_id, is_watched
+from tiltmeter.verdict.run_facts import alarm_id, is_watched
 
 MAX_FAULTS_IN_A_ROW = 3
 CHUNK = 2_048  # rows that a local instrument measures at once

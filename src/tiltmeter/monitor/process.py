@@ -15,7 +15,7 @@ from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.lease import Lease, lease_held
-from tiltmeter.monitor.leave_state import StateWriter
+from tiltmeter.monitor.list_entry_writer import ListEntryWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.step_mark import StepMark
@@ -66,7 +66,7 @@ def run_monitor(
 
     with monitor_lock(run, wait) as is_held, keep_uploaded(run, on_progress):
         loop: MonitorLoop | None = None
-        mark, state_writer = StepMark(run), StateWriter(run)
+        mark, list_entry_writer = StepMark(run), ListEntryWriter(run)
         assembler = StepAssembler(run)
         warm = False
         try:
@@ -100,7 +100,7 @@ def run_monitor(
                         return
                     time.sleep(RETRY_SECONDS)
                     continue
-                state_writer.update()
+                list_entry_writer.update()
                 if on_poll is not None:
                     on_poll(measured)
                 if not measured:
@@ -125,7 +125,7 @@ def run_monitor(
             mark.close()
             if loop is not None:
                 loop.close()
-            state_writer.update(over=True)
+            list_entry_writer.update(over=True)
 
 
 def _is_written(run: RunDirectory, attempts: list[int]) -> bool:

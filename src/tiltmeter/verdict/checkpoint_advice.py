@@ -11,16 +11,16 @@ import numpy as np
 from tiltmeter.data.records import Alarm
 from tiltmeter.stats.checkpoint_falls import ALPHA, LEAST_PROMPTS, find_fall, log_looks
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import CONFIDENCE, TOLERANCE, Advice, Estimate, Word
 
 
-def advise_on_checkpoints(run_state: RunState, before: float = inf) -> Advice | None:
+def advise_on_checkpoints(run_facts: RunFacts, before: float = inf) -> Advice | None:
     """Advice on a run whose checkpoints were asked; None where none was, or its rollouts have gold of their own."""
-    points = run_state.checkpoints.on_lineage(run_state.spans())
-    if not points or not run_state.steps or run_state.labels:
+    points = run_facts.checkpoints.on_lineage(run_facts.spans())
+    if not points or not run_facts.steps or run_facts.labels:
         return None
-    return advise_by_checkpoints(points, run_state.open_alarms("alarm"), before)
+    return advise_by_checkpoints(points, run_facts.open_alarms("alarm"), before)
 
 
 def advise_by_checkpoints(

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import reading_of, slice_of, slice_words
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
 
@@ -73,7 +73,7 @@ class RunMessage:
 
 def message(
     verdict: Verdict,
-    run_state: RunState,
+    run_facts: RunFacts,
     *,
     place: str,
     unseen: int = 0,
@@ -85,29 +85,29 @@ def message(
     completion that shows it; `look`: where to look, if not at the page and at everything that is known; `measuring`: a
     monitor is at work, so what is not measured yet soon will be."""
     behind = measuring and verdict.state == "STALE" and not verdict.checks["monitor"].ok
-    why = BEHIND if behind else _why(verdict, run_state)
-    why = run_state.journal_fault or why
+    why = BEHIND if behind else _why(verdict, run_facts)
+    why = run_facts.journal_fault or why
     more = f"{shorten(why, STORY)}. {example}" if example else why
     missing = f" ({unseen} readings are not seen)" if unseen else ""
     look = look or f"tiltmeter view {place}, or in full: tiltmeter show {place} --more"
     return RunMessage(
-        state=shorten(_state(verdict, run_state)),
-        since=shorten(_since(verdict, run_state)),
+        state=shorten(_state(verdict, run_facts)),
+        since=shorten(_since(verdict, run_facts)),
         why=shorten(more),
         what_to_do=shorten(
             DISTRUST.format(place=place)
-            if run_state.journal_fault
+            if run_facts.journal_fault
             else WAIT.format(place=place)
             if behind
-            else _fix(verdict, run_state, place)
+            else _fix(verdict, run_facts, place)
         ),
         look=f"{look}{missing}",
     )
 
 
-def competing_findings(run_state: RunState) -> tuple[Finding | None, list[Finding]]:
+def competing_findings(run_facts: RunFacts) -> tuple[Finding | None, list[Finding]]:
     """The most likely explanation, and the others, likeliest first. What is unknown explains nothing beside another."""
-    ranked = sorted(run_state.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
+    ranked = sorted(run_facts.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
     named = [finding for finding in ranked if finding.failure != "unknown"] or ranked
     return (named[0], named[1:]) if named else (None, [])
 
@@ -121,23 +121,23 @@ def likelihood_word(confidence: float) -> str:
     return "likely" if confidence >= 0.5 else "perhaps"
 
 
-def _state(verdict: Verdict, run_state: RunState) -> str:
+def _state(verdict: Verdict, run_facts: RunFacts) -> str:
     match verdict.state:
         case "ACT":
-            return f"{_alarm_words(verdict.alarms[0])}{_judges(run_state, verdict.alarms[0])}"
+            return f"{_alarm_words(verdict.alarms[0])}{_judges(run_facts, verdict.alarms[0])}"
         case "HOLLOW":
             return "the reward has gained, and the answers are not better for it"
         case "STALE":
             return f"nothing is known of now: {verdict.sentence.partition(';')[0]}"
         case "BLIND":
-            return f"nobody can tell whether the reward is right: {_reason_in_short(verdict, run_state)}"
+            return f"nobody can tell whether the reward is right: {_reason_in_short(verdict, run_facts)}"
         case "WATCH" if verdict.advice is not None and verdict.advice.word == "stop":
             # Drift without gain is a reason to stop too, and there the answers are as good as before.
             advice = verdict.advice
             return f"stop advised: {'answers have got worse' if advice.lower else advice.why.partition(';')[0]}"
         case "WATCH":
             return "no alarm, but something needs a look"
-    return f"healthy so far, by {_evidence(run_state)}"
+    return f"healthy so far, by {_evidence(run_facts)}"
 
 
 def _alarm_words(alarm: Alarm) -> str:
@@ -151,78 +151,78 @@ def _alarm_words(alarm: Alarm) -> str:
     return f"{slice_words(part)} {words}" if part else words
 
 
-def _judges(run_state: RunState, alarm: Alarm) -> str:
+def _judges(run_facts: RunFacts, alarm: Alarm) -> str:
     reading = reading_of(alarm.name)
-    by = run_state.judges if reading in ALARM_WORDS and reading not in UNJUDGED else ()
-    if reading.startswith("eval.checkpoint_gold") and run_state.checkpoints.judge:
-        by = [run_state.checkpoints.judge]
+    by = run_facts.judges if reading in ALARM_WORDS and reading not in UNJUDGED else ()
+    if reading.startswith("eval.checkpoint_gold") and run_facts.checkpoints.judge:
+        by = [run_facts.checkpoints.judge]
     return f", judged by {' and '.join(by)}" if by else ""
 
 
-def _reason_in_short(verdict: Verdict, run_state: RunState) -> str:
+def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
     failed = _first_failed(verdict)
-    if run_state.journal_fault:
+    if run_facts.journal_fault:
         return "the record of the run was changed"
     if failed == "scored":
         return verdict.checks["scored"].why.partition(":")[0]
-    if failed == "gold" and run_state.checkpoint_judge and not run_state.labels:
+    if failed == "gold" and run_facts.checkpoint_judge and not run_facts.labels:
         return verdict.checks["gold"].why.partition(":")[0]
-    if failed == "gold" and run_state.gold is None and not run_state.labels:
+    if failed == "gold" and run_facts.gold is None and not run_facts.labels:
         return "there is no gold to judge it by"
-    if failed == "gold" and _nothing_differs(run_state):
+    if failed == "gold" and _nothing_differs(run_facts):
         return "no prompt has completions that differ both in reward and in gold"
-    if failed == "gold" and run_state.labels and not _is_short(run_state) and not run_state.gold_differs:
+    if failed == "gold" and run_facts.labels and not _is_short(run_facts) and not run_facts.gold_differs:
         return "gold is the reward itself"
-    if failed == "gold" and _is_short(run_state):
+    if failed == "gold" and _is_short(run_facts):
         return "there is too little gold so far"
     if failed == "gold_level":
-        return f"there are too few {'prompts' if run_state.checkpoint_judge else 'labels of recent steps'}"
+        return f"there are too few {'prompts' if run_facts.checkpoint_judge else 'labels of recent steps'}"
     return verdict.sentence.partition(";")[0]
 
 
-def _needed(run_state: RunState) -> int:
+def _needed(run_facts: RunFacts) -> int:
     """Prompts with gold that the alarm needs."""
-    return max([1, *(int(part["least"]) for part in run_state.detectors if part["tier"] == "alarm")])
+    return max([1, *(int(part["least"]) for part in run_facts.detectors if part["tier"] == "alarm")])
 
 
-def _nothing_differs(run_state: RunState) -> bool:
+def _nothing_differs(run_facts: RunFacts) -> bool:
     """Whether every completion is labelled and still nothing could be compared: more of the same would not help."""
-    return run_state.gold is not None and run_state.labels_whole_steps and run_state.labels > 0 and not run_state.bets
+    return run_facts.gold is not None and run_facts.labels_whole_steps and run_facts.labels > 0 and not run_facts.bets
 
 
-def _is_short(run_state: RunState) -> bool:
-    return run_state.bets < _needed(run_state)
+def _is_short(run_facts: RunFacts) -> bool:
+    return run_facts.bets < _needed(run_facts)
 
 
-def _evidence(run_state: RunState) -> str:
-    if run_state.labels:
-        return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", run_state.labels_text)
-    if run_state.checkpoints.points:
-        return f"{len(run_state.checkpoints.points)} checkpoints that were asked the same questions"
-    if run_state.evaluations:
-        return f"{len(run_state.evaluations)} evaluations"
-    return f"{sum(at[2] for at in run_state.traps)} traps"
+def _evidence(run_facts: RunFacts) -> str:
+    if run_facts.labels:
+        return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", run_facts.labels_text)
+    if run_facts.checkpoints.points:
+        return f"{len(run_facts.checkpoints.points)} checkpoints that were asked the same questions"
+    if run_facts.evaluations:
+        return f"{len(run_facts.evaluations)} evaluations"
+    return f"{sum(at[2] for at in run_facts.traps)} traps"
 
 
-def _since(verdict: Verdict, run_state: RunState) -> str:
-    live = run_state.attempt is None or run_state.attempt not in run_state.ended
+def _since(verdict: Verdict, run_facts: RunFacts) -> str:
+    live = run_facts.attempt is None or run_facts.attempt not in run_facts.ended
     now = (
-        f"{'now at' if live else 'ended at'} step {run_state.last_step}" if run_state.steps else "no step measured yet"
+        f"{'now at' if live else 'ended at'} step {run_facts.last_step}" if run_facts.steps else "no step measured yet"
     )
     if verdict.alarms:
         first = verdict.alarms[0]
         between = f" (between {first.onset_low} and {first.onset_high})" if first.onset_low < first.onset_high else ""
         return f"about step {first.onset}{between}, {now}"
     if verdict.state == "STALE":
-        return f"step {run_state.last_step}, the last that was measured" if run_state.steps else now
+        return f"step {run_facts.last_step}, the last that was measured" if run_facts.steps else now
     if verdict.state == "WATCH" and verdict.warnings:
         return f"about step {verdict.warnings[0].onset}, {now}"
     failed = _first_failed(verdict) if verdict.state == "BLIND" else ""
-    if failed == "ranks" and (holes := [step for _, step in (*run_state.missing, *run_state.unread)]):
+    if failed == "ranks" and (holes := [step for _, step in (*run_facts.missing, *run_facts.unread)]):
         return f"step {min(holes)}, the first that is not whole, {now}"
-    if failed == "gold_recent" and run_state.last_label is not None:
-        return f"step {run_state.last_label[1]}, the last with a label, {now}"
-    best, _ = competing_findings(run_state)
+    if failed == "gold_recent" and run_facts.last_label is not None:
+        return f"step {run_facts.last_label[1]}, the last with a label, {now}"
+    best, _ = competing_findings(run_facts)
     if verdict.state == "WATCH" and best is not None and (verdict.advice is None or verdict.advice.word != "stop"):
         return f"step {best.step}, when it was seen, {now}"
     if verdict.state in ("WATCH", "HOLLOW") and verdict.level is not None and verdict.level.change < 0.0:
@@ -230,22 +230,22 @@ def _since(verdict: Verdict, run_state: RunState) -> str:
     return f"the start, {now}"
 
 
-def _why(verdict: Verdict, run_state: RunState) -> str:
+def _why(verdict: Verdict, run_facts: RunFacts) -> str:
     if verdict.state == "OK":
         agreement = verdict.agreement
         prefers = (
             f"; the reward prefers the better of two answers in {100 * agreement.share:.0f} %" if agreement else ""
         )
         return f"{verdict.checks['gold_level'].why}{prefers}"
-    best, others = competing_findings(run_state)
+    best, others = competing_findings(run_facts)
     stop = verdict.advice is not None and verdict.advice.word == "stop"
     if verdict.state == "STALE":
         return _stale_reason(verdict)
     if verdict.state == "BLIND":
         return (
-            f"{_story(best, others)}; {_blind_reason(verdict, run_state)}"
+            f"{_story(best, others)}; {_blind_reason(verdict, run_facts)}"
             if best is not None
-            else _blind_reason(verdict, run_state)
+            else _blind_reason(verdict, run_facts)
         )
     if verdict.state == "HOLLOW" and best is None:
         return verdict.sentence.partition(": ")[2] or verdict.sentence
@@ -254,7 +254,7 @@ def _why(verdict: Verdict, run_state: RunState) -> str:
         seen, _, innocent = verdict.warnings[0].summary.partition("; usual innocent cause: ")
         return f"{seen}{f'; it may be harmless: {innocent}' if innocent else ''}"
     if verdict.alarms and (best is None or best.failure == "unknown"):
-        return _unexplained(verdict, run_state)
+        return _unexplained(verdict, run_facts)
     if best is None:
         return verdict.advice.why if stop and verdict.advice is not None else verdict.sentence.partition(";")[0]
     return _story(best, others)
@@ -266,17 +266,17 @@ def _stale_reason(verdict: Verdict) -> str:
     return "no monitor is measuring the run: it ended, was stopped or was never started"
 
 
-def _blind_reason(verdict: Verdict, run_state: RunState) -> str:
+def _blind_reason(verdict: Verdict, run_facts: RunFacts) -> str:
     """Why nothing can be said, in words that the first line does not have."""
     match _first_failed(verdict):
         case "gold":
-            if _nothing_differs(run_state):
+            if _nothing_differs(run_facts):
                 return "where all completions of a prompt are paid alike, or all are as good, nothing can be compared"
-            if not _is_short(run_state):
+            if not _is_short(run_facts):
                 return verdict.sentence.partition(": ")[0]
-            if not run_state.labels:
+            if not run_facts.labels:
                 return "only gold (tests, a judge, people) tells a better answer from one that is only paid more"
-            return f"gold tells better from worse on {run_state.bets} prompts, and {_needed(run_state)} are needed"
+            return f"gold tells better from worse on {run_facts.bets} prompts, and {_needed(run_facts)} are needed"
         case "gold_recent":
             return "labels of an earlier policy say nothing about the policy of now"
         case "gold_level":
@@ -290,11 +290,11 @@ def _blind_reason(verdict: Verdict, run_state: RunState) -> str:
     return verdict.sentence.partition(";")[0]
 
 
-def _unexplained(verdict: Verdict, run_state: RunState) -> str:
+def _unexplained(verdict: Verdict, run_facts: RunFacts) -> str:
     """What shows the alarm, where no rule explains it."""
     alarm = verdict.alarms[0]
     if "traps" in alarm.name:
-        recent = [at for at in run_state.traps if at[1] >= alarm.onset]
+        recent = [at for at in run_facts.traps if at[1] >= alarm.onset]
         count, paid = (sum(at[place] for at in recent) for place in (2, 3))
         return f"{paid} of the {count} traps since then were paid: tasks whose honest answers earn nothing"
     if slice_of(alarm.name):
@@ -317,13 +317,13 @@ def _story(best: Finding, others: list[Finding]) -> str:
     return f"{describe_likelihood(best)} {best.failure.replace('_', ' ')}: {evidence or symptom}{other}"
 
 
-def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
-    live = run_state.attempt is None or run_state.attempt not in run_state.ended
-    proposed = [action for action in run_state.actions.values() if action.state == "proposed"]
-    best, _ = competing_findings(run_state)
+def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
+    live = run_facts.attempt is None or run_facts.attempt not in run_facts.ended
+    proposed = [action for action in run_facts.actions.values() if action.state == "proposed"]
+    best, _ = competing_findings(run_facts)
     advice = verdict.advice
     if advice is not None and advice.word == "stop":
-        first = min(run_state.first.values(), default=0)
+        first = min(run_facts.first.values(), default=0)
         parts = ["stop training" if live else "do not use the last checkpoint", _checkpoint(advice, verdict, first)]
         parts += [best.fix.partition("; ")[0]] if best is not None and best.failure != "unknown" else []
         if proposed and live:
@@ -340,13 +340,13 @@ def _fix(verdict: Verdict, run_state: RunState, place: str) -> str:
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"
     failed = _first_failed(verdict)
-    if failed == "gold" and _nothing_differs(run_state):
+    if failed == "gold" and _nothing_differs(run_facts):
         return "print the reward and the gold of a few completions: one of them does not look at the completion"
-    if failed == "gold" and run_state.labels and _is_short(run_state):
+    if failed == "gold" and run_facts.labels and _is_short(run_facts):
         return "go on: it is judged once enough prompts have gold" if live else "train longer, or label more prompts"
-    if failed == "gold" and run_state.gold is None:
+    if failed == "gold" and run_facts.gold is None:
         how = f"audit it again with --gold checks.py:score: tiltmeter audit {place}"
-        return how if run_state.imported else f"{NAME_A_CHECK}, or now: tiltmeter audit {place} --gold checks.py:score"
+        return how if run_facts.imported else f"{NAME_A_CHECK}, or now: tiltmeter audit {place} --gold checks.py:score"
     if failed == "gold":
         return verdict.sentence.partition(": ")[2] or "mend the gold source"
     return CHECK_FIXES.get(failed, "see the checks: tiltmeter show {place} --more").format(place=place)

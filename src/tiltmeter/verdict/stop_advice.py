@@ -12,7 +12,7 @@ import numpy as np
 
 from tiltmeter.data.reading_table import ReadingTable, by_name
 from tiltmeter.data.records import Alarm, Floats, Reading
-from tiltmeter.verdict.run_state import PAST, RunState
+from tiltmeter.verdict.run_facts import PAST, RunFacts
 
 Word = Literal["continue", "stop", "cannot tell"]
 
@@ -170,16 +170,16 @@ def _decide_by_pairs(
     return "cannot tell", why
 
 
-def advise_on_run(run_state: RunState, before: float = inf) -> Advice | None:
+def advise_on_run(run_facts: RunFacts, before: float = inf) -> Advice | None:
     """Advice on a recorded run; None without labels, evaluations and traps. `before`: only checkpoints of earlier
     steps may be named."""
-    if not run_state.steps or not (run_state.labels or run_state.evaluations or run_state.traps):
+    if not run_facts.steps or not (run_facts.labels or run_facts.evaluations or run_facts.traps):
         return None
-    spans = run_state.spans()
-    readings = {name: history.on_lineage(spans) for name, history in run_state.history.items()}
+    spans = run_facts.spans()
+    readings = {name: history.on_lineage(spans) for name, history in run_facts.history.items()}
     saved = readings.get(CHECKPOINT)
     saved_steps = [] if saved is None else sorted({int(at) for at in saved.values if at < before})
-    return advise_by_name(run_state.last_step, readings, run_state.open_alarms("alarm"), saved_steps)
+    return advise_by_name(run_facts.last_step, readings, run_facts.open_alarms("alarm"), saved_steps)
 
 
 def score_advice(

@@ -22,8 +22,8 @@ from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
 from tiltmeter.verdict.event_log import EventLog
-from tiltmeter.verdict.run_snapshot import RunSnapshot
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.page_snapshot import PageSnapshot
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
 
 State = Literal["ACT", "HOLLOW", "STALE", "BLIND", "WATCH", "OK"]  # the worst first
@@ -90,39 +90,39 @@ class Ages:
     over: bool = False  # every rank has closed: what is not measured now is late, not on its way
 
 
-def verdict_of(run_state: RunState, ages: Ages, *, impatient: bool = False) -> Verdict:
+def verdict_of(run_facts: RunFacts, ages: Ages, *, impatient: bool = False) -> Verdict:
     """The verdict on a run. `impatient`: any unmeasured step makes it STALE; for a final verdict."""
-    advice = stop_advice(run_state)
-    checks = run_checks(run_state, ages, advice, impatient=impatient)
-    alarms, warnings = run_state.open_alarms("alarm"), run_state.open_alarms("warning")
-    return decide(checks, alarms, warnings, run_state, advice)
+    advice = stop_advice(run_facts)
+    checks = run_checks(run_facts, ages, advice, impatient=impatient)
+    alarms, warnings = run_facts.open_alarms("alarm"), run_facts.open_alarms("warning")
+    return decide(checks, alarms, warnings, run_facts, advice)
 
 
-def stop_advice(run_state: RunState) -> Advice | None:
+def stop_advice(run_facts: RunFacts) -> Advice | None:
     """The advice on a run, computed once for what is known: screens ask for it often."""
-    if run_state.advice is None or run_state.advice[0] != run_state.changes:
-        run_state.advice = run_state.changes, advise_on_checkpoints(run_state) or advise_on_run(run_state)
-    return run_state.advice[1]
+    if run_facts.advice is None or run_facts.advice[0] != run_facts.changes:
+        run_facts.advice = run_facts.changes, advise_on_checkpoints(run_facts) or advise_on_run(run_facts)
+    return run_facts.advice[1]
 
 
-def read_agreement_and_level(run_state: RunState) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
+def read_agreement_and_level(run_facts: RunFacts) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
     """Agreement, level and gain of a run, computed once for what is known. A reward that is gold itself agrees with
     itself: that is no agreement, and no gain of it is for nothing."""
-    if run_state.agreement_and_level_read is None or run_state.agreement_and_level_read[0] != run_state.changes:
-        folded, differs = run_state.agreement_and_level, run_state.gold_differs or bool(run_state.evaluations)
-        agreement = folded.agreement() if run_state.gold_differs else None
-        if agreement is not None and run_state.last_step - agreement.last > RECENT_STEPS:
+    if run_facts.agreement_and_level_read is None or run_facts.agreement_and_level_read[0] != run_facts.changes:
+        folded, differs = run_facts.agreement_and_level, run_facts.gold_differs or bool(run_facts.evaluations)
+        agreement = folded.agreement() if run_facts.gold_differs else None
+        if agreement is not None and run_facts.last_step - agreement.last > RECENT_STEPS:
             agreement = None  # of an earlier policy: nothing is known of the current one
         numbers = (agreement, folded.level(), folded.gain() if differs else None)
-        run_state.agreement_and_level_read = run_state.changes, numbers
-    return run_state.agreement_and_level_read[1]
+        run_facts.agreement_and_level_read = run_facts.changes, numbers
+    return run_facts.agreement_and_level_read[1]
 
 
 def decide(
     checks: Mapping[str, HealthCheck],
     alarms: Iterable[Alarm],
     warnings: Iterable[Alarm],
-    run_state: RunState,
+    run_facts: RunFacts,
     advice: Advice | None = None,
 ) -> Verdict:
     """First matching row wins; OK is the last, and nothing falls through to it."""
@@ -130,17 +130,17 @@ def decide(
     failed = [name for name in CHECKS if name not in checks or not checks[name].ok]
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
     stop = advice is not None and advice.word == "stop"
-    finding = max(run_state.findings.values(), key=lambda item: item.confidence, default=None)
-    agreement, level, gain = read_agreement_and_level(run_state)
+    finding = max(run_facts.findings.values(), key=lambda item: item.confidence, default=None)
+    agreement, level, gain = read_agreement_and_level(run_facts)
     state: State
     if alarms:
-        state, sentence = "ACT", f"Alarm: {alarms[0].summary}{_source_text(run_state, alarms[0])}"
+        state, sentence = "ACT", f"Alarm: {alarms[0].summary}{_source_text(run_facts, alarms[0])}"
     elif "monitor" in failed or "fresh" in failed:
         state, sentence = "STALE", why
     elif advice is not None and stop:  # what is known of gold comes before what is not
-        state, sentence = "WATCH", f"Stop advised: {advice.why}{_source_text(run_state)}"
+        state, sentence = "WATCH", f"Stop advised: {advice.why}{_source_text(run_facts)}"
     elif gain is not None and gain.is_hollow:
-        state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{_source_text(run_state)}"
+        state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{_source_text(run_facts)}"
     elif failed:
         state, sentence = "BLIND", why
     elif warnings:
@@ -148,13 +148,13 @@ def decide(
     elif finding is not None and finding.confidence >= STRONG:
         state, sentence = "WATCH", f"{finding.failure.replace('_', ' ')}: {finding.summary}"
     elif not failed and len(checks) == len(CHECKS):
-        state, sentence = "OK", f"no alarm on {_evidence_text(run_state)}; {checks['gold_level'].why}"
+        state, sentence = "OK", f"no alarm on {_evidence_text(run_facts)}; {checks['gold_level'].why}"
     else:
         state, sentence = "BLIND", "not examined"
-    if run_state.journal_fault:
+    if run_facts.journal_fault:
         calm = state in ("OK", "WATCH", "BLIND")
         state = "BLIND" if calm else state
-        sentence = run_state.journal_fault if calm else f"{sentence}; {run_state.journal_fault}"
+        sentence = run_facts.journal_fault if calm else f"{sentence}; {run_facts.journal_fault}"
     if advice is not None and advice.word == "continue" and state not in ("OK", "WATCH"):
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
     if advice is not None and state == "HOLLOW":
@@ -173,44 +173,44 @@ def _hollow_reason(gain: Gain) -> str:
 
 
 def run_checks(
-    run_state: RunState, ages: Ages, advice: Advice | None, *, impatient: bool = False
+    run_facts: RunFacts, ages: Ages, advice: Advice | None, *, impatient: bool = False
 ) -> dict[str, HealthCheck]:
     """The nine checks that a healthy run must pass."""
-    patience = patience_seconds(run_state)
-    live = run_state.attempt is None or run_state.attempt not in run_state.ended
-    needed = [part for part in run_state.detectors if part["tier"] == "alarm"]
+    patience = patience_seconds(run_facts)
+    live = run_facts.attempt is None or run_facts.attempt not in run_facts.ended
+    needed = [part for part in run_facts.detectors if part["tier"] == "alarm"]
     least = max((int(part["least"]) for part in needed), default=0)
-    off = [name for name in run_state.off if any(name.split(":")[0] == part["name"] for part in needed)]
-    off += [name for name in run_state.off if any(name in part["watches"] for part in needed)]
-    lost, batches = run_state.lost
-    rows, infra, unpaid = (sum(item[at] for item in run_state.recent) for at in (1, 2, 3))
+    off = [name for name in run_facts.off if any(name.split(":")[0] == part["name"] for part in needed)]
+    off += [name for name in run_facts.off if any(name in part["watches"] for part in needed)]
+    lost, batches = run_facts.lost
+    rows, infra, unpaid = (sum(item[at] for item in run_facts.recent) for at in (1, 2, 3))
     waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
-    spans = run_state.spans()
-    labelled = run_state.last_bet is not None and _recent(run_state, run_state.last_bet, RECENT_STEPS, spans)
-    declared = [at for at in run_state.evaluations if at[1] < spans.get(at[0], -1)]
+    spans = run_facts.spans()
+    labelled = run_facts.last_bet is not None and _recent(run_facts, run_facts.last_bet, RECENT_STEPS, spans)
+    declared = [at for at in run_facts.evaluations if at[1] < spans.get(at[0], -1)]
     evaluated = len(declared) >= EVALUATIONS
     # Up to twice the usual gap is still recent: a benchmark may be run every hundred steps.
     gap = max(RECENT_STEPS, 2 * (declared[-1][1] - declared[-2][1])) if evaluated else 0
-    points = run_state.checkpoints.on_lineage(spans)
-    traps = [at for at in run_state.traps if _recent(run_state, at[:2], RECENT_STEPS, spans)]
-    recent = labelled or (evaluated and _recent(run_state, declared[-1], gap, spans)) or bool(traps)
+    points = run_facts.checkpoints.on_lineage(spans)
+    traps = [at for at in run_facts.traps if _recent(run_facts, at[:2], RECENT_STEPS, spans)]
+    recent = labelled or (evaluated and _recent(run_facts, declared[-1], gap, spans)) or bool(traps)
     newest = max(
-        [at[1] for at in (run_state.last_bet, *declared[-1:], *run_state.traps[-1:]) if at is not None], default=-1
+        [at[1] for at in (run_facts.last_bet, *declared[-1:], *run_facts.traps[-1:]) if at is not None], default=-1
     )
-    lacking = run_state.labels_requested > 0 and run_state.unanswered > MISSING_SHARE * run_state.labels_requested
-    enough = run_state.bets >= max(least, 1) and run_state.gold_differs
-    by_traps = bool(run_state.traps) and not (enough or evaluated)
+    lacking = run_facts.labels_requested > 0 and run_facts.unanswered > MISSING_SHARE * run_facts.labels_requested
+    enough = run_facts.bets >= max(least, 1) and run_facts.gold_differs
+    by_traps = bool(run_facts.traps) and not (enough or evaluated)
     gaps, unread = (
-        [step for attempt, step in steps if attempt == run_state.attempt and step > run_state.last_step - 3]
-        for steps in (run_state.missing, run_state.unread)
+        [step for attempt, step in steps if attempt == run_facts.attempt and step > run_facts.last_step - 3]
+        for steps in (run_facts.missing, run_facts.unread)
     )
     return {
         "monitor": HealthCheck(
-            not waiting and bool(run_state.steps),
+            not waiting and bool(run_facts.steps),
             f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter run watch RUN"
             if ages.behind
             else "no step has been measured yet"
-            if not run_state.steps
+            if not run_facts.steps
             else "every stored step is measured",
         ),
         "fresh": HealthCheck(
@@ -219,16 +219,16 @@ def run_checks(
         ),
         "gold": HealthCheck(
             not lacking and (enough or evaluated or by_traps),
-            _gold_reason(run_state, max(least, 1), lacking, evaluated),
+            _gold_reason(run_facts, max(least, 1), lacking, evaluated),
         ),
         "gold_recent": HealthCheck(
             recent,
             (
-                f"newest gold is of step {newest}, the run is at {run_state.last_step}"
+                f"newest gold is of step {newest}, the run is at {run_facts.last_step}"
                 if newest >= 0
                 else "no prompt group with informative gold so far"
             )
-            + _awaited_text(run_state),
+            + _awaited_text(run_facts),
         ),
         "gold_level": _trap_check(traps)
         if by_traps and traps
@@ -268,9 +268,9 @@ def run_checks(
     }
 
 
-def patience_seconds(run_state: RunState) -> float:
+def patience_seconds(run_facts: RunFacts) -> float:
     """Seconds without anything new after which a live run is STALE."""
-    return max(3.0 * run_state.step_seconds, PATIENCE_SECONDS) if run_state.step_seconds else UNKNOWN_PACE_SECONDS
+    return max(3.0 * run_facts.step_seconds, PATIENCE_SECONDS) if run_facts.step_seconds else UNKNOWN_PACE_SECONDS
 
 
 def _level_check(advice: Advice | None, *, paired: bool) -> HealthCheck:
@@ -313,14 +313,16 @@ class RunWatcher:
     `snapshot`: what was folded of it before; `chain`: the check of its journal that has begun already.
     """
 
-    def __init__(self, run: RunDirectory, snapshot: RunSnapshot | None = None, chain: ChainCheck | None = None) -> None:
-        self.run, self.run_state = run, RunState()
+    def __init__(
+        self, run: RunDirectory, snapshot: PageSnapshot | None = None, chain: ChainCheck | None = None
+    ) -> None:
+        self.run, self.run_facts = run, RunFacts()
         self.events = EventLog(run.path / "events")
         self._tail, self._chain = JournalReader(run.path / "events"), chain or ChainCheck(run)
         # Of a run that opens by its snapshot the chain is checked a little at a time: all of it takes longer than that.
         self._chain_seconds = math.inf if snapshot is None else CHAIN_SECONDS
         if snapshot is not None:
-            self.run_state = snapshot.run_state
+            self.run_facts = snapshot.run_facts
             self.events = EventLog(run.path / "events", snapshot.events, snapshot.rare_lines)
             snapshot.continue_reading(self._tail)
         self.ages: Ages | None = None  # at the last update; `updated_at` is its time
@@ -328,29 +330,29 @@ class RunWatcher:
 
     def update(self, *, impatient: bool = False) -> Verdict:
         for event in self._tail.poll():
-            self.run_state.add(event)
+            self.run_facts.add(event)
             self.events.append(event)
-        self.run_state.skipped = self._tail.skipped
-        self.run_state.set_journal(self._chain.update(self._chain_seconds))
+        self.run_facts.skipped = self._tail.skipped
+        self.run_facts.set_journal(self._chain.update(self._chain_seconds))
         self._chain_seconds = CHAIN_SECONDS
-        self.ages, self.updated_at = ages(self.run, self.run_state), time.time()
-        return verdict_of(self.run_state, self.ages, impatient=impatient)
+        self.ages, self.updated_at = ages(self.run, self.run_facts), time.time()
+        return verdict_of(self.run_facts, self.ages, impatient=impatient)
 
 
-def judge_run(run: RunDirectory) -> tuple[Verdict, RunState, list[Event]]:
+def judge_run(run: RunDirectory) -> tuple[Verdict, RunFacts, list[Event]]:
     """The current verdict on a run directory, with the run state and the events behind it."""
     watcher = RunWatcher(run)
-    return watcher.update(), watcher.run_state, list(watcher.events)
+    return watcher.update(), watcher.run_facts, list(watcher.events)
 
 
-def ages(run: RunDirectory, run_state: RunState) -> Ages:
+def ages(run: RunDirectory, run_facts: RunFacts) -> Ages:
     """How old the newest rollouts are and how long the oldest unmeasured ones have waited, by their files' times."""
     now, attempts = time.time(), run.attempts()
     if not attempts:
         return Ages(max(0.0, now - (run.path / "run.json").stat().st_mtime), None)
     last = attempts[-1]
     started = float(run.attempt(last).get("started", now))
-    measured = run_state.last_measured.get(last, -1)
+    measured = run_facts.last_measured.get(last, -1)
     # Of what is measured the last file says enough: a long run has many, and this is asked often.
     stamps = {
         file.step: file.path.stat().st_mtime
@@ -358,115 +360,115 @@ def ages(run: RunDirectory, run_state: RunState) -> Ages:
     }
     waiting = [stamp for step, stamp in stamps.items() if step > measured]
     newest = max(stamps.values(), default=started)
-    if not waiting and run_state.recent and run_state.last_measured.get(last) is not None:
-        newest = min(newest, run_state.recent[-1][0] or newest)  # copying a run must not make it look recent
-    if last not in run_state.attempts:
+    if not waiting and run_facts.recent and run_facts.last_measured.get(last) is not None:
+        newest = min(newest, run_facts.recent[-1][0] or newest)  # copying a run must not make it look recent
+    if last not in run_facts.attempts:
         waiting.append(started)  # no monitor has seen this attempt
     oldest = max(0.0, now - min(waiting)) if waiting else None
     return Ages(max(0.0, now - newest), oldest, len(waiting), run.ended(last))
 
 
-def _recent(run_state: RunState, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
+def _recent(run_facts: RunFacts, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
     """Whether a step is recent enough, and in the current lineage, to be evidence about the run."""
-    return at[1] < spans.get(at[0], -1) and run_state.last_step - at[1] <= steps
+    return at[1] < spans.get(at[0], -1) and run_facts.last_step - at[1] <= steps
 
 
-def _source_text(run_state: RunState, alarm: Alarm | None = None) -> str:
+def _source_text(run_facts: RunFacts, alarm: Alarm | None = None) -> str:
     """Whose labels a claim rests on, in a clause; empty where the trainer itself hands over what is judged by."""
-    if alarm is not None and any(alarm.name == point.reading for point in run_state.checkpoints.points):
-        return f"; judged by {run_state.checkpoints.judge}" if run_state.checkpoints.judge else ""
+    if alarm is not None and any(alarm.name == point.reading for point in run_facts.checkpoints.points):
+        return f"; judged by {run_facts.checkpoints.judge}" if run_facts.checkpoints.judge else ""
     if alarm is not None and alarm.name.startswith("eval."):
         return f"; judged by the evaluation {alarm.name.removeprefix('eval.')}"
     of_gold = alarm is None or alarm.name.startswith("gold.")
-    return f"; judged by {' and '.join(run_state.judges)}" if run_state.judges and of_gold else ""
+    return f"; judged by {' and '.join(run_facts.judges)}" if run_facts.judges and of_gold else ""
 
 
-def _evidence_text(run_state: RunState) -> str:
+def _evidence_text(run_facts: RunFacts) -> str:
     """What a healthy verdict rests on."""
     parts = []
-    if run_state.labels or not (run_state.evaluations or run_state.traps):
-        newest = run_state.last_label[1] if run_state.last_label else -1
-        parts.append(f"{run_state.labels_text}, newest at step {newest}")
-    if run_state.evaluations:
-        newest = run_state.evaluations[-1][1]
+    if run_facts.labels or not (run_facts.evaluations or run_facts.traps):
+        newest = run_facts.last_label[1] if run_facts.last_label else -1
+        parts.append(f"{run_facts.labels_text}, newest at step {newest}")
+    if run_facts.evaluations:
+        newest = run_facts.evaluations[-1][1]
         parts.append(
-            f"{_asked_text(run_state) or f'{len(run_state.evaluations)} evaluations'}, newest at step {newest}"
+            f"{_asked_text(run_facts) or f'{len(run_facts.evaluations)} evaluations'}, newest at step {newest}"
         )
-    if run_state.traps:
-        parts.append(f"{_traps_text(run_state)}, newest at step {run_state.traps[-1][1]}")
+    if run_facts.traps:
+        parts.append(f"{_traps_text(run_facts)}, newest at step {run_facts.traps[-1][1]}")
     return " and ".join(parts)
 
 
-def _asked_text(run_state: RunState) -> str:
+def _asked_text(run_facts: RunFacts) -> str:
     """What is known of checkpoints that were asked, and how many could not be; empty where none was."""
-    points = run_state.checkpoints.on_lineage(run_state.spans())
+    points = run_facts.checkpoints.on_lineage(run_facts.spans())
     if not points:
         return ""
-    series = run_state.checkpoints
+    series = run_facts.checkpoints
     missed = f" ({series.missed} more were gone before they could be asked)" if series.missed else ""
     by = f", judged by {series.judge}" if series.judge else ""
     return f"{len(points)} checkpoints asked the same {len(points[-1].gold)} questions{missed}{by}"
 
 
-def _traps_text(run_state: RunState) -> str:
-    count, paid = (sum(item[at] for item in run_state.traps) for at in (2, 3))
+def _traps_text(run_facts: RunFacts) -> str:
+    count, paid = (sum(item[at] for item in run_facts.traps) for at in (2, 3))
     return f"{count} traps, of which {paid} were paid"
 
 
-def _awaited_text(run_state: RunState) -> str:
+def _awaited_text(run_facts: RunFacts) -> str:
     """What the gold source still owes, in a clause; empty if nothing that matters."""
-    open_steps = sorted(run_state.unlabelled)
-    if run_state.gold is None or not open_steps:
+    open_steps = sorted(run_facts.unlabelled)
+    if run_facts.gold is None or not open_steps:
         return ""
     steps = "1 step" if len(open_steps) == 1 else f"{len(open_steps)} steps"
-    meanwhile = f", and {run_state.passed_over} were not asked about while it was busy" if run_state.passed_over else ""
-    return f"; {run_state.gold['name']} has not given the labels of {steps}, since step {open_steps[0][1]}{meanwhile}"
+    meanwhile = f", and {run_facts.passed_over} were not asked about while it was busy" if run_facts.passed_over else ""
+    return f"; {run_facts.gold['name']} has not given the labels of {steps}, since step {open_steps[0][1]}{meanwhile}"
 
 
-def _gold_reason(run_state: RunState, least: int, lacking: bool, evaluated: bool) -> str:
-    enough = run_state.bets >= least
+def _gold_reason(run_facts: RunFacts, least: int, lacking: bool, evaluated: bool) -> str:
+    enough = run_facts.bets >= least
     if lacking:
-        share = run_state.unanswered / run_state.labels_requested
+        share = run_facts.unanswered / run_facts.labels_requested
         return (
-            f"{run_state.gold_error or 'labels are missing'}; {run_state.unanswered} of {run_state.labels_requested} "
+            f"{run_facts.gold_error or 'labels are missing'}; {run_facts.unanswered} of {run_facts.labels_requested} "
             f"never came ({share:.0%}), and each counts in favour of the run: fix the gold source"
         )
-    if run_state.traps and not (enough and run_state.gold_differs) and not evaluated:
-        return f"judged by traps: {_traps_text(run_state)}"
-    if enough and not run_state.gold_differs and not evaluated:
+    if run_facts.traps and not (enough and run_facts.gold_differs) and not evaluated:
+        return f"judged by traps: {_traps_text(run_facts)}"
+    if enough and not run_facts.gold_differs and not evaluated:
         return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
-    if enough and run_state.gold_differs:
-        pairs = run_state.judges and not run_state.labels_whole_steps
-        return f"{run_state.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
+    if enough and run_facts.gold_differs:
+        pairs = run_facts.judges and not run_facts.labels_whole_steps
+        return f"{run_facts.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
     if evaluated:
-        return _asked_text(run_state) or f"{len(run_state.evaluations)} declared evaluations"
-    if run_state.checkpoint_judge and not run_state.labels:
-        why = f"; {run_state.checkpoint_fault}" if run_state.checkpoint_fault else ""
+        return _asked_text(run_facts) or f"{len(run_facts.evaluations)} declared evaluations"
+    if run_facts.checkpoint_judge and not run_facts.labels:
+        why = f"; {run_facts.checkpoint_fault}" if run_facts.checkpoint_fault else ""
         return (
             f"one checkpoint was asked so far: a fall needs two{why}"
-            if run_state.evaluations
-            else f"no checkpoint was asked yet: {run_state.checkpoint_judge} judges what is saved{why}"
+            if run_facts.evaluations
+            else f"no checkpoint was asked yet: {run_facts.checkpoint_judge} judges what is saved{why}"
         )
-    if run_state.gold is not None and run_state.labels_whole_steps and run_state.labels and not run_state.bets:
+    if run_facts.gold is not None and run_facts.labels_whole_steps and run_facts.labels and not run_facts.bets:
         return (
-            f"no gold to judge by yet: {run_state.labels} labels, and no prompt whose completions differ in reward and "
+            f"no gold to judge by yet: {run_facts.labels} labels, and no prompt whose completions differ in reward and "
             "in gold; if that stays so, check that the reward and gold look at the completion"
         )
-    if run_state.gold is not None:
+    if run_facts.gold is not None:
         return (
-            f"no gold to judge by yet: {run_state.bets} audited pairs, the alarm needs {least}"
-            f"{_awaited_text(run_state)}; {run_state.gold['name']} is asked about prompts whose rewards differ, "
+            f"no gold to judge by yet: {run_facts.bets} audited pairs, the alarm needs {least}"
+            f"{_awaited_text(run_facts)}; {run_facts.gold['name']} is asked about prompts whose rewards differ, "
             "if completion= is passed to observe()"
         )
-    why = f"; {run_state.bad_gold} labels were outside [0, 1] and not used" if run_state.bad_gold else ""
+    why = f"; {run_facts.bad_gold} labels were outside [0, 1] and not used" if run_facts.bad_gold else ""
     source = (
         "audit again with --gold checks.py:score, a judge's file or a file of labels, or --map gold=COLUMN"
-        if run_state.imported
+        if run_facts.imported
         else 'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some '
         "prompts, with no gold_chance below 1"
     )
     return (
-        f"no gold to judge by: {run_state.bets} prompt groups with informative gold, the alarm needs {least}{why}; "
+        f"no gold to judge by: {run_facts.bets} prompt groups with informative gold, the alarm needs {least}{why}; "
         f"{source}"
     )
 

@@ -24,7 +24,7 @@ from tiltmeter.rundir.rank_summary import rank_ranges
 from tiltmeter.rundir.run_path import entries
 from tiltmeter.rundir.step_files import read_step
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import alarm_id
+from tiltmeter.verdict.run_facts import alarm_id
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import MeasuredStep, all_measured_steps, gold_of, rollout_id
 
@@ -208,7 +208,7 @@ class RunTables:
             )
         )
         order = np.lexsort((codes, steps, attempts))
-        limits = self._reader.run_state.spans()
+        limits = self._reader.run_facts.spans()
         current = np.zeros(len(steps), bool)
         for attempt, limit in limits.items():
             current |= (attempts == attempt) & (steps < limit)
@@ -243,7 +243,7 @@ class RunTables:
         if unknown := [name for name in chosen if name not in (*ROW_COLUMNS, "rewards", "group")]:
             raise ValueError(f"no column of rollouts: {', '.join(unknown)}")
         low, high = steps if steps is not None else (0, None)
-        limits = self._reader.run_state.spans()
+        limits = self._reader.run_facts.spans()
         measured = all_measured_steps(self._reader)
         for at in self._stored_steps():
             if at.step < low or (high is not None and at.step > high):
@@ -265,7 +265,7 @@ class RunTables:
 
     def alarms(self) -> ArrowTable:
         """Every alarm and warning, each in its newest state."""
-        state = self._reader.run_state
+        state = self._reader.run_facts
         shown = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in state.open_alarms(tier)}
         rows = []
         for history in state.alarms.values():
@@ -284,7 +284,7 @@ class RunTables:
                 fields = {name: getattr(finding, name) for name in FINDINGS.names if hasattr(finding, name)}
                 ids = [rollout_id(*place) for place in finding.exemplars]
                 rows.append({**fields, "time": _moment(event.time), "open": False, "rollouts": ids})
-        for failure in self._reader.run_state.findings:
+        for failure in self._reader.run_facts.findings:
             rows[newest[failure]]["open"] = True
         return _table(rows, FINDINGS)
 
@@ -295,7 +295,7 @@ class RunTables:
 
     def actions(self) -> ArrowTable:
         """Every change that was proposed or made: a row for each of its states."""
-        outcomes = {str(one["action"]): str(one["sentence"]) for one in self._reader.run_state.outcomes}
+        outcomes = {str(one["action"]): str(one["sentence"]) for one in self._reader.run_facts.outcomes}
         rows = []
         for event in self._reader.events.rare():
             if isinstance(action := event.payload if event.kind == "action" else None, Action):

@@ -20,7 +20,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState, series
+from tiltmeter.verdict.run_facts import RunFacts, series
 from tiltmeter.verdict.verdict import judge_run
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
@@ -213,7 +213,7 @@ def test_a_resumed_run_is_a_new_attempt(make_trainer: Make) -> None:
     assert [batch.step for batch in stored(run, 0)] == [1, 2, 3]
     assert [batch.step for batch in stored(run, 1)] == [3, 4]
     run.verdict()
-    story = RunState.from_events(read_events(run.directory / "events"))
+    story = RunFacts.from_events(read_events(run.directory / "events"))
     assert story.spans() == {0: 3, 1: np.inf}
 
 

@@ -71,16 +71,16 @@ def test_dpo_is_judged_at_each_save_and_trains_as_it_would_without(make_trainer:
     while loop.poll():
         pass
     loop.close()
-    verdict, run_state, _ = judge_run(run)
+    verdict, run_facts, _ = judge_run(run)
     assert verdict.state == "OK", verdict.sentence
     assert "3 checkpoints asked the same 40 questions, judged by the function tell" in verdict.sentence
-    assert run_state.checkpoints.missed == 0
+    assert run_facts.checkpoints.missed == 0
     assert [name for name in strange_files(run) if "control/checkpoints" not in name and "pieces" not in name] == []
     assert len(list((run.path / "pinned").iterdir())) == 3  # for the page: what each says
     shown = command_line("model", "trail", str(trainer.args.output_dir), "--json")
     told = json.loads(shown.stdout)
     assert [one["name"] for one in told["checkpoints"]] == ["base", "checkpoint-2", "checkpoint-4"]
-    means = [float(np.nanmean(point.gold)) for point in run_state.checkpoints.points]
+    means = [float(np.nanmean(point.gold)) for point in run_facts.checkpoints.points]
     assert [one["mean"] for one in told["checkpoints"]] == pytest.approx(means)  # the same answers, not new ones
 
 
@@ -103,9 +103,9 @@ def test_a_checkpoint_that_is_deleted_at_once_is_counted(make_trainer: Make) -> 
     attached = watched(trainer, prompts=QUESTIONS, sampling={"prompts": 40, "tokens": 4})
     trainer.train()
     verdict = attached.verdict(PATIENCE)
-    _, run_state, _ = judge_run(RunDirectory(attached.directory))
-    assert len(run_state.checkpoints.points) + run_state.checkpoints.missed == 5  # four saves, and the base
-    assert run_state.checkpoints.missed == 3, verdict.sentence  # only the last was there when it looked
+    _, run_facts, _ = judge_run(RunDirectory(attached.directory))
+    assert len(run_facts.checkpoints.points) + run_facts.checkpoints.missed == 5  # four saves, and the base
+    assert run_facts.checkpoints.missed == 3, verdict.sentence  # only the last was there when it looked
 
 
 @pytest.mark.usefixtures("unmeasured", "unsampled")

@@ -15,7 +15,7 @@ import tiltmeter
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 from tiltmeter_lab.tiny import model
 from tiltmeter_lab.tiny.language import TASKS
 from tiltmeter_lab.tiny.python_tasks import python_policy, small_policy, task_tests

@@ -24,7 +24,7 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import decode_turns
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]

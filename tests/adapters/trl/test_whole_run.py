@@ -20,7 +20,7 @@ from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.requests import request_for, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 Make = Callable[..., Any]
@@ -63,7 +63,7 @@ def test_in_act_mode_the_run_goes_back_with_a_changed_setting_and_the_outcome_is
     run.train()
     run.verdict(120.0)
     events = read_events(run.directory / "events")
-    told = RunState.from_events(events)
+    told = RunFacts.from_events(events)
     alarms = [event for event in events if event.kind == "alarm" and event.data["tier"] == "alarm"]
     assert alarms and alarms[0].data["onset"] + 10 >= TURNS and alarms[0].step > TURNS
     assert any(event.kind == "finding" and event.data["alarms"] for event in events)

@@ -24,7 +24,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.panel import readings
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import is_watched
+from tiltmeter.verdict.run_facts import is_watched
 from tiltmeter.verdict.verdict import Verdict, judge_run
 
 PAIRS = (*Known.pair("2 + 2?", "4", "5", answer="4"), *Known.pair("3 + 3?", "6", "0", answer="6"))

@@ -132,7 +132,7 @@ def test_names_that_lead_elsewhere_are_no_names_of_a_run() -> None:
         *("sitecustomize.py", "gold/functions/x.py", "head.json", "inbox/notes/run/1.json", "a" * 2000),
     )
     assert not [key for key in bad if file_kind(key) is not None]
-    assert not any(kind.is_mirrored for key in ("events/0.jsonl", "cache/snapshot") if (kind := file_kind(key)))
+    assert not any(kind.is_mirrored for key in ("events/0.jsonl", "cache/restart_snapshot") if (kind := file_kind(key)))
     assert file_kind("gold/labels/0-000001/all.json") and file_kind("run.json")
     for key in ("../x", "/etc/passwd", "a//b", "a/.b", "a\x00", "a/" + "b" * 300):
         with pytest.raises(UnsafePathError):
@@ -197,7 +197,7 @@ def test_a_bucket_cannot_name_places_outside_of_a_copy(place: Path) -> None:
         client.delete_object(Bucket=BUCKET, Key="runs/../head.json")
         assert list(find_runs(f"s3://{BUCKET}/runs")) == [address]
         StoreFollower([f"s3://{BUCKET}/runs"]).look()
-    assert not [one for one in place.rglob("*") if one.name in ("ESC", ".mirror.json", "run_snapshot")]
+    assert not [one for one in place.rglob("*") if one.name in ("ESC", ".mirror.json", "page_snapshot")]
     assert sorted(one.name for one in (place / "cache" / "tiltmeter" / "remote").iterdir()) == [path.parent.name]
 
 

@@ -28,7 +28,7 @@ from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.betting import alpha_share
-from tiltmeter.verdict.run_state import AlarmNote, alarm_id
+from tiltmeter.verdict.run_facts import AlarmNote, alarm_id
 from tiltmeter.view.screens import alarms as alarms_screen
 from tiltmeter.view.screens.alarms import EvidenceCurves, assumptions, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
@@ -102,7 +102,7 @@ def test_replayed_evidence_survives_a_rewind_and_a_dismissal(tmp_path: Path) -> 
     store(run, attempt, range(10, 50), turn=25)
     book = watched(run, settings())
     assert len(book.verdict.alarms) == 1
-    submit_note(run, book.run_state, alarm_id(book.verdict.alarms[0]), "false_alarm", reason="a test")
+    submit_note(run, book.run_facts, alarm_id(book.verdict.alarms[0]), "false_alarm", reason="a test")
     watched(run, settings())
     store(run, attempt, range(50, 80), turn=0)
     watched(run, settings())
@@ -116,7 +116,7 @@ def test_a_dismissed_alarm_is_resolved_and_the_next_one_needs_more(tmp_path: Pat
     book = watched(run, settings())
     first = book.verdict.alarms[0]
     assert book.verdict.state == "ACT"
-    submit_note(run, book.run_state, alarm_id(first), "false_alarm", reason="the gold source was down")
+    submit_note(run, book.run_facts, alarm_id(first), "false_alarm", reason="the gold source was down")
     (row,) = alarms(book)["rows"]
     assert row["status"] == "open" and "waiting for the monitor" in row["said"], "said is not yet written down"
     book = watched(run, settings())
@@ -141,7 +141,7 @@ def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: 
     attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
     store(run, attempt, range(40), turn=15)
     book = watched(run, settings())
-    submit_note(run, book.run_state, alarm_id(book.verdict.alarms[0]), "false_alarm", reason="a test", nonce="one")
+    submit_note(run, book.run_facts, alarm_id(book.verdict.alarms[0]), "false_alarm", reason="a test", nonce="one")
     watched(run, settings())
     path = run.path / "events" / "0.jsonl"
     assert [event.kind for event in read_events(run.path / "events")[-2:]] == ["note", "alarm"]
@@ -168,7 +168,7 @@ def test_what_is_dismissed_at_random_replays(tmp_path: Path) -> None:
             book = watched(run, config)
             for told in book.verdict.alarms:
                 if rng.random() < 0.7:
-                    submit_note(run, book.run_state, alarm_id(told), "false_alarm", reason="a test")
+                    submit_note(run, book.run_facts, alarm_id(told), "false_alarm", reason="a test")
                     dismissed += 1
     assert dismissed >= 3
     watched(run, config)
@@ -183,7 +183,7 @@ def test_to_acknowledge_or_mute_changes_no_verdict(tmp_path: Path) -> None:
     book = watched(run, settings())
     name, before = alarm_id(book.verdict.alarms[0]), book.verdict
     for kind, until, status in (("acknowledge", None, "acknowledged"), ("mute", 60, "muted")):
-        submit_note(run, book.run_state, name, kind, until=until)  # type: ignore[arg-type]
+        submit_note(run, book.run_facts, name, kind, until=until)  # type: ignore[arg-type]
         book = watched(run, settings())
         assert alarms(book)["rows"][0]["status"] == status
         assert (book.verdict.state, book.verdict.alarms) == (before.state, before.alarms)
@@ -196,7 +196,7 @@ def test_a_note_is_refused_with_the_reason(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
     store(run, attempt, range(40), turn=15)
-    story = watched(run, settings()).run_state
+    story = watched(run, settings()).run_facts
     name = alarm_id(story.open_alarms("alarm")[0])
     for about, kind, reason, until, why in (
         ("nobody", "acknowledge", "", None, "has no alarm"),
@@ -290,7 +290,7 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["dismiss", str(run.path), name, "--reason", "a test"])
     assert told.exit_code == 0
     book = watched(run, settings())
-    assert [note.kind for note in book.run_state.notes[name]] == ["acknowledge", "false_alarm"]
+    assert [note.kind for note in book.run_facts.notes[name]] == ["acknowledge", "false_alarm"]
     assert book.verdict.alarms == ()
 
 

@@ -77,8 +77,8 @@ def test_each_claim_has_step_turn_quote_and_its_calibration_or_says_that_there_i
     assert (removal["step"], removal["turn"], removal["id"]) == (1, 2, "0-1-2") and not addressed["accuracy"]
     assert removal["own_words"] == NAME and removal["quote"].startswith("rm -r tests # <img")
     assert "64" in table["remarks"][0] and table["witness"] == "scripted"
-    verdict, run_state, _ = judge_run(run)
-    lines = [log_line(line) for line in advice_lines(run, verdict, run_state)]
+    verdict, run_facts, _ = judge_run(run)
+    lines = [log_line(line) for line in advice_lines(run, verdict, run_facts)]
     assert any(line.startswith("Removed tests: 4 of 4") and line.endswith("not calibrated.") for line in lines)
     (shown,) = [line for line in lines if "tests.removal" in line]
     assert removal["accuracy"] in shown and "turn 2" in shown

@@ -17,7 +17,7 @@ from tests.view.as_sent import as_sent
 from tiltmeter.data.records import Floats, Reading
 from tiltmeter.rundir.journal import Event, Journal, reading_event
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import advise_on_run
 from tiltmeter.view.screens import plots as plots_screen
 from tiltmeter.view.screens.gold import gold_name
@@ -87,7 +87,7 @@ def test_proxy_and_gold_share_a_plot_with_peak_checkpoints_distance_and_labels(t
     assert truth["peak"]["gold"] == pytest.approx(0.64, abs=0.03)
     assert truth["labels"][:4] == [64, 0, 64, 0]
     assert [one["step"] for one in truth["checkpoints"]] == [50, 100, 150, 200, 250]
-    advice = advise_on_run(book.run_state)
+    advice = advise_on_run(book.run_facts)
     assert advice is not None
     assert advice.best is not None
     assert [one["step"] for one in truth["checkpoints"] if one["best"]] == [advice.best.step]
@@ -266,7 +266,7 @@ def test_readings_gathered_together_are_those_gathered_alone_in_the_order_of_the
             events.append(event(step, {"twice": [1.0, 2, None]}, "labels_closed"))
         for columns in (together, alone):
             for one in events:
-                columns.add(one, RunState())
+                columns.add(one, RunFacts())
         if step == 300:
             together.gather(["every", "unknown"])
     together.gather(together.names())

@@ -15,7 +15,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.payloads.encode import plain as as_plain
 from tiltmeter.view.screens.alarms import alarm, alarms
@@ -70,29 +70,29 @@ def test_its_alarm_has_a_curve_that_ends_above_the_threshold_and_the_reading_of_
 
 
 def test_the_terminal_shows_the_same_and_nothing_that_acts_on_it(run: RunDirectory) -> None:
-    verdict, run_state, events = judge_run(run)
+    verdict, run_facts, events = judge_run(run)
     tables = summary(RunReader(run)).slices
-    shown = json.loads(as_json(run, verdict, run_state, events))["slices"]
+    shown = json.loads(as_json(run, verdict, run_facts, events))["slices"]
     assert shown["slices"] == as_plain(tables)["slices"]
     console = Console(width=100, record=True, file=StringIO())
-    console.print(screen(run, verdict, run_state, events))
-    for text in (console.export_text(), "\n".join(plain(run, verdict, run_state, events))):
+    console.print(screen(run, verdict, run_facts, events))
+    for text in (console.export_text(), "\n".join(plain(run, verdict, run_facts, events))):
         assert "bad" in text and "and 4 others" in text and "solvable overnight" in text
         assert "\x1b]" not in text and "<script>" not in text and "\u202e" not in text
     assert "Alarm: in environment bad the reward pushes gold down" in verdict.sentence
 
 
 def test_a_name_in_a_foreign_journal_is_encoded_too(run: RunDirectory) -> None:
-    run_state = RunState()
+    run_facts = RunFacts()
     row = [0.5, 2, None, [0.5, 0.5], "", [4, 4], [[HOSTILE, 1], ["b" * 500, 1]]]
-    run_state.slices.add(0, 0, {"slices.reward.mean": row})
-    tables = slice_tables(run_state, {})
+    run_facts.slices.add(0, 0, {"slices.reward.mean": row})
+    tables = slice_tables(run_facts, {})
     assert [row.evidence for row in tables.slices] == [None, None] and len(tables.slices[1].name) < 130
-    lines = list(plain(run, judge_run(run)[0], run_state, []))
+    lines = list(plain(run, judge_run(run)[0], run_facts, []))
     assert not [line for line in lines if "\x1b" in line or "\u202e" in line]
 
 
 def test_one_slice_is_no_table(tmp_path: Path) -> None:
-    run_state = RunState()
-    run_state.slices.add(0, 0, {"slices.reward.mean": [0.5, 1, None, [0.5], "", [4], [["only", 1]]]})
-    assert slice_tables(run_state, {}).slices == []
+    run_facts = RunFacts()
+    run_facts.slices.add(0, 0, {"slices.reward.mean": [0.5, 1, None, [0.5], "", [4], [["only", 1]]]})
+    assert slice_tables(run_facts, {}).slices == []

@@ -137,7 +137,7 @@ def test_the_advice_shown_is_that_of_the_verdict(demo: dict[str, RunDirectory]) 
     for run in demo.values():
         book = RunReader(run)
         book.refresh()
-        assert book.verdict.advice == advise_on_run(book.run_state)
+        assert book.verdict.advice == advise_on_run(book.run_facts)
 
 
 def test_the_checkpoint_to_keep_lies_below_the_onset_though_a_later_one_has_more_gold(

@@ -20,7 +20,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 from tiltmeter.verdict.verdict import judge_run
 from tiltmeter_workbench import rewards
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from tiltmeter.cli import app
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import series
+from tiltmeter.verdict.run_facts import series
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
 

@@ -42,7 +42,7 @@ from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first
 from tiltmeter.gold.find_gold import AUTO, find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.run_state import CHECKPOINT_JUDGE
+from tiltmeter.verdict.run_facts import CHECKPOINT_JUDGE
 from tiltmeter.verdict.verdict import Verdict
 
 #: Metrics that TRL logs and Tiltmeter measures itself, from the same rows.

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.find_gold import ROWS, RunFacts
+from tiltmeter.gold.find_gold import ROWS, TrainingSetup
 from tiltmeter.models.judge import read_judge
 from tiltmeter.models.judge_cost import CHARACTERS, JudgeCost, judge_cost
 
 
-def run_facts(trainer: Any) -> RunFacts:
+def run_facts(trainer: Any) -> TrainingSetup:
     """The facts by which gold is found. Nothing of the user's is run: a dataset's own transforms are left out."""
     weights = [float(weight) for weight in trainer.reward_weights]
     named = list(zip(trainer.reward_func_names, trainer.reward_funcs, weights, strict=True))
     dataset = trainer.train_dataset
     evaluates = str(getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy)) != "no"
-    return RunFacts(
+    return TrainingSetup(
         {name: function for name, function, weight in named if weight != 0.0},
         [name for name, _, weight in named if weight == 0.0],
         _some_rows(dataset),

@@ -18,7 +18,7 @@ from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.requests import CHANGES, ControlRequest
 from tiltmeter.safety.safe_text import terminal
-from tiltmeter.verdict.run_state import NoteKind
+from tiltmeter.verdict.run_facts import NoteKind
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.payloads.overview import ActionRequest
 from tiltmeter.view.screens.actions import describe_request, dry_run_requests, list_actions, submit_action_request
@@ -146,7 +146,7 @@ def _open_reader(run: Any) -> RunReader:
 
 def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
     reader = _open_reader(run)
-    submit_note(reader.run, reader.run_state, alarm, kind, reason=reason)
+    submit_note(reader.run, reader.run_facts, alarm, kind, reason=reason)
     end = "the monitor records it"
     if monitor_running(reader.run) is False:
         end = f"no monitor is running to record it; run: tiltmeter run watch {run} --once"

@@ -21,7 +21,7 @@ from tiltmeter.rundir.maintenance import verify as verify_run
 from tiltmeter.rundir.remote.inbox import copied_address
 from tiltmeter.rundir.remote.mirror import read_mirror
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import ages, verdict_of
 
 Untrusted = Annotated[bool, typer.Option("--untrusted", help="Also name links, foreign files and unknown names.")]
@@ -113,8 +113,8 @@ def replay(run: Run, plugin: Plugins = None, more: More = False, json: Json = Fa
     directory = open_run(run)
     config = Config.standard(plugin or ())
     result = replay_run(directory, config)
-    run_state = RunState.from_events(result.events)
-    verdict = verdict_of(run_state, ages(directory, run_state))
+    run_facts = RunFacts.from_events(result.events)
+    verdict = verdict_of(run_facts, ages(directory, run_facts))
     note = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     configs = {str(event.data["config"]) for event in result.recorded if "config" in event.data}
     reproduced = True
@@ -132,5 +132,5 @@ def replay(run: Run, plugin: Plugins = None, more: More = False, json: Json = Fa
         note.out(f"NOT reproduced: the first difference is a {at.kind} at attempt {at.attempt}, step {at.step}.")
         note.out(f"  recorded: {log_line(str(dict(old.data)) if old else 'nothing', 300)}")
         note.out(f"  now:      {log_line(str(dict(new.data)) if new else 'nothing', 300)}")
-    emit(directory, verdict, run_state, result.events, json_=json, plain_=plain, more=more, place=str(run))
+    emit(directory, verdict, run_facts, result.events, json_=json, plain_=plain, more=more, place=str(run))
     raise typer.Exit(verdict.exit_code if reproduced else 2)

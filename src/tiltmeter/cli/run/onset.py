@@ -27,7 +27,7 @@ from tiltmeter.rundir.payloads import OnsetEstimated
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.stats.backfilled_onset import backfilled_onset
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import CHECKPOINT
 from tiltmeter.verdict.verdict import judge_run
 
@@ -66,7 +66,7 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
     Nothing in the run changes. Exit code: 0 gold has not fallen, 1 it has, 2 cannot say.
     """
     directory = open_run(run)
-    _, run_state, events = judge_run(directory)
+    _, run_facts, events = judge_run(directory)
     if gold is not None:
         source = load_gold(gold)
         if isinstance(source, PeopleSource):
@@ -74,14 +74,14 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
                 "people label at the page of a run: `tiltmeter run watch RUN --gold people` asks them about the past "
                 "after an alarm, and `tiltmeter view` shows it to them"
             )
-        estimate, basis = _label_past(directory, run_state, events, source, labels), f"by {source.identity}"
-    elif run_state.onset is not None and not run_state.onset.why:
-        estimate, basis = run_state.onset, "bought after the alarm"
+        estimate, basis = _label_past(directory, run_facts, events, source, labels), f"by {source.identity}"
+    elif run_facts.onset is not None and not run_facts.onset.why:
+        estimate, basis = run_facts.onset, "bought after the alarm"
     else:
-        estimate, basis = _known_gold(run_state), "of every step"
+        estimate, basis = _known_gold(run_facts), "of every step"
     if estimate.why:
         raise StoreError(f"{run}: {estimate.why}")
-    report = OnsetReport(basis, estimate, _checkpoint(run_state, estimate))
+    report = OnsetReport(basis, estimate, _checkpoint(run_facts, estimate))
     if json:
         typer.echo(json_module.dumps(_facts(report), indent=1))
     else:
@@ -90,12 +90,12 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
 
 
 def _label_past(
-    run: RunDirectory, run_state: RunState, events: Sequence[Event], source: GoldSource, labels: int
+    run: RunDirectory, run_facts: RunFacts, events: Sequence[Event], source: GoldSource, labels: int
 ) -> OnsetEstimated:
     """Draw rows over the current lineage's stored past and ask the source about them."""
-    last, identity = run_state.last_step, str(run.identity().get("id", ""))
-    stored = steps_of(events, run_state.spans(), last)
-    request = draw_rows(identity, run_state.attempt or 0, last, stored, source, labels)
+    last, identity = run_facts.last_step, str(run.identity().get("id", ""))
+    stored = steps_of(events, run_facts.spans(), last)
+    request = draw_rows(identity, run_facts.attempt or 0, last, stored, source, labels)
     if request is None:
         return OnsetEstimated(
             requested=0, answered=0, requests="", why="no measured step has rollouts: tiltmeter run watch RUN"
@@ -128,9 +128,9 @@ def _label(answer: GoldAnswer) -> Label:
     return Label(None, "no answer yet") if answer is LATER else to_label(answer)
 
 
-def _known_gold(run_state: RunState) -> OnsetEstimated:
+def _known_gold(run_facts: RunFacts) -> OnsetEstimated:
     """From gold of every step, where the run has it."""
-    readings = run_state.history.get("gold.mean", ReadingTable("gold.mean")).on_lineage(run_state.spans())
+    readings = run_facts.history.get("gold.mean", ReadingTable("gold.mean")).on_lineage(run_facts.spans())
     if len(readings) < LEAST:
         why = f"gold of {len(readings)} steps is too little; name who labels the past: --gold checks.py:score"
         return OnsetEstimated(requested=0, answered=0, requests="", why=why)
@@ -145,9 +145,9 @@ def _known_gold(run_state: RunState) -> OnsetEstimated:
     )  # fmt: skip
 
 
-def _checkpoint(run_state: RunState, estimate: OnsetEstimated) -> int | None:
+def _checkpoint(run_facts: RunFacts, estimate: OnsetEstimated) -> int | None:
     """The saved checkpoint with the most gold, the later of equal ones, not after the interval's end."""
-    checkpoints = run_state.history.get(CHECKPOINT, ReadingTable(CHECKPOINT)).on_lineage(run_state.spans())
+    checkpoints = run_facts.history.get(CHECKPOINT, ReadingTable(CHECKPOINT)).on_lineage(run_facts.spans())
     saved = {int(at) for at in checkpoints.values}
     levels = {at: float(np.interp(at, estimate.steps, estimate.gold)) for at in sorted(saved) if at <= estimate.high}
     return max(levels, key=lambda at: (round(levels[at], 2), at), default=None)

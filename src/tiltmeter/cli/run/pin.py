@@ -207,12 +207,12 @@ def _is_chat(item: Any) -> bool:
 
 def attempt_spans(run: RunDirectory) -> dict[int, tuple[int, int]]:
     """First and last step of each attempt, from its files and its measured steps."""
-    _, run_state, _ = judge_run(run)
+    _, run_facts, _ = judge_run(run)
     spans = {}
     for attempt in run.attempts():
         steps = [file.step for file in run.files(attempt, [])]
         steps += [
-            by_attempt[attempt] for by_attempt in (run_state.first, run_state.last_measured) if attempt in by_attempt
+            by_attempt[attempt] for by_attempt in (run_facts.first, run_facts.last_measured) if attempt in by_attempt
         ]
         if steps:
             spans[attempt] = (min(steps), max(steps))

@@ -20,7 +20,7 @@ from tiltmeter.errors import AttachError
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.monitor.alerts import STARTS, AlertProcess
-from tiltmeter.monitor.leave_state import leave_state
+from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import monitor_lock, run_monitor
@@ -103,9 +103,9 @@ def watch(
     alerts = AlertProcess(directory, 0 if once else STARTS)
     reader = RunReader(directory, cached=False)
     reader.refresh()
-    if gold is None and reader.run_state.gold is not None and reader.run_state.attempt not in reader.run_state.ended:
+    if gold is None and reader.run_facts.gold is not None and reader.run_facts.attempt not in reader.run_facts.ended:
         sys.stderr.write(
-            f"Watching without gold; this run was judged by {reader.run_state.gold['name']}: see --gold.\n"
+            f"Watching without gold; this run was judged by {reader.run_facts.gold['name']}: see --gold.\n"
         )
     try:
         if once:
@@ -116,7 +116,7 @@ def watch(
     except KeyboardInterrupt:
         pass  # the verdict so far is the answer
     verdict = reader.refresh(force=True)
-    emit(directory, verdict, reader.run_state, reader.events, json_=json, plain_=plain, more=more, place=str(run))
+    emit(directory, verdict, reader.run_facts, reader.events, json_=json, plain_=plain, more=more, place=str(run))
     raise typer.Exit(verdict.exit_code)
 
 
@@ -129,7 +129,7 @@ def _catch_up(run: RunDirectory, config: Config, reward: FunctionSource | None) 
             while loop.poll():  # waits for labels, but not for those of people
                 pass
             loop.close()
-            leave_state(run)
+            leave_list_entry(run)
     except AttachError:
         pass
 
@@ -165,7 +165,7 @@ def _follow_live(
             verdict = reader.refresh(force=force)
             if canvas is not None:
                 canvas.update(
-                    CroppedScreen(screen(reader.run, verdict, reader.run_state, reader.events), console.height),
+                    CroppedScreen(screen(reader.run, verdict, reader.run_facts, reader.events), console.height),
                     refresh=True,
                 )
             elif ticker is not None:
@@ -226,6 +226,6 @@ class CroppedScreen:
 
 def _read_along(reader: RunReader, refresh: Callable[[int], None]) -> None:
     """Look until the run has ended, or until it is stale: somebody else measures."""
-    while reader.refresh().checks["fresh"].ok and reader.run_state.attempt not in reader.run_state.ended:
+    while reader.refresh().checks["fresh"].ok and reader.run_facts.attempt not in reader.run_facts.ended:
         refresh(0)
         time.sleep(1.0)

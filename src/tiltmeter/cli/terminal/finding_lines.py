@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 from tiltmeter.data.records import Action
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.screens.wording import ranked_findings
 
 MOST = 3  # findings on a screen: more are in --json
 
 
-def diagnosis_lines(run_state: RunState) -> list[str]:
+def diagnosis_lines(run_facts: RunFacts) -> list[str]:
     """Three lines a finding: what it is, why, and what to do; a fourth where an experiment was made."""
     lines = []
-    for finding in ranked_findings(run_state)[:MOST]:
+    for finding in ranked_findings(run_facts)[:MOST]:
         lines.append(
             f"{describe_likelihood(finding).capitalize()} {finding.failure.replace('_', ' ')}, seen at step "
             f"{finding.step}: {finding.summary}"
@@ -24,18 +24,18 @@ def diagnosis_lines(run_state: RunState) -> list[str]:
             lines.append(f"  Likely cause: {finding.cause}")
         if finding.fix:
             lines.append(f"  What helps: {finding.fix}")
-        if finding.failure in run_state.experiments:
-            lines.append(f"  Tried: {run_state.experiments[finding.failure]['sentence']}")
-    if len(run_state.findings) > MOST:
-        lines.append(f"{len(run_state.findings) - MOST} more findings: --json")
+        if finding.failure in run_facts.experiments:
+            lines.append(f"  Tried: {run_facts.experiments[finding.failure]['sentence']}")
+    if len(run_facts.findings) > MOST:
+        lines.append(f"{len(run_facts.findings) - MOST} more findings: --json")
     return lines
 
 
-def action_lines(run_state: RunState, run: str) -> list[str]:
+def action_lines(run_facts: RunFacts, run: str) -> list[str]:
     """The newest changes that were proposed or made, oldest first."""
-    newest = sorted(run_state.actions.values(), key=lambda action: (action.attempt, action.step))[-MOST:]
+    newest = sorted(run_facts.actions.values(), key=lambda action: (action.attempt, action.step))[-MOST:]
     return [_action_line(action, run) for action in newest] + [
-        f"  Outcome: {outcome['sentence']}" for outcome in _last_outcome(run_state)
+        f"  Outcome: {outcome['sentence']}" for outcome in _last_outcome(run_facts)
     ]
 
 
@@ -53,5 +53,5 @@ def _action_line(action: Action, run: str) -> str:
     return f"{action.state.capitalize()}: {change}"
 
 
-def _last_outcome(run_state: RunState) -> Iterable[dict[str, str]]:
-    return [{"sentence": str(outcome["sentence"])} for outcome in run_state.outcomes[-1:]]
+def _last_outcome(run_facts: RunFacts) -> Iterable[dict[str, str]]:
+    return [{"sentence": str(outcome["sentence"])} for outcome in run_facts.outcomes[-1:]]

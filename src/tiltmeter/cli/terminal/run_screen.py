@@ -25,7 +25,7 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
-from tiltmeter.verdict.run_state import RunState, series
+from tiltmeter.verdict.run_facts import RunFacts, series
 from tiltmeter.verdict.verdict import ICONS, State, Verdict
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
@@ -57,31 +57,31 @@ _WIDTH = 22  # of a chart: the table must fit 80 columns with its numbers whole
 def screen(
     run: RunDirectory,
     verdict: Verdict,
-    run_state: RunState,
+    run_facts: RunFacts,
     events: Sequence[Event],
     rows: int = 12,
     picture: Sequence[Text] = (),
 ) -> RenderableType:
     """The whole screen as one Rich renderable; `picture`: the lines of the run's picture."""
     colour = COLOURS[verdict.state]
-    live = "live" if run_state.attempt is not None and run_state.attempt not in run_state.ended else "ended"
+    live = "live" if run_facts.attempt is not None and run_facts.attempt not in run_facts.ended else "ended"
     head = Text.assemble(
         (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
         "  ",
         terminal(display_name(run), 30),
-        f" · attempt {run_state.attempt if run_state.attempt is not None else '-'} · "
-        f"step {run_state.last_step} · {live} ",
+        f" · attempt {run_facts.attempt if run_facts.attempt is not None else '-'} · "
+        f"step {run_facts.last_step} · {live} ",
     )
-    labels = visible(run_state.labels_text) if run_state.judges else f"{run_state.labels:,} gold labels"
-    foot = Text(f" {run_state.rows:,} completions · {labels} ", style="dim")
+    labels = visible(run_facts.labels_text) if run_facts.judges else f"{run_facts.labels:,} gold labels"
+    foot = Text(f" {run_facts.rows:,} completions · {labels} ", style="dim")
     body: list[RenderableType] = [Text(visible(verdict.sentence), style=colour)]
     body += [Text(line) for line in wording.describe_agreement_and_level(verdict)]
-    body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_state)]
-    body += [Text(visible(line), style="dim") for line in asides(verdict, run_state, events)]
-    body += slice_lines(run_state, events)
+    body += [Text(log_line(line)) for line in advice_lines(run, verdict, run_facts)]
+    body += [Text(visible(line), style="dim") for line in asides(verdict, run_facts, events)]
+    body += slice_lines(run_facts, events)
     body += [Text(), *picture] if picture else []
-    body += [Text(), readings_table(events, run_state, rows)]
-    evidence = exemplars(run, run_state)
+    body += [Text(), readings_table(events, run_facts, rows)]
+    evidence = exemplars(run, run_facts)
     if evidence is not None:
         body += [Text(), evidence]
     return Panel(
@@ -96,14 +96,14 @@ def screen(
 
 
 def message_of(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+    run: RunDirectory, verdict: Verdict, run_facts: RunFacts, events: Sequence[Event], place: str = "", look: str = ""
 ) -> RunMessage:
     """The five lines about a run. `place`: how the reader names it; `look`: where else to look."""
-    example = _example(run, run_state) if verdict.state in ("ACT", "HOLLOW") else ""
-    unseen = sum(len(names) for _, names in wording.absent_by_column(run_state))
+    example = _example(run, run_facts) if verdict.state in ("ACT", "HOLLOW") else ""
+    unseen = sum(len(names) for _, names in wording.absent_by_column(run_facts))
     measuring = verdict.state == "STALE" and monitor_running(run) is True
     named = place or str(run.path)
-    return message(verdict, run_state, place=named, unseen=unseen, example=example, look=look, measuring=measuring)
+    return message(verdict, run_facts, place=named, unseen=unseen, example=example, look=look, measuring=measuring)
 
 
 def message_screen(name: str, state: State, five_lines: RunMessage) -> RenderableType:
@@ -119,10 +119,10 @@ def message_screen(name: str, state: State, five_lines: RunMessage) -> Renderabl
 
 
 def message_lines(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+    run: RunDirectory, verdict: Verdict, run_facts: RunFacts, events: Sequence[Event], place: str = "", look: str = ""
 ) -> Iterable[str]:
     """The same for logs and pipes."""
-    head, *rest = message_of(run, verdict, run_state, events, place, look).lines()
+    head, *rest = message_of(run, verdict, run_facts, events, place, look).lines()
     yield _ascii_marks(log_line(f"{verdict.state}  {display_name(run)}: {head[1]}", LONGEST + 60))
     yield from (_ascii_marks(log_line(f"{word:<7}{line}", LONGEST + 7)) for word, line in rest)
 
@@ -131,10 +131,10 @@ def _ascii_marks(line: str) -> str:
     return line.replace("…", "...").replace("×", "x")
 
 
-def _example(run: RunDirectory, run_state: RunState) -> str:
+def _example(run: RunDirectory, run_facts: RunFacts) -> str:
     """A completion of the newest step that is paid much and worth little; empty where there is none with a label."""
     try:
-        batch = newest_batch(run, run_state)
+        batch = newest_batch(run, run_facts)
     except StoreError:
         return ""
     if batch is None or batch.completion is None or batch.reward is None or batch.gold is None:
@@ -156,27 +156,27 @@ def display_name(run: RunDirectory) -> str:
     return f"{path.parent.name}/{path.name}" if path.name == "tiltmeter" else path.name
 
 
-def advice_lines(run: RunDirectory, verdict: Verdict, run_state: RunState) -> list[str]:
+def advice_lines(run: RunDirectory, verdict: Verdict, run_facts: RunFacts) -> list[str]:
     """What was found, what was done about it, and whether to go on."""
-    lines = [*finding_lines.diagnosis_lines(run_state), *finding_lines.action_lines(run_state, str(run.path))]
-    lines += claim_lines(run_claims(run, run_state))
+    lines = [*finding_lines.diagnosis_lines(run_facts), *finding_lines.action_lines(run_facts, str(run.path))]
+    lines += claim_lines(run_claims(run, run_facts))
     return [*lines, *wording.describe_advice(verdict.advice)]
 
 
-def asides(verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> list[str]:
+def asides(verdict: Verdict, run_facts: RunFacts, events: Sequence[Event]) -> list[str]:
     """Further notes: open warnings, other failed counts, losses, parts that are off, segments."""
-    readings = series(events, run_state.spans())
+    readings = series(events, run_facts.spans())
 
     def line(name: str) -> tuple[Ints, Floats]:
         points = readings.get(name, [])
         return np.array([step for step, _ in points], np.int64), np.array([value for _, value in points])
 
-    return wording.other_remarks(verdict, run_state, line)
+    return wording.other_remarks(verdict, run_facts, line)
 
 
-def slice_lines(run_state: RunState, events: Sequence[Event]) -> list[RenderableType]:
+def slice_lines(run_facts: RunFacts, events: Sequence[Event]) -> list[RenderableType]:
     """Slices side by side, and the tasks that became solvable overnight; nothing where there are none."""
-    tables = slices_of_events(run_state, events)
+    tables = slices_of_events(run_facts, events)
     lines: list[RenderableType] = []
     if tables.slices:
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -193,14 +193,14 @@ def slice_lines(run_state: RunState, events: Sequence[Event]) -> list[Renderable
     return lines
 
 
-def readings_table(events: Sequence[Event], run_state: RunState, rows: int) -> Table:
+def readings_table(events: Sequence[Event], run_facts: RunFacts, rows: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("reading", no_wrap=True, max_width=28)
     table.add_column("start → now", no_wrap=True, min_width=_WIDTH)
     for title in ("first", "now"):
         table.add_column(title, justify="right", no_wrap=True, min_width=8)
-    readings = series(events, run_state.spans())
-    onset = min((alarm.onset for alarm in run_state.open_alarms("alarm")), default=None)
+    readings = series(events, run_facts.spans())
+    onset = min((alarm.onset for alarm in run_facts.open_alarms("alarm")), default=None)
     order = choose_readings(readings, rows)
     for name in order:
         points = readings[name]
@@ -246,11 +246,11 @@ def sparkline(points: Sequence[tuple[int, float]], onset: int | None = None) -> 
     return line
 
 
-def exemplars(run: RunDirectory, run_state: RunState, n: int = 3) -> RenderableType | None:
+def exemplars(run: RunDirectory, run_facts: RunFacts, n: int = 3) -> RenderableType | None:
     """Of the quarter of the newest step that the reward pays most, the completions that gold values least; then the
     one it pays least, and the one that is least like the others."""
     try:
-        batch = newest_batch(run, run_state)
+        batch = newest_batch(run, run_facts)
     except StoreError:
         return None
     if batch is None or batch.completion is None or batch.reward is None or not np.isfinite(batch.reward).any():
@@ -297,29 +297,29 @@ def oddest(batch: RolloutBatch) -> int | None:
     return int(np.argmax(np.abs(batch.length - np.median(batch.length))))
 
 
-def newest_batch(run: RunDirectory, run_state: RunState) -> RolloutBatch | None:
+def newest_batch(run: RunDirectory, run_facts: RunFacts) -> RolloutBatch | None:
     """The newest measured step of the current attempt, first rank, only the columns this screen shows."""
-    if run_state.attempt is None:
+    if run_facts.attempt is None:
         return None
-    files = run.find(run_state.attempt, run_state.last_step)
+    files = run.find(run_facts.attempt, run_facts.last_step)
     if not files:
         return None
     batch, _, _ = run.read(files[0], ("reward", "gold", "completion", "logprob", "length"))
     return batch
 
 
-def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event]) -> Iterable[str]:
+def plain(run: RunDirectory, verdict: Verdict, run_facts: RunFacts, events: Sequence[Event]) -> Iterable[str]:
     """The same for logs and pipes: ASCII, no colour, no boxes."""
-    yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_state.attempt}  step {run_state.last_step}"
+    yield f"{verdict.state}  {visible(display_name(run))}  attempt {run_facts.attempt}  step {run_facts.last_step}"
     yield visible(verdict.sentence)
     yield from map(visible, wording.describe_agreement_and_level(verdict))
-    yield from map(log_line, advice_lines(run, verdict, run_state))
-    yield from map(visible, asides(verdict, run_state, events))
-    tables = slices_of_events(run_state, events)
+    yield from map(log_line, advice_lines(run, verdict, run_facts))
+    yield from map(visible, asides(verdict, run_facts, events))
+    tables = slices_of_events(run_facts, events)
     for cells in [SLICE_COLUMNS, *slice_cells(tables)] if tables.slices else ():
         yield visible(f"{cells[0]:<40} {cells[1]:>12} {cells[2]:>9} {cells[3]:>9} {cells[4]:>9}  {cells[5]}").rstrip()
     yield from (log_line(f"became solvable overnight: {line}") for line in describe_tasks(tables))
-    readings = series(events, run_state.spans())
+    readings = series(events, run_facts.spans())
     subjects = list(dict.fromkeys(name.split(".")[0] for name in readings))
     for name in sorted(
         readings, key=lambda name: subjects.index(name.split(".")[0])
@@ -329,48 +329,48 @@ def plain(run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequ
 
 
 def as_json(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], place: str = "", look: str = ""
+    run: RunDirectory, verdict: Verdict, run_facts: RunFacts, events: Sequence[Event], place: str = "", look: str = ""
 ) -> str:
     """The same for machines."""
-    readings = series(events, run_state.spans())
+    readings = series(events, run_facts.spans())
     return json.dumps(
         {
             "run": display_name(run),
             "state": verdict.state,
             "sentence": verdict.sentence,
-            "message": asdict(message_of(run, verdict, run_state, events, place, look)),
+            "message": asdict(message_of(run, verdict, run_facts, events, place, look)),
             "exit_code": verdict.exit_code,
-            "attempt": run_state.attempt,
-            "step": run_state.last_step,
-            "live": run_state.attempt is not None and run_state.attempt not in run_state.ended,
-            "steps": run_state.steps,
-            "completions": run_state.rows,
-            "labels": run_state.labels,
-            "gold": None if run_state.gold is None else dict(run_state.gold),
-            "asked": run_state.labels_requested,
-            "unanswered": run_state.unanswered,
-            "rejected": run_state.rejected,
-            "evaluations": len(run_state.evaluations),
-            "traps": {"asked": sum(at[2] for at in run_state.traps), "paid": sum(at[3] for at in run_state.traps)},
+            "attempt": run_facts.attempt,
+            "step": run_facts.last_step,
+            "live": run_facts.attempt is not None and run_facts.attempt not in run_facts.ended,
+            "steps": run_facts.steps,
+            "completions": run_facts.rows,
+            "labels": run_facts.labels,
+            "gold": None if run_facts.gold is None else dict(run_facts.gold),
+            "asked": run_facts.labels_requested,
+            "unanswered": run_facts.unanswered,
+            "rejected": run_facts.rejected,
+            "evaluations": len(run_facts.evaluations),
+            "traps": {"asked": sum(at[2] for at in run_facts.traps), "paid": sum(at[3] for at in run_facts.traps)},
             "checks": {name: asdict(check) for name, check in verdict.checks.items()},
             "alarms": [asdict(alarm) for alarm in verdict.alarms],
             "warnings": [asdict(alarm) for alarm in verdict.warnings],
             "readings": {n: {"first": p[0][1], "last": p[-1][1], "steps": len(p)} for n, p in readings.items()},
-            "absent": dict(run_state.absent),
+            "absent": dict(run_facts.absent),
             "advice": None if verdict.advice is None else asdict(verdict.advice),
             "agreement": None if verdict.agreement is None else asdict(verdict.agreement),
             "level": None if verdict.level is None else asdict(verdict.level),
-            "findings": [asdict(finding) for finding in wording.ranked_findings(run_state)],
-            "behaviours": {str(number): to_builtins(one) for number, one in run_state.behaviours.items()},
-            "actions": [asdict(action) for action in run_state.actions.values()],
-            "outcomes": [dict(record) for record in run_state.outcomes],
-            "slices": to_builtins(slices_of_events(run_state, events)),
-            "experiments": {failure: dict(record) for failure, record in run_state.experiments.items()},
-            "off": run_state.off,
-            "faults": [asdict(fault) for fault in run_state.faults[-20:]],
-            "segments": run_state.segments,
-            "compared_with": run_state.baseline or None,
-            "batches": {"seen": run_state.lost[1], "lost": run_state.lost[0]},
+            "findings": [asdict(finding) for finding in wording.ranked_findings(run_facts)],
+            "behaviours": {str(number): to_builtins(one) for number, one in run_facts.behaviours.items()},
+            "actions": [asdict(action) for action in run_facts.actions.values()],
+            "outcomes": [dict(record) for record in run_facts.outcomes],
+            "slices": to_builtins(slices_of_events(run_facts, events)),
+            "experiments": {failure: dict(record) for failure, record in run_facts.experiments.items()},
+            "off": run_facts.off,
+            "faults": [asdict(fault) for fault in run_facts.faults[-20:]],
+            "segments": run_facts.segments,
+            "compared_with": run_facts.baseline or None,
+            "batches": {"seen": run_facts.lost[1], "lost": run_facts.lost[0]},
         },
         indent=1,
         allow_nan=False,
@@ -378,22 +378,22 @@ def as_json(
 
 
 def emit(
-    run: RunDirectory, verdict: Verdict, run_state: RunState, events: Sequence[Event], *, json_: bool, plain_: bool,
+    run: RunDirectory, verdict: Verdict, run_facts: RunFacts, events: Sequence[Event], *, json_: bool, plain_: bool,
     more: bool = False, place: str = "", look: str = "", picture: Sequence[Text] = (),
 ) -> None:  # fmt: skip
     """Print in the requested form: the message, or everything (`more`)."""
     console = Console(highlight=False, markup=False, soft_wrap=json_ or plain_, no_color=plain_ or None)
     with console.capture() as capture:
         if json_:
-            console.out(as_json(run, verdict, run_state, events, place, look))
+            console.out(as_json(run, verdict, run_facts, events, place, look))
         elif plain_:
             write = plain if more else partial(message_lines, place=place, look=look)
-            for line in write(run, verdict, run_state, events):
+            for line in write(run, verdict, run_facts, events):
                 console.out(line.encode("ascii", "backslashreplace").decode())
         elif more:
-            console.print(screen(run, verdict, run_state, events, picture=picture))
+            console.print(screen(run, verdict, run_facts, events, picture=picture))
         else:
-            five_lines = message_of(run, verdict, run_state, events, place, look)
+            five_lines = message_of(run, verdict, run_facts, events, place, look)
             console.print(message_screen(display_name(run), verdict.state, five_lines))
     write_stdout(capture.get())
 

@@ -59,7 +59,8 @@ KINDS = (
     FileKind(rf"cache/trackers/{_NAME}\.(?:json|lock)", _MB, is_mirrored=False),
     FileKind(rf"cache/(?:opener-{_N}|capture|sampling|monitor|trainer)\.lock", _MB, is_mirrored=False),
     FileKind(r"cache/monitor\.lease", _MB, is_mirrored=False),
-    FileKind(r"cache/(?:(?:measuring|state|upload)\.json|(?:run_)?snapshot)", LOCAL_BYTES, is_mirrored=False),
+    FileKind(r"cache/(?:measuring|list_entry|upload)\.json", LOCAL_BYTES, is_mirrored=False),
+    FileKind(r"cache/(?:page|restart)_snapshot", LOCAL_BYTES, is_mirrored=False),
     FileKind(rf"cache/(?:readings/{_STEP}|checkpoints/(?:{_NAME}/)?{_NAME}\.jsonl)", LOCAL_BYTES, is_mirrored=False),
 )  # fmt: skip
 

@@ -68,5 +68,5 @@ class ControlTools:
         """Acknowledge an alarm or warning, or call it false with a reason, which resolves it."""
         reader = self.runs.reader(run)
         note = f"{AGENT}{reason}" if reason else ""
-        request = submit_note(reader.run, reader.run_state, alarm, answer, reason=note)
+        request = submit_note(reader.run, reader.run_facts, alarm, answer, reason=note)
         return fence("Requested: the monitor records it.", {"request": request.id, "alarm": alarm})

@@ -55,11 +55,11 @@ class RunTools:
         reader = self.runs.reader(run)
         state = reader.verdict
         measuring = state.state == "STALE" and monitor_running(reader.run) is True
-        lines = message(state, reader.run_state, place=str(reader.run.path), measuring=measuring)
+        lines = message(state, reader.run_facts, place=str(reader.run.path), measuring=measuring)
         words = {word or "State": text for word, text in lines.lines()}
         facts = plain(summary(reader))
         data = {"run": reader.id, "name": reader.name, "lines": words, "sentence": state.sentence}
-        head = f"State: {state.state}. Exit code: {state.exit_code}. Step: {reader.run_state.last_step}."
+        head = f"State: {state.state}. Exit code: {state.exit_code}. Step: {reader.run_facts.last_step}."
         return fence(head, {**data, **{name: facts[name] for name in VERDICT_FIELDS}})
 
     def findings(self, run: str = "") -> str:
@@ -129,7 +129,7 @@ class RunTools:
             reader = self.runs.reader(run)
         except Exception as error:  # noqa: BLE001  # one unreadable run must not hide the others
             return {"state": "unreadable", "why": f"{type(error).__name__}: {error}"}
-        return {"state": reader.verdict.state, "sentence": reader.verdict.sentence, "step": reader.run_state.last_step}
+        return {"state": reader.verdict.state, "sentence": reader.verdict.sentence, "step": reader.run_facts.last_step}
 
 
 def _points(reader: RunReader, name: str, count: int) -> list[list[Any]]:

@@ -50,7 +50,7 @@ class FleetRow(Headline, frozen=True, kw_only=True):
     reward: Number  # now: the mean at the end of its curve
     did: str  # the newest change made or proposed
     labels: int
-    unread: bool  # by its monitor's state file, which does not settle it: the run itself is read next
+    unread: bool  # by its monitor's list entry, which does not settle it: the run itself is read next
     tags: list[str] = []  # that people put on the run
     archived: bool = False  # by a person, and it has ended and was read: no other is ever hidden
 

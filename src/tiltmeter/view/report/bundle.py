@@ -81,7 +81,7 @@ def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bo
         "tiltmeter": __version__,
         "run": reader.name,
         "state": reader.verdict.state,
-        "step": reader.run_state.last_step,
+        "step": reader.run_facts.last_step,
         "redacted": redact,
         "files": {
             path.name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

@@ -54,14 +54,14 @@ def actions(reader: RunReader) -> Actions:
         return Actions(
             rows=rows[::-1],
             mode="" if offer is None else offer.mode,
-            knobs=[] if offer is None else _knobs(offer, history, reader.run_state.attempt),
+            knobs=[] if offer is None else _knobs(offer, history, reader.run_facts.attempt),
             dry_run=[describe_request(request) for request in reader.cache_until_event("rehearsed", dry_run.requests)],
         )
 
 
 def current_offer(reader: RunReader, history: RunHistory) -> ControlOffer | None:
     """The knobs that the newest attempt's trainer offers; None if it offers none or has not published them yet."""
-    attempt = reader.run_state.attempt
+    attempt = reader.run_facts.attempt
     facts = {} if attempt is None else _offer_facts(reader, history, attempt)
     return ControlOffer.of(facts) if facts else None
 
@@ -89,7 +89,7 @@ def action_rows(reader: RunReader, actions: Iterable[Mapping[str, Any]]) -> list
         if why := refused.get(row["id"]):
             sentence = f"{sentence}; undo refused: {why}".removeprefix("; ")
         offer = _offer_facts(reader, history, row["attempt"])
-        is_running = row["attempt"] == reader.run_state.attempt and row["attempt"] not in reader.run_state.ended
+        is_running = row["attempt"] == reader.run_facts.attempt and row["attempt"] not in reader.run_facts.ended
         # A request can be made once, and only for the attempt that is running.
         can_request = is_running and not pending_kind and offer.get("mode") in ("advise", "act")
         rows.append(_row(row, offer, can_request, pending_kind, sentence))
@@ -132,7 +132,7 @@ def pending_requests(reader: RunReader, history: RunHistory) -> dict[str, str]:
 def unanswered_requests(reader: RunReader, history: RunHistory) -> list[ControlRequest]:
     """Signed operator requests that the trainer or the monitor has not answered. Without read access to the run's
     token the list is empty, because signatures cannot be checked."""
-    if not (reader.run.path / "control" / "requests").is_dir() or reader.run_state.attempt is None:
+    if not (reader.run.path / "control" / "requests").is_dir() or reader.run_facts.attempt is None:
         return []
     try:
         token = read_token(reader.run)
@@ -143,8 +143,8 @@ def unanswered_requests(reader: RunReader, history: RunHistory) -> list[ControlR
         reader.run,
         done_ids,
         token,
-        attempt=reader.run_state.attempt,
-        step=reader.run_state.last_step,
+        attempt=reader.run_facts.attempt,
+        step=reader.run_facts.last_step,
         mode="act",
         kinds=get_args(Kind),
     )

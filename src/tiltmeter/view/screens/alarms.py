@@ -30,7 +30,7 @@ from tiltmeter.rundir.remote.inbox import copied_address
 from tiltmeter.rundir.requests import ControlRequest, write_request
 from tiltmeter.rundir.signing import make_token, read_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import AlarmNote, NoteKind, RunState, alarm_id, is_watched
+from tiltmeter.verdict.run_facts import AlarmNote, NoteKind, RunFacts, alarm_id, is_watched
 from tiltmeter.view.payloads.alarms import AlarmDetail, Alarms, EvidenceCurve
 from tiltmeter.view.payloads.overview import AlarmRow, AlarmStatus, Exemplar
 from tiltmeter.view.payloads.plots import LineRole, Panel
@@ -64,7 +64,7 @@ def alarms(reader: RunReader) -> Alarms:
         _ = reader.verdict  # reads the run if it was just opened
         rows = alarm_rows(reader)
         rows.sort(key=lambda row: (row.status in ("resolved", "false"), row.tier, -row.attempt, -row.step))
-        return Alarms(rows=rows, promise=describe_bound(reader.run_state))
+        return Alarms(rows=rows, promise=describe_bound(reader.run_facts))
 
 
 def assumptions(reader: RunReader) -> list[Assumption]:
@@ -100,25 +100,25 @@ def alarm(reader: RunReader, name: str) -> AlarmDetail | None:
     with reader.lock:
         _ = reader.verdict
         alarm = next(
-            (records[0][2] for records in reader.run_state.alarms.values() if alarm_id(records[0][2]) == name), None
+            (records[0][2] for records in reader.run_facts.alarms.values() if alarm_id(records[0][2]) == name), None
         )
         if alarm is None:
             return None
         return AlarmDetail(
             alarm=alarm_rows(reader, [alarm])[0],
-            promise=NOTES.get(alarm.detector) or describe_bound(reader.run_state, alarm.tier),
+            promise=NOTES.get(alarm.detector) or describe_bound(reader.run_facts, alarm.tier),
             evidence=_alarm_curve(reader, alarm),
             readings=_watched_panel(reader, alarm),
             exemplars=_alarm_exemplars(reader, alarm),
         )
 
 
-def describe_bound(run_state: RunState, tier: str = "alarm") -> str:
+def describe_bound(run_facts: RunFacts, tier: str = "alarm") -> str:
     """The bound on false alarms, as a sentence."""
     if tier == "warning":
         return "A warning has a measured rate of false alarms and no proved bound; it often has an innocent cause."
     # What the coverage alarm may spend is a part of the gold alarm's, and not beside it.
-    alarms = [part for part in run_state.detectors if part["tier"] == "alarm" and part["name"] != CoverageFall.name]
+    alarms = [part for part in run_facts.detectors if part["tier"] == "alarm" and part["name"] != CoverageFall.name]
     alpha = sum(float(part["alpha"]) for part in alarms)
     if not alpha:
         return "No alarm detector is set up."
@@ -235,7 +235,7 @@ def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[Exemplar]:
     """Exemplars of findings that name the alarm, then completions of its step with high reward and low gold."""
     rows = [
         tuple(row)
-        for finding in ranked_findings(reader.run_state)
+        for finding in ranked_findings(reader.run_facts)
         if alarm.name in finding.alarms
         for row in finding.exemplars
     ]
@@ -244,28 +244,28 @@ def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[Exemplar]:
 
 
 def submit_note(
-    run: RunDirectory, run_state: RunState, about: str, kind: NoteKind, *, reason: str = "", until: int | None = None,
+    run: RunDirectory, run_facts: RunFacts, about: str, kind: NoteKind, *, reason: str = "", until: int | None = None,
     nonce: str = "", author: str = "",
 ) -> ControlRequest:  # fmt: skip
     """Sign and store an operator's note about an alarm or warning, for the monitor to record.
 
     Raises `StoreError` if the note is not valid and `AttachError` without permission. A repeated `nonce` is refused.
     """
-    alarm = next((records[-1][2] for records in run_state.alarms.values() if alarm_id(records[0][2]) == about), None)
-    if alarm is None or run_state.attempt is None:
+    alarm = next((records[-1][2] for records in run_facts.alarms.values() if alarm_id(records[0][2]) == about), None)
+    if alarm is None or run_facts.attempt is None:
         raise StoreError(f"{run.path} has no alarm {about!r}; see: tiltmeter run alarms {run.path}")
     if kind == "false_alarm" and not reason.strip():
         raise StoreError("say why it is false: a reason stays on record with it")
     if kind == "false_alarm" and alarm.tier == "alarm" and alarm.resolved is not None:
         raise StoreError(f"alarm {about} was resolved at step {alarm.resolved}: there is nothing to dismiss")
-    if (kind == "mute") != (until is not None) or (until is not None and until <= run_state.last_step):
-        raise StoreError(f"a mute, and nothing else, ends at a step after {run_state.last_step}: name that step")
+    if (kind == "mute") != (until is not None) or (until is not None and until <= run_facts.last_step):
+        raise StoreError(f"a mute, and nothing else, ends at a step after {run_facts.last_step}: name that step")
     if len(reason) > REASON:
         raise StoreError(f"a reason has at most {REASON} characters, this has {len(reason)}: shorten it")
     name = hashlib.sha256(nonce.encode()).hexdigest()[:16] if nonce else secrets.token_hex(8)
     note = AlarmNote(about, kind, until, reason.strip())
     request = ControlRequest(
-        f"note-{name}", about, run_state.attempt, "note", 0.0, "note", "operator",
+        f"note-{name}", about, run_facts.attempt, "note", 0.0, "note", "operator",
         expires_time=time.time() + WEEK, text=note.text(), author=author,
     )  # fmt: skip
     if (run.path / "run.json").stat().st_uid != os.geteuid():
@@ -281,14 +281,14 @@ def submit_note(
 
 def alarm_rows(reader: RunReader, which: list[Alarm] | None = None) -> list[AlarmRow]:
     """Rows of these alarms, one per fingerprint with its newest alarm; without `which`, of all there ever were."""
-    run_state = reader.run_state
+    run_facts = reader.run_facts
     groups: dict[tuple[str, ...], list[Alarm]] = {}
-    for records in run_state.alarms.values():
+    for records in run_facts.alarms.values():
         alarm = records[0][2]
         groups.setdefault(_fingerprint(alarm), []).append(alarm)
     selected = [occurrences[-1] for occurrences in groups.values()] if which is None else which
-    now_open = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in run_state.open_alarms(tier)}
-    rows = [_row(run_state, alarm, groups.get(_fingerprint(alarm), [alarm]), now_open) for alarm in selected]
+    now_open = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in run_facts.open_alarms(tier)}
+    rows = [_row(run_facts, alarm, groups.get(_fingerprint(alarm), [alarm]), now_open) for alarm in selected]
     pending = _pending_notes(reader) if rows else {}
     return [replace(row, note=_describe_pending(pending[row.id])) if row.id in pending else row for row in rows]
 
@@ -308,13 +308,13 @@ def _fingerprint(alarm: Alarm) -> tuple[str, ...]:
     return alarm.tier, alarm.name, alarm.detector, alarm.direction
 
 
-def _row(run_state: RunState, alarm: Alarm, occurrences: list[Alarm], now_open: set[str]) -> AlarmRow:
+def _row(run_facts: RunFacts, alarm: Alarm, occurrences: list[Alarm], now_open: set[str]) -> AlarmRow:
     name = alarm_id(alarm)
     key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
     resolved = next(
-        (record.resolved for _, _, record in run_state.alarms.get(key, ()) if record.resolved is not None), None
+        (record.resolved for _, _, record in run_facts.alarms.get(key, ()) if record.resolved is not None), None
     )
-    status, note = _status(run_state, name, occurrences, name in now_open)
+    status, note = _status(run_facts, name, occurrences, name in now_open)
     return AlarmRow(
         id=name,
         tier=alarm.tier,
@@ -337,16 +337,16 @@ def _row(run_state: RunState, alarm: Alarm, occurrences: list[Alarm], now_open: 
 
 
 def _status(
-    run_state: RunState, name: str, occurrences: list[Alarm], is_open: bool
+    run_facts: RunFacts, name: str, occurrences: list[Alarm], is_open: bool
 ) -> tuple[AlarmStatus, AlarmNote | None]:
     """How a row is shown, and the note that says so. A mute holds for the whole fingerprint until its step."""
-    notes = run_state.notes.get(name, [])
+    notes = run_facts.notes.get(name, [])
     note = notes[-1] if notes else None
     default: AlarmStatus = "open" if is_open else "resolved"
     if note is not None and note.kind == "false_alarm":
         return "false", note
-    mutes = [mute for alarm in occurrences for mute in run_state.notes.get(alarm_id(alarm), ()) if mute.kind == "mute"]
-    active = [mute for mute in mutes if mute.until is not None and mute.until > run_state.last_step]
+    mutes = [mute for alarm in occurrences for mute in run_facts.notes.get(alarm_id(alarm), ()) if mute.kind == "mute"]
+    active = [mute for mute in mutes if mute.until is not None and mute.until > run_facts.last_step]
     if active and is_open:
         return "muted", active[-1]
     if note is not None and note.kind == "acknowledge":

@@ -13,7 +13,7 @@ from tiltmeter.data.records import Floats, Ints
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.pinned_prompts import shorten
 from tiltmeter.rundir.requests import read_knobs
-from tiltmeter.verdict.state_file import captured_settings
+from tiltmeter.verdict.list_entry import captured_settings
 from tiltmeter.view.payloads.compare import (
     Compare,
     CompareAxis,
@@ -87,7 +87,7 @@ def compare(readers: Sequence[RunReader], x: CompareAxis = "step", name: str | N
                 name=reader.name,
                 state=reader.verdict.state,
                 sentence=reader.verdict.sentence,
-                step=reader.run_state.last_step,
+                step=reader.run_facts.last_step,
             )
             for reader in readers
         ],
@@ -248,9 +248,9 @@ def _settings(reader: RunReader) -> dict[str, str]:
     """The known settings of a run. A closed list: no environment variables, no paths, no command line; and what was
     captured of its trainer when it was opened."""
     with reader.lock:
-        run_state, columns = reader.run_state, reader.columns
+        run_facts, columns = reader.run_facts, reader.columns
         settings: dict[str, str] = {}
-        facts = run_state.attempts.get(run_state.attempt, {}) if run_state.attempt is not None else {}
+        facts = run_facts.attempts.get(run_facts.attempt, {}) if run_facts.attempt is not None else {}
         settings["ranks"] = str(facts.get("ranks", UNKNOWN))
         for name, label in (("group.size", "completions a prompt"), ("training.learning_rate", "learning rate, first")):
             series = columns.lineage_series(name)
@@ -262,17 +262,17 @@ def _settings(reader: RunReader) -> dict[str, str]:
         last_step_done = next((event for event in reversed(reader.events) if event.kind == "step_done"), None)
         if last_step_done is not None:
             settings["reward functions"] = str(last_step_done.data.get("fingerprint") or UNKNOWN)
-        if run_state.gold is not None:
-            settings |= {"gold name": str(run_state.gold.get("name", UNKNOWN))}
-            share = run_state.gold.get("share")
+        if run_facts.gold is not None:
+            settings |= {"gold name": str(run_facts.gold.get("name", UNKNOWN))}
+            share = run_facts.gold.get("share")
             settings |= {"gold share": "by what a label costs" if share is None else str(share)}
-        for part in run_state.detectors:
+        for part in run_facts.detectors:
             settings[f"detector {part.get('name', '')}"] = f"{part.get('tier', '')}, {part.get('alpha', '')}"
-        settings["compared with"] = run_state.baseline or UNKNOWN
-        settings |= captured_settings(run_state)
-        attempt = run_state.attempt
+        settings["compared with"] = run_facts.baseline or UNKNOWN
+        settings |= captured_settings(run_facts)
+        attempt = run_facts.attempt
     if attempt is not None:
-        settings |= _knob_settings(reader, min(run_state.attempts, default=attempt))
+        settings |= _knob_settings(reader, min(run_facts.attempts, default=attempt))
     return settings
 
 

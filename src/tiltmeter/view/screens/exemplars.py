@@ -42,11 +42,11 @@ class _ExemplarCache:
 def example_completions(reader: RunReader, n: int = 10) -> list[Exemplar]:
     """The exemplars of the most likely findings, then completions of the newest step with high reward and low gold."""
     rows = list(
-        dict.fromkeys(_exemplar_key(row) for finding in ranked_findings(reader.run_state) for row in finding.exemplars)
+        dict.fromkeys(_exemplar_key(row) for finding in ranked_findings(reader.run_facts) for row in finding.exemplars)
     )
     examples = read_exemplars(reader, rows, n)
-    if len(examples) < n and reader.run_state.attempt is not None:
-        newest_rows = highest_paid_rows(reader, reader.run_state.attempt, reader.run_state.last_step, n)
+    if len(examples) < n and reader.run_facts.attempt is not None:
+        newest_rows = highest_paid_rows(reader, reader.run_facts.attempt, reader.run_facts.last_step, n)
         examples += read_exemplars(reader, [row for row in newest_rows if row not in rows], n - len(examples))
     return examples
 

@@ -12,9 +12,9 @@ from msgspec.structs import asdict, replace
 
 from tiltmeter.data.records import Floats
 from tiltmeter.rundir.journal_chain.check import JournalState
+from tiltmeter.verdict.list_entry import ListEntry, Spark, Trust, captured_settings, make_spark
 from tiltmeter.verdict.message import likelihood_word
-from tiltmeter.verdict.run_state import alarm_id
-from tiltmeter.verdict.state_file import Spark, StateFile, Trust, captured_settings, make_spark
+from tiltmeter.verdict.run_facts import alarm_id
 from tiltmeter.verdict.verdict import State, duration_text
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, FleetRow, Headline
@@ -75,8 +75,8 @@ class FleetPage(NamedTuple):
     archived: bool = False  # archived runs are asked for
 
 
-def row_from_file(run: str, name: str, content: StateFile, trust: Trust, now: float) -> FleetRow:
-    """The row of a run by its monitor's state file. What the file does not settle is never shown as calm."""
+def row_from_file(run: str, name: str, content: ListEntry, trust: Trust, now: float) -> FleetRow:
+    """The row of a run by its monitor's list entry. What the file does not settle is never shown as calm."""
     age = None if content.data_time is None else max(0.0, now - content.data_time)
     head = Headline(
         run=run,
@@ -129,8 +129,8 @@ def with_journal(row: FleetRow, journal: JournalState) -> FleetRow:
     return replace(row, what=truncate(f"{journal.fault}; {row.what}", 3 * TEXT))
 
 
-def picture_from_file(name: str, content: StateFile) -> RunPicture:
-    """The thumbnail of a run by its state file: its curves, the gap since the onset, no marks."""
+def picture_from_file(name: str, content: ListEntry) -> RunPicture:
+    """The thumbnail of a run by its list entry: its curves, the gap since the onset, no marks."""
     proxy, gold = (_points(line, content.first, content.step) for line in (content.proxy, content.gold))
     ends = [_ends(line.values) for line in (proxy, gold)]
     texts = [f"{word} from {a:.3g} to {b:.3g}" for word, (a, b) in zip(("proxy", "gold"), ends, strict=True) if a == a]
@@ -193,11 +193,11 @@ def _row(reader: RunReader, head: Headline) -> FleetRow:
         last_good=None if last_good_checkpoint is None else last_good_checkpoint.step,
         what="",
         picture=draw_run(curves, THUMBNAIL),
-        settings=captured_settings(reader.run_state),
+        settings=captured_settings(reader.run_facts),
         kl=float(kl[-1]) if len(kl) and math.isfinite(kl[-1]) else None,
-        reward=_last(make_spark(reader.columns.lineage_series("reward.mean").values).values()),  # as in a state file
+        reward=_last(make_spark(reader.columns.lineage_series("reward.mean").values).values()),  # as in a list entry
         did=latest_change(reader.get_fold("history", RunHistory)),
-        labels=reader.run_state.labels,
+        labels=reader.run_facts.labels,
         unread=False,
     )
 
@@ -207,13 +207,13 @@ def problem_since(reader: RunReader) -> float:
     history = reader.get_fold("history", RunHistory)
     open_alarms = reader.verdict.alarms or (reader.verdict.warnings if reader.verdict.state == "WATCH" else ())
     raised_times = [history.alarm_times.get(alarm_id(alarm), math.inf) for alarm in open_alarms]
-    start_time = min(raised_times, default=max(reader.run_state.last_times.values(), default=0.0))
+    start_time = min(raised_times, default=max(reader.run_facts.last_times.values(), default=0.0))
     return float(start_time)
 
 
 def describe_problem(reader: RunReader) -> str:
     """The most likely finding with its onset, else the verdict's sentence, shortened."""
-    verdict, ranked = reader.verdict, ranked_findings(reader.run_state)
+    verdict, ranked = reader.verdict, ranked_findings(reader.run_facts)
     failure, confidence = (ranked[0].failure, ranked[0].confidence) if ranked else ("", 0.0)
     onset = verdict.alarms[0].onset if verdict.alarms else None
     return problem_text(verdict.state, verdict.sentence, failure, confidence, onset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.data.records import Floats
-from tiltmeter.verdict.state_file import last_good_checkpoint
+from tiltmeter.verdict.list_entry import last_good_checkpoint
 from tiltmeter.verdict.stop_advice import SOURCES, Estimate
 from tiltmeter.view.screens.run_reader import RunReader
 
@@ -26,7 +26,7 @@ def gold_name(reader: RunReader) -> str:
     """The reading that stands for gold on plots and in words; of evaluations the one an alarm is about, or the one
     with most items; empty: there is none."""
     names = _sources(reader)
-    alarmed = [alarm.name for alarm in reader.run_state.open_alarms("alarm") if alarm.name in names]
+    alarmed = [alarm.name for alarm in reader.run_facts.open_alarms("alarm") if alarm.name in names]
     return (
         alarmed[0]
         if alarmed
@@ -42,7 +42,7 @@ def checkpoints(reader: RunReader) -> list[int]:
 def last_good(reader: RunReader) -> Estimate | None:
     """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
     those strictly below the onset's lower end. None: no checkpoint can be named."""
-    return reader.cache_until_event("last_good", lambda: last_good_checkpoint(reader.run_state, reader.verdict))
+    return reader.cache_until_event("last_good", lambda: last_good_checkpoint(reader.run_facts, reader.verdict))
 
 
 def highest_window(values: Floats, window: int) -> tuple[int, float, float, float]:

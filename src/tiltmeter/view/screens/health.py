@@ -24,26 +24,26 @@ TEXT = 300
 def health(reader: RunReader) -> Health:
     """Ranks, monitor, checks, faults and losses of a run. The server fills in the size of its index."""
     with reader.lock:
-        verdict, run_state = reader.verdict, reader.run_state
-        last_time = max(run_state.last_times.values(), default=None)
-        lost, total = run_state.lost
+        verdict, run_facts = reader.verdict, reader.run_facts
+        last_time = max(run_facts.last_times.values(), default=None)
+        lost, total = run_facts.lost
         return Health(
             ranks=rank_rows(reader),
             monitor=MonitorHealth(
-                step=run_state.last_step,
+                step=run_facts.last_step,
                 behind=0 if reader.watcher.ages is None else reader.watcher.ages.behind,
                 age_s=None if last_time is None else round(max(0.0, time.time() - last_time), 1),
                 running=monitor_running(reader.run),
             ),
             checks=check_rows(verdict),
-            off=[PartOff(part=part, error=truncate(error, TEXT)) for part, error in run_state.off.items()],
+            off=[PartOff(part=part, error=truncate(error, TEXT)) for part, error in run_facts.off.items()],
             faults=[
                 FaultRow(attempt=fault.attempt, step=fault.step, part=fault.part, error=truncate(fault.error, TEXT))
-                for fault in run_state.faults[: -FAULTS - 1 : -1]
+                for fault in run_facts.faults[: -FAULTS - 1 : -1]
             ],
-            absent=absent_rows(reader.run_state),
+            absent=absent_rows(reader.run_facts),
             disk_bytes=reader.get_fold("disk", _DiskUsage).size(reader.run.path),
-            skipped=run_state.skipped,
+            skipped=run_facts.skipped,
             seen=total,
             lost=lost,
             cost=_trainer_counters(reader),
@@ -57,7 +57,7 @@ def rank_rows(reader: RunReader) -> list[RankRow]:
     attempts = reader.run.attempts()
     if not attempts:
         return []
-    attempt, run_state = attempts[-1], reader.run_state
+    attempt, run_facts = attempts[-1], reader.run_facts
     newest: dict[int, tuple[int, Path]] = {}
     for file in reader.run.files(attempt, []):
         if file.step >= newest.get(file.rank, (-1, file.path))[0]:
@@ -67,15 +67,15 @@ def rank_rows(reader: RunReader) -> list[RankRow]:
     for rank in range(int(reader.run.attempt(attempt).get("ranks", 1))):
         step, path = newest.get(rank, (-1, None))
         mtime = None if path is None else path.stat().st_mtime
-        if mtime is not None and step == run_state.last_step and run_state.recent:
-            mtime = min(mtime, run_state.recent[-1][0] or mtime)  # copying a run changes the files' times
+        if mtime is not None and step == run_facts.last_step and run_facts.recent:
+            mtime = min(mtime, run_facts.recent[-1][0] or mtime)  # copying a run changes the files' times
         rows.append(
             RankRow(
                 rank=rank,
                 step=step,
                 age_s=None if mtime is None else round(max(0.0, time.time() - mtime), 1),
                 late=newest_step - step >= LATE,
-                lost=run_state.losses.get((attempt, rank), 0),
+                lost=run_facts.losses.get((attempt, rank), 0),
             )
         )
     return rows

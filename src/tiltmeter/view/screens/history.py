@@ -17,7 +17,7 @@ from tiltmeter.rundir.payloads import (
     SegmentBegan,
 )
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.verdict.run_state import AlarmNote, alarm_id
+from tiltmeter.verdict.run_facts import AlarmNote, alarm_id
 from tiltmeter.view.payloads.overview import EntryKind, HistoryEntry, Mark, MarkKind
 from tiltmeter.view.screens.wording import describe_change, truncate
 

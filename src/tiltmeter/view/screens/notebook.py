@@ -9,8 +9,8 @@ import numpy as np
 
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import visible
+from tiltmeter.verdict.list_entry import sparkline_values as stretches
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.verdict.state_file import sparkline_values as stretches
 from tiltmeter.verdict.verdict import ICONS
 from tiltmeter.view.screens.picture.curves import read_curves
 from tiltmeter.view.screens.picture.layout import PictureSize, draw_run

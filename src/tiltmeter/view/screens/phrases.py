@@ -37,7 +37,7 @@ def phrases(reader: RunReader, step: int | None = None, most: int = MOST) -> Phr
     """The phrases that a step, the newest if none is named, over-uses against the start of the run."""
     with reader.lock:
         steps = measured_steps(reader, high=step)
-        waiting = len(reader.run_state.unlabelled)
+        waiting = len(reader.run_facts.unlabelled)
     key = (step, most, steps[-1][:2] if steps else None, waiting)
     return reader.cache_lru("phrases", key, lambda: _phrases(reader, step, most, steps), ANSWERS)
 

@@ -35,7 +35,7 @@ def pinned(reader: RunReader) -> Pinned:
     """The pinned prompts of the current branch; where nothing was pinned, prompts that training itself repeated."""
     _ = reader.verdict  # reads the run if it was just opened
     with reader.lock:
-        spans, trained = reader.run_state.spans(), measured_steps(reader)
+        spans, trained = reader.run_facts.spans(), measured_steps(reader)
     samples = [
         sample for sample in list_snapshots(reader.run) if not spans or sample.step < spans.get(sample.attempt, -1)
     ]

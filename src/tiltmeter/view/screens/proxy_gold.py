@@ -66,7 +66,7 @@ def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) 
     series = build_lines(reader, specs, step_range, points)
     steps = np.asarray(series.steps, np.int64)
     gold, root = reader.columns.lineage_series(source), root_kl(reader)
-    gold_peak = find_peak(gold, alarmed=bool(reader.run_state.open_alarms("alarm")), pairs=source == PAIR_LEVEL)
+    gold_peak = find_peak(gold, alarmed=bool(reader.run_facts.open_alarms("alarm")), pairs=source == PAIR_LEVEL)
     return ProxyGoldPanel(
         title=TITLE,
         sentence=describe_truth(reader, proxy, source, gold, gold_peak),
@@ -197,7 +197,7 @@ def checkpoint_rows(
     reader: RunReader, gold: ReadingSeries, root: ReadingSeries, step_range: StepRange
 ) -> list[CheckpointGold]:
     """Each saved model with the gold around it; the best is the one that stop advice names."""
-    saved_steps = np.array([step for step in saved_at(reader) if step <= reader.run_state.last_step], np.int64)
+    saved_steps = np.array([step for step in saved_at(reader) if step <= reader.run_facts.last_step], np.int64)
     if not len(saved_steps):
         return []
     stop_advice = reader.verdict.advice

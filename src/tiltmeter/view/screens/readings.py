@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tiltmeter.data.records import Floats
-from tiltmeter.verdict.run_state import RunState
-from tiltmeter.verdict.state_file import sparkline_values
+from tiltmeter.verdict.list_entry import sparkline_values
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.payloads.plots import AbsentReading, ReadingRow, Readings
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.series import json_number, json_numbers
@@ -35,26 +35,26 @@ def readings(reader: RunReader) -> Readings:
                         spark=json_numbers(sparkline_values(values), 4),
                     )
                 )
-        return Readings(readings=rows, absent=absent_rows(reader.run_state))
+        return Readings(readings=rows, absent=absent_rows(reader.run_facts))
 
 
-def absent_rows(run_state: RunState) -> list[AbsentReading]:
+def absent_rows(run_facts: RunFacts) -> list[AbsentReading]:
     """Absent readings, the columns they lack and how to provide them, the most useful columns first."""
-    fixes = {lack: column_fix(lack, imported=run_state.imported) for lack, _ in absent_by_column(run_state)}
+    fixes = {lack: column_fix(lack, imported=run_facts.imported) for lack, _ in absent_by_column(run_facts)}
     return [
         AbsentReading(name=name, lacks=lack, fix=fixes[lack])
-        for lack, names in absent_by_column(run_state)
+        for lack, names in absent_by_column(run_facts)
         for name in names
     ]
 
 
 def explain_missing(reader: RunReader, name: str, column: str) -> str:
     """Why a reading is absent: the columns it lacks, as the monitor recorded them if it did, and the fix."""
-    if not reader.run_state.steps:
+    if not reader.run_facts.steps:
         return "No step has been measured yet; to measure stored steps: tiltmeter run watch RUN"
-    absent_reasons: Mapping[str, str] = reader.run_state.absent
+    absent_reasons: Mapping[str, str] = reader.run_facts.absent
     lacks = absent_reasons.get(name) or absent_reasons.get(name.rpartition(".")[0]) or column
-    how = column_fix(lacks, imported=reader.run_state.imported) or f"pass {lacks.split(', ')[0]}= to observe()"
+    how = column_fix(lacks, imported=reader.run_facts.imported) or f"pass {lacks.split(', ')[0]}= to observe()"
     return f"No {name}: the column {lacks} is missing. To see it: {how}"
 
 

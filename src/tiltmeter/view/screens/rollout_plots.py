@@ -64,7 +64,7 @@ def geometry(reader: RunReader, low: int | None = None, high: int | None = None)
         steps = measured_steps(reader, low, high)
         last = steps[-1] if steps else None
         eras = _eras(reader, steps)
-        waiting = len(reader.run_state.unlabelled)
+        waiting = len(reader.run_facts.unlabelled)
     key = (low, high, last and last[:2], len(steps), tuple(era.label for era in eras), waiting)
     return reader.cache_lru("geometry", key, lambda: _geometry(reader, steps, eras), ANSWERS)
 
@@ -90,7 +90,7 @@ def _usual_gap(steps: Sequence[MeasuredStep]) -> int:
 
 
 def _read_step_cached(reader: RunReader, at: MeasuredStep, most: int) -> StepRollouts | None:
-    closed = (at.attempt, at.step) not in reader.run_state.unlabelled  # read again once its labels are closed
+    closed = (at.attempt, at.step) not in reader.run_facts.unlabelled  # read again once its labels are closed
     return reader.cache_lru("geometry step", (at.attempt, at.step, closed), lambda: _read_step(reader, at), most)
 
 
@@ -125,7 +125,7 @@ def _eras(reader: RunReader, steps: Sequence[MeasuredStep]) -> list[Era]:
     if not steps:
         return []
     first, last = steps[0].step, steps[-1].step
-    onset = min((alarm.onset for alarm in reader.run_state.open_alarms("alarm")), default=None)
+    onset = min((alarm.onset for alarm in reader.run_facts.open_alarms("alarm")), default=None)
     if onset is not None and first < onset <= last:
         return [Era(f"before step {onset}", -np.inf, onset), Era(f"from step {onset} on", onset, np.inf)]
     parts = np.unique(np.linspace(first, last + 1, 5).round().astype(int)).tolist()
@@ -169,7 +169,7 @@ def _explain_empty(reader: RunReader, steps: Sequence[StepRollouts], what: str) 
         return explain_missing(reader, "reward.mean", "reward")
     if any(np.isfinite(_values(step_rollouts, what)).any() for step_rollouts in steps):
         return ""
-    if what == "gold" and reader.run_state.gold is not None:
+    if what == "gold" and reader.run_facts.gold is not None:
         return "No completion of these steps has a gold label yet; labels are still to come."
     return explain_missing(reader, "gold.mean", "gold") if what == "gold" else "No reward of these steps is a number."
 

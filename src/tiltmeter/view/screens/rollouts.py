@@ -202,7 +202,7 @@ def _start_answer(reader: RunReader, prompt: str | None, own_key: tuple[int, int
         return None, "the text of prompts is not stored"
     if (reference_text := _reference_answer(reader, prompt)) is not None:
         return StartAnswer(step=None, text=reference_text, source="reference"), ""
-    spans = reader.run_state.spans()
+    spans = reader.run_facts.spans()
     earlier_steps = [
         at
         for at in all_measured_steps(reader).values()

@@ -23,9 +23,9 @@ from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.page_snapshot import page_snapshot_time, read_page_snapshot
 from tiltmeter.verdict.reading_blocks import ReadingBlock, RecordedColumn
-from tiltmeter.verdict.run_snapshot import read_snapshot, snapshot_time
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
 Value = TypeVar("Value")
@@ -119,7 +119,7 @@ class ReadingColumns:
 
     >>> columns = ReadingColumns()
     >>> measured = {"reward.mean": [0.5, 64, 0.1]}
-    >>> columns.add(Event("reading", 0, 3, {"measured": measured, "derived": {}}, "id"), RunState())
+    >>> columns.add(Event("reading", 0, 3, {"measured": measured, "derived": {}}, "id"), RunFacts())
     >>> columns.branch_series(0, "reward.mean").values.tolist()
     [0.5]
     """
@@ -138,7 +138,7 @@ class ReadingColumns:
         self._spans: Mapping[int, float] = {}
         self._cache: dict[tuple[object, ...], ReadingSeries] = {}
 
-    def add(self, event: Event, run_state: RunState) -> None:
+    def add(self, event: Event, run_facts: RunFacts) -> None:
         """Add the readings of an event; the lineage is updated when an attempt begins or a step is done."""
         for part in ("measured", "derived"):
             if readings := event.data.get(part):
@@ -149,11 +149,11 @@ class ReadingColumns:
                 group.records.append(readings)
                 self._record_count += 1
         if event.kind in ("attempt", "step_done"):
-            self.follow(run_state)
+            self.follow(run_facts)
 
-    def follow(self, run_state: RunState) -> None:
+    def follow(self, run_facts: RunFacts) -> None:
         """Take the current lineage from the state of the run."""
-        self._spans = run_state.spans()
+        self._spans = run_facts.spans()
 
     def _new_group(self, names: tuple[str, ...]) -> _RecordGroup:
         group = self._groups[names] = _RecordGroup(frozenset(names))
@@ -273,8 +273,8 @@ class RunReader:
         self._reset()
 
     def _reset(self) -> None:
-        self._snapshot_time = snapshot_time(self.run)
-        snapshot, blocks = read_snapshot(self.run) if self._cache_is_sound else None, list[ReadingBlock]()
+        self._snapshot_time = page_snapshot_time(self.run)
+        snapshot, blocks = read_page_snapshot(self.run) if self._cache_is_sound else None, list[ReadingBlock]()
         try:
             blocks = [] if snapshot is None else [ReadingBlock(self.run, snapshot.key, one) for one in snapshot.blocks]
         except StoreError as error:
@@ -282,7 +282,7 @@ class RunReader:
             snapshot = None
         self.watcher = RunWatcher(self.run, snapshot, self._chain)
         self.columns = ReadingColumns(blocks, 0 if snapshot is None else snapshot.records, self._leave_cache)
-        self.columns.follow(self.run_state)
+        self.columns.follow(self.run_facts)
         self._events_read = self.watcher.events.first
         self._refreshed_at = float("-inf")
         self._verdict: Verdict | None = None
@@ -291,8 +291,8 @@ class RunReader:
         self._folds: dict[Hashable, tuple[int, Any]] = {}
 
     @property
-    def run_state(self) -> RunState:
-        return self.watcher.run_state
+    def run_facts(self) -> RunFacts:
+        return self.watcher.run_facts
 
     @property
     def events(self) -> EventLog:
@@ -316,7 +316,7 @@ class RunReader:
                 self._begin_at_newer_snapshot()
                 self._verdict = self.watcher.update()
                 for event in self.events.since(self._events_read):
-                    self.columns.add(event, self.run_state)
+                    self.columns.add(event, self.run_facts)
             except Exception as error:
                 self._reset()
                 if isinstance(error, TiltmeterError):
@@ -335,7 +335,7 @@ class RunReader:
 
     def _begin_at_newer_snapshot(self) -> None:
         """Of a run that is followed for long, keep no more events in memory than a newer snapshot leaves."""
-        if len(self.events) - self.events.first > MOST_EVENTS and snapshot_time(self.run) > self._snapshot_time:
+        if len(self.events) - self.events.first > MOST_EVENTS and page_snapshot_time(self.run) > self._snapshot_time:
             self._reset()
 
     def cache_until_event(self, key: Hashable, make: Callable[[], Value]) -> Value:
@@ -375,6 +375,6 @@ class RunReader:
     def age(self) -> float | None:
         """Seconds since the newest rollouts were written; None: there are none, or the run was not read yet."""
         last = self.watcher.ages
-        if last is None or (not self.run_state.recent and not any(self.run.files(a, []) for a in self.run.attempts())):
+        if last is None or (not self.run_facts.recent and not any(self.run.files(a, []) for a in self.run.attempts())):
             return None
         return max(0.0, time.time() - self.watcher.updated_at + last.data)

@@ -16,7 +16,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.gold.label_files import read_labels, read_request
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.step_files import read_step
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.screens.run_reader import RunReader
 
 
@@ -46,8 +46,8 @@ class _MeasuredSteps:
 
     of_rare = True
 
-    def __init__(self, run_state: RunState) -> None:
-        table, rank_sets = run_state.with_rollouts, [[list(part) for part in ranks] for ranks in run_state.rank_sets]
+    def __init__(self, run_facts: RunFacts) -> None:
+        table, rank_sets = run_facts.with_rollouts, [[list(part) for part in ranks] for ranks in run_facts.rank_sets]
         columns = (table.attempts, table.steps, table.values, table.counts)
         self.steps = {
             (attempt, step): MeasuredStep(attempt, step, rank_sets[int(number)], int(rows))
@@ -62,12 +62,12 @@ class _MeasuredSteps:
 
 def all_measured_steps(reader: RunReader) -> dict[tuple[int, int], MeasuredStep]:
     """Every measured step with rollouts, abandoned steps included."""
-    return reader.get_fold("samples", lambda: _MeasuredSteps(reader.run_state)).steps
+    return reader.get_fold("samples", lambda: _MeasuredSteps(reader.run_facts)).steps
 
 
 def measured_steps(reader: RunReader, low: int | None = None, high: int | None = None) -> list[MeasuredStep]:
     """The steps of the current lineage that have rollouts, in order."""
-    spans = reader.run_state.spans()
+    spans = reader.run_facts.spans()
     by_step = {
         at.step: at
         for at in all_measured_steps(reader).values()
@@ -101,7 +101,7 @@ def read_rollouts(reader: RunReader, at: MeasuredStep, columns: Sequence[str]) -
 def gold_of(reader: RunReader, at: MeasuredStep, batch: RolloutBatch) -> Floats:
     """Gold by row, from the trainer or from the gold source; NaN where there is no label."""
     gold = np.full(len(batch), np.nan) if batch.gold is None else batch.gold.copy()
-    if reader.run_state.gold is None and not reader.run_state.judges:
+    if reader.run_facts.gold is None and not reader.run_facts.judges:
         return gold
     try:
         request = read_request(reader.run, at.attempt, at.step)

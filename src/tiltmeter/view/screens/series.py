@@ -174,13 +174,13 @@ def gap_steps(steps: Ints, values: Floats) -> Ints:
 
 def required_steps(reader: RunReader, lines: Sequence[ReadingSeries], specs: Sequence[LineSpec]) -> Ints:
     """Steps that must be shown: alarms, onsets, actions, branch points, reward changes and rare gold."""
-    run_state = reader.run_state
-    steps = [alarm.step for records in run_state.alarms.values() for _, _, alarm in records[:1]]
-    steps += [alarm.onset for records in run_state.alarms.values() for _, _, alarm in records[:1]]
-    steps += [action.step for action in run_state.actions.values()]
-    steps += [int(limit) for limit in run_state.spans().values() if np.isfinite(limit)]
-    steps += [int(limit) - 1 for limit in run_state.spans().values() if np.isfinite(limit)]
-    steps += [step for _, step in run_state.segments]
+    run_facts = reader.run_facts
+    steps = [alarm.step for records in run_facts.alarms.values() for _, _, alarm in records[:1]]
+    steps += [alarm.onset for records in run_facts.alarms.values() for _, _, alarm in records[:1]]
+    steps += [action.step for action in run_facts.actions.values()]
+    steps += [int(limit) for limit in run_facts.spans().values() if np.isfinite(limit)]
+    steps += [int(limit) - 1 for limit in run_facts.spans().values() if np.isfinite(limit)]
+    steps += [step for _, step in run_facts.segments]
     gold = [line.steps for spec, line in zip(specs, lines, strict=True) if spec.role == "gold"]
     few = [gold_steps for gold_steps in gold if len(gold_steps) <= FEW_LABELS]
     return merge_steps([np.array(steps, np.int64), *few])
@@ -222,9 +222,9 @@ def abandoned_branches(
 ) -> list[Branch]:
     """The abandoned steps of earlier attempts, one entry for each attempt."""
     rows = []
-    for attempt in reader.run_state.attempts:
+    for attempt in reader.run_facts.attempts:
         lines = [step_range.cut_series(reader.columns.branch_series(attempt, spec.name)) for spec in specs]
-        if attempt == reader.run_state.attempt or not any(len(line.steps) for line in lines):
+        if attempt == reader.run_facts.attempt or not any(len(line.steps) for line in lines):
             continue
         selection = select_steps([(line.steps, line.values) for line in lines], np.empty(0, np.int64), points)
         values = [

@@ -7,7 +7,7 @@ from math import exp, log
 
 from tiltmeter.data.slices import slice_of
 from tiltmeter.rundir.journal import Event
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.slices import SliceNumbers, recent_mean
 from tiltmeter.view.payloads.overview import SliceRow, SliceTables, SolvedRow
 from tiltmeter.view.screens.alarms import EvidenceCurves
@@ -18,17 +18,17 @@ MOST = 12  # rows of either list
 NAME = 120  # characters
 
 
-def slice_tables(run_state: RunState, evidence: Mapping[str, float]) -> SliceTables:
+def slice_tables(run_facts: RunFacts, evidence: Mapping[str, float]) -> SliceTables:
     """At most twelve slices and twelve tasks, and how many others there are; no slices where there are fewer than two.
 
     `evidence`: log odds against each slice.
     """
-    numbers = run_state.slices.slices
+    numbers = run_facts.slices.slices
     names = list(dict.fromkeys([*numbers, *evidence]))
-    since = {slice_of(alarm.name): alarm.onset for alarm in run_state.open_alarms("alarm") if slice_of(alarm.name)}
+    since = {slice_of(alarm.name): alarm.onset for alarm in run_facts.open_alarms("alarm") if slice_of(alarm.name)}
     names.sort(key=lambda name: (name not in since, -evidence.get(name, 0.0), name))
     names = names if len(names) > 1 else []
-    solved = sorted(run_state.slices.solved.values(), key=lambda task: (-task.step, task.name))
+    solved = sorted(run_facts.slices.solved.values(), key=lambda task: (-task.step, task.name))
     return SliceTables(
         slices=[_row(name, numbers.get(name), evidence.get(name), since.get(name)) for name in names[:MOST]],
         slices_left_out=max(len(names) - MOST, 0),
@@ -61,18 +61,18 @@ def _row(name: str, numbers: SliceNumbers | None, log_odds: float | None, since:
 
 def slices_of(reader: RunReader) -> SliceTables:
     """The tables of a run that is open; where it has slices this reads the whole journal once."""
-    if len(reader.run_state.slices.slices) < 2:
-        return slice_tables(reader.run_state, {})
-    return slice_tables(reader.run_state, _evidence(reader.get_fold("evidence", EvidenceCurves)))
+    if len(reader.run_facts.slices.slices) < 2:
+        return slice_tables(reader.run_facts, {})
+    return slice_tables(reader.run_facts, _evidence(reader.get_fold("evidence", EvidenceCurves)))
 
 
-def slices_of_events(run_state: RunState, events: Iterable[Event]) -> SliceTables:
+def slices_of_events(run_facts: RunFacts, events: Iterable[Event]) -> SliceTables:
     """The same from events that were read."""
     fold = EvidenceCurves()
-    if len(run_state.slices.slices) > 1:
+    if len(run_facts.slices.slices) > 1:
         for event in events:
             fold.add(event)
-    return slice_tables(run_state, _evidence(fold))
+    return slice_tables(run_facts, _evidence(fold))
 
 
 def _evidence(fold: EvidenceCurves) -> dict[str, float]:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from tiltmeter.data.records import Finding
 from tiltmeter.gold.label_files import asks_people
 from tiltmeter.interventions.action_log import OPEN
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.payloads.overview import (
@@ -56,13 +56,13 @@ MONITOR_CHECKS = ("monitor", "fresh", "detectors", "ranks", "kept", "scored")
 def summary(reader: RunReader, since: float | None = None) -> Summary:
     """Everything above the plots, as of the last refresh. `since`: entries from that time on."""
     with reader.lock:
-        verdict, run_state, history = reader.verdict, reader.run_state, reader.get_fold("history", RunHistory)
+        verdict, run_facts, history = reader.verdict, reader.run_facts, reader.get_fold("history", RunHistory)
         first = verdict.alarms[0] if verdict.alarms else None
         stop_advice, offer = verdict.advice, current_offer(reader, history)
         best_checkpoint = last_good(reader)
         entries = [entry for entry in history.entries if since is None or entry.time >= since]
         open_actions = [
-            row for row in history.actions.values() if row["state"] in OPEN and row["attempt"] == run_state.attempt
+            row for row in history.actions.values() if row["state"] in OPEN and row["attempt"] == run_facts.attempt
         ]
         head = headline(reader, verdict)
         return Summary(
@@ -79,24 +79,24 @@ def summary(reader: RunReader, since: float | None = None) -> Summary:
             symptom=symptom(reader),
             agreement_and_level=describe_agreement_and_level(verdict),
             checks=check_rows(verdict),
-            findings=[_finding_row(finding, run_state) for finding in ranked_findings(run_state)[:FINDINGS]],
+            findings=[_finding_row(finding, run_facts) for finding in ranked_findings(run_facts)[:FINDINGS]],
             alarms=alarm_rows(reader, list(verdict.alarms)),
             warnings=alarm_rows(reader, list(verdict.warnings[:WARNINGS])),
             proposals=action_rows(reader, open_actions[-PROPOSALS:]),
             entries=newest_entries(entries, ENTRIES),
             entries_left_out=max(0, len(entries) - ENTRIES),
             asides=_asides(reader, verdict),
-            gold=_gold_counts(run_state, history),
+            gold=_gold_counts(run_facts, history),
             pictures=page_pictures(reader),
-            rows=run_state.rows,
-            steps=run_state.steps,
+            rows=run_facts.rows,
+            steps=run_facts.steps,
             mode="" if offer is None else offer.mode,
-            lanes=attempt_lanes(run_state),
+            lanes=attempt_lanes(run_facts),
             marks=plot_marks(reader, best_checkpoint),
             proves=example_completions(reader),
             claims=reader_claims(reader),
             slices=slices_of(reader),
-            health=health_line(verdict, run_state),
+            health=health_line(verdict, run_facts),
         )
 
 
@@ -108,15 +108,15 @@ def page_pictures(reader: RunReader) -> list[RunPicture]:
 
 def headline(reader: RunReader, verdict: Verdict) -> Headline:
     """The fields that every list of runs shows first."""
-    run_state, age = reader.run_state, reader.age
+    run_facts, age = reader.run_facts, reader.age
     return Headline(
         run=reader.id,
         name=reader.name,
         state=verdict.state,
         sentence=verdict.sentence,
-        live=run_state.attempt is None or run_state.attempt not in run_state.ended,
-        attempt=run_state.attempt if run_state.attempt is not None else 0,
-        step=run_state.last_step,
+        live=run_facts.attempt is None or run_facts.attempt not in run_facts.ended,
+        attempt=run_facts.attempt if run_facts.attempt is not None else 0,
+        step=run_facts.last_step,
         age_s=None if age is None else round(age, 1),
         agreement=verdict.agreement,
         level=verdict.level,
@@ -130,7 +130,7 @@ def check_rows(verdict: Verdict) -> list[VerdictCheck]:
 def symptom(reader: RunReader) -> str:
     """The change of reward and gold since the onset, or since the start: "proxy +0.21, gold -0.31 since step 612". If
     gold is known only for audited pairs, the slope that the alarm tests is added."""
-    alarms = reader.run_state.open_alarms("alarm")
+    alarms = reader.run_facts.open_alarms("alarm")
     onset = alarms[0].onset if alarms else None
     gold = gold_name(reader)
     label = NAMES.get(gold, gold)
@@ -168,8 +168,8 @@ def _before_after(series: ReadingSeries, onset: int | None) -> tuple[float, floa
     return was, now
 
 
-def _finding_row(finding: Finding, run_state: RunState) -> FindingRow:
-    experiment = run_state.experiments.get(finding.failure, {}).get("sentence", "")
+def _finding_row(finding: Finding, run_facts: RunFacts) -> FindingRow:
+    experiment = run_facts.experiments.get(finding.failure, {}).get("sentence", "")
     return FindingRow(
         failure=finding.failure,
         confidence=finding.confidence,
@@ -189,29 +189,29 @@ def _asides(reader: RunReader, verdict: Verdict) -> list[str]:
         series = reader.columns.lineage_series(name)
         return series.steps, series.values
 
-    return [truncate(text, TEXT) for text in remarks(verdict, reader.run_state, lookup)][:ASIDES]
+    return [truncate(text, TEXT) for text in remarks(verdict, reader.run_facts, lookup)][:ASIDES]
 
 
-def _gold_counts(run_state: RunState, history: RunHistory) -> GoldCounts:
-    pending = sum(run_state.unlabelled.values())
-    source = "" if run_state.gold is None else str(run_state.gold["name"])
+def _gold_counts(run_facts: RunFacts, history: RunHistory) -> GoldCounts:
+    pending = sum(run_facts.unlabelled.values())
+    source = "" if run_facts.gold is None else str(run_facts.gold["name"])
     return GoldCounts(
-        source=source or ("given with the rollouts" if run_state.labels else ""),
-        labels=run_state.labels,
-        label_requests=run_state.labels_requested + pending,
+        source=source or ("given with the rollouts" if run_facts.labels else ""),
+        labels=run_facts.labels,
+        label_requests=run_facts.labels_requested + pending,
         waiting=pending,
-        rollouts=run_state.audited,
-        people=run_state.gold is not None and asks_people(run_state.gold),
+        rollouts=run_facts.audited,
+        people=run_facts.gold is not None and asks_people(run_facts.gold),
     )
 
 
-def attempt_lanes(run_state: RunState) -> list[Lane]:
+def attempt_lanes(run_facts: RunFacts) -> list[Lane]:
     """One lane per attempt that has steps, with the step from which a later attempt replaced it."""
-    spans, rows = run_state.spans(), []
-    for attempt in sorted(run_state.first):
-        first, last = run_state.first[attempt], run_state.last_measured[attempt]
+    spans, rows = run_facts.spans(), []
+    for attempt in sorted(run_facts.first):
+        first, last = run_facts.first[attempt], run_facts.last_measured[attempt]
         limit = spans.get(attempt, float(first))
-        parent = run_state.attempts.get(attempt, {}).get("parent")
+        parent = run_facts.attempts.get(attempt, {}).get("parent")
         abandoned_from = int(max(limit, first)) if limit <= last else None
         rows.append(Lane(attempt=attempt, parent=parent, first=first, last=last, left=abandoned_from))
     return rows
@@ -225,7 +225,7 @@ def plot_marks(reader: RunReader, best_checkpoint: Estimate | None = None) -> li
         saved_steps[at] for at in np.linspace(0, len(saved_steps) - 1, min(CHECKPOINTS, len(saved_steps))).astype(int)
     }
     shown_steps |= {best_checkpoint.step} if best_checkpoint is not None else set()
-    attempts = sorted(reader.run_state.spans().items())
+    attempts = sorted(reader.run_facts.spans().items())
     return [
         *event_marks,
         *(
@@ -249,15 +249,15 @@ def _limit_marks(marks: Sequence[Mark], most: int) -> list[Mark]:
     return [marks[at] for at in sorted(ranked[:most])]
 
 
-def health_line(verdict: Verdict, run_state: RunState) -> HealthLine:
+def health_line(verdict: Verdict, run_facts: RunFacts) -> HealthLine:
     """The state of the monitor itself in one line."""
     failed = [
         verdict.checks[name].why for name in MONITOR_CHECKS if name in verdict.checks and not verdict.checks[name].ok
     ]
     if failed:
         return HealthLine(text=truncate("; ".join(failed), TEXT), ok=False)
-    lost, total = run_state.lost
+    lost, total = run_facts.lost
     parts = ["every stored step is measured", "all ranks are there", f"{lost} of {total} batches lost"]
-    parts += [f"{len(run_state.off)} parts are off"] if run_state.off else []
-    parts += [f"{len(run_state.faults)} faults on record"] if run_state.faults else []
-    return HealthLine(text=" · ".join(parts), ok=not run_state.off)
+    parts += [f"{len(run_facts.off)} parts are off"] if run_facts.off else []
+    parts += [f"{len(run_facts.faults)} faults on record"] if run_facts.faults else []
+    return HealthLine(text=" · ".join(parts), ok=not run_facts.off)

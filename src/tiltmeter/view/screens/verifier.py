@@ -34,14 +34,14 @@ def verifier(reader: RunReader) -> Verifier:
     """What is known about the verifier of a run. Nothing here is a verdict; a mis-scored canary raises an alarm."""
     _ = reader.verdict  # reads the run if it was just opened
     with reader.lock:
-        run_state, errors = reader.run_state, reader.get_fold("verifier errors", _ErrorCounts)
+        run_facts, errors = reader.run_facts, reader.get_fold("verifier errors", _ErrorCounts)
         names = [name for name in reader.columns.names() if _READING.fullmatch(name)]
         reader.columns.gather(names)
-        attempts = sorted(run_state.attempts, reverse=True)
+        attempts = sorted(run_facts.attempts, reverse=True)
         facts = next(
             (found_facts for attempt in attempts if (found_facts := read_guards(reader.run, attempt)) is not None), None
         )
-        workers = [_worker_row(reader, name, run_state.last_step) for name in names if ".worker." in name]
+        workers = [_worker_row(reader, name, run_facts.last_step) for name in names if ".worker." in name]
         keys = _canary_rows(reader, [name for name in names if ".key." in name], facts)
         share = reader.columns.lineage_series("verifier.unanswered_share")
     audits, damaged = _audit_rows(reader)

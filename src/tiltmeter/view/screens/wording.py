@@ -10,7 +10,7 @@ import numpy as np
 
 from tiltmeter.data.records import Finding, Floats, Ints
 from tiltmeter.rundir.payloads import restore_number
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.screens.gold import highest_window
@@ -71,9 +71,9 @@ def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def ranked_findings(run_state: RunState) -> list[Finding]:
+def ranked_findings(run_facts: RunFacts) -> list[Finding]:
     """The current findings, the most likely first."""
-    return sorted(run_state.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
+    return sorted(run_facts.findings.values(), key=lambda finding: (-finding.confidence, finding.failure))
 
 
 def describe_change(row: Mapping[str, Any]) -> str:
@@ -128,14 +128,14 @@ def describe_advice(advice: Advice | None) -> list[str]:
     return [f"Stop advice: {advice.word}: {advice.why}.{checkpoint_text}"]
 
 
-def other_remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
+def other_remarks(verdict: Verdict, run_facts: RunFacts, line: ReadingLookup) -> list[str]:
     """Further lines below a verdict: other alarms and warnings, failed checks, losses, disabled parts."""
     others = (*verdict.alarms[1:], *(verdict.warnings if verdict.state != "WATCH" else verdict.warnings[1:]))
     lines = [f"{alarm.tier.capitalize()}: {alarm.summary}" for alarm in others]
-    return [*lines, *remarks(verdict, run_state, line)]
+    return [*lines, *remarks(verdict, run_facts, line)]
 
 
-def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[str]:
+def remarks(verdict: Verdict, run_facts: RunFacts, line: ReadingLookup) -> list[str]:
     """The same without alarms and warnings, for screens that list those separately."""
     # A fall of gold is said above by an alarm or the advice to stop; without gold nothing is known of its level.
     said_above = verdict.alarms or verdict.state == "WATCH" or not verdict.checks["gold"].ok
@@ -149,46 +149,46 @@ def remarks(verdict: Verdict, run_state: RunState, line: ReadingLookup) -> list[
     if verdict.alarms:
         first = verdict.alarms[0]
         lines.append(f"Raised at step {first.step}; onset between step {first.onset_low} and {first.onset_high}.")
-    lines += describe_gold_source(run_state)
+    lines += describe_gold_source(run_facts)
     lines += describe_gold_peak(*line("gold.mean"), alarmed=bool(verdict.alarms))
     lines += describe_phrases(line(OVERUSED)[1])
-    lost, total = run_state.lost
+    lost, total = run_facts.lost
     if lost and verdict.checks["kept"].ok:
         lines.append(f"{lost} of {total} batches were thinned, dropped or not measured.")
-    if run_state.unmeasured:
-        lines.append(f"Not measured: {len(run_state.unmeasured)}, the last: {run_state.unmeasured[-1].error}")
-    lines += [f"Off: {part} ({error})" for part, error in run_state.off.items()]
-    lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in run_state.segments]
-    if run_state.segments and any(run_state.rewards):
+    if run_facts.unmeasured:
+        lines.append(f"Not measured: {len(run_facts.unmeasured)}, the last: {run_facts.unmeasured[-1].error}")
+    lines += [f"Off: {part} ({error})" for part, error in run_facts.off.items()]
+    lines += [f"The reward itself changed at step {step}: compare nothing across it." for _, step in run_facts.segments]
+    if run_facts.segments and any(run_facts.rewards):
         lines.append(
-            f"Before that it was {run_state.rewards[0] or 'unknown'}, since then {run_state.rewards[1] or 'unknown'}."
+            f"Before that it was {run_facts.rewards[0] or 'unknown'}, since then {run_facts.rewards[1] or 'unknown'}."
         )
     lines += [
-        f"The reference could not be read: {fault.error}" for fault in run_state.faults if fault.part == "reference"
+        f"The reference could not be read: {fault.error}" for fault in run_facts.faults if fault.part == "reference"
     ]
-    if run_state.baseline in ("start", "later"):
-        what = "own first steps" if run_state.baseline == "start" else "first steps that were not deleted"
+    if run_facts.baseline in ("start", "later"):
+        what = "own first steps" if run_facts.baseline == "start" else "first steps that were not deleted"
         lines.append(f"Compared with this run's {what}; open_run(reference=...) compares with the reference.")
-    if run_state.uncompared and run_state.baseline == "reference":
-        lack = ", ".join(dict.fromkeys(run_state.uncompared.values()))
-        lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_state.uncompared)}")
-    lines += describe_unseen(absent_by_column(run_state), imported=run_state.imported)
-    if run_state.skipped:
-        lines.append(f"{run_state.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
-    if run_state.journal_text:
-        lines.append(f"Journal: {run_state.journal_text}.")
+    if run_facts.uncompared and run_facts.baseline == "reference":
+        lack = ", ".join(dict.fromkeys(run_facts.uncompared.values()))
+        lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_facts.uncompared)}")
+    lines += describe_unseen(absent_by_column(run_facts), imported=run_facts.imported)
+    if run_facts.skipped:
+        lines.append(f"{run_facts.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
+    if run_facts.journal_text:
+        lines.append(f"Journal: {run_facts.journal_text}.")
     return lines
 
 
-def absent_by_column(run_state: RunState) -> list[tuple[str, list[str]]]:
+def absent_by_column(run_facts: RunFacts) -> list[tuple[str, list[str]]]:
     """Absent readings by the columns that they lack, the columns with most readings first."""
     by_column: dict[str, list[str]] = {}
-    lacking = {column for lack in run_state.absent.values() for column in lack.split(", ")}
+    lacking = {column for lack in run_facts.absent.values() for column in lack.split(", ")}
     no_agent = lacking >= AGENT_COLUMNS
-    for name, lack in run_state.absent.items():
+    for name, lack in run_facts.absent.items():
         if no_agent and not AGENT_COLUMNS.isdisjoint(lack.split(", ")):
             continue
-        if lack.startswith("gold") and run_state.gold is not None:
+        if lack.startswith("gold") and run_facts.gold is not None:
             continue  # a gold source provides it
         # Nobody has to pass gold_chance: it is 1 where gold is given.
         by_column.setdefault(lack.replace("gold, gold_chance", "gold"), []).append(name)
@@ -218,14 +218,14 @@ def describe_unseen(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bo
     return [f"Not seen: {count} readings, for want of {', '.join(columns)}.{how} Each: --json"]
 
 
-def describe_gold_source(run_state: RunState) -> list[str]:
+def describe_gold_source(run_facts: RunFacts) -> list[str]:
     """What gold is, and how many labels are missing, rejected or pending."""
-    if run_state.gold is None:
+    if run_facts.gold is None:
         return []
-    lines = [f"Gold is {run_state.gold['identity']}: alarms are about this and nothing else."]
-    if run_state.gold_cost:
-        lines.append(f"{run_state.gold_cost}.")
-    if (onset := run_state.onset) is not None:
+    lines = [f"Gold is {run_facts.gold['identity']}: alarms are about this and nothing else."]
+    if run_facts.gold_cost:
+        lines.append(f"{run_facts.gold_cost}.")
+    if (onset := run_facts.onset) is not None:
         lines.append(
             f"{onset.why}."
             if onset.why
@@ -234,15 +234,15 @@ def describe_gold_source(run_state: RunState) -> list[str]:
             else f"Gold was highest around step {onset.peak} (between {onset.low} and {onset.high}), by "
             f"{onset.answered} labels of the stored past that were bought after the alarm."
         )
-    if run_state.unanswered:
+    if run_facts.unanswered:
         lines.append(
-            f"{run_state.unanswered} of {run_state.labels_requested} labels never came; "
+            f"{run_facts.unanswered} of {run_facts.labels_requested} labels never came; "
             "each counts in favour of the run."
         )
-    if run_state.rejected:
-        lines.append(f"{run_state.rejected} answers without a request before them were rejected.")
-    if run_state.unlabelled:
-        lines.append(f"Labels of {len(run_state.unlabelled)} steps are still to come.")
+    if run_facts.rejected:
+        lines.append(f"{run_facts.rejected} answers without a request before them were rejected.")
+    if run_facts.unlabelled:
+        lines.append(f"Labels of {len(run_facts.unlabelled)} steps are still to come.")
     return lines
 
 

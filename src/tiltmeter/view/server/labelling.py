@@ -149,7 +149,7 @@ def _open_sessions(readers: Iterable[RunReader], rater: str) -> list[LabelSessio
 def _session_for(reader: RunReader) -> LabelSession | None:
     with reader.lock:
         reader.refresh()
-        gold, waiting = reader.run_state.gold, sorted(reader.run_state.unlabelled)
+        gold, waiting = reader.run_facts.gold, sorted(reader.run_facts.unlabelled)
     if gold is None or not asks_people(gold):
         return None
     session = _SESSIONS.get(reader.id)

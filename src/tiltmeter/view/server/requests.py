@@ -66,10 +66,10 @@ def execute(reader: RunReader, params: Mapping[str, Any], author: str = "") -> C
         return Controlled(request=action_request.id, text=f"{describe_request(action_request)}: requested. {who}.")
     if kind in NOTES:
         with reader.lock:
-            until = reader.run_state.last_step + MUTE_STEPS if kind == "mute" else None
+            until = reader.run_facts.last_step + MUTE_STEPS if kind == "mute" else None
             note_request = submit_note(
                 reader.run,
-                reader.run_state,
+                reader.run_facts,
                 target,
                 kind,
                 reason=reason,
@@ -85,7 +85,7 @@ def execute(reader: RunReader, params: Mapping[str, Any], author: str = "") -> C
 
 def check_step(reader: RunReader, step: int) -> None:
     """Refuse a request that was decided on an old step or on a future one."""
-    last = reader.run_state.last_step
+    last = reader.run_facts.last_step
     if step > last:
         raise RequestError(409, f"decided on step {step}, but the run is at step {last}: look again")
     if last - step <= STALE_STEPS:

@@ -26,7 +26,7 @@ from tiltmeter.rundir.reading_room.notes import RunNotes
 from tiltmeter.rundir.run_path import run_path
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.state_file import NAME, StateFile, Trust, read_state_file
+from tiltmeter.verdict.list_entry import NAME, ListEntry, Trust, read_list_entry
 from tiltmeter.view.payloads.overview import FleetRow
 from tiltmeter.view.payloads.picture import RunPicture
 from tiltmeter.view.screens.fleet import (
@@ -52,7 +52,7 @@ SILENT_SECONDS = 3600.0  # without data for so long, a live run is read rarely
 SELDOM_SECONDS = 600.0
 MANY = 500  # runs, from which on they are not looked at for every question
 LOOK_SECONDS = 1.0
-FEW_FILES = 64  # state files that show how fast the storage is
+FEW_FILES = 64  # list entries that show how fast the storage is
 SLOW_SECONDS = 0.002  # for one of them: waiting, not work
 FILE_THREADS = 16
 WAIT_SECONDS = 0.3  # for another thread that reads, before what is known is the answer
@@ -75,7 +75,7 @@ class ListedRun(NamedTuple):
 class RunRows(NamedTuple):
     """The rows that are known, how many runs are still to be read, and how many cannot be.
 
-    A row whose state file does not settle it counts as still to be read.
+    A row whose list entry does not settle it counts as still to be read.
     """
 
     listed: list[ListedRun]
@@ -85,7 +85,7 @@ class RunRows(NamedTuple):
 
 def list_run(reader: RunReader) -> ListedRun:
     with reader.lock:
-        gold = reader.run_state.gold
+        gold = reader.run_facts.gold
         people = gold is not None and asks_people(gold)
         return ListedRun(fleet_row(reader), problem_since(reader), people)
 
@@ -94,11 +94,11 @@ def list_run(reader: RunReader) -> ListedRun:
 class _CachedRow:
     """The cached row of a run, and the stamp that detects changes of the run."""
 
-    listed: ListedRun | None  # None: it cannot be read, or is still to be made of its state file
+    listed: ListedRun | None  # None: it cannot be read, or is still to be made of its list entry
     last_attempt: int  # attempt
     stamp: Stamp
     built_at: float
-    content: StateFile | None = None  # the run's state file, if the row is made of it
+    content: ListEntry | None = None  # the run's list entry, if the row is made of it
     trust: Trust = "whole"
     picture: RunPicture | None = None  # drawn of it
     tags: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class RunList:
         self._scanned_at = float("-inf")
         self._read_lock = threading.Lock()
         self._settled, self._looked_at = False, 0.0  # whether the last look left nothing to read, and when it was
-        self._listed_once = False  # every run's state file was looked at
+        self._listed_once = False  # every run's list entry was looked at
         self.marks = ReadMarks()
         self.more_roots: Callable[[], Mapping[str, str]] = dict  # places of copies that were fetched since the start
         self._places: dict[str, str] = {}  # paths below what is served, by id
@@ -196,7 +196,7 @@ class RunList:
     def rows(self, make_row: Callable[[RunReader], ListedRun], patterns: tuple[str, ...] = EVERY_RUN) -> RunRows:
         """The row of each run that has one by now, and is covered by the patterns.
 
-        First every run's state file is read, which is quick; then, for at most a second, the runs that have none or
+        First every run's list entry is read, which is quick; then, for at most a second, the runs that have none or
         whose file does not speak for them, those that need a person first. The rest is read at the next call. While
         another thread reads, this answers with what is known.
         """
@@ -246,7 +246,7 @@ class RunList:
         now, deadline = time.time(), time.monotonic() + BUDGET_SECONDS
         paths = self._current_paths()
         due = [id for id, path in paths.items() if not self._is_current(id, path, now)]
-        self._read_state_files(due, now)
+        self._read_list_entries(due, now)
         self._listed_once = True
         unsettled = [id for id in due if not self._is_settled(id)]
         self._settled, self._looked_at = not unsettled, time.monotonic()
@@ -256,14 +256,14 @@ class RunList:
             if time.monotonic() > deadline:
                 break
 
-    def _read_state_files(self, due: Sequence[str], now: float) -> None:
-        """Read the state files of these runs; several at once if that is slow, as over a network."""
+    def _read_list_entries(self, due: Sequence[str], now: float) -> None:
+        """Read the list entries of these runs; several at once if that is slow, as over a network."""
 
         def read(id: str) -> None:
             if id in self.marks.set_aside:
                 return
             with self.marks.reading(id):
-                file = read_state_file(paths[id], now)
+                file = read_list_entry(paths[id], now)
             cached = self._cached_rows.get(id)
             if file is None:
                 if cached is not None and cached.content is not None:
@@ -287,12 +287,12 @@ class RunList:
         with ThreadPoolExecutor(FILE_THREADS) as threads:
             list(threads.map(read, due[FEW_FILES:]))
 
-    def _row_from_file(self, id: str, content: StateFile, trust: Trust, now: float) -> ListedRun:
+    def _row_from_file(self, id: str, content: ListEntry, trust: Trust, now: float) -> ListedRun:
         row = row_from_file(id, run_name(Path(self._paths[id])), content, trust, now)
         return ListedRun(row, content.since, content.people)
 
     def with_picture(self, row: FleetRow) -> FleetRow:
-        """A row with its thumbnail: one by a state file is drawn when it is shown, and kept."""
+        """A row with its thumbnail: one by a list entry is drawn when it is shown, and kept."""
         cached = self._cached_rows.get(row.run)
         if row.picture is not None or cached is None or cached.content is None:
             return row

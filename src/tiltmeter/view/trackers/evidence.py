@@ -22,9 +22,9 @@ log = logging.getLogger("tiltmeter")
 def gather_evidence(reader: RunReader) -> Evidence:
     picture = draw_run(read_curves(reader))
     return Evidence(
-        max(reader.run_state.last_step, 0),
+        max(reader.run_facts.last_step, 0),
         log_line(picture.sentence, 500),
-        render_png(picture) if can_draw() and reader.run_state.steps else b"",
+        render_png(picture) if can_draw() and reader.run_facts.steps else b"",
         tuple((row.id, row.reward, row.gold, visible(row.text)) for row in example_completions(reader, ROWS)),
     )
 

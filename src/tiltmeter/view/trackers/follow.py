@@ -104,8 +104,8 @@ def follow(
 
 def has_ended(reader: RunReader) -> bool:
     """As of the last poll: every rank has closed and all is measured, or both trainer and monitor are gone."""
-    if reader.run_state.attempt is not None and reader.run_state.attempt in reader.run_state.ended:
-        return reader.run_state.attempt == max(reader.run.attempts(), default=-1) and not reader.run_state.unlabelled
+    if reader.run_facts.attempt is not None and reader.run_facts.attempt in reader.run_facts.ended:
+        return reader.run_facts.attempt == max(reader.run.attempts(), default=-1) and not reader.run_facts.unlabelled
     return not reader.verdict.checks["fresh"].ok and monitor_running(reader.run) is not True
 
 

@@ -12,7 +12,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.verdict.run_state import alarm_id
+from tiltmeter.verdict.run_facts import alarm_id
 from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.picture.curves import read_curves
@@ -88,7 +88,7 @@ class MessageBuilder:
         return RunStatus(
             verdict.state,
             log_line(verdict.sentence, 500),
-            self.reader.run_state.last_step,
+            self.reader.run_facts.last_step,
             len(verdict.alarms),
             len(verdict.warnings),
             frozenset(
@@ -100,7 +100,7 @@ class MessageBuilder:
             None if age is None else round(self.reader.watcher.updated_at - ages.data) if ages is not None else None,
             None if verdict.agreement is None else verdict.agreement.share,
             None if verdict.level is None else verdict.level.change,
-            tuple(_finding_line(one) for one in ranked_findings(self.reader.run_state) if one.confidence >= LIKELY),
+            tuple(_finding_line(one) for one in ranked_findings(self.reader.run_facts) if one.confidence >= LIKELY),
             log_line(" ".join(describe_advice(verdict.advice)), 500),
         )
 
@@ -114,7 +114,7 @@ class MessageBuilder:
         return alarm
 
     def _alert(self, event: Event, alarm: Alarm) -> Alert:
-        alarm_findings = [finding for finding in ranked_findings(self.reader.run_state) if alarm.name in finding.alarms]
+        alarm_findings = [finding for finding in ranked_findings(self.reader.run_facts) if alarm.name in finding.alarms]
         rows = [rollout_id(*row) for finding in alarm_findings for row in finding.exemplars]
         return Alert(
             identity=alert_identity(self.run, event.id),
@@ -137,21 +137,21 @@ class MessageBuilder:
 
     def _state_alerts(self, verdict: Verdict) -> list[Alert]:
         """That a run is hollow, or that it should stop although nothing is raised: each once for each attempt."""
-        run_state, advice = self.reader.run_state, verdict.advice
+        run_facts, advice = self.reader.run_facts, verdict.advice
         is_hollow = verdict.state == "HOLLOW"
-        if run_state.attempt is None or not (is_hollow or (advice and advice.word == "stop" and not verdict.alarms)):
+        if run_facts.attempt is None or not (is_hollow or (advice and advice.word == "stop" and not verdict.alarms)):
             return []
-        if (event := f"{'hollow' if is_hollow else 'stop'}-{run_state.attempt}") in self._states_sent:
+        if (event := f"{'hollow' if is_hollow else 'stop'}-{run_facts.attempt}") in self._states_sent:
             return []
-        onset = run_state.last_step
+        onset = run_facts.last_step
         if is_hollow:
-            title, reading = "Hollow: the reward gains for nothing in", run_state.agreement_and_level.gold_source
-            gain = read_agreement_and_level(run_state)[2]
+            title, reading = "Hollow: the reward gains for nothing in", run_facts.agreement_and_level.gold_source
+            gain = read_agreement_and_level(run_facts)[2]
             onset = onset if gain is None else gain.first
         else:
             title, reading = "Stop is advised for", "" if advice is None else advice.source
             onset = onset if advice is None or advice.best is None else min(advice.best.step, onset)
-        sentences = [f"{verdict.state}: {self.run.name} at step {run_state.last_step}: {verdict.sentence}."]
+        sentences = [f"{verdict.state}: {self.run.name} at step {run_facts.last_step}: {verdict.sentence}."]
         sentences += [*(f"{line}." for line in describe_agreement_and_level(verdict)), *describe_advice(advice)]
         return [
             Alert(
@@ -160,11 +160,11 @@ class MessageBuilder:
                 title=truncate(f"{title} {self.run.name}", TITLE),
                 text=log_line(" ".join(sentences), TEXT),
                 level="ERROR",
-                attempt=run_state.attempt,
-                step=run_state.last_step,
+                attempt=run_facts.attempt,
+                step=run_facts.last_step,
                 onset=onset,
-                onset_low=min(run_state.first.get(run_state.attempt, onset), onset),
-                onset_high=run_state.last_step,
+                onset_low=min(run_facts.first.get(run_facts.attempt, onset), onset),
+                onset_high=run_facts.last_step,
                 detector=event.partition("-")[0],
                 reading=log_line(reading, 200),
                 run=self.run,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.run_state import GOLD_READINGS, is_watched
+from tiltmeter.verdict.run_facts import GOLD_READINGS, is_watched
 from tiltmeter.view.trackers.sink import (
     NAME,
     Alert,

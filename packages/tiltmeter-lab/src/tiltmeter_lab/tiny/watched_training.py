@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import advise_on_run, score_advice
 from tiltmeter_lab.tiny import gold as gold_file
 from tiltmeter_lab.tiny import rewards as rewards_file
@@ -69,7 +69,7 @@ def train_watched(
 def rollouts(directory: Path, chosen: Scenario) -> tuple[Run, list[int]]:
     """What the run directory holds of the run as it ended, with gold for every rollout; and the step of each row."""
     run = RunDirectory(directory)
-    spans = RunState.from_events(read_events(directory / "events")).spans()
+    spans = RunFacts.from_events(read_events(directory / "events")).spans()
     prompt_ids = {prompt: at for at, prompt in enumerate(dict.fromkeys(p for part in chosen.prompts for p in part))}
     rows: dict[str, list[Any]] = {name: [] for name in ARRAY_TYPES}
     steps = []
@@ -92,7 +92,7 @@ def rollouts(directory: Path, chosen: Scenario) -> tuple[Run, list[int]]:
 
 def summary(events: Sequence[Event], arrays: Mapping[str, NDArray[Any]], steps: Sequence[int]) -> dict[str, Any]:
     """One run in figures: gold, alarms, findings and actions, and the gold of the advised checkpoint."""
-    story = RunState.from_events(events)
+    story = RunFacts.from_events(events)
     gold, proxy = arrays["gold"].astype(float).mean(1), arrays["reward"].astype(float).mean(1)
     level = np.convolve(gold, np.full(WINDOW, 1 / WINDOW), mode="valid")
     raised = [record for entry in story.alarms.values() for _, _, record in entry if record.resolved is None]

@@ -9,7 +9,7 @@ from tiltmeter.acts.act import Act
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.payloads.claims import Claim
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.wording import format_number, truncate
@@ -18,16 +18,16 @@ COLUMNS = ("reward", "prompt", "completion", "turns", "facts", "artifacts")
 QUOTE = 100  # characters
 
 
-def act_claims(run: RunDirectory, run_state: RunState) -> list[Claim]:
+def act_claims(run: RunDirectory, run_facts: RunFacts) -> list[Claim]:
     """One for each kind of act, the commonest first, with the best paid example; none where none is seen."""
-    if run_state.attempt is None:
+    if run_facts.attempt is None:
         return []
     try:
-        files = run.find(run_state.attempt, run_state.last_step)
+        files = run.find(run_facts.attempt, run_facts.last_step)
         batch = run.read(files[0], COLUMNS)[0] if files else None
     except StoreError:
         return []
-    return [] if batch is None or batch.completion is None else claims_of_batch(batch, run_state.attempt)
+    return [] if batch is None or batch.completion is None else claims_of_batch(batch, run_facts.attempt)
 
 
 def claims_of_batch(batch: RolloutBatch, attempt: int) -> list[Claim]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.behaviours import BehaviourState, shown_behaviours
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.payloads.claims import Claim, Claims
 from tiltmeter.view.screens.claims.act_claims import act_claims
 from tiltmeter.view.screens.claims.witness_claims import witness_claims
@@ -18,18 +18,18 @@ NOT_CALIBRATED = "not calibrated"
 FEATURES, QUOTE = 120, 120  # characters
 
 
-def run_claims(run: RunDirectory, run_state: RunState) -> Claims:
+def run_claims(run: RunDirectory, run_facts: RunFacts) -> Claims:
     """What was done, read from the run."""
-    return _join(_own_claims(run, run_state), witness_claims(run, run_state.attempt))
+    return _join(_own_claims(run, run_facts), witness_claims(run, run_facts.attempt))
 
 
 def reader_claims(reader: RunReader) -> Claims:
     """The same for the page: acts are found once for each step that was measured."""
-    own = reader.cache_until_event("claims", lambda: _own_claims(reader.run, reader.run_state))
-    return _join(own, witness_claims(reader.run, reader.run_state.attempt))
+    own = reader.cache_until_event("claims", lambda: _own_claims(reader.run, reader.run_facts))
+    return _join(own, witness_claims(reader.run, reader.run_facts.attempt))
 
 
-def _own_claims(run: RunDirectory, state: RunState) -> list[Claim]:
+def _own_claims(run: RunDirectory, state: RunFacts) -> list[Claim]:
     return [*act_claims(run, state), *behaviour_claims(state.behaviours, state.attempt or 0, state.last_step)]
 
 

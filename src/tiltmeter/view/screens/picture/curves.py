@@ -212,10 +212,10 @@ def _flags(reader: RunReader) -> tuple[PictureFlag, ...]:
 
 
 def _abandoned(reader: RunReader) -> tuple[CurvePoints, ...]:
-    current = reader.run_state.attempt
+    current = reader.run_facts.attempt
     branches = (
         reader.columns.branch_series(attempt, "reward.mean")
-        for attempt in reader.run_state.attempts
+        for attempt in reader.run_facts.attempts
         if attempt != current
     )
     return tuple(stretch_means(branch, POINTS // 4) for branch in branches if len(branch.steps))

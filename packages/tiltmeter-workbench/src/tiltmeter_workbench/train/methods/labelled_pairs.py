@@ -80,7 +80,7 @@ def _measured_steps(run: RunDirectory, timeout: float) -> list[Event]:
                 f"about: run `tiltmeter run watch {run.path}`, then this again"
             )
         time.sleep(0.5)
-    spans = view.run_state.spans()
+    spans = view.run_facts.spans()
     return [event for event in done if event.step < spans.get(event.attempt, -1)]
 
 

@@ -1,4 +1,4 @@
-"""A snapshot of what the monitor has folded so far, so that a restart does not fold a long journal again.
+"""A snapshot of the monitor's memory, so that a monitor that is started again does not fold a long journal again.
 
 The journal stays the truth. A snapshot is used only if it was written by this code with these settings, belongs to this
 journal and bears this user's seal, with a key outside of the run directory; otherwise the journal is folded as if there
@@ -21,14 +21,14 @@ from tiltmeter.data.object_graph import decode_graph, encode_graph
 from tiltmeter.data.records import Alarm, Fault, Reading
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.advisor import Advisor
+from tiltmeter.monitor.memory import MonitorMemory
 from tiltmeter.monitor.panel import InstrumentPanel
-from tiltmeter.monitor.state import MonitorState
 from tiltmeter.rundir.atomic_write import replace_file
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.run_path import make_folder, read_file
 from tiltmeter.rundir.signing import make_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_snapshot import code_digest
+from tiltmeter.verdict.page_snapshot import code_digest
 
 SHARE = 0.05  # of the monitor's CPU time that is spent on snapshots, at most
 FIRST_SECONDS = 3.0  # of CPU before the first: shorter runs are folded as fast
@@ -48,7 +48,7 @@ class StaleSnapshotError(Exception):
     """The journal is not the one that the snapshot was made of."""
 
 
-class FoldSnapshot(Struct, frozen=True, kw_only=True):
+class RestartSnapshot(Struct, frozen=True, kw_only=True):
     """What was folded up to a place in the journal."""
 
     code: str
@@ -57,21 +57,21 @@ class FoldSnapshot(Struct, frozen=True, kw_only=True):
     last: str  # id of the event before
     folds: bytes
 
-    def install(self, state: MonitorState) -> None:
-        """Give the state its parts, with what they remember."""
+    def install(self, memory: MonitorMemory) -> None:
+        """Give the memory its parts, with what they remember."""
         try:
             folds = decode_graph(self.folds)
         except Exception as error:  # its seal is right: a defect, for which no monitor may stay away
             log.warning("a snapshot is of no use: %s: %s", type(error).__name__, error)
             raise StaleSnapshotError from error
-        vars(state.panel).update(folds["panel"])
-        vars(state.advisor).update(folds["advisor"])
-        state.past_due = folds["past_due"]
-        if state.label_queue is not None:
-            state.label_queue.share = folds["share"]
+        vars(memory.panel).update(folds["panel"])
+        vars(memory.advisor).update(folds["advisor"])
+        memory.past_due = folds["past_due"]
+        if memory.label_queue is not None:
+            memory.label_queue.share = folds["share"]
 
 
-class FoldSnapshots:
+class RestartSnapshots:
     """Writes and reads the snapshot of one run; without a place for its key there is none."""
 
     def __init__(self, run: RunDirectory, config: str) -> None:
@@ -79,12 +79,12 @@ class FoldSnapshots:
         self._since, self._pause = time.process_time(), FIRST_SECONDS
         self._key: bytes | None = None
         try:
-            self._path = make_folder(run.path, "cache") / "snapshot"
+            self._path = make_folder(run.path, "cache") / "restart_snapshot"
             self._key = make_token(run, "snapshot-key")
         except (AttachError, OSError) as error:
             log.info("no snapshots, a restart reads the whole journal: %s", error)
 
-    def read(self) -> FoldSnapshot | None:
+    def read(self) -> RestartSnapshot | None:
         """The snapshot, if it can be used by this code and with these settings."""
         if self._key is None:
             return None
@@ -92,18 +92,18 @@ class FoldSnapshots:
             content = read_file(self._path, LIMIT)
             if not hmac.compare_digest(content[:32], self._seal(content[32:])):
                 return None
-            snapshot = msgpack.decode(content[32:], type=FoldSnapshot)
+            snapshot = msgpack.decode(content[32:], type=RestartSnapshot)
         except (OSError, ValueError, MsgspecError):
             return None
         return snapshot if (snapshot.code, snapshot.config) == (self._code, self._config) else None
 
-    def write_if_due(self, state: MonitorState, seq: int, last: str) -> None:
-        """Write one if enough was done since the last; `seq` and `last` as in `FoldSnapshot`."""
+    def write_if_due(self, memory: MonitorMemory, seq: int, last: str) -> None:
+        """Write one if enough was done since the last; `seq` and `last` as in `RestartSnapshot`."""
         started = time.process_time()
         if self._key is None or started - self._since < self._pause:
             return
         try:
-            self._write(state, seq, last)
+            self._write(memory, seq, last)
         except TypeError as error:  # a plug-in that remembers something
             log.info("no snapshots, a restart reads the whole journal: %s", error)
             self._key = None
@@ -112,15 +112,15 @@ class FoldSnapshots:
         self._since = time.process_time()
         self._pause = max(FIRST_SECONDS, (self._since - started) / SHARE)
 
-    def _write(self, state: MonitorState, seq: int, last: str) -> None:
+    def _write(self, memory: MonitorMemory, seq: int, last: str) -> None:
         folds = {
-            "panel": {name: item for name, item in vars(state.panel).items() if name not in PANEL_WIRING},
-            "advisor": {name: item for name, item in vars(state.advisor).items() if name not in ADVISOR_WIRING},
-            "past_due": state.past_due,
-            "share": None if state.label_queue is None else state.label_queue.share,
+            "panel": {name: item for name, item in vars(memory.panel).items() if name not in PANEL_WIRING},
+            "advisor": {name: item for name, item in vars(memory.advisor).items() if name not in ADVISOR_WIRING},
+            "past_due": memory.past_due,
+            "share": None if memory.label_queue is None else memory.label_queue.share,
         }
         content = msgpack.encode(
-            FoldSnapshot(code=self._code, config=self._config, seq=seq, last=last, folds=encode_graph(folds))
+            RestartSnapshot(code=self._code, config=self._config, seq=seq, last=last, folds=encode_graph(folds))
         )
         replace_file(self._path, self._seal(content) + content)
 

@@ -14,11 +14,11 @@ import pytest
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.object_graph import encode_graph
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.monitor import snapshot
+from tiltmeter.monitor import restart_snapshot
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.panel import InstrumentPanel
 from tiltmeter.monitor.parts import Config
-from tiltmeter.monitor.snapshot import ADVISOR_WIRING, PANEL_WIRING, FoldSnapshots
+from tiltmeter.monitor.restart_snapshot import ADVISOR_WIRING, PANEL_WIRING, RestartSnapshots
 from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
@@ -63,14 +63,14 @@ def measure(run: RunDirectory, config: Config) -> None:
 def memory(loop: MonitorLoop) -> tuple[bytes, bytes, object]:
     panel = {name: item for name, item in vars(loop.panel).items() if name not in PANEL_WIRING}
     advisor = {name: item for name, item in vars(loop.advisor).items() if name not in ADVISOR_WIRING}
-    return encode_graph(panel), encode_graph(advisor), loop.state.past_due
+    return encode_graph(panel), encode_graph(advisor), loop.memory.past_due
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """Two attempts, the second from an earlier step."""
-    monkeypatch.setattr(snapshot, "FIRST_SECONDS", 0.0)  # one after every commit
-    monkeypatch.setattr(snapshot, "SHARE", float("inf"))
+    monkeypatch.setattr(restart_snapshot, "FIRST_SECONDS", 0.0)  # one after every commit
+    monkeypatch.setattr(restart_snapshot, "SHARE", float("inf"))
     run = RunDirectory.create(tmp_path / "run")
     for first, steps in ((0, 14), (9, 12)):
         write(run, run.open_attempt(launch="x", ranks=1, resume_step=first), first, steps)
@@ -83,10 +83,10 @@ def test_a_restart_from_a_snapshot_equals_one_from_the_beginning(
 ) -> None:
     config = settings(labelled)
     measure(run, config)
-    stored = (run.path / "cache" / "snapshot").read_bytes()
+    stored = (run.path / "cache" / "restart_snapshot").read_bytes()
     write(run, 1, 21, 4)  # folded after the snapshot that is used
     measure(run, config)
-    (run.path / "cache" / "snapshot").write_bytes(stored)
+    (run.path / "cache" / "restart_snapshot").write_bytes(stored)
     assert strange_files(run) == []
 
     folds: list[int] = []
@@ -111,7 +111,7 @@ def test_a_restart_from_a_snapshot_equals_one_from_the_beginning(
     for name in ("with", "without"):
         copy = RunDirectory(Path(shutil.copytree(run.path, tmp_path / name)))
         if name == "without":
-            (copy.path / "cache" / "snapshot").unlink()
+            (copy.path / "cache" / "restart_snapshot").unlink()
         measure(copy, config)
         journals.append(read_events(copy.path / "events"))
     assert len(journals[0]) == len(journals[1]) > 40
@@ -126,7 +126,7 @@ def test_a_snapshot_that_does_not_fit_is_ignored(
 ) -> None:
     config = settings(labelled=False)
     measure(run, config)
-    path = run.path / "cache" / "snapshot"
+    path = run.path / "cache" / "restart_snapshot"
     content = bytearray(path.read_bytes())
     match how:
         case "another journal":
@@ -138,7 +138,7 @@ def test_a_snapshot_that_does_not_fit_is_ignored(
         case "cut off":
             del content[len(content) // 2 :]
         case "other code":
-            monkeypatch.setattr(snapshot, "code_digest", lambda rooms: "another")
+            monkeypatch.setattr(restart_snapshot, "code_digest", lambda rooms: "another")
         case "other settings":
             config = settings(labelled=True)
         case "other key":
@@ -158,7 +158,7 @@ def test_without_a_place_for_the_key_there_are_no_snapshots(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     measure(run, settings(labelled=False))
-    assert not (run.path / "cache" / "snapshot").exists() and len(read_events(run.path / "events")) > 20
+    assert not (run.path / "cache" / "restart_snapshot").exists() and len(read_events(run.path / "events")) > 20
 
 
 def test_on_a_full_disk_the_snapshot_is_found(run: RunDirectory) -> None:
@@ -167,7 +167,7 @@ def test_on_a_full_disk_the_snapshot_is_found(run: RunDirectory) -> None:
     _, most = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))  # no byte can be written
     try:
-        found = FoldSnapshots(run, config.digest).read()
+        found = RestartSnapshots(run, config.digest).read()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert found is not None
@@ -179,4 +179,4 @@ def test_a_plug_in_that_remembers_goes_without_snapshots(run: RunDirectory, tmp_
         "    def fold(self, reading):\n        self.seen += 1\n"
     )
     measure(run, Config.standard([f"{tmp_path / 'counting.py'}:Counting"]))
-    assert not (run.path / "cache" / "snapshot").exists() and len(read_events(run.path / "events")) > 20
+    assert not (run.path / "cache" / "restart_snapshot").exists() and len(read_events(run.path / "events")) > 20

@@ -1,4 +1,4 @@
-"""Leaves the state file beside the journal: read from the journal as any reader does, so that it says the same.
+"""Leaves a run's entry for lists of runs beside its journal: read from it as any reader does, so that it says the same.
 
 It never stops a monitor: what goes wrong is logged once, and no file is written from then on. The last one then grows
 old, which its readers see.
@@ -20,14 +20,11 @@ from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.message import competing_findings, shorten
-from tiltmeter.verdict.run_snapshot import SnapshotWriter
-from tiltmeter.verdict.run_state import RunState, alarm_id
-from tiltmeter.verdict.state_file import (
+from tiltmeter.verdict.list_entry import (
     NAME,
     SCHEMA,
     SENTENCE,
-    StateFile,
+    ListEntry,
     captured_settings,
     gold_values,
     journal_end,
@@ -37,8 +34,11 @@ from tiltmeter.verdict.state_file import (
     names_in_order,
     newest_change,
     series_values,
-    write_state_file,
+    write_list_entry,
 )
+from tiltmeter.verdict.message import competing_findings, shorten
+from tiltmeter.verdict.page_snapshot import PageSnapshotWriter
+from tiltmeter.verdict.run_facts import RunFacts, alarm_id
 from tiltmeter.verdict.verdict import Verdict, ages, patience_seconds, verdict_of
 
 CHANGE_SECONDS = 2.0  # between two files while there is news
@@ -53,19 +53,19 @@ KL = "policy.kl.k3"
 log = logging.getLogger("tiltmeter")
 
 
-class StateWriter:
-    """Writes the state file of one run, for as long as its monitor runs."""
+class ListEntryWriter:
+    """Writes the list entry of one run, for as long as its monitor runs."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run, self._off = run, False
-        self._run_state = RunState()
+        self._run_facts = RunFacts()
         self._alarm_times: dict[str, float] = {}
         self._rewards = ReadingTable(REWARD)
         self._journal = JournalReader(run.path / "events")
         self._chain = ChainCheck(run, repeats=False)
-        self._snapshots = SnapshotWriter(run)
+        self._snapshots = PageSnapshotWriter(run)
         if (snapshot := self._snapshots.snapshot) is not None:
-            self._run_state = snapshot.run_state
+            self._run_facts = snapshot.run_facts
             self._alarm_times, self._rewards = snapshot.extra["alarm_times"], snapshot.extra["rewards"]
             snapshot.continue_reading(self._journal)
         self._events = self._journal.poll()
@@ -87,7 +87,7 @@ class StateWriter:
                 self._chain.save()
         except Exception as error:  # noqa: BLE001 - no monitor may end because of a convenience
             self._off = True
-            log.warning("no state file any more, lists of runs read the journal: %s: %s", type(error).__name__, error)
+            log.warning("no list entry any more, lists of runs read the journal: %s: %s", type(error).__name__, error)
             with suppress(OSError):
                 remove(self.run.path / "cache" / NAME, missing_ok=True)
         cost = time.monotonic() - now
@@ -102,15 +102,15 @@ class StateWriter:
             self._add(event)
             if time.monotonic() > deadline:
                 return
-        self._run_state.skipped = self._journal.skipped
-        self._run_state.set_journal(self._chain.update(max(0.0, deadline - time.monotonic())))
+        self._run_facts.skipped = self._journal.skipped
+        self._run_facts.set_journal(self._chain.update(max(0.0, deadline - time.monotonic())))
         self._caught_up = True
         extra = {"alarm_times": self._alarm_times, "rewards": self._rewards}
-        self._snapshots.write_if_due(self._run_state, self._journal, extra)
+        self._snapshots.write_if_due(self._run_facts, self._journal, extra)
 
     def _add(self, event: Event) -> None:
         self._news = True
-        self._run_state.add(event)
+        self._run_facts.add(event)
         self._snapshots.add(event, self._journal.line)
         if isinstance(alarm := event.payload, Alarm) and alarm.resolved is None:
             self._alarm_times.setdefault(alarm_id(alarm), event.time)
@@ -122,16 +122,16 @@ class StateWriter:
         names = names_in_order(list_journal(self.run.path / "events"))
         if not names or (ending := self._journal_end(names[-1])) is None:
             return  # nothing is concluded yet
-        run_state, now = self._run_state, time.time()
-        last = ages(self.run, run_state)
-        verdict = verdict_of(run_state, last)
+        run_facts, now = self._run_facts, time.time()
+        last = ages(self.run, run_facts)
+        verdict = verdict_of(run_facts, last)
         if ending != self._journal_end(names[-1]):
             return  # another monitor writes: this is no time to say how it stands
-        finding, _ = competing_findings(run_state)
-        best = last_good_checkpoint(run_state, verdict)
-        drift = lineage_values(run_state, KL)
+        finding, _ = competing_findings(run_facts)
+        best = last_good_checkpoint(run_facts, verdict)
+        drift = lineage_values(run_facts, KL)
         late = max(LEAST_LATE_SECONDS, LATE * max(self._pause, BEAT_SECONDS))
-        content = StateFile(
+        content = ListEntry(
             schema=SCHEMA,
             heartbeat=now,
             due=now + late,
@@ -141,28 +141,28 @@ class StateWriter:
             journal_tail=ending[1],
             state=verdict.state,
             sentence=shorten(verdict.sentence, SENTENCE),
-            live=run_state.attempt is None or run_state.attempt not in run_state.ended,
-            attempt=run_state.attempt or 0,
-            step=run_state.last_step,
-            first=max(0, min(run_state.first.values(), default=0)),
-            data_time=now - last.data if run_state.recent else None,
-            patience=patience_seconds(run_state),
+            live=run_facts.attempt is None or run_facts.attempt not in run_facts.ended,
+            attempt=run_facts.attempt or 0,
+            step=run_facts.last_step,
+            first=max(0, min(run_facts.first.values(), default=0)),
+            data_time=now - last.data if run_facts.recent else None,
+            patience=patience_seconds(run_facts),
             since=self._since(verdict),
             failure="" if finding is None else finding.failure[:300],
             confidence=0.0 if finding is None else finding.confidence,
             onset=verdict.alarms[0].onset if verdict.alarms else None,
             last_good=None if best is None else best.step,
-            proxy=make_spark(series_values(run_state, self._rewards)),
-            gold=make_spark(gold_values(run_state)),
+            proxy=make_spark(series_values(run_facts, self._rewards)),
+            gold=make_spark(gold_values(run_facts)),
             kl=float(drift[-1]) if len(drift) and np.isfinite(drift[-1]) else None,
-            labels=run_state.labels,
-            people=run_state.gold is not None and asks_people(run_state.gold),
-            change=newest_change(run_state),
-            settings=captured_settings(run_state),
+            labels=run_facts.labels,
+            people=run_facts.gold is not None and asks_people(run_facts.gold),
+            change=newest_change(run_facts),
+            settings=captured_settings(run_facts),
             agreement=verdict.agreement,
             level=verdict.level,
         )
-        write_state_file(self.run, content)
+        write_list_entry(self.run, content)
 
     def _journal_end(self, name: str) -> tuple[int, str] | None:
         with OpenRun(str(self.run.path)) as opened:
@@ -170,10 +170,10 @@ class StateWriter:
 
     def _since(self, verdict: Verdict) -> float:
         alarms = verdict.alarms or (verdict.warnings if verdict.state == "WATCH" else ())
-        last = max(self._run_state.last_times.values(), default=0.0)
+        last = max(self._run_facts.last_times.values(), default=0.0)
         return min((self._alarm_times.get(alarm_id(one), last) for one in alarms), default=last)
 
 
-def leave_state(run: RunDirectory) -> None:
-    """Leave the state file of a run that was measured and is not watched any more."""
-    StateWriter(run).update(over=True)
+def leave_list_entry(run: RunDirectory) -> None:
+    """Leave the list entry of a run that was measured and is not watched any more."""
+    ListEntryWriter(run).update(over=True)

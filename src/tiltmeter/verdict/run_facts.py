@@ -1,4 +1,4 @@
-"""The state of a run, folded from its events; shared by verdict, terminal, report and web page."""
+"""What the journal says of a run, folded from its events; read by verdict, terminal, report and web page."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def past_readings(onset: OnsetEstimated, attempt: int) -> list[Reading]:
 
 
 @dataclass
-class RunState:
+class RunFacts:
     """The state of a run: add every event in order; it can be read at any time."""
 
     attempts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -233,11 +233,11 @@ class RunState:
         return next((why for _, mark, why in marks if mark), "")
 
     @classmethod
-    def from_events(cls, events: Iterable[Event]) -> RunState:
-        run_state = cls()
+    def from_events(cls, events: Iterable[Event]) -> RunFacts:
+        run_facts = cls()
         for event in events:
-            run_state.add(event)
-        return run_state
+            run_facts.add(event)
+        return run_facts
 
     def add(self, event: Event) -> None:
         self.changes += 1

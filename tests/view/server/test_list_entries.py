@@ -1,4 +1,4 @@
-"""State files: a list of runs by what their monitors left, and never green where the run does not bear it out."""
+"""List entries: a list of runs by what their monitors left, and never green where the run does not bear it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmete
 from msgspec.structs import asdict
 
 from tiltmeter.data.batches import from_columns
-from tiltmeter.monitor.leave_state import StateWriter
+from tiltmeter.monitor.list_entry_writer import ListEntryWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.process import run_monitor
@@ -50,11 +50,11 @@ def write_step(run: RunDirectory, step: int, *, harm: bool) -> None:
 
 def measure(run: RunDirectory, *, over: bool) -> None:
     """What a monitor does; `over`: it has ended since, else it is taken to be alive."""
-    watch, writer = MonitorLoop(run, Config.standard()), StateWriter(run)
+    watch, writer = MonitorLoop(run, Config.standard()), ListEntryWriter(run)
     while watch.poll():
         pass
     watch.close()
-    while not (run.path / "cache" / "state.json").exists():
+    while not (run.path / "cache" / "list_entry.json").exists():
         writer.update(over=over)
 
 
@@ -86,7 +86,7 @@ def by_name(rows: RunRows) -> dict[str, FleetRow]:
 def by_file_alone(run: Path, now: float) -> FleetRow:
     """The row while somebody else reads the journals."""
     shelf = RunList([run])
-    shelf._read_state_files(shelf.ids(), now)
+    shelf._read_list_entries(shelf.ids(), now)
     shelf._listed_once = True
     with shelf._read_lock:
         (row,) = shelf.rows(list_run).listed
@@ -95,7 +95,7 @@ def by_file_alone(run: Path, now: float) -> FleetRow:
 
 def change_file(run: Path, **changes: Any) -> None:
     """Another file in place of the monitor's, with the time it had."""
-    path = run / "cache" / "state.json"
+    path = run / "cache" / "list_entry.json"
     times = path.stat()
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -105,7 +105,7 @@ def test_a_file_says_what_the_journal_says_and_no_journal_is_read(runs: Path, mo
     for name in ("healthy-live", "harmed-live"):
         change_file(runs / name, heartbeat=time.time(), due=time.time() + 30)
     by_file = by_name(RunList([runs]).rows(never))
-    monkeypatch.setattr(module, "read_state_file", lambda *_: None)
+    monkeypatch.setattr(module, "read_list_entry", lambda *_: None)
     by_journal = by_name(RunList([runs]).rows(list_run))
     assert {name: row.state for name, row in by_file.items()} == {
         "healthy": "OK", "harmed": "ACT", "healthy-live": "OK", "harmed-live": "ACT",
@@ -198,12 +198,12 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("what", [*HOSTILE, "a link", "a pipe", "a folder", "a state of its own", "a path"])
 def test_a_hostile_file_is_as_none(runs: Path, what: str) -> None:
     run = runs / "harmed"
-    path = run / "cache" / "state.json"
-    good = (runs / "healthy" / "cache" / "state.json").read_text()
+    path = run / "cache" / "list_entry.json"
+    good = (runs / "healthy" / "cache" / "list_entry.json").read_text()
     path.unlink()
     match what:
         case "a link":
-            path.symlink_to(runs / "healthy" / "cache" / "state.json")
+            path.symlink_to(runs / "healthy" / "cache" / "list_entry.json")
         case "a pipe":
             os.mkfifo(path)
         case "a folder":
@@ -224,8 +224,8 @@ def test_a_writer_that_fails_leaves_no_file_and_no_error(tmp_path: Path, monkeyp
     def fail(*_: object) -> None:
         raise ValueError("a defect")
 
-    writer = StateWriter(run)
-    monkeypatch.setattr("tiltmeter.monitor.leave_state.ages", fail)
+    writer = ListEntryWriter(run)
+    monkeypatch.setattr("tiltmeter.monitor.list_entry_writer.ages", fail)
     writer.update(over=True)
-    assert not (run.path / "cache" / "state.json").exists()
+    assert not (run.path / "cache" / "list_entry.json").exists()
     writer.update(over=True)

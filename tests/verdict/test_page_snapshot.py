@@ -14,14 +14,14 @@ from msgspec import to_builtins
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.object_graph import encode_graph
 from tiltmeter.errors import StoreError
-from tiltmeter.monitor.leave_state import StateWriter
+from tiltmeter.monitor.list_entry_writer import ListEntryWriter
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict import reading_blocks, run_snapshot
-from tiltmeter.verdict.run_snapshot import read_snapshot
+from tiltmeter.verdict import page_snapshot, reading_blocks
+from tiltmeter.verdict.page_snapshot import read_page_snapshot
 from tiltmeter.view.screens.history import RunHistory, build_history
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import all_measured_steps
@@ -31,7 +31,7 @@ from tiltmeter.view.screens.summary import summary
 @pytest.fixture(autouse=True, scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_snapshot, "LEAST_EVENTS", 8)
+        patch.setattr(page_snapshot, "LEAST_EVENTS", 8)
         patch.setattr(reading_blocks, "RECORDS", 7)
         yield
 
@@ -54,7 +54,7 @@ def watch(run: RunDirectory) -> None:
     loop = MonitorLoop(run, Config.standard(), durable=False)
     loop.poll()
     loop.close()
-    StateWriter(run).update(over=True)
+    ListEntryWriter(run).update(over=True)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def make_run(path: Path) -> None:
     write_steps(run, 1, range(9, 20))
     write_evaluation(run, Evaluation(1, 12, "held_out", 0.5, 40))
     watch(run)
-    assert (run.path / "cache" / "run_snapshot").exists()
+    assert (run.path / "cache" / "page_snapshot").exists()
     write_steps(run, 1, range(20, 23))
     loop = MonitorLoop(run, Config.standard(), durable=False)
     loop.poll()
@@ -98,7 +98,7 @@ def contents(run: RunDirectory) -> dict[str, Any]:
     for name in ("now", "age_s", "checks", "health"):  # these change with the time of day
         page.pop(name)
     names = reader.columns.all_names()
-    state = reader.run_state
+    state = reader.run_facts
     state.advice = state.agreement_and_level_read = None
     return {
         "first": reader.events.first,
@@ -136,7 +136,7 @@ def test_a_monitor_that_starts_again_goes_on_with_the_blocks(run: RunDirectory) 
     watch(run)
     after = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
     assert {name: after[name] for name in before} == before and len(after) > len(before)
-    snapshot = read_snapshot(run)
+    snapshot = read_page_snapshot(run)
     assert snapshot is not None and snapshot.events == len(read_events(run.path / "events"))
     by_snapshot = contents(run)
     shutil.rmtree(run.path / "cache")
@@ -179,7 +179,7 @@ def flip(path: Path) -> None:
 
 
 def damage_snapshot(run: RunDirectory) -> None:
-    flip(run.path / "cache" / "run_snapshot")
+    flip(run.path / "cache" / "page_snapshot")
 
 
 def remove_block(run: RunDirectory) -> None:
@@ -205,7 +205,7 @@ def shorten_journal(run: RunDirectory) -> None:
 
 def other_journal(run: RunDirectory) -> None:
     """A line changed in the middle of what the snapshot has is not seen: one near its end is."""
-    snapshot = read_snapshot(run)
+    snapshot = read_page_snapshot(run)
     assert snapshot is not None
     path, offset = run.path / "events" / "1.jsonl", snapshot._stored.offsets["1.jsonl"]
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The state file: what a run's monitor last concluded, in one small file, so that a list of runs reads no journals.
+"""A run's entry for lists of runs: what its monitor last concluded, in one small file, so that they read no journals.
 
 The journal stays the truth. The file names the place in the journal that it was made of and the time until which a
 newer one is promised, so that a reader can see whether it still says what the run says: `Trust`.
@@ -24,11 +24,11 @@ from tiltmeter.rundir.sidecar import HOSTILE, Count, Text300
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
 from tiltmeter.verdict.verdict import State, Verdict
 
-NAME = "state.json"  # in cache/
+NAME = "list_entry.json"  # in cache/
 LIMIT = 16_384  # bytes
 SCHEMA = 1
 SPARK = 24  # points of a small chart
@@ -46,7 +46,7 @@ Height: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 Trust = Literal["whole", "ended", "late", "behind"]
 
 
-class StateChange(Struct, frozen=True, kw_only=True):
+class KnobChange(Struct, frozen=True, kw_only=True):
     """The newest change that was proposed, else the newest that was made."""
 
     knob: Text300
@@ -72,7 +72,7 @@ class Spark(Struct, frozen=True, kw_only=True):
         return [None if one is None else float(f"{self.low + scale * one:.4g}") for one in self.points]
 
 
-class StateFile(Struct, frozen=True, kw_only=True):
+class ListEntry(Struct, frozen=True, kw_only=True):
     """What a monitor left of a run. Texts may hold what a model or a dataset wrote."""
 
     schema: Annotated[int, Meta(ge=SCHEMA)]
@@ -100,7 +100,7 @@ class StateFile(Struct, frozen=True, kw_only=True):
     kl: float | None
     labels: Count
     people: bool
-    change: StateChange | None
+    change: KnobChange | None
     settings: Annotated[dict[Text300, Text300], Meta(max_length=SETTINGS)]
     agreement: Agreement | None
     level: GoldLevel | None
@@ -108,32 +108,32 @@ class StateFile(Struct, frozen=True, kw_only=True):
 
 #: Not by `read_sidecar`, which takes four times as long: of a key that stands twice the last counts, and a text with
 #: half of a character makes the file one that cannot be used. The journal is the truth in either case.
-_DECODER = Decoder(StateFile)
+_DECODER = Decoder(ListEntry)
 
 
-def read_state_file(run: str, now: float) -> tuple[StateFile, Trust] | None:
-    """The state file of a run directory and how far it speaks for it; None if there is none that can be used."""
+def read_list_entry(run: str, now: float) -> tuple[ListEntry, Trust] | None:
+    """The list entry of a run directory and how far it speaks for it; None if there is none that can be used."""
     try:
         with OpenRun(run) as opened:
             with opened.file("cache", NAME) as (handle, info):
                 if info.st_size > LIMIT:
                     return None
                 content = _DECODER.decode(os.pread(handle, LIMIT, 0))
-            return content, trust_file(opened, content, info.st_mtime, now)
+            return content, trust_entry(opened, content, info.st_mtime, now)
     except (*HOSTILE, MsgspecError):
         return None
 
 
-def write_state_file(run: RunDirectory, content: StateFile) -> None:
+def write_list_entry(run: RunDirectory, content: ListEntry) -> None:
     """Put it in place of the one before. Raises `OSError`."""
     text = json.dumps(to_builtins(content), allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(text) > LIMIT:
-        raise OSError(f"a state file of {len(text)} bytes")
+        raise OSError(f"a list entry of {len(text)} bytes")
     replace_file(make_folder(run.path, "cache") / NAME, text)
 
 
-def trust_file(run: OpenRun, content: StateFile, written: float, now: float) -> Trust:
-    """How far a state file speaks for its run, by its own words and by looking at four other files."""
+def trust_entry(run: OpenRun, content: ListEntry, written: float, now: float) -> Trust:
+    """How far a list entry speaks for its run, by its own words and by looking at four other files."""
     size, tail = journal_end(run, content.journal, content.journal_bytes) or (-1, "")
     if size < content.journal_bytes or tail != content.journal_tail:
         return "behind"
@@ -162,55 +162,55 @@ def journal_end(run: OpenRun, name: str, end: int | None = None) -> tuple[int, s
         return None
 
 
-def last_good_checkpoint(run_state: RunState, verdict: Verdict) -> Estimate | None:
+def last_good_checkpoint(run_facts: RunFacts, verdict: Verdict) -> Estimate | None:
     """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
     those strictly below the onset's lower end. None: no checkpoint can be named."""
-    bound = min((alarm.onset_low for alarm in run_state.open_alarms("alarm")), default=None)
+    bound = min((alarm.onset_low for alarm in run_facts.open_alarms("alarm")), default=None)
     best = None if verdict.advice is None else verdict.advice.best
     if bound is None or best is None or best.step < bound:
         return best
-    earlier = advise_on_checkpoints(run_state, before=bound) or advise_on_run(run_state, before=bound)
+    earlier = advise_on_checkpoints(run_facts, before=bound) or advise_on_run(run_facts, before=bound)
     return None if earlier is None else earlier.best
 
 
-def captured_settings(run_state: RunState) -> dict[str, str]:
+def captured_settings(run_facts: RunFacts) -> dict[str, str]:
     """What was captured of the newest attempt's settings when it was opened; empty if nothing was."""
-    facts = run_state.attempts.get(run_state.attempt, {}) if run_state.attempt is not None else {}
+    facts = run_facts.attempts.get(run_facts.attempt, {}) if run_facts.attempt is not None else {}
     settings = facts.get("settings")
     if not isinstance(settings, dict):
         return {}
     return {str(name)[:100]: str(value)[:200] for name, value in list(settings.items())[:SETTINGS]}
 
 
-def newest_change(run_state: RunState) -> StateChange | None:
-    actions = list(run_state.actions.values())
+def newest_change(run_facts: RunFacts) -> KnobChange | None:
+    actions = list(run_facts.actions.values())
     for states in (("proposed", "approved"), ("applied", "reverted")):
         if newest := max((one for one in actions if one.state in states), key=lambda one: one.step, default=None):
-            return StateChange(knob=newest.knob[:300], before=newest.before, after=newest.after, state=newest.state)
+            return KnobChange(knob=newest.knob[:300], before=newest.before, after=newest.after, state=newest.state)
     return None
 
 
-def lineage_values(run_state: RunState, name: str) -> Floats:
+def lineage_values(run_facts: RunFacts, name: str) -> Floats:
     """The values of one reading along the current lineage, in step order."""
-    return series_values(run_state, run_state.history.get(name, ReadingTable(name)))
+    return series_values(run_facts, run_facts.history.get(name, ReadingTable(name)))
 
 
-def series_values(run_state: RunState, series: ReadingTable) -> Floats:
+def series_values(run_facts: RunFacts, series: ReadingTable) -> Floats:
     """The values of a series along the current lineage, in step order."""
-    series = series.on_lineage(run_state.spans())
+    series = series.on_lineage(run_facts.spans())
     return series.values[np.argsort(series.steps, kind="stable")]
 
 
-def gold_values(run_state: RunState) -> Floats:
+def gold_values(run_facts: RunFacts) -> Floats:
     """Gold over the run: by the source that is closest to every answer, else by the evaluation an alarm is about, or
     the one with most items."""
     for name in SOURCES:
-        if len(values := lineage_values(run_state, name)):
+        if len(values := lineage_values(run_facts, name)):
             return values
-    names = sorted(name for name in run_state.history if name.startswith("eval."))
-    alarms = {alarm.name for alarm in run_state.open_alarms("alarm")}
-    names.sort(key=lambda name: (name not in alarms, -float(run_state.history[name].counts.sum())))
-    return lineage_values(run_state, names[0]) if names else np.empty(0)
+    names = sorted(name for name in run_facts.history if name.startswith("eval."))
+    alarms = {alarm.name for alarm in run_facts.open_alarms("alarm")}
+    names.sort(key=lambda name: (name not in alarms, -float(run_facts.history[name].counts.sum())))
+    return lineage_values(run_facts, names[0]) if names else np.empty(0)
 
 
 def sparkline_values(values: Floats, points: int = SPARK) -> Floats:

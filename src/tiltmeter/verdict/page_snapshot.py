@@ -1,4 +1,4 @@
-"""What a reader has folded of a run, in its cache, so that a page opens a long run without reading all of its journal.
+"""The facts of a run, folded up to a place, so that a page opens a long run without reading all of its journal.
 
 The monitor writes it with the readings in blocks (`reading_blocks`), every few thousand steps. The journal stays the
 truth: a snapshot is used by the code that made it, for the journal that it was made of, by who has the key that it is
@@ -30,9 +30,9 @@ from tiltmeter.rundir.signing import make_token, read_token
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import is_rare
 from tiltmeter.verdict.reading_blocks import BlockWriter, ReadingBlock, StoredBlock
-from tiltmeter.verdict.run_state import RunState
+from tiltmeter.verdict.run_facts import RunFacts
 
-NAME = "run_snapshot"
+NAME = "page_snapshot"
 KEY = "snapshot-key"
 LIMIT = 1 << 28  # bytes
 TAIL = 4096  # bytes of a journal file before its place, that must be the same
@@ -43,7 +43,7 @@ ROOMS = ("data", "stats", "rundir", "verdict")
 log = logging.getLogger("tiltmeter")
 
 
-class StoredSnapshot(Struct, frozen=True, kw_only=True):
+class StoredPageSnapshot(Struct, frozen=True, kw_only=True):
     """The snapshot as it is stored."""
 
     code: str
@@ -56,13 +56,13 @@ class StoredSnapshot(Struct, frozen=True, kw_only=True):
     folds: bytes
 
 
-class RunSnapshot:
+class PageSnapshot:
     """A snapshot that may be used."""
 
-    def __init__(self, stored: StoredSnapshot, key: bytes) -> None:
+    def __init__(self, stored: StoredPageSnapshot, key: bytes) -> None:
         folds = decode_graph(stored.folds)
         self.key, self.events, self.blocks = key, stored.events, [StoredBlock(*block) for block in stored.blocks]
-        self.run_state: RunState = folds["run_state"]
+        self.run_facts: RunFacts = folds["run_facts"]
         self.extra: dict[str, Any] = folds["extra"]
         self._ids, self._stored = folds["ids"], stored
 
@@ -81,17 +81,17 @@ class RunSnapshot:
         journal.skipped = self._stored.skipped
 
 
-def read_snapshot(run: RunDirectory) -> RunSnapshot | None:
+def read_page_snapshot(run: RunDirectory) -> PageSnapshot | None:
     """The snapshot of a run; None if there is none that can be used."""
     try:
         key = read_token(run, KEY)
         content = read_file(run.path / "cache" / NAME, LIMIT)
         if not hmac.compare_digest(content[:32], _seal(key, content[32:])):
             return None
-        stored = msgpack.decode(content[32:], type=StoredSnapshot)
+        stored = msgpack.decode(content[32:], type=StoredPageSnapshot)
         if stored.code != code_digest(ROOMS) or journal_tails(run, stored.offsets) != stored.tails:
             return None
-        return RunSnapshot(stored, key)
+        return PageSnapshot(stored, key)
     except (AttachError, StoreError, OSError, ValueError, MsgspecError):
         return None
     except Exception as error:  # noqa: BLE001  # its seal is right: a defect, for which no run may stay closed
@@ -99,7 +99,7 @@ def read_snapshot(run: RunDirectory) -> RunSnapshot | None:
         return None
 
 
-def snapshot_time(run: RunDirectory) -> int:
+def page_snapshot_time(run: RunDirectory) -> int:
     """When the snapshot was written, in nanoseconds; 0 if there is none."""
     status = file_status(run.path / "cache" / NAME)
     return 0 if status is None else status.st_mtime_ns
@@ -121,7 +121,7 @@ def journal_tails(run: RunDirectory, offsets: Mapping[str, int]) -> dict[str, by
     return tails
 
 
-class SnapshotWriter:
+class PageSnapshotWriter:
     """Collects what a snapshot holds, event by event, and writes one now and then. For the monitor alone."""
 
     def __init__(self, run: RunDirectory) -> None:
@@ -130,7 +130,7 @@ class SnapshotWriter:
         self._rare: dict[str, array[int]] = {}  # by journal file, where lines with a rare event begin
         self._key: bytes | None = None
         self._blocks: BlockWriter | None = None
-        self.snapshot: RunSnapshot | None = None
+        self.snapshot: PageSnapshot | None = None
         try:
             make_folder(run.path, "cache")
             self._key = make_token(run, KEY)
@@ -143,9 +143,9 @@ class SnapshotWriter:
             self._events = self._written = snapshot.events
             self._rare = {name: array("q", lines.tolist()) for name, lines in snapshot.rare_lines.items()}
 
-    def _read(self) -> RunSnapshot | None:
+    def _read(self) -> PageSnapshot | None:
         """The snapshot to go on with, if its blocks are there too: one that nobody can use is made again."""
-        snapshot = read_snapshot(self._run)
+        snapshot = read_page_snapshot(self._run)
         if snapshot is None:
             return None
         try:
@@ -171,14 +171,14 @@ class SnapshotWriter:
         except (OSError, TypeError, OverflowError) as error:
             self._leave(error)
 
-    def write_if_due(self, run_state: RunState, journal: JournalReader, extra: Mapping[str, Any]) -> None:
+    def write_if_due(self, run_facts: RunFacts, journal: JournalReader, extra: Mapping[str, Any]) -> None:
         """Write one if much has come since the last; the journal must have been read to its end."""
         if self._blocks is None or self._key is None or self._events - self._written < LEAST_EVENTS:
             return
         try:
             self._blocks.write()
-            folds = {"run_state": run_state, "extra": dict(extra), "ids": journal.ids}
-            stored = StoredSnapshot(
+            folds = {"run_facts": run_facts, "extra": dict(extra), "ids": journal.ids}
+            stored = StoredPageSnapshot(
                 code=code_digest(ROOMS),
                 events=self._events,
                 skipped=journal.skipped,
@@ -201,7 +201,7 @@ class SnapshotWriter:
 
 
 def _seal(key: bytes, content: bytes) -> bytes:
-    return hmac.new(key, b"run snapshot" + content, hashlib.sha256).digest()
+    return hmac.new(key, b"page snapshot" + content, hashlib.sha256).digest()
 
 
 @lru_cache

@@ -1,7 +1,7 @@
-"""The state of a monitored run: everything that is remembered between two arrivals, and what follows from the next.
+"""What the monitor remembers of its run between two arrivals, and what follows from the next. The loop alone uses it.
 
-`MonitorState.apply` is the only code that changes this memory, and the only code that concludes. Live, it is given what
-was just measured, and its events are committed. After a restart it is given what the journal recorded, and its events
+`MonitorMemory.apply` is the only code that changes this memory, and the only code that concludes. Live, it is given
+what was just measured, and its events are committed. After a restart it is given what the journal recorded, and its events
 are dropped, because they are in the journal. In a replay everything is measured again and its events are compared.
 So there is one path, and what a restart remembers cannot differ from what was remembered before.
 """
@@ -60,10 +60,10 @@ from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, Receipt
 from tiltmeter.rundir.step_files import closed_steps
 from tiltmeter.stats.checkpoint_falls import UNKNOWN
-from tiltmeter.verdict.run_state import AlarmNote, past_readings, with_onset
+from tiltmeter.verdict.run_facts import AlarmNote, past_readings, with_onset
 
 
-class MonitorState:
+class MonitorMemory:
     """The memory of one run. `history` reads the journal so far, for an attempt that goes on from an earlier one."""
 
     def __init__(
