@@ -1,8 +1,9 @@
 """What the monitor remembers of its run between two arrivals, and what follows from the next. The loop alone uses it.
 
 `MonitorMemory.apply` is the only code that changes this memory, and the only code that concludes. Live, it is given
-what was just measured, and its events are committed. After a restart it is given what the journal recorded, and its events
-are dropped, because they are in the journal. In a replay everything is measured again and its events are compared.
+what was just measured, and its events are committed. After a restart it is given what the journal recorded, and its
+events are dropped, because they are in the journal. In a replay everything is measured again and its events are
+compared.
 So there is one path, and what a restart remembers cannot differ from what was remembered before.
 """
 
