@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -22,7 +23,28 @@ RUN_WHOLE = (
     "read.md",
     *("tutorials/agent-run.md", "tutorials/audit.md", "tutorials/labelling.md", "tutorials/guards.md"),
 )
+LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^(?:<!--# (not run|run by):? ([^\n]+) #-->\n)?```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+
+
+def site_pages(docs: Path = DOCS) -> set[str]:
+    """Every Markdown page that the site builds."""
+    left_out = set(SETTINGS["exclude_docs"].split())
+    return {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - left_out
+
+
+def clicks(docs: Path = DOCS) -> dict[str, int]:
+    """By page that one can reach from the front page: over how many links in texts, not the navigation."""
+    pages, found, last = site_pages(docs), {"index.md": 0}, ["index.md"]
+    while last:
+        reached = [
+            os.path.normpath(Path(page).parent / target.partition("#")[0])
+            for page in last
+            for target in LINK.findall((docs / page).read_text())
+        ]
+        last = sorted(pages.intersection(reached) - set(found))
+        found |= dict.fromkeys(last, max(found.values()) + 1)
+    return found
 
 
 def block_state(page: Path, mark: str | None, language: str) -> str:

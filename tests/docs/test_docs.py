@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from tests.pages import DOCS, ROOT, RUN_WHOLE, render, render_page
+from tests.pages import DOCS, LINK, ROOT, RUN_WHOLE, clicks, render, render_page, site_pages
 
 from macros.code import docstring
 from tiltmeter import instruments
@@ -50,7 +50,6 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.M | re.S)
 TITLE = re.compile(r'title="([^"]+)"')
-LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")
 
 #: Written before a page's own code: what a console block says is run, and what it shows is compared.
 PRELUDE = (
@@ -237,6 +236,25 @@ def test_no_page_names_a_machine(page: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     assert all(str(page.relative_to(DOCS)) in navigation for page in DOCS.rglob("*.md"))
+
+
+def test_the_site_has_at_most_a_hundred_pages_each_within_two_clicks_of_the_front_page() -> None:
+    pages, far = site_pages(), clicks()
+    assert 80 < len(pages) <= 100
+    assert {page: far.get(page) for page in pages if far.get(page, 3) > 2} == {}
+
+
+def test_a_page_that_is_far_away_or_that_nothing_links_to_is_seen(tmp_path: Path) -> None:
+    for page, text in {
+        "index": "[a](a.md#one)",
+        "a": "[b](in/b.md)",
+        "in/b": "[c](../c.md)",
+        "c": "",
+        "alone": "",
+    }.items():
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{page}.md").write_text(text)
+    assert clicks(tmp_path) == {"index.md": 0, "a.md": 1, "in/b.md": 2, "c.md": 3}
 
 
 def words(page: str) -> set[str]:

@@ -149,7 +149,8 @@ def test_guarded_and_unguarded_runs_become_tables(tmp_path: Path) -> None:
     sizes = {"runs": 1, "seeds": 1, "steps": 9, "rollouts_per_step": 8}
     start = {"scenario": "healthy", "gold": 0.75, "diversity": 0.3, "words": 6.0}
     (tmp_path / "defences.json").write_text(json.dumps({**sizes, "start": [start], "scenarios": [row]}))
-    page = render_page("guarded.md", tmp_path)
+    side_by_side = (DOCS / "defences.md").read_text().partition("## Guarded and unguarded, side by side")[2]
+    page = render(side_by_side, tmp_path)
     assert "| `healthy` | benign | 0.75 | 0.5 [0.5, 0.5] | 0.5 [0.5, 0.5] | 0.25 [0.125, 0.375] |" in page
     assert "| 7 | 5 |" in page
 
