@@ -449,6 +449,9 @@ def make_storage_slow() -> None:
 
 def train(fault: str, work: Path, steps: int, place: Path | None, *, watched: bool) -> dict[str, Any]:
     told: list[str] = []
+    # A shell's background job ignores Ctrl-C, and so would every training here: "default" is what a terminal gives.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     class Listener(logging.Handler):
         def emit(self, line: logging.LogRecord) -> None:

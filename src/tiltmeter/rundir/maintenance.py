@@ -27,7 +27,7 @@ from tiltmeter.rundir.run_path import entries, file_status, make_folder, open_fo
 from tiltmeter.rundir.seal import SealedFile, map_file, seal_file
 from tiltmeter.rundir.sidecar import write_sidecar
 from tiltmeter.rundir.signing import read_token
-from tiltmeter.rundir.store import ROW_GROUP_TOKENS, STEP_BYTES, RunDirectory, StepFile
+from tiltmeter.rundir.store import PARQUET, ROW_GROUP_TOKENS, STEP_BYTES, RunDirectory, StepFile
 
 PACK_BYTES = 1 << 30
 PACK_ROW_GROUPS = 256
@@ -174,7 +174,7 @@ def _check_packed(path: Path, keys: list[dict[str, Any]]) -> None:
 
 
 def _open(file: StepFile) -> tuple[SealedFile, dict[str, Any], str]:
-    data = pa.py_buffer(read_file(file.path, STEP_BYTES))
+    data = pa.py_buffer(read_file(file.path, STEP_BYTES, ends=PARQUET))
     sealed, facts = open_sealed(data, str(file.path))
     return sealed, facts, hashlib.sha256(data).hexdigest()
 

@@ -149,13 +149,16 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None)
     return handle
 
 
-def read_file(path: Path, limit: int, *, owner: int | None = None) -> bytes:
-    """The bytes of a plain file of at most `limit` bytes. Raises `OSError` or `ValueError`."""
+def read_file(path: Path, limit: int, *, owner: int | None = None, ends: bytes = b"") -> bytes:
+    """The bytes of a plain file of at most `limit` bytes. `ends`: it must begin and end with these, which is looked at
+    before the rest is read: what is none of ours may be large. Raises `OSError` or `ValueError`."""
     handle = open_file(path, owner=owner)
     try:
         size = os.fstat(handle).st_size
         if size > limit:
             raise ValueError(f"has {size} bytes, more than {limit}")
+        if ends and (size < len(ends) or {os.pread(handle, len(ends), at) for at in (0, size - len(ends))} != {ends}):
+            raise ValueError(f"does not begin and end with {ends!r}")
         content = os.read(handle, size + 1)
         while len(content) <= size and (more := os.read(handle, size + 1 - len(content))):  # 2 GB at a time at most
             content += more

@@ -57,6 +57,7 @@ from tiltmeter.rundir.sidecar import (
 
 FACTS_BYTES = 16 << 20  # of a file about a run, an attempt or a rank; those of an audit hold its notes
 STEP_BYTES = 8 << 30  # of the file of one rank and step
+PARQUET = b"PAR1"  # at both of its ends
 ROW_GROUP_TOKENS = 500_000  # about 5 MB: what a reader that streams holds in memory
 
 DAMAGE = (*WRONG_CONTENT, pa.ArrowException, OSError, MemoryError)  # what a damaged file raises in the libraries
@@ -338,7 +339,7 @@ class RunDirectory:
         """
         table, facts = to_table(batch)
         if exists(path := self.path / "reference.parquet"):
-            sealed, _ = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
+            sealed, _ = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES, ends=PARQUET)), str(path))
             if content_hash(sealed.read()) != content_hash(table):
                 raise AttachError(f"{self.path} has another reference: give that one, or none, or start a new run")
             return False
@@ -355,7 +356,7 @@ class RunDirectory:
         if not exists(path):
             return None
         with as_store_errors(path):
-            sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
+            sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES, ends=PARQUET)), str(path))
             return from_table(sealed.read(), facts, 0, 0)
 
     def step_path(self, attempt: int, step: int, rank: int) -> Path:
@@ -462,7 +463,7 @@ class RunDirectory:
         """The batch, its metadata and the SHA-256 of the original file. Raises `StoreError` for anything damaged."""
         with as_store_errors(file.path):
             if file.row_groups is None:
-                data = pa.py_buffer(read_file(file.path, STEP_BYTES))
+                data = pa.py_buffer(read_file(file.path, STEP_BYTES, ends=PARQUET))
                 sealed, facts = open_sealed(data, str(file.path))
                 digest = hashlib.sha256(data).hexdigest() if columns is None else ""
             else:

@@ -156,6 +156,9 @@ def _one_at_a_time(target: Path) -> Iterator[None]:
 
 
 def make_private(target: Path) -> None:
+    """A folder of this user's alone. Raises `StoreError` for a link in its place."""
+    if target.is_symlink():
+        raise StoreError(f"{target} is a link: remove it")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     target.chmod(0o700)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
 PLAIN_HTTP = "AWS_ALLOW_HTTP"
-TIMEOUT = timedelta(seconds=30)
+TIMEOUT, RETRIES = timedelta(seconds=25), 1  # of one request
 INBOX = "inbox"  # below an address: what people left who have only a copy of the run
 LOCK = ".lock"  # of a folder on disk, for `swap`
 SMALL_BYTES = 16 << 20  # of an object whose reader names no limit
@@ -105,7 +105,7 @@ def open_objects(address: str) -> ObjectFolder:
         client: ClientConfig = {"timeout": TIMEOUT}
         if os.environ.get(PLAIN_HTTP, "").lower() == "true":
             client["allow_http"] = True  # what is said here replaces what obstore reads from the environment
-        return CloudFolder(from_url(address, client_options=client, retry_config={"max_retries": 2}))
+        return CloudFolder(from_url(address, client_options=client, retry_config={"max_retries": RETRIES}))
     except (ValueError, TypeError, OSError, exceptions.BaseError) as error:
         raise AttachError(f"{address} cannot be opened: {error}") from error
 
@@ -234,7 +234,8 @@ class DiskFolder:
     """A folder that several machines may mount, or one for tests; needs `flock`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = run_path(path, "store")
+        # Its last name too may be somebody else's: in a folder that people share, a run's place may become a link.
+        self.path = run_path(path.parent, "store") / path.name
 
     def create(self, key: str, data: bytes) -> bool:
         path = self._make_place(key)
@@ -309,8 +310,9 @@ class DiskFolder:
 
     def _make_place(self, key: str) -> RunPath:
         path = self._place(key)
-        Path(self.path).mkdir(parents=True, exist_ok=True)
-        make_folder(self.path, *split_key(key)[:-1])
+        if not (outer := Path(self.path.parent)).is_dir():
+            outer.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, self.path.name, *split_key(key)[:-1])
         return path
 
     @contextmanager

@@ -65,7 +65,7 @@ class MirrorHead(Struct, frozen=True, kw_only=True):
     journal: Annotated[dict[JournalFile, JournalSpan], Meta(max_length=MOST_FILES)] = {}
     takeovers: Annotated[list[Takeover], Meta(max_length=MOST_TAKEOVERS)] = field(default_factory=list)
     lost_files: Count = 0  # step files that the spool had to drop before they could be uploaded
-    time: float = 0.0  # for display
+    time: Annotated[float, Meta(ge=0.0, le=float(1 << 33))] = 0.0  # for display
 
 
 def read_head(folder: ObjectFolder) -> tuple[MirrorHead, str | None]:

@@ -28,7 +28,7 @@ from tiltmeter.rundir.parquet import FORMAT, encode, open_sealed
 from tiltmeter.rundir.run_path import exists, make_folder, open_file, read_file
 from tiltmeter.rundir.seal import seal
 from tiltmeter.rundir.sidecar import Count, find_sidecar, read_sidecar, refuse, write_sidecar
-from tiltmeter.rundir.store import STEP_BYTES, RunDirectory, as_store_errors
+from tiltmeter.rundir.store import PARQUET, STEP_BYTES, RunDirectory, as_store_errors
 
 #: Extra columns of a worker's file: prompt key, time of scoring, step (-1: not known), and duration of the call.
 EXTRA_COLUMNS = {"key": pa.int64(), "time": pa.float64(), "step": pa.int64(), "seconds": pa.float64()}
@@ -147,7 +147,7 @@ def mark_worker(run: RunDirectory, attempt: int, worker: str, word: str, facts: 
 def read_order(path: Path) -> tuple[int, Floats, Ints]:
     """From one worker's file: the number of its first row, and the time and step of each row."""
     with as_store_errors(path):
-        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
+        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES, ends=PARQUET)), str(path))
         beside = sealed.read(None, ["time", "step"])
         return int(facts["first"]), beside["time"].to_numpy(), beside["step"].to_numpy()
 
@@ -155,7 +155,7 @@ def read_order(path: Path) -> tuple[int, Floats, Ints]:
 def read_rows(path: Path, attempt: int, step: int) -> tuple[RolloutBatch, Floats]:
     """All rows of one worker's file, grouped by prompt but in its own order, and how long each call took."""
     with as_store_errors(path):
-        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES)), str(path))
+        sealed, facts = open_sealed(pa.py_buffer(read_file(path, STEP_BYTES, ends=PARQUET)), str(path))
         table = sealed.read()
         batch = from_table(table, facts, attempt, step)
         return replace(batch, group=table["key"].to_numpy().astype(np.int64)), table["seconds"].to_numpy()
