@@ -27,6 +27,7 @@ from tiltmeter.rundir.remote.writer_lease import read_head
 from tiltmeter.rundir.run_path import make_folder, open_file, run_path
 from tiltmeter.rundir.sidecar import Count, Text300, find_sidecar
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.safety.safe_text import log_line
 
 LOCK = "trainer.lock"
 LIMIT = 4096  # bytes of it
@@ -247,7 +248,7 @@ def _say_rival(rival: LockHolder, place: Path | str, here: Path | str) -> str:
     if rival.is_this_process:
         who, fix = "this process", "close() the first run before you open the next one there"
     else:
-        who = f"process {rival.pid} on {rival.host}" if rival.pid else "another process"
+        who = f"process {rival.pid} on {log_line(rival.host, 100)}" if rival.pid else "another process"
         fix = "end it before you resume there, or give each trainer its own directory"
     return f"{who} is writing a run in {place}: this one is kept in {here}; {fix}"
 

@@ -12,7 +12,9 @@ from tests.rundir.remote.test_remote import run_of, start
 from tiltmeter.gold.label_files import LabelRequest, write_request
 from tiltmeter.gold.people import PeopleSource, RaterAnswers, store_answer, undo_answer
 from tiltmeter.gold.sampler import Bet
+from tiltmeter.rundir.owner_state import owner_folder
 from tiltmeter.rundir.reading_room.notes import RunNotes, write_entry
+from tiltmeter.rundir.remote import authors
 from tiltmeter.rundir.remote.authors import sign_entry
 from tiltmeter.rundir.remote.copy import fetch_copy
 from tiltmeter.rundir.remote.inbox import Inbox, copied_address, leave_file
@@ -157,6 +159,34 @@ def test_an_entry_counts_in_its_own_run_place_and_name_only(
     assert [path.name for path in (machines.run.path / "notes" / "run").iterdir()] == [note_name(0)]
     assert len(machines.inbox()) == 3
     assert "another run, place or content" in caplog.text and "ada signed with another key before" in caplog.text
+
+
+def test_who_signs_in_ever_new_names_makes_nobody_forgotten_and_holds_up_no_mirror(
+    machines: TwoMachines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A book that is full takes no new name, since a second key for it could not be told from the first."""
+    most = authors.MOST_AUTHORS
+    monkeypatch.setattr(authors, "MOST_AUTHORS", 3)
+    copy = machines.copy()
+    names = ["ada", *(f"{number}{chr(0x1F600) * 80}" for number in range(4))]
+    for number, name in enumerate(names):
+        leave_file(copy, ("notes", "run"), note_name(number), {"kind": "note", "text": "", "author": name})
+    machines.writer.cycle()
+    taken = {json.loads(path.read_text())["author"] for path in (machines.run.path / "notes" / "run").iterdir()}
+    assert taken == set(names[:3]) and len(machines.inbox()) == 2
+    assert "3 authors left something already" in caplog.text
+    leave_file(copy, ("notes", "run"), note_name(9), {"kind": "note", "text": "", "author": "ada"})
+    _writer(machines, machines.folder).cycle()  # who reads the book again
+    assert (machines.run.path / "notes" / "run" / note_name(9)).exists()
+    assert len(json.dumps({names[1][:64]: "0" * 64})) * most < authors._BOOK_BYTES
+
+    book = owner_folder("authors") / f"{machines.run.identity()['id']}.json"
+    book.write_text("{")
+    leave_file(copy, ("notes", "run"), note_name(10), {"kind": "note", "text": "", "author": "ada"})
+    (machines.run.path / "traps.json").write_text("[]")
+    _writer(machines, machines.folder).cycle()
+    assert machines.folder.read("traps.json") is not None, "the run is mirrored still"
+    assert any("inbox is not read" in why for why in machines.run.troubles(0).values())
 
 
 def test_a_writer_that_is_killed_anywhere_takes_everything_once(machines: TwoMachines) -> None:

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.atomic_write import publish, replace_file
 from tiltmeter.rundir.owner_state import make_owner_folder, owner_folder, read_owned
-from tiltmeter.rundir.sidecar import WRONG_CONTENT, parse_sidecar
+from tiltmeter.rundir.sidecar import WRONG_CONTENT, parse_sidecar, reason
 from tiltmeter.rundir.store import RunDirectory
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SIGNED = "signed"  # the field of an entry that holds its signature
 NAMED_BY = ("author", "rater")  # fields that say who left an entry
-MOST_AUTHORS = 10_000  # that are remembered for a run
-_BOOK_BYTES = 4 << 20
+MOST_AUTHORS = 10_000  # that a run takes entries of: of one that is not remembered nobody could tell others apart
+_BOOK_BYTES = 16 << 20  # of so many, whatever their names are written in
 _KEY = "author.key"
 
 Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -52,7 +52,10 @@ def sign_entry(run: RunDirectory, place: str, facts: Mapping[str, Any]) -> dict[
 
 
 class AuthorBook:
-    """Whose entries a run takes: by name, the key that the first entry of that name was signed with."""
+    """Whose entries a run takes: by name, the key that the first entry of that name was signed with.
+
+    Raises `AttachError` where what was remembered cannot be read.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -62,6 +65,8 @@ class AuthorBook:
             self._keys = parse_sidecar(read_owned(self._path, _BOOK_BYTES), dict[str, str])
         except FileNotFoundError:
             pass
+        except WRONG_CONTENT as error:
+            raise AttachError(f"{self._path} cannot be read ({reason(error)}): remove it to accept new keys") from error
 
     def check(self, place: str, data: bytes) -> None:
         """Remember a new author. Raises `ValueError` with the reason why an entry is not taken."""
@@ -75,13 +80,14 @@ class AuthorBook:
             raise ValueError("its signature is of another run, place or content")
         for field in NAMED_BY:
             name = str(content.get(field, ""))[:64]
+            if name and name not in self._keys and len(self._keys) >= MOST_AUTHORS:
+                raise ValueError(f"{MOST_AUTHORS:,} authors left something already; remove {self._path} to accept more")
             if name and self._keys.setdefault(name, signed.key) != signed.key:
                 raise ValueError(f"{name} signed with another key before; remove {self._path} to accept new keys")
 
     def save(self) -> None:
-        if len(self._keys) <= MOST_AUTHORS:
-            make_owner_folder("authors")
-            replace_file(self._path, json.dumps(self._keys).encode("ascii"))
+        make_owner_folder("authors")
+        replace_file(self._path, json.dumps(self._keys).encode("ascii"))
 
 
 def _message(run: RunDirectory, place: str, facts: Mapping[str, Any]) -> bytes:

@@ -78,7 +78,7 @@ def fetch(folder: ObjectFolder, target: Path, *, steps: int | None = None) -> Mi
         newest = max(filter(None, map(_last_step, listed.files)), default=(0, -1))
         first = (newest[0], newest[1] - steps)
         files = [one for one in files if not one.key.endswith(".parquet") or (_last_step(one.key) or first) > first]
-    _check_room(files)
+    _check_room(sum(one.size for one in files) + _journal_growth(copy, head))
     copy.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in {split_key(one.key)[:-1] for one in files} | {("events",), ("rollouts",)}:
         make_folder(copy, *place, mode=0o700)
@@ -123,10 +123,19 @@ def _why_left(kind: FileKind | None, size: int) -> str:
     return "not a name of a run's file" if kind is None or not kind.is_mirrored else f"{size} bytes are too many"
 
 
-def _check_room(files: Sequence[ObjectFacts]) -> None:
+def _journal_growth(copy: RunPath, head: MirrorHead) -> int:
+    """How many bytes of the journal are not here yet."""
+    growth = 0
+    for file, span in head.journal.items():
+        present = file_status(copy / "events" / f"{file}.jsonl")
+        growth += max(0, span.bytes - (0 if present is None else present.st_size))
+    return growth
+
+
+def _check_room(size: int) -> None:
     """Refuse to fill a reader's disk with what a store offers."""
     most = int(float(os.environ.get(COPY_GB) or DEFAULT_COPY_GB) * GIGABYTE)
-    if (size := sum(one.size for one in files)) > most:
+    if size > most:
         raise StoreError(
             f"{size / GIGABYTE:.1f} GB are to be fetched, and at most {most / GIGABYTE:g} GB are ({COPY_GB} raises it)"
         )

@@ -24,7 +24,6 @@ from tiltmeter.rundir.remote.outgoing import secrets_in_object
 from tiltmeter.rundir.remote.segments import SEGMENT_BYTES, Segment
 from tiltmeter.rundir.remote.writer_lease import JournalSpan, WriterLease
 from tiltmeter.rundir.run_path import (
-    UnsafePathError,
     entries,
     file_status,
     open_file,
@@ -97,7 +96,7 @@ class Uploader:
         self._next_inbox = time.monotonic() + INBOX_SECONDS
         try:
             taken = self._inbox.take()
-        except (UnsafePathError, AttachError) as error:  # planted, or cannot be checked here: the run is mirrored still
+        except (StoreError, AttachError) as error:  # planted, or cannot be checked here: the run is mirrored still
             log.warning("the inbox is not read: %s", error)
             attempt = max(self.run.attempts(), default=0)
             self.run.report_trouble(attempt, 0, f"the inbox is not read: {error}", "inbox")
