@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 from tests.pages import DOCS, block_states  # noqa: E402
 
 from macros.api import MODULES, has_example, public_names  # noqa: E402
-from site_search import BEST, dead_links, ranks  # noqa: E402
+from site_search import BEST, dead_links, find_pages, mapped_words, ranks  # noqa: E402
 from wheel import build  # noqa: E402
 
 
@@ -48,7 +48,7 @@ def main() -> int:
     names = [value for module in MODULES for _, value in public_names(module)]
     with tempfile.TemporaryDirectory() as folder:
         site = (options.site or build_site(Path(folder) / "site")).resolve()
-        by_term = ranks(site)
+        by_term = ranks(find_pages(site, list(mapped_words())))
         dead = dead_links(site)
         first, second = build(Path(folder) / "one"), build(Path(folder) / "two")
     figures = {

@@ -1,9 +1,9 @@
 """The shape of the code base: circles, layers, sizes, how well a stranger guesses where things are, and CI's time.
 
-    python benchmarks/house.py [--json] [--write] [--before REVISION] [--since REVISION] [--ci LOG]
+    python benchmarks/house.py [--json] [--write] [--before REVISION] [--since REVISION]
 
-`--before` counts lines and tests of an older revision beside today's. `--ci` reads what `.ci/run` printed. The guess
-test is recorded in `benchmarks/results/guess_test.json`: questions, the right files of today, and the answers of
+`--before` counts lines and tests of an older revision beside today's. CI's time is of its own record (`ci_run.py`). The
+guess test is recorded in `benchmarks/results/guess_test.json`: questions, the right files of today, and the answers of
 readers who saw the tree of names of that time and no code. An answer stays as it was given, also where its file has
 gone since (`cli/terminal/report_parts.py`).
 """
@@ -247,13 +247,11 @@ def guess_scores(test: dict[str, Any], which: str) -> tuple[int, int]:
     return folders, files
 
 
-def ci_figures(log: str) -> dict[str, Any]:
-    """What `.ci/run` printed at its end: seconds by stage, in all, and the load."""
-    stages = {name.strip(): int(seconds) for seconds, name in re.findall(r"^ *(\d+) s  (.+)$", log, re.M)}
-    total = re.search(r"^(\d+) s in all, load (\S+)", log, re.M)
-    if total is None:
-        raise SystemExit("the log has no closing line of .ci/run")
-    return {"ci_seconds": int(total[1]), "load": float(total[2]), "ci_stages": stages}
+def ci_figures() -> dict[str, Any]:
+    """What the last whole run of `.ci/run` wrote about itself."""
+    told = json.loads((RESULTS / "ci.json").read_text())
+    kept = {name: value for name, value in told.items() if name.startswith("ci_") or name in ("tests", "retried")}
+    return kept | {"ci_load": told["load"], "ci_revision": told["revision"]}
 
 
 def counted(src: Path) -> dict[str, Any]:
@@ -267,7 +265,6 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--before", metavar="REVISION", help="count lines and tests of this revision too")
     parser.add_argument("--since", metavar="REVISION", help="count lines of source removed and added since then")
-    parser.add_argument("--ci", metavar="LOG", type=Path, help="what a run of .ci/run printed")
     options = parser.parse_args()
     graph, sizes = import_graph(SRC), folder_sizes(SRC)
     figures: dict[str, Any] = {}
@@ -275,13 +272,9 @@ def main() -> None:
     if known.exists():  # what is not measured anew stays as it was measured
         old = json.loads(known.read_text())
         figures = {
-            name: value
-            for name, value in old.items()
-            if name.startswith(("ci_", "load", "tests_", "lines_", "show_", "monitor_"))
+            name: value for name, value in old.items() if name.startswith(("tests_", "lines_", "show_", "monitor_"))
         }
-        figures.pop("load_1min", None)
-    if options.ci:
-        figures |= ci_figures(options.ci.read_text())
+    figures |= ci_figures()
     if options.since:
         figures |= lines_changed(options.since)
     if options.before:

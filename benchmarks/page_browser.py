@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",
+    "--disable-dev-shm-usage",  # a container's shared memory is often 64 MB, and the browser dies where it is full
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",

@@ -74,10 +74,14 @@ def find_pages(site: Path, queries: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def ranks(site: Path) -> dict[str, int]:
+def mapped_words() -> dict[str, str]:
+    """By word of the concept map: its page."""
+    return {word: page.removesuffix(".md") + ".html" for page, words in words_by_page().items() for word in words}
+
+
+def ranks(found: dict[str, list[str]]) -> dict[str, int]:
     """By word of the concept map: the rank of its page; 0 if it is not among the first ten."""
-    wanted = {word: page.removesuffix(".md") + ".html" for page, words in words_by_page().items() for word in words}
-    found = find_pages(site, list(wanted))
+    wanted = mapped_words()
     return {word: found[word].index(page) + 1 if page in found[word] else 0 for word, page in wanted.items()}
 
 
@@ -101,7 +105,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 def main() -> int:
-    by_word = ranks(Path(sys.argv[1]))
+    by_word = ranks(find_pages(Path(sys.argv[1]), list(mapped_words())))
     lost = {word: rank for word, rank in by_word.items() if not 1 <= rank <= BEST}
     print(json.dumps({"terms": len(by_word), "terms_found_top3": len(by_word) - len(lost), "lost": lost}))
     return bool(lost)

@@ -1,13 +1,16 @@
 """CPU seconds by test file, and a run that fails in CI when a file costs more than `tests/budget.toml` allows.
 
 CPU seconds, because they hardly depend on what else the machine does. Processes that a test starts count once they
-were waited for.
+were waited for. `TILTMETER_TEST_RECORD` names a file for what every test file cost and how many tests there were, which
+`benchmarks/ci_run.py` adds up.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Generator, Mapping
@@ -18,6 +21,8 @@ import pytest
 
 BUDGET = Path(__file__).with_name("budget.toml")
 SPENT: defaultdict[str, float] = defaultdict(float)
+WAITED: defaultdict[str, float] = defaultdict(float)  # seconds of the clock, CPU and waiting together
+SHOWN = 30
 
 
 def cpu_seconds() -> float:
@@ -45,17 +50,18 @@ def over_budget(spent: Mapping[str, float], budget: Mapping[str, Any]) -> list[s
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    start = cpu_seconds()
+    start, clock = cpu_seconds(), time.monotonic()
     try:
         return (yield)
     finally:
         SPENT[item.location[0]] += cpu_seconds() - start
+        WAITED[item.location[0]] += time.monotonic() - clock
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput["cpu_seconds"] = dict(SPENT)
+        config.workeroutput["seconds"] = {name: (SPENT[name], WAITED[name]) for name in SPENT}
         return
     config.stash[DEAR] = over_budget(SPENT, tomllib.loads(BUDGET.read_text())) if _enforced() else []
     if config.stash[DEAR] and session.exitstatus == pytest.ExitCode.OK:
@@ -64,15 +70,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which need not be there
 def pytest_testnodedown(node: Any) -> None:
-    for name, seconds in getattr(node, "workeroutput", {}).get("cpu_seconds", {}).items():
-        SPENT[name] += seconds
+    for name, (cpu, clock) in getattr(node, "workeroutput", {}).get("seconds", {}).items():
+        SPENT[name] += cpu
+        WAITED[name] += clock
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.section("CPU seconds by test file")
-    for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[: len(SPENT) if _enforced() else 15]:
+    for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[:SHOWN]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")
     terminalreporter.write_line(f"{sum(SPENT.values()):8.1f}  in all")
+    if place := os.environ.get("TILTMETER_TEST_RECORD"):
+        counts = {kind: len(found) for kind, found in terminalreporter.stats.items() if kind}
+        failed = sorted(
+            {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
+        )
+        files = {name: [round(seconds, 1), round(WAITED[name], 1)] for name, seconds in sorted(SPENT.items())}
+        Path(place).write_text(json.dumps({"counts": counts, "failed": failed, "files": files}))
     for line in config.stash.get(DEAR, []):
         terminalreporter.write_line(f"over budget: {line} (tests/budget.toml)", red=True)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,6 +35,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in CAMPAIGN_ONLY or item.nodeid.split("[")[0] in CAMPAIGN_ONLY:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _a_disk_for_what_is_about_disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`.ci/run` keeps temporary folders in memory; what a test marked `disk` and its processes make is on the disk."""
+    place = os.environ.get("TILTMETER_TEST_DISK")
+    if place and request.node.get_closest_marker("disk"):
+        monkeypatch.setenv("TMPDIR", place)
+        monkeypatch.setattr(tempfile, "tempdir", place)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """pytest's own, but on the disk for a test marked `disk`."""
+    place = os.environ.get("TILTMETER_TEST_DISK")
+    if not place or not request.node.get_closest_marker("disk"):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def long(completions: list[str], **_: Any) -> list[float]:

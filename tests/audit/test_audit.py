@@ -70,10 +70,9 @@ def test_a_hacked_run_of_another_tool_alarms_and_says_since_when(hacked: Path, t
     assert ONSET - 8 <= alarm["onset"] <= ONSET + 12
     assert any("inferred from equal prompts" in line for line in told_["said"])
     assert any("count words" in line for line in told_["said"])
-    page = run(hacked, *gold, "--html", tmp_path / "audit.html")
-    assert page.exit_code == 1 and "<!doctype html>" in (tmp_path / "audit.html").read_text()
-    text = run(hacked, *gold, "--md", "-").stdout
-    assert text.startswith("## ACT") and "How the files were read" in text
+    both = run(hacked, *gold, "--html", tmp_path / "audit.html", "--md", "-")
+    assert both.exit_code == 1 and "<!doctype html>" in (tmp_path / "audit.html").read_text()
+    assert both.stdout.startswith("## ACT") and "How the files were read" in both.stdout
     seen = CliRunner().invoke(app, ["show", str(tmp_path / "kept" / "hacked"), "--plain"])
     assert seen.exit_code == 1 and "the reward now prefers the worse of two answers" in seen.stdout
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.sizes import size
 
+pytestmark = pytest.mark.disk
 Bench = Callable[..., dict[str, Any]]
 
 

@@ -22,6 +22,7 @@ from tiltmeter.rundir.atomic_write import publish, storage_problem
 from tiltmeter.rundir.maintenance import pack, verify
 from tiltmeter.rundir.store import RunDirectory
 
+pytestmark = pytest.mark.disk
 Simulate = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -514,6 +514,7 @@ def test_a_disk_that_fails_for_a_moment_loses_no_alert(
     run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, over: Any
 ) -> None:
     monkeypatch.setattr(following, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(following, "REST_RATIO", 0)
     monkeypatch.setattr(owner, name, failing(2, OSError(5, "Input/output error"), vars(owner)[name]))
     assert follow(run, [SinkSpec("webhook", receiver.url)], over=over, patience=5.0) == {}
     assert len(receiver.taken) == 2
@@ -523,6 +524,7 @@ def test_a_disk_that_stays_broken_ends_the_verb_with_the_reason(
     run: RunDirectory, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(following, "REST_RATIO", 0)
     monkeypatch.setattr(
         MessageBuilder, "_run_status", failing(1000, OSError(5, "Input/output error"), MessageBuilder._run_status)
     )

@@ -22,6 +22,7 @@ from tiltmeter.view.trackers.sink import RunIdentity, TrackerSink
 from tiltmeter.view.trackers.sink_thread import SinkThread
 
 LOOK_SECONDS = 1.0
+REST_RATIO = 20  # rest over the time of a look: listing a long run takes a twentieth of a core at most
 BUSY_SECONDS = 3.0  # between two attempts to lock a busy target
 LAST_LOOKS = 5  # attempts to read an unreadable run after its end
 PATIENCE = 90.0  # seconds at the end: longer than the pause between two alerts of one title
@@ -93,8 +94,8 @@ def follow(
                 failing = False
                 if last:
                     break
-            # Listing a long run takes time: use at most a twentieth of a core for it.
-            time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)) if failing or not done else 0.0)
+            rest = max(LOOK_SECONDS, REST_RATIO * (time.monotonic() - began))
+            time.sleep(rest if failing or not done else 0.0)
     except KeyboardInterrupt:
         patience = min(patience, 5.0)  # the user waits; the next start continues from the stored position
     finally:
