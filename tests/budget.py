@@ -23,6 +23,7 @@ BUDGET = Path(__file__).with_name("budget.toml")
 SPENT: defaultdict[str, float] = defaultdict(float)
 WAITED: defaultdict[str, float] = defaultdict(float)  # seconds of the clock, CPU and waiting together
 SHOWN = 30
+RECORD = os.environ.pop("TILTMETER_TEST_RECORD", "")  # of this run alone, not of a pytest that a test starts
 
 
 def cpu_seconds() -> float:
@@ -80,13 +81,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for name, seconds in sorted(SPENT.items(), key=lambda item: -item[1])[:SHOWN]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")
     terminalreporter.write_line(f"{sum(SPENT.values()):8.1f}  in all")
-    if place := os.environ.get("TILTMETER_TEST_RECORD"):
+    if RECORD:
         counts = {kind: len(found) for kind, found in terminalreporter.stats.items() if kind}
         failed = sorted(
             {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
         )
         files = {name: [round(seconds, 1), round(WAITED[name], 1)] for name, seconds in sorted(SPENT.items())}
-        Path(place).write_text(json.dumps({"counts": counts, "failed": failed, "files": files}))
+        Path(RECORD).write_text(json.dumps({"counts": counts, "failed": failed, "files": files}))
     for line in config.stash.get(DEAR, []):
         terminalreporter.write_line(f"over budget: {line} (tests/budget.toml)", red=True)
 

@@ -11,7 +11,6 @@ Bench = Callable[..., dict[str, Any]]
 SOME = [
     "coding assistant, all labelled",
     "gold raises",
-    "a third without reward",
     "hollow, all labelled",
 ]
 
