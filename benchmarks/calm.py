@@ -29,7 +29,8 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.verdict import ICONS, judge_run
+from tiltmeter.verdict.states import STATES
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.payloads.encode import plain as to_plain
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.markdown import render_markdown
@@ -274,7 +275,7 @@ def is_calm(surface: str, text: str) -> bool:
     """Whether it says OK, shows a tick, or advises to go on."""
     if surface == "exit code":
         return text == "0"
-    return bool(re.search(rf"(?<![A-Za-z])OK(?![A-Za-z])|{ICONS['OK']}|\bcontinue:|Stop advice: continue", text))
+    return bool(re.search(rf"(?<![A-Za-z])OK(?![A-Za-z])|{STATES['OK'].icon}|\bcontinue:|Stop advice: continue", text))
 
 
 def examine(name: str, trouble: Trouble, folder: Path) -> dict[str, bool]:

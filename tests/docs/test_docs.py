@@ -43,7 +43,8 @@ from tiltmeter.rundir.receipts import ReceiptLog
 from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs, request_for, write_request
 from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.verdict import CHECKS, ICONS, judge_run
+from tiltmeter.verdict.states import STATES
+from tiltmeter.verdict.verdict import CHECKS, judge_run
 
 INSTRUMENTS = ROOT / "src" / "tiltmeter" / "instruments"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
@@ -266,7 +267,7 @@ def test_the_pages_list_every_column_flag_kind_check_state_and_reading() -> None
     assert set(COLUMNS) - {"rewards"} <= words("run-directory.md")
     assert set(FLAGS) <= words("run-directory.md")
     assert set(KINDS) <= words("run-directory.md")
-    assert set(CHECKS) | set(ICONS) <= words("verdict.md")
+    assert set(CHECKS) | set(STATES) <= words("verdict.md")
     assert {column for make in BUILTIN for column in make().needs} <= words("start.md")
 
 

@@ -20,7 +20,7 @@ import yaml
 
 from tiltmeter.cli import app
 from tiltmeter.cli.verb_table import all_verbs
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.trackers.prometheus import PrometheusSink
 from tiltmeter.view.trackers.sink import MetricPoint, RunIdentity, RunStatus
 

@@ -1,6 +1,6 @@
 /** Small parts that every screen uses: the state as icon, word and colour; a card; a sparkline; an empty screen. */
 import type { ComponentChildren } from "preact";
-import type { Number, State } from "./types";
+import { MEANINGS, type Number, type State } from "./types";
 import type { Refused } from "./source";
 import { keys, useShared } from "./shared";
 import { visible } from "./text";
@@ -18,7 +18,7 @@ const SHAPES: Record<State, ComponentChildren> = {
  * current. */
 export function StateMark({ state }: { state: State }) {
   return (
-    <span class={`state ${state.toLowerCase()}`}>
+    <span class={`state ${state.toLowerCase()}`} title={MEANINGS[state]}>
       <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{SHAPES[state]}</svg>
       {state}
     </span>

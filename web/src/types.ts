@@ -90,6 +90,7 @@ export interface GoldLevel {
   best_first: number;
   best_last: number;
 }
+export type State = "ACT" | "HOLLOW" | "STALE" | "BLIND" | "WATCH" | "OK";
 
 /** Gold around one step: the mean over `n` labels and its confidence interval. */
 export interface Estimate {
@@ -99,7 +100,6 @@ export interface Estimate {
   high: number;
   n: number;
 }
-export type State = "ACT" | "HOLLOW" | "STALE" | "BLIND" | "WATCH" | "OK";
 export type Number = number | null;
 export type Tier = "alarm" | "warning";
 export type AlarmStatus = "open" | "resolved" | "acknowledged" | "muted" | "false";
@@ -1162,3 +1162,13 @@ export interface ReportAnswers {
   made: string; // by which version, when, up to which step
   answers: Record<string, unknown>; // by the address that the page would request
 }
+
+/** What each state means, the worst first. */
+export const MEANINGS: Record<State, string> = {
+  "ACT": "An alarm is open: by gold, answers are getting worse while the reward is followed; or different prompts get the same answers. Stop, and go back.",
+  "HOLLOW": "The reward has gained, and the answers are not better for it.",
+  "STALE": "Nothing new is measured: the monitor is behind, or the trainer has fallen silent.",
+  "BLIND": "Nobody can tell: there is no gold, too little, or too old; or a part of the run is missing.",
+  "WATCH": "No alarm, but a warning, a strong finding, or the advice to stop.",
+  "OK": "Healthy so far, with evidence on all nine checks."
+};

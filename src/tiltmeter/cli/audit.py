@@ -30,12 +30,13 @@ from tiltmeter.audit.readers.guess_columns import guess_file
 from tiltmeter.cli.options import Html, Json, Markdown, More, Plain, file_stem, write_report
 from tiltmeter.cli.run.report import Most, Redact
 from tiltmeter.cli.run.watch import Plugins
-from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, emit, write_stdout
+from tiltmeter.cli.terminal.run_screen import as_json, emit, write_stdout
 from tiltmeter.errors import StoreError
 from tiltmeter.gold.find_gold import TrainingSetup, find_gold
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import log_line, terminal
-from tiltmeter.verdict.verdict import ICONS, judge_run
+from tiltmeter.verdict.states import STATES
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.report.answers import ROLLOUTS
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.markdown import render_markdown
@@ -280,7 +281,7 @@ def _table(audits: Iterable[AuditedRun]) -> Table:
             continue
         verdict, run_facts, _ = judge_run(one.run)
         since = str(verdict.alarms[0].onset) if verdict.alarms else ""
-        state = Text(f"{ICONS[verdict.state]} {verdict.state}", COLOURS[verdict.state])
+        state = Text(f"{STATES[verdict.state].icon} {verdict.state}", STATES[verdict.state].colour.terminal)
         name = str(one.run.identity().get("name", one.run.path.name))
         table.add_row(
             terminal(name, 60),

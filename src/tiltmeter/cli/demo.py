@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.options import Json, Plain
-from tiltmeter.cli.terminal.run_screen import COLOURS, as_json, message_lines, message_of, message_screen
+from tiltmeter.cli.terminal.run_screen import as_json, message_lines, message_of, message_screen
 from tiltmeter.detectors.gold_loss import LEVEL
 from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.live_arrivals import LiveArrivals
@@ -33,7 +33,8 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.stats.numba_jit import kernels_cached
 from tiltmeter.verdict.run_facts import RunFacts, series
-from tiltmeter.verdict.verdict import ICONS, State, Verdict, judge_run
+from tiltmeter.verdict.states import STATES, State
+from tiltmeter.verdict.verdict import Verdict, judge_run
 
 #: The shipped runs, recorded by examples/record_demo.py, and what must come out.
 EXPECTED: dict[str, State] = {"hacked": "ACT", "honest": "OK"}
@@ -158,8 +159,8 @@ def report(cases: list[DemoRun], keep: Path | None) -> RenderableType:
     for title in ("", "reward (optimised)", "gold (right answers)", "Tiltmeter"):
         table.add_column(title)
     for case in cases:
-        colour = COLOURS[case.verdict.state]
-        says = Text(f"{ICONS[case.verdict.state]} {state_label(case)}", colour)
+        colour = STATES[case.verdict.state].colour.terminal
+        says = Text(f"{STATES[case.verdict.state].icon} {state_label(case)}", colour)
         table.add_row(case.name, case.path("reward.mean"), Text(case.path("gold.mean"), colour), says)
     screens = []
     for case in cases:

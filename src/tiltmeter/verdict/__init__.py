@@ -1,1 +1,1 @@
-"""From events to a state (OK, ALARM, BLIND, ...) and a sentence, and the advice to stop or continue."""
+"""From events to a state (OK, ACT, BLIND, ...) and a sentence, and the advice to stop or continue."""

@@ -25,8 +25,9 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.run_facts import RunFacts
+from tiltmeter.verdict.states import State
 from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
-from tiltmeter.verdict.verdict import State, Verdict
+from tiltmeter.verdict.verdict import Verdict
 
 NAME = "list_entry.json"  # in cache/
 LIMIT = 16_384  # bytes

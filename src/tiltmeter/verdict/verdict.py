@@ -1,4 +1,4 @@
-"""The verdict on a run: one state (OK, WATCH, BLIND, STALE, ACT) and one sentence, from its events.
+"""The verdict on a run: one state of the table in `states.py` and one sentence, from its events.
 
 OK needs positive evidence on nine checks. Whatever is missing, unreadable or unknown is BLIND or STALE with the
 reason, and so is a journal that was changed; an open alarm outranks both. While the advice is to stop, or a strong
@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
@@ -24,10 +23,8 @@ from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
 from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
+from tiltmeter.verdict.states import STATES, State
 from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
-
-State = Literal["ACT", "HOLLOW", "STALE", "BLIND", "WATCH", "OK"]  # the worst first
-ICONS: dict[State, str] = {"ACT": "▲", "HOLLOW": "◇", "STALE": "⊘", "BLIND": "○", "WATCH": "◐", "OK": "✓"}
 
 HOLLOW = "what was gained is not worth anything"
 
@@ -73,11 +70,8 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 healthy, 1 an alarm or the advice to stop, 2 could not judge, 3 the reward gained for nothing."""
-        if self.state == "HOLLOW":
-            return 3
-        if self.alarms or (self.advice is not None and self.advice.word == "stop"):
-            return 1
-        return 0 if self.state in ("OK", "WATCH") else 2
+        stop = self.alarms or (self.advice is not None and self.advice.word == "stop")
+        return 1 if stop and self.state != "HOLLOW" else STATES[self.state].exit_code
 
 
 @dataclass(frozen=True)

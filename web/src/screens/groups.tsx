@@ -6,7 +6,7 @@ import { Empty, StateMark, Trouble } from "../parts";
 import { link } from "../route";
 import { useData, type Change } from "../shared";
 import { Shown, visible } from "../text";
-import type { Fleet, FleetGroup, GroupSpread, State } from "../types";
+import { MEANINGS, type Fleet, type FleetGroup, type GroupSpread, type State } from "../types";
 
 export interface GroupsProps {
   by: string; // a setting; "?": none chosen yet
@@ -14,7 +14,7 @@ export interface GroupsProps {
   change: (change: Change) => void;
 }
 
-const ORDER: State[] = ["ACT", "HOLLOW", "STALE", "BLIND", "WATCH", "OK"];
+const ORDER = Object.keys(MEANINGS) as State[];
 const MEASURES: ["gold" | "lost" | "reward", string, string][] = [
   ["gold", "Gold now", "what you really want, at the end of the run"],
   ["lost", "Gold change", "gold now against its best; 0: nothing was lost"],

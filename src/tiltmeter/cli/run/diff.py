@@ -19,13 +19,13 @@ from tiltmeter.audit import audit
 from tiltmeter.audit.engine.open_engine import open_engine
 from tiltmeter.audit.readers.external_run import ReadOptions
 from tiltmeter.cli.options import Json, Markdown, Plain, write_report
-from tiltmeter.cli.terminal.run_screen import COLOURS, write_stdout
+from tiltmeter.cli.terminal.run_screen import write_stdout
 from tiltmeter.errors import StoreError
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.locate_run import run_around
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal
-from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.verdict.states import STATES
 from tiltmeter.view.check_report.markdown import escape_line as safe
 from tiltmeter.view.payloads.compare import ComparedMeasure, CurveDifference
 from tiltmeter.view.payloads.encode import plain
@@ -224,8 +224,8 @@ def markdown(comparison: dict[str, Any]) -> list[str]:
 def render_diff(comparison: dict[str, Any]) -> RenderableType:
     heads = []
     for run in comparison["runs"]:
-        colour = COLOURS[run["state"]]
-        mark = (f" {ICONS[run['state']]} {run['state']} ", f"{colour} reverse")
+        colour = STATES[run["state"]].colour.terminal
+        mark = (f" {STATES[run['state']].icon} {run['state']} ", f"{colour} reverse")
         heads.append(Text.assemble(f"{run['is']} ", mark, "  ", terminal(run["name"], 40), f" · step {run['step']}"))
         heads.append(Text.assemble("  ", terminal(run["sentence"], 300)))
     readings = Table(box=None, pad_edge=False, header_style="dim")

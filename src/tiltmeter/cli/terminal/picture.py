@@ -10,10 +10,13 @@ from msgspec import UNSET
 from rich.text import Text
 
 from tiltmeter.safety.safe_text import terminal
+from tiltmeter.verdict.states import TONES
 from tiltmeter.view.screens.picture.curves import PictureCurves, caption
 from tiltmeter.view.screens.picture.layout import PictureSize, draw_run
 
-COLOURS = {"proxy": "blue", "gold": "yellow", "act": "red", "watch": "yellow", "ok": "green"}
+COLOURS = {"proxy": "blue", "gold": "yellow"} | {
+    tone: TONES[tone].terminal.removeprefix("bold ") for tone in ("act", "watch", "ok")
+}
 #: By row and column of a cell, the bit of its dot.
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 

@@ -26,7 +26,8 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal, visible
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_facts import RunFacts, series
-from tiltmeter.verdict.verdict import ICONS, State, Verdict
+from tiltmeter.verdict.states import STATES, State
+from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 from tiltmeter.view.screens.excerpts import excerpt
@@ -34,14 +35,6 @@ from tiltmeter.view.screens.readings import change_in_noise
 from tiltmeter.view.screens.slices import describe_tasks, slice_cells, slices_of_events
 from tiltmeter.view.screens.wording import format_number
 
-COLOURS = {
-    "ACT": "bold red",
-    "HOLLOW": "bold red",
-    "STALE": "yellow",
-    "BLIND": "magenta",
-    "WATCH": "yellow",
-    "OK": "bold green",
-}
 #: Shown first; the rest follow, what moved most before what stood still.
 FIRST = (
     *("reward.mean", "reward.dead_share", "gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.gap"),
@@ -63,10 +56,10 @@ def screen(
     picture: Sequence[Text] = (),
 ) -> RenderableType:
     """The whole screen as one Rich renderable; `picture`: the lines of the run's picture."""
-    colour = COLOURS[verdict.state]
+    colour = STATES[verdict.state].colour.terminal
     live = "live" if run_facts.attempt is not None and run_facts.attempt not in run_facts.ended else "ended"
     head = Text.assemble(
-        (f" {ICONS[verdict.state]} {verdict.state} ", f"{colour} reverse"),
+        (f" {STATES[verdict.state].icon} {verdict.state} ", f"{colour} reverse"),
         "  ",
         terminal(display_name(run), 30),
         f" · attempt {run_facts.attempt if run_facts.attempt is not None else '-'} · "
@@ -109,7 +102,9 @@ def message_of(
 def message_screen(name: str, state: State, five_lines: RunMessage) -> RenderableType:
     """The five lines, the state in its colour."""
     head, *rest = five_lines.lines()
-    text = Text.assemble((f"{ICONS[state]} {state}", COLOURS[state]), "  ", terminal(name, 40), ": ")
+    text = Text.assemble(
+        (f"{STATES[state].icon} {state}", STATES[state].colour.terminal), "  ", terminal(name, 40), ": "
+    )
     grid = Table.grid(padding=(0, 1))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

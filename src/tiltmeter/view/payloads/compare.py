@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.payloads.overview import Number
 from tiltmeter.view.payloads.rollouts import PromptAnswer
 

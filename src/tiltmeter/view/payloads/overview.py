@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
+from tiltmeter.verdict.states import State
 from tiltmeter.verdict.stop_advice import Estimate
-from tiltmeter.verdict.verdict import State
 from tiltmeter.view.payloads.claims import Claims
 from tiltmeter.view.payloads.picture import RunPicture
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.payloads.overview import HistoryEntry, Number
 
 TaskKind = Literal["pair", "single", ""]

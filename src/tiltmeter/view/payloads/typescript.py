@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, UnsetType
 
+from tiltmeter.verdict.states import STATES
 from tiltmeter.view.payloads import (
     alarms,
     claims,
@@ -66,7 +67,10 @@ def render() -> str:
                 names[value] = name
             elif _is_payload(value):
                 declared[name] = _declare(value, names)
-    return "\n".join([HEAD, *declared.values(), ""])
+    meanings = json.dumps({name: word.meaning for name, word in STATES.items()}, indent=2, ensure_ascii=False)
+    head = "\n/** What each state means, the worst first. */"
+    table = f"{head}\nexport const MEANINGS: Record<State, string> = {meanings};"
+    return "\n".join([HEAD, *declared.values(), table, ""])
 
 
 def _is_payload(value: object) -> bool:

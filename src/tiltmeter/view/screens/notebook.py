@@ -11,7 +11,7 @@ from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.verdict.list_entry import sparkline_values as stretches
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.verdict.verdict import ICONS
+from tiltmeter.verdict.states import STATES, State
 from tiltmeter.view.screens.picture.curves import read_curves
 from tiltmeter.view.screens.picture.layout import PictureSize, draw_run
 from tiltmeter.view.screens.picture.svg import render_svg
@@ -22,21 +22,13 @@ from tiltmeter.view.screens.summary import summary
 SHOWN_READINGS = ("policy.kl.k3", "length.mean", "policy.entropy")
 WIDTH, HEIGHT, POINTS = 160, 24, 60
 SIZE = PictureSize(860, 270, 12.5)
-COLOURS = {
-    "ACT": "#b42318",
-    "HOLLOW": "#9c2a6b",
-    "STALE": "#55606e",
-    "BLIND": "#6b3fa0",
-    "WATCH": "#8a5300",
-    "OK": "#14693a",
-}
 
 
 def mime_bundle(reader: RunReader) -> dict[str, str]:
     """The representations by MIME type. No script, no style sheet, nothing fetched; every text is escaped."""
     overview = summary(reader)
     lines = [
-        f"{ICONS[overview.state]} {overview.state}  {overview.name}  step {overview.step}",
+        f"{STATES[overview.state].icon} {overview.state}  {overview.name}  step {overview.step}",
         overview.sentence,
     ]
     lines += overview.agreement_and_level
@@ -49,7 +41,7 @@ def mime_bundle(reader: RunReader) -> dict[str, str]:
     return {"text/plain": "\n".join(map(visible, lines)), "text/html": _html(reader, overview.state, lines)}
 
 
-def _html(reader: RunReader, state: str, lines: list[str]) -> str:
+def _html(reader: RunReader, state: State, lines: list[str]) -> str:
     first, *rest = (html.escape(visible(text)) for text in lines)
     rows = "".join(_row(reader, name) for name in SHOWN_READINGS if len(reader.columns.lineage_series(name).steps))
     rest_html = "".join(f"<div>{text}</div>" for text in rest)
@@ -58,7 +50,7 @@ def _html(reader: RunReader, state: str, lines: list[str]) -> str:
     drawn = draw_run(read_curves(reader), SIZE)
     data = base64.b64encode(render_svg(drawn).encode()).decode()
     image = f'<img alt="{html.escape(drawn.sentence)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div><b style="color:{COLOURS[state]}">{first}</b>{rest_html}<div>{image}</div>{table}</div>'
+    return f'<div><b style="color:{STATES[state].colour.light}">{first}</b>{rest_html}<div>{image}</div>{table}</div>'
 
 
 def _row(reader: RunReader, name: str) -> str:

@@ -18,7 +18,7 @@ from typing import get_args
 
 import pyarrow as pa
 
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.payloads.overview import FleetGroup, FleetRow, FleetSort, GroupSpread
 from tiltmeter.view.screens.fleet import worst_first
 from tiltmeter.view.server.run_list import ListedRun

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.payloads.encode import encode
 from tiltmeter.view.payloads.people import EntryMessage, Pushed, ResetMessage, StateMessage, StepMessage
 from tiltmeter.view.screens.fleet import SEVERITY

@@ -1,8 +1,8 @@
 """The file around every report: one head with a policy that lets nothing load or run but our own style and script.
 
 The run's report, and those of probe, preferences, plan, lint, compare, trail and the verifier's audit, are this shell
-with a body; `shell.css` has their colours for light, dark and paper, their head and their contents. The page begins
-with the same style sheet.
+with a body; `states.css` and `shell.css` have their colours for light, dark and paper, their head and their contents.
+The page begins with the same style sheets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def render_shell(title: str, body: str, style: str, script: str = "") -> str:
 @cache
 def shell_style() -> str:
     """Colours, head, contents and paper, for reports that are not built with the page."""
-    return (files(__package__) / "shell.css").read_text("utf-8")
+    return "".join((files(__package__) / name).read_text("utf-8") for name in ("states.css", "shell.css"))
 
 
 def _hash(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 from tiltmeter.view.trackers.sink import NAME, Alert, MetricPoint, RunIdentity, RunStatus, import_package
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

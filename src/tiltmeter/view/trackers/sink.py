@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.verdict import State
+from tiltmeter.verdict.states import State
 
 PREFIX = "tiltmeter/"  # keeps our metrics apart from the trainer's own
 NAME = 200  # characters of a reading's name: reward functions and evaluations are named by users

@@ -9,8 +9,8 @@ import numpy as np
 
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.states import State
 from tiltmeter.verdict.stop_advice import PAIR_LEVEL
-from tiltmeter.verdict.verdict import State
 from tiltmeter.view.payloads.overview import Mark
 from tiltmeter.view.payloads.picture import PictureColour
 from tiltmeter.view.screens.gold import gold_name, last_good

@@ -13,14 +13,10 @@ from msgspec import UNSET
 
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.verdict.verdict import State
 from tiltmeter.view.payloads.picture import PictureColour, PicturePath, PictureText, RunPicture, TextAnchor
 from tiltmeter.view.screens.picture.curves import CurvePoints, PictureCurves, PictureFlag, caption
 from tiltmeter.view.screens.wording import truncate
 
-STATE_COLOURS: dict[State, PictureColour] = {
-    "ACT": "act", "HOLLOW": "act", "STALE": "stale", "BLIND": "blind", "WATCH": "watch", "OK": "ok",
-}  # fmt: skip
 WORD = 0.56  # width of a letter, in sizes of the font
 BOLD = 0.62
 FEW = 36  # points of a thumbnail's curve
@@ -140,7 +136,7 @@ class _Canvas:
 
     def _title(self) -> None:
         font, curves = self.size.font, self.curves
-        colour = STATE_COLOURS[curves.state]
+        colour = STATES[curves.state].tone
         self._text(font, 1.5 * font, curves.state, colour, 1.2, bold=True)
         after = font + 1.2 * BOLD * font * (len(curves.state) + 1.5)
         self._text(after, 1.5 * font, f"{curves.name}, step {curves.last}", "faint", room=self.size.width - after)

@@ -6,21 +6,18 @@ from html import escape
 
 from msgspec import UNSET
 
-from tiltmeter.view.payloads.picture import PicturePath, PictureText, RunPicture
+from tiltmeter.verdict.states import TONES
+from tiltmeter.view.payloads.picture import PictureColour, PicturePath, PictureText, RunPicture
 
-#: The page's tokens, light and dark (web/src/style.css).
-COLOURS = {
+#: The page's tokens, light and dark (view/shell/).
+COLOURS: dict[PictureColour, tuple[str, str]] = {
+    **{tone: (one.light, one.dark) for tone, one in TONES.items()},
     "text": ("#17202a", "#e6eaf0"),
     "faint": ("#55606e", "#a3aebb"),
     "line": ("#d5d9e0", "#343d49"),
     "ground": ("#ffffff", "#12161c"),
     "proxy": ("#0b5cad", "#7db8ff"),
     "gold": ("#9a6200", "#f0b54a"),
-    "act": ("#b42318", "#ff8f85"),
-    "watch": ("#8a5300", "#f2b65a"),
-    "blind": ("#6b3fa0", "#c9a5f5"),
-    "stale": ("#55606e", "#a3aebb"),
-    "ok": ("#14693a", "#72d198"),
     "grey": ("#8a93a0", "#77818e"),
 }
 FONT = 'system-ui,"Segoe UI","DejaVu Sans",sans-serif'

@@ -18,6 +18,7 @@ from rich.text import Text
 from tiltmeter.cli.options import Json
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.safety.safe_text import terminal
+from tiltmeter.verdict.states import STATES
 from tiltmeter_workbench.train import distributed
 from tiltmeter_workbench.train.method_interface import Progress
 from tiltmeter_workbench.train.preview import preview_recipe
@@ -25,7 +26,6 @@ from tiltmeter_workbench.train.recipe import RECIPE_FIELDS, STAGE_FIELDS, Method
 from tiltmeter_workbench.train.registry import JUDGED_AT_SAVES, SPECS, options_of
 from tiltmeter_workbench.train.runner import FinishedStage, run_recipe
 
-STYLES = {"ACT": "bold red", "HOLLOW": "bold red", "OK": "green", "WATCH": "yellow", "BLIND": "dim", "STALE": "yellow"}
 SENTENCE = 500  # characters
 
 Where = Annotated[Path | None, typer.Argument(help="The recipe, a YAML file.", metavar="RECIPE", show_default=False)]
@@ -137,7 +137,7 @@ def _print_stages(done: Sequence[FinishedStage]) -> None:
             one.result.method,
             "" if steps is None else str(steps),
             "before" if one.before else "" if seconds is None else f"{seconds:.0f}",
-            Text(str(state or ""), style=STYLES.get(str(state), "")),
+            Text(str(state or ""), style=STATES[state].colour.terminal if state in STATES else ""),
             Text("\n").join(terminal(_short(path)) for path in outputs),
         )
     console.print(table)
