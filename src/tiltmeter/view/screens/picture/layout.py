@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter.verdict.states import STATES
 from tiltmeter.view.payloads.picture import PictureColour, PicturePath, PictureText, RunPicture, TextAnchor
 from tiltmeter.view.screens.picture.curves import CurvePoints, PictureCurves, PictureFlag, caption
 from tiltmeter.view.screens.wording import truncate
