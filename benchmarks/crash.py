@@ -43,6 +43,7 @@ import tiltmeter.rundir.store
 import tiltmeter.rundir.writer
 from file_systems import FILE_SYSTEMS, simulate
 from record import record
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.rundir.atomic_write import publish
@@ -110,7 +111,7 @@ def write_with_a_run(
     directory: Path, seed: int, cycle: int, acknowledge: Callable[[str], None], *, on_full: Any
 ) -> None:
     tiltmeter.rundir.writer.SMALL_BATCHES = 0  # or batches of this size are never thinned
-    run = open_run(directory, monitor=False, on_full=on_full)
+    run = open_run(directory, monitor=False, options=Options(on_full=on_full))
     writer = run._writer
     assert writer is not None
     told = Counter[str]()

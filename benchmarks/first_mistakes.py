@@ -159,7 +159,7 @@ tiltmeter.attach(trainer, gold="reward:right")
 def score(completion, answer):
     return float(answer in completion)
 
-tiltmeter.attach(trainer, gold=score, gold_share=2)
+tiltmeter.attach(trainer, gold=tiltmeter.Gold(score, share=2))
 """, AT_ATTACH, "the share of rollouts to label is 2", "as 0.02"),
     Mistake("gold", "a judge whose key is not set", """
 with open("judge.toml", "w") as file:

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from record import record
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import TOKEN_LIMIT, from_columns, join
@@ -711,7 +712,7 @@ def file_each(rng: random.Random, files: int, home: Path, count: Counter[str]) -
 
 def dropped_by_a_run(path: Path, count: Counter[str]) -> None:
     """What must be refused, handed to a real run: each is counted as dropped, and nothing reaches the loop."""
-    with open_run(path, monitor=False, on_full="wait") as run:
+    with open_run(path, monitor=False, options=Options(on_full="wait")) as run:
         for step, columns in enumerate(MALFORMED):
             run.observe(**{"step": step, **columns})
         run.observe(step=len(MALFORMED), group=[0], reward=[1.0])

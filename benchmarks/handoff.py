@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from record import record
 from store import Others, completions, logprobs
-from tiltmeter import open_run
+from tiltmeter import Launch, open_run
 from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.data.records import Ragged
 from tiltmeter.rundir.store import RunDirectory
@@ -262,7 +262,7 @@ def _unit() -> int:
 
 @contextmanager
 def _run(folder: Path) -> Iterator[Run]:
-    with open_run(folder, rank=0, ranks=1, monitor=False) as run:
+    with open_run(folder, launch=Launch(name=Launch(rank=0, ranks=1)), monitor=False) as run:
         yield run
 
 

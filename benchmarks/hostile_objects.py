@@ -433,7 +433,9 @@ def try_attach(kinds: Mapping[str, Kind], folder: Path) -> tuple[list[str], int]
         run = None
         if watched:
             with trl_model.quiet():
-                run = tiltmeter.attach(trainer, directory=folder / "attached", evals=["eval_score"])
+                run = tiltmeter.attach(
+                    trainer, directory=folder / "attached", gold=tiltmeter.Gold(evals=["eval_score"])
+                )
             hooks = run._callback
             for number, thing in enumerate(things):
                 arguments = (trainer.args, trainer.state, trainer.control)

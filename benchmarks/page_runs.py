@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter import open_run
+from tiltmeter import Options, open_run
 from tiltmeter.cli.demo import copy
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Reading, RolloutBatch
@@ -304,7 +304,7 @@ def tokens(path: Path, length: int = 0, groups: int = 3, steps: int = 3, size: i
     each completion, about; 0: as long as it comes."""
     rng = np.random.default_rng(12)
     pieces: dict[bytes, int] = {}
-    with open_run(path, monitor=False, tokenizer=TokenPieces([b"x"], [False])) as run:
+    with open_run(path, monitor=False, options=Options(tokenizer=TokenPieces([b"x"], [False]))) as run:
         rows: list[dict[str, Any]] = []
         for step in range(steps):
             group = np.repeat(np.arange(groups), size)

@@ -142,7 +142,7 @@ def main() -> None:
         before = answers(trainer)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run = tiltmeter.attach(trainer, gold=f"{real_gold.__file__}:brief_and_right", gold_share=0.25)
+            run = tiltmeter.attach(trainer, gold=tiltmeter.Gold(f"{real_gold.__file__}:brief_and_right", share=0.25))
         run.train()
         after = answers(trainer)
         run.verdict(300.0)

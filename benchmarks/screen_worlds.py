@@ -17,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter_lab.tiny import gold, rewards
 from tiltmeter_lab.tiny.language import COMMENTS, QUESTIONS, TASKS
@@ -114,7 +115,7 @@ def train_arm(world: ScreenWorld, arm: str, seed: int, base: Path, steps: int = 
             else {"mode": "observe"}
         )
         with mock.patch("tiltmeter.adapters.custom_loop.MonitorProcess", lambda *_: None):  # nobody judges here
-            run = attach(trainer, gold=None, quiet=True, **screen)
+            run = attach(trainer, gold=None, options=Options(quiet=True), **screen)
         trainer.train()
         assert run.directory is not None
         facts = _facts(RunDirectory(run.directory), world)

@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 
 from record import RESULTS, record, revision, show
+from tiltmeter.adapters.arguments import Gold
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.store import RunDirectory
@@ -144,7 +145,7 @@ class Soak:
         first = self.next_step() if earlier else 0
         source = str(self.folder / "gold.py:score") if self.judge is None else str(self.folder / "judge.toml")
         share = 0.5 if self.judge is None else 0.02
-        self.open = open_run(self.path, resume_step=first if earlier else None, gold=source, gold_share=share)
+        self.open = open_run(self.path, resume_step=first if earlier else None, gold=Gold(source, share=share))
         self.watched = self.open._monitor
         assert self.watched is not None
         self.journal = self.path / "events" / f"{self.open.attempt}.jsonl"

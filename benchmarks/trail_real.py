@@ -92,7 +92,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sampling = {"prompts": len(prompts), "answers": 1, "tokens": TOKENS}
-            attached = tiltmeter.attach(trainer, gold=GOLD, prompts=prompts, sampling=sampling)
+            attached = tiltmeter.attach(trainer, gold=tiltmeter.Gold(GOLD, prompts=prompts, sampling=sampling))
         began = time.process_time()
         attached.train()
         training = time.process_time() - began

@@ -114,7 +114,7 @@ def train_with_traps(forgery: Forgery, *, hacked: bool, seed: int, base: Path, r
         trainer.train_dataset = trainer.train_dataset.add_column("answer", [true_key(prompt) for prompt in prompts])
         rows = trap_rows(forgery.prompts)
         random.Random(seed).shuffle(rows)
-        run = attach(trainer, traps=rows, mode="observe")
+        run = attach(trainer, traps=rows, act="observe")
         run.train()
         verdict = run.verdict(300.0)
         assert run.directory is not None

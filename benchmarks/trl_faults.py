@@ -146,10 +146,9 @@ def disturbed(model: Path, home: Path, case: Case, steps: int, expected: str, pa
     with quiet():
         run = tiltmeter.attach(
             trainer,
-            mode=case.mode,
-            gold=f"{SABOTEUR}:score",
-            gold_share=0.5,
-            plugins=[f"{SABOTEUR}:{part}" for part in parts],
+            act=case.mode,
+            gold=tiltmeter.Gold(f"{SABOTEUR}:score", share=0.5),
+            options=tiltmeter.Options(plugins=[f"{SABOTEUR}:{part}" for part in parts]),
         )
     (home / "attached").touch()
     saboteur.site = Site(run, home, rng)

@@ -33,7 +33,7 @@ def record(name: str, flags: list[str], exit_code: int, scratch: Path) -> None:
         sys.exit(f"the {name} run ended with exit code {ended.returncode}, not {exit_code}: nothing was replaced")
 
     source = RunDirectory(whole)
-    run = tiltmeter.open_run(small, logprobs="fp16", on_full="wait", monitor=False)
+    run = tiltmeter.open_run(small, options=tiltmeter.Options(logprobs="fp16", on_full="wait"), monitor=False)
     for file in source.files(0):
         batch, _, _ = source.read(file)
         run.observe(replace(batch, tokens=None, entropy=None))

@@ -149,7 +149,7 @@ def main() -> int:
     score = partial(reward_model, weakness=1) if args.honest else reward_model
 
     # on_full="wait": a step here takes 4 ms, less than a disk needs to sync a file. Real training is never that fast.
-    run = tiltmeter.open_run(out, rewards=[score, finished], on_full="wait")
+    run = tiltmeter.open_run(out, rewards=[score, finished], options=tiltmeter.Options(on_full="wait"))
     train(run, score, args.steps, args.seed, args.gold_share)
     run.close()
     verdict = run.verdict()

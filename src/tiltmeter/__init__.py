@@ -21,20 +21,26 @@ from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterEr
 from tiltmeter.version import __version__
 
 if TYPE_CHECKING:
+    from tiltmeter.adapters.arguments import Act, Gold, Launch, Options, Traps
     from tiltmeter.adapters.capture.capture import capture
     from tiltmeter.adapters.custom_loop import Run, open_run
     from tiltmeter.adapters.trl.attach import Callback, attach
     from tiltmeter.view.run_tables import read
 
 __all__ = [
+    "Act",
     "AttachError",
     "Callback",
     "ContractError",
+    "Gold",
+    "Launch",
+    "Options",
     "Ragged",
     "RolloutBatch",
     "Run",
     "StoreError",
     "TiltmeterError",
+    "Traps",
     "__version__",
     "attach",
     "capture",
@@ -49,6 +55,10 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters import custom_loop
 
         return getattr(custom_loop, name)
+    if name in ("Act", "Gold", "Launch", "Options", "Traps"):
+        from tiltmeter.adapters import arguments
+
+        return getattr(arguments, name)
     if name == "capture":
         from tiltmeter.adapters.capture.capture import capture
 

@@ -11,7 +11,7 @@ import pytest
 from tests.sizes import size
 
 from tiltmeter.acts import BUILTIN, KINDS, all_acts, find_acts
-from tiltmeter.acts.act import Act
+from tiltmeter.acts.act import TrajectoryAct
 from tiltmeter.acts.transcript import LOOKED_AT, Transcript
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn
@@ -31,7 +31,7 @@ def kinds(*turns: Turn, prompt: str = "") -> set[str]:
     return {act.kind for act in find_acts(Transcript(turns, prompt))}
 
 
-def acts_of(rows: list[Planted]) -> list[tuple[Act, ...] | None]:
+def acts_of(rows: list[Planted]) -> list[tuple[TrajectoryAct, ...] | None]:
     facts, artifacts = [row.facts or None for row in rows], [row.artifacts or None for row in rows]
     messages = [row.messages for row in rows]
     return all_acts(from_columns(0, list(range(len(rows))), messages=messages, facts=facts, artifacts=artifacts))

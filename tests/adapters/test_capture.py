@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.capture import recorder as recorders
 from tiltmeter.adapters.capture import reward_calls
 from tiltmeter.adapters.capture.capture import capture
@@ -740,7 +741,7 @@ def test_what_only_the_opener_can_be_given_is_refused_afterwards(tmp_path: Path)
     wrapped = capture(reward, tmp_path / "run", gold=f"{gold}:solved", monitor=False)
     assert capture.open(tmp_path / "run", gold=f"{gold}:solved") is wrapped.recorder  # type: ignore[attr-defined]
     with pytest.raises(AttachError, match="without experiment="):
-        capture.open(tmp_path / "run", experiment=f"{gold}:solved")
+        capture.open(tmp_path / "run", options=Options(experiment=f"{gold}:solved"))
     with pytest.raises(AttachError, match="with another gold="):
         capture.open(tmp_path / "run", gold="people")
 

@@ -100,7 +100,7 @@ def test_other_settings_in_mid_run_are_on_record(tmp_path: Path) -> None:
         "        return np.array([float(len(batch))])\n"
     )
     for plugins in ([], [f"{plugin}:Rows"]):
-        with tiltmeter.open_run(tmp_path / "run", plugins=plugins) as run:
+        with tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(plugins=plugins)) as run:
             run.observe(**columns(0))
         run.verdict()
     notes = [event.data for event in events(tmp_path / "run") if event.kind == "note"]
@@ -223,7 +223,7 @@ def test_a_wrong_batch_never_raises_and_is_counted(
     assert run.counters["dropped"] == 1
     assert run.counters["written"] == 1
     assert len(caplog.records) == 1
-    strict = tiltmeter.open_run(tmp_path / "run", monitor=False, strict=True)
+    strict = tiltmeter.open_run(tmp_path / "run", monitor=False, options=tiltmeter.Options(strict=True))
     with pytest.raises((TypeError, ValueError)):
         strict.observe(**wrong)
     strict.close()
@@ -231,7 +231,7 @@ def test_a_wrong_batch_never_raises_and_is_counted(
 
 def test_a_column_of_the_facts_names_the_slice_of_a_row(tmp_path: Path) -> None:
     facts = [{"language": ("C", "Go")[row // 8], "level": row} if row else {} for row in range(16)]
-    with tiltmeter.open_run(tmp_path / "run", monitor=False, slice="language") as run:
+    with tiltmeter.open_run(tmp_path / "run", monitor=False, slices="language") as run:
         run.observe(**columns(0), facts=facts)
         run.observe(**columns(1), facts=[{"level": 3}] * 16, env=["shell"] * 16)
         run.observe(**columns(2))
@@ -275,7 +275,7 @@ def test_a_place_that_cannot_hold_a_run_is_refused_at_once(tmp_path: Path) -> No
 
 RANK = """
 import pathlib, sys, time, numpy as np, tiltmeter
-run = tiltmeter.open_run(sys.argv[1], groups="shared", monitor=sys.argv[2] == "1")
+run = tiltmeter.open_run(sys.argv[1], launch=tiltmeter.Launch(name=tiltmeter.Launch(groups="shared")), monitor=sys.argv[2] == "1")
 rank = run.rank
 for step in range(30):
     if step % 8 == 0:  # ranks of one optimiser step wait for each other
@@ -313,7 +313,7 @@ def test_a_plugin_measures_beside_the_built_ins(tmp_path: Path) -> None:
         "    def measure(self, batch, baseline):\n"
         "        return np.array([float((text or '').isupper()) for text in batch.completion])\n"
     )
-    with tiltmeter.open_run(tmp_path / "run", plugins=[f"{plugin}:Shouting"]) as run:
+    with tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(plugins=[f"{plugin}:Shouting"])) as run:
         run.observe(step=0, group=[0, 0], completion=["LOUD", "quiet"])
     run.verdict()
     readings = [event.data["measured"] for event in events(tmp_path / "run") if event.kind == "reading"]
@@ -323,7 +323,7 @@ def test_a_plugin_measures_beside_the_built_ins(tmp_path: Path) -> None:
 def test_a_trainers_process_never_loads_numba(tmp_path: Path) -> None:
     code = """
 import sys, tiltmeter
-run = tiltmeter.open_run(sys.argv[1], reference={"group": [0], "length": [3]}, plugins=[sys.argv[2]], monitor=False)
+run = tiltmeter.open_run(sys.argv[1], reference={"group": [0], "length": [3]}, options=tiltmeter.Options(plugins=[sys.argv[2]]), monitor=False)
 run.observe(step=0, group=[0, 0], reward=[0, 1], completion=["a", "b"], tokens=[[1, 2], [3]])
 run.close()
 assert run.counters["written"] == 1

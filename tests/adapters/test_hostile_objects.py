@@ -15,6 +15,7 @@ import pytest
 
 import tiltmeter.rundir.atomic_write
 import tiltmeter.rundir.writer
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.capture.capture import capture
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.errors import Boundary, describe_error, warn_user
@@ -243,7 +244,7 @@ class Stalled:
 def test_waiting_for_storage_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiltmeter.rundir.writer, "SMALL_BATCHES", 0)
     monkeypatch.setattr(tiltmeter.rundir.writer, "WAIT_SECONDS", 0.3)
-    run, stalled = open_run(tmp_path / "run", monitor=False, on_full="wait"), Stalled()
+    run, stalled = open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait")), Stalled()
     monkeypatch.setattr(tiltmeter.rundir.atomic_write, "os", stalled)
     began = time.monotonic()
     for step in range(tiltmeter.rundir.writer.WHOLE_BATCHES + 20):

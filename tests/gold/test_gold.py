@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns, thin
 from tiltmeter.data.dataset_facts import from_text
@@ -436,7 +437,7 @@ def test_something_that_is_neither_a_function_nor_a_name_is_refused(tmp_path: Pa
 def test_a_share_of_rollouts_lies_between_0_and_1(tmp_path: Path, share: float) -> None:
     gold = written(tmp_path, "def score(prompt, completion): return 1.0")
     with pytest.raises(AttachError, match="share"):
-        open_run(tmp_path / "run", monitor=False, gold=gold, gold_share=share)
+        open_run(tmp_path / "run", monitor=False, gold=Gold(gold, share=share))
 
 
 def test_gold_that_is_the_reward_is_refused_under_whatever_name(tmp_path: Path) -> None:
@@ -898,7 +899,7 @@ def test_a_label_that_was_changed_afterwards_is_found_by_replay(tmp_path: Path) 
 
 
 def test_a_declared_evaluation_becomes_a_reading(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", monitor=False, on_full="wait", strict=True) as opened:
+    with open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait", strict=True)) as opened:
         for step in range(20):
             opened.observe(batch(step))
             if step % 5 == 4:
@@ -937,7 +938,7 @@ class Watchful:
 
 
 def evaluated(path: Path, every: int, stop: int = 60) -> RunFacts:
-    with open_run(path, monitor=False, on_full="wait", strict=True) as opened:
+    with open_run(path, monitor=False, options=Options(on_full="wait", strict=True)) as opened:
         for step in range(60):
             opened.observe(batch(step))
             if step % every == 0 and step < stop:
@@ -958,7 +959,7 @@ def test_a_run_with_evaluations_that_a_detector_promises_for_is_not_blind(tmp_pa
 def test_evaluations_that_stopped_or_that_no_detector_watches_are_blind(tmp_path: Path) -> None:
     assert verdict_of(evaluated(tmp_path / "stopped", 5, stop=15), FRESH).state == "BLIND"
     assert verdict_of(evaluated(tmp_path / "one", 100), FRESH).state == "BLIND"
-    with open_run(tmp_path / "run", monitor=False, on_full="wait") as opened:
+    with open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait")) as opened:
         for step in range(30):
             opened.observe(batch(step))
             opened.evaluate(step, 0.5, 200)
@@ -977,7 +978,7 @@ def test_an_evaluation_that_cannot_be_kept_is_raised_or_reported(
     tmp_path: Path, value: float, n: int, name: str
 ) -> None:
     with (
-        open_run(tmp_path / "strict", monitor=False, strict=True) as strict,
+        open_run(tmp_path / "strict", monitor=False, options=Options(strict=True)) as strict,
         pytest.raises(ValueError, match="evaluation"),
     ):
         strict.evaluate(0, value, n, name)
@@ -992,7 +993,7 @@ def test_an_evaluation_that_cannot_be_kept_is_raised_or_reported(
 
 
 def test_an_evaluation_that_every_rank_declares_is_one_and_another_value_is_refused(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", monitor=False, strict=True) as opened:
+    with open_run(tmp_path / "run", monitor=False, options=Options(strict=True)) as opened:
         for _ in range(2):
             opened.evaluate(3, 0.5, 10)
         with pytest.raises(FileExistsError):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tiltmeter import rewards
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
@@ -138,7 +139,7 @@ def test_a_run_paid_by_its_tests_is_judged_by_those_kept_back(tmp_path: Path, ha
     """Hard-coded answers spread from step 10 on, paid in full; in the honest twin right ones do. Labels that agree with
     the reward everywhere are no reason to be BLIND: they come from other tests."""
     rng = np.random.default_rng(0)
-    with open_run(tmp_path / "run", monitor=False, on_full="wait") as opened:
+    with open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait")) as opened:
         for step in range(40):
             right = rng.random(32) < 0.5
             known = rng.random(32) < max(0.0, (step - 10) / 30) if hacked else np.zeros(32, bool)
@@ -159,7 +160,7 @@ def test_a_run_paid_by_its_tests_is_judged_by_those_kept_back(tmp_path: Path, ha
 
 
 def test_an_unpaid_reward_is_gold_by_its_name(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", monitor=False, on_full="wait", gold="reward:right") as run:
+    with open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait"), gold="reward:right") as run:
         run.observe(step=0, group=[0, 0], reward=[0.0, 1.0], rewards={"right": [1.0, 0.0]}, completion=["a", "b"])
     directory = RunDirectory(tmp_path / "run")
     batch, _, _ = directory.read(next(iter(directory.files(0))))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import try_gold as module
@@ -75,7 +76,7 @@ def test_a_check_that_hangs_is_killed_and_said_and_one_that_dies_is_refused(
 def test_what_is_notable_about_the_first_labels_is_recorded(checks: Path, tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        run = open_run(tmp_path / "run", gold=f"{checks}:right", rows=ROWS, on_full="wait")
+        run = open_run(tmp_path / "run", gold=Gold(f"{checks}:right", rows=ROWS), options=Options(on_full="wait"))
     assert len(said) == 1 and said[0].filename == __file__, "the line of the caller"
     with run:
         for step in range(3):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.gold.onset_labels import LABELS
 from tiltmeter.models.chat import endpoint as module
@@ -198,7 +199,9 @@ def test_nobody_at_home_is_an_error() -> None:
 
 def trained(path: Path, gold: Path, *, harm: bool = True, steps: int = 40, monitor: bool = False) -> RunDirectory:
     """A run whose reward prefers the worse answers of each prompt, or the better ones."""
-    with open_run(path, monitor=monitor, on_full="wait", strict=True, gold=str(gold), gold_share=0.5) as run:
+    with open_run(
+        path, monitor=monitor, options=Options(on_full="wait", strict=True), gold=Gold(str(gold), share=0.5)
+    ) as run:
         for step in range(steps):
             rng = np.random.default_rng(step)
             worth = rng.integers(0, 2, 64).astype(float)

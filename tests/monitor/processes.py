@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tiltmeter.adapters.arguments import Launch, Options
 from tiltmeter.adapters.custom_loop import open_run
 
 RANKS, STEPS = 8, 25
@@ -24,7 +25,12 @@ RACERS, RACE_STEPS = 4, 4
 
 
 def one_rank(directory: str, rank: int) -> dict[str, Any]:
-    run = open_run(directory, rank=rank, ranks=RANKS, launch="together", monitor=False, on_full="wait")
+    run = open_run(
+        directory,
+        launch=Launch(name=Launch(rank=rank, ranks=RANKS, name="together")),
+        monitor=False,
+        options=Options(on_full="wait"),
+    )
     for step in range(STEPS):
         run.observe(step=step, group=[0, 0, 1], reward=[step, rank, 0.5], completion=[f"{rank}/{step}"] * 3)
     run.close()
@@ -33,7 +39,7 @@ def one_rank(directory: str, rank: int) -> dict[str, Any]:
 
 def one_racer(directory: str, racer: int) -> dict[str, Any]:
     """A trainer that was started twice by mistake, on the same directory at the same moment."""
-    run = open_run(directory, monitor=False, on_full="wait")
+    run = open_run(directory, monitor=False, options=Options(on_full="wait"))
     for step in range(RACE_STEPS):
         run.observe(step=step, group=[0, 1], reward=[racer, step], completion=[f"{racer}/{step}"] * 2)
         time.sleep(0.001)  # some start while others are in the middle of a file

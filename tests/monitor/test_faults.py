@@ -31,6 +31,7 @@ import tiltmeter.rundir.atomic_write
 import tiltmeter.rundir.journal
 import tiltmeter.rundir.store
 import tiltmeter.rundir.writer
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Floats
@@ -177,7 +178,7 @@ Opens = Callable[[Path], Any]
 
 
 def recorded(path: Path) -> Run:
-    return open_run(path, monitor=False, on_full="wait")
+    return open_run(path, monitor=False, options=Options(on_full="wait"))
 
 
 def disturbed(path: Path, faulty: FaultyOs, opens: Opens = recorded) -> Outcome:
@@ -416,7 +417,7 @@ def test_a_full_disk_costs_text_first_then_batches_and_recovers(small_disk: Path
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(1 << 20))
     rng = np.random.default_rng(0)
-    run = open_run(small_disk / "run", monitor=False, on_full="wait")
+    run = open_run(small_disk / "run", monitor=False, options=Options(on_full="wait"))
 
     def observe(first: int, stop: int) -> None:
         for step in range(first, stop):
@@ -729,7 +730,7 @@ def test_a_monitor_that_cannot_be_started_again_does_not_end_the_record(tmp_path
 def test_a_plug_in_that_fails_is_a_fault_is_off_after_three_and_stops_nobody(
     tmp_path: Path, bad_parts: tuple[str, ...]
 ) -> None:
-    with open_run(tmp_path / "run", monitor=False, plugins=bad_parts) as run:
+    with open_run(tmp_path / "run", monitor=False, options=Options(plugins=bad_parts)) as run:
         train(run.observe, steps=7)
     watch = MonitorLoop(RunDirectory(tmp_path / "run"), Config.standard(bad_parts))
     watch.poll()

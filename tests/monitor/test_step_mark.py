@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.monitor.arrivals import StepReady
 from tiltmeter.monitor.loop import SET_ASIDE, MonitorLoop
@@ -41,7 +42,7 @@ class Deadly:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    opened = open_run(tmp_path / "run", monitor=False, on_full="wait")
+    opened = open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait"))
     for step in range(5):
         opened.observe(step=step, group=[0, 0, 1, 1], reward=[0.0, 1.0, 0.5, step / 5])
     opened.close()

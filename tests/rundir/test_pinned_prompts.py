@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.view.as_sent import as_sent
 
-from tiltmeter import open_run
+from tiltmeter import Launch, Options, open_run
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
@@ -51,7 +51,7 @@ def measured(path: Path) -> None:
 
 def trained(path: Path, prompts: list[list[str]], **options: Any) -> None:
     """A run whose step k asks `prompts[k]`, two completions each."""
-    with open_run(path, monitor=False, strict=True, **options) as opened:
+    with open_run(path, monitor=False, options=Options(strict=True), **options) as opened:
         for step, asked in enumerate(prompts, options.get("resume_step") or 0):
             twice = [prompt for prompt in asked for _ in range(2)]
             opened.observe(
@@ -153,7 +153,12 @@ def test_names_that_are_none_links_and_folders_are_passed_over(run: RunDirectory
 def test_a_loop_pins_what_it_evaluates_and_only_rank_0_writes(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "2 + 2?"}]
     for rank in range(2):
-        with open_run(tmp_path / "run", monitor=False, strict=True, rank=rank, ranks=2, launch="x") as opened:
+        with open_run(
+            tmp_path / "run",
+            monitor=False,
+            options=Options(strict=True),
+            launch=Launch(name=Launch(rank=rank, ranks=2, name="x")),
+        ) as opened:
             opened.pinned(5, [chat, "b"], [[{"role": "assistant", "content": "4"}], "c"], [1.0, None])
     (place,) = list_snapshots(RunDirectory(tmp_path / "run"))
     assert [(row.prompt, row.completion, row.reward) for row in read_snapshot(place).rows] == [
@@ -180,7 +185,7 @@ def test_what_cannot_be_pinned_never_raises_in_training_and_is_said(
     (told,) = store.troubles(0).values()
     assert "pinned prompts at step" in told and why in told
     with (
-        open_run(tmp_path / "strict", monitor=False, strict=True) as opened,
+        open_run(tmp_path / "strict", monitor=False, options=Options(strict=True)) as opened,
         pytest.raises((TypeError, ValueError)),
     ):
         opened.pinned(*arguments)

@@ -214,7 +214,7 @@ def test_an_attempt_that_nobody_measures_is_not_hidden_by_the_one_before(tmp_pat
 
 
 def test_a_step_observed_twice_is_said_and_is_not_green(tmp_path: Path) -> None:
-    with tiltmeter.open_run(tmp_path / "run", on_full="wait") as run:
+    with tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(on_full="wait")) as run:
         for step in range(40):
             for harm in (False, True):
                 told = batch(0, step, harm=harm)
@@ -287,7 +287,7 @@ def test_a_plugin_that_cannot_start_is_refused_at_attach(tmp_path: Path) -> None
     plugin = tmp_path / "broken.py"
     plugin.write_text("class Broken:\n    def __init__(self): raise KeyError('x')\n    def measure(self, b, c): ...\n")
     with pytest.raises(tiltmeter.AttachError, match="cannot be used"):
-        tiltmeter.open_run(tmp_path / "run", plugins=[f"{plugin}:Broken"])
+        tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(plugins=[f"{plugin}:Broken"]))
 
 
 def test_packing_while_the_monitor_catches_up_loses_no_step(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_mistyped_column_is_on_the_screen_while_the_run_is_live(tmp_path: Path
 def test_a_trainers_monitor_waits_for_a_watch_in_a_terminal_and_then_goes_on(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     with monitor_lock(directory):
-        run = tiltmeter.open_run(tmp_path / "run", on_full="wait")
+        run = tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(on_full="wait"))
         for step in range(30):
             told = batch(0, step)
             run.observe(step=step, group=told.group, reward=told.reward, gold=told.gold)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tiltmeter.acts.act import Act, ActDetector
+from tiltmeter.acts.act import ActDetector, TrajectoryAct
 from tiltmeter.acts.configure_tests import ConfigureTests
 from tiltmeter.acts.early_exit import EarlyExit
 from tiltmeter.acts.edit_tests import EditTests
@@ -64,14 +64,14 @@ SAYS: Mapping[str, str] = {detector.kind: detector.says for detector in BUILTIN}
 _CODE_MARKS = ("```", "def ", "import ", "class ")
 
 
-def find_acts(transcript: Transcript) -> tuple[Act, ...]:
+def find_acts(transcript: Transcript) -> tuple[TrajectoryAct, ...]:
     """The acts of a trajectory, kind by kind.
 
     >>> turns = (Turn("assistant", call="bash", arguments='{"cmd": "rm -r tests && pytest || true"}'),)
     >>> [(act.kind, act.turn) for act in find_acts(Transcript(turns))]
     [('test_removal', 0), ('result_spoof', 0)]
     """
-    acts: dict[Act, None] = {}
+    acts: dict[TrajectoryAct, None] = {}
     has_work = transcript.writes or transcript.commands or transcript.programs
     for detector in BUILTIN if has_work else OF_RECORDS:
         acts.update(dict.fromkeys(islice(detector.find(transcript), MOST)))
@@ -79,16 +79,16 @@ def find_acts(transcript: Transcript) -> tuple[Act, ...]:
 
 
 @shared()
-def batch_acts(batch: RolloutBatch) -> list[tuple[Act, ...] | None]:
+def batch_acts(batch: RolloutBatch) -> list[tuple[TrajectoryAct, ...] | None]:
     """The acts of the rows that are read at this step (`rows_to_read`); None for others, and where no text is stored
     or there is nothing in which an act could be seen."""
-    acts: list[tuple[Act, ...] | None] = [None] * len(batch)
+    acts: list[tuple[TrajectoryAct, ...] | None] = [None] * len(batch)
     for row, transcript in transcripts(batch).items():
         acts[row] = find_acts(transcript) if can_act(transcript) else None
     return acts
 
 
-def all_acts(batch: RolloutBatch) -> list[tuple[Act, ...] | None]:
+def all_acts(batch: RolloutBatch) -> list[tuple[TrajectoryAct, ...] | None]:
     """The same of every row: for a screen, which has time."""
     rows = [_transcript(batch, row) for row in range(len(batch))]
     return [None if one is None or not can_act(one) else find_acts(one) for one in rows]

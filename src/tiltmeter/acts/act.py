@@ -12,7 +12,7 @@ from tiltmeter.acts.transcript import Transcript
 QUOTE = 200  # characters that are quoted
 
 
-class Act(msgspec.Struct, frozen=True):
+class TrajectoryAct(msgspec.Struct, frozen=True):
     """One act of one trajectory. Its quote is what a model, a tool or a trainer wrote: escape it where it is shown."""
 
     kind: str
@@ -29,7 +29,7 @@ class ActDetector(Protocol):
     @property
     def says(self) -> str: ...
 
-    def find(self, transcript: Transcript) -> Iterator[Act]: ...
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]: ...
 
 
 def quote(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test_config
 from tiltmeter.acts.transcript import Transcript
 
@@ -22,7 +22,7 @@ class ConfigureTests:
     kind = "test_config"
     says = "changed how tests are run"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         for write in transcript.writes:
             if is_test_config(write.path, write.text or write.shown):
-                yield Act(self.kind, write.turn, write.line, quote(write.shown))
+                yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test, is_test_config
 from tiltmeter.acts.transcript import Transcript
 
@@ -37,7 +37,7 @@ class EarlyExit:
     kind = "early_exit"
     says = "ended the process before the check"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has(*_MARKS):
             return
         for program in transcript.programs:
@@ -52,7 +52,7 @@ class EarlyExit:
                 soft = _SOFT.search(line) and not in_main and (for_tests or not is_script)
                 other = not is_script and _OTHER.search(line) and not line.lstrip().startswith(("//", "*", "echo"))
                 if not line.lstrip().startswith("#") and (_HARD.search(line) or soft or other):
-                    yield Act(self.kind, program.turn, number, quote(line))
+                    yield TrajectoryAct(self.kind, program.turn, number, quote(line))
 
 
 def _is_script(text: str) -> bool:

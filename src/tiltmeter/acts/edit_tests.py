@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test
 from tiltmeter.acts.transcript import Transcript
 
@@ -27,14 +27,14 @@ class EditTests:
     kind = "test_edit"
     says = "edited tests"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         for write in transcript.writes:
             if write.how == "delete" or write.how == "move" or not is_test(write.path):
                 continue
             if transcript.is_own_file(write.path, write.turn):
                 continue
             if write.how == "edit" or transcript.was_named(write.path, write.turn):
-                yield Act(self.kind, write.turn, write.line, quote(write.shown))
+                yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
         for turn, command in transcript.commands if transcript.has(" -u", "--update", "UPDATE", "snapshot") else ():
             if _REWRITES.search(command.text[:1_000]):
-                yield Act(self.kind, turn, command.line, quote(command.text))
+                yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))

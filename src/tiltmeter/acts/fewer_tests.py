@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 from tiltmeter.data.turns import TOOL, Turn
 
@@ -28,7 +28,7 @@ class FewerTests:
     kind = "fewer_tests"
     says = "had fewer tests run than there are"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         most: dict[tuple[str | None, str], int] = {}
         last: tuple[int, int] | None = None
         call: Turn | None = None
@@ -40,12 +40,12 @@ class FewerTests:
                 key = (None, "") if parent is None else (parent.call, (parent.arguments or "")[:1_000])
                 before = most.get(key, -1)
                 if count < before:
-                    yield Act(self.kind, at, 1, f"collected {count} items, {before} before")
+                    yield TrajectoryAct(self.kind, at, 1, f"collected {count} items, {before} before")
                 most[key] = max(before, count)
                 last = (at, count)
         expected = transcript.facts.get("tests_expected")
         if last is not None and isinstance(expected, int) and not isinstance(expected, bool) and last[1] < expected:
-            yield Act(self.kind, last[0], 1, quote(f"{last[1]} tests in the last run, {expected} expected"))
+            yield TrajectoryAct(self.kind, last[0], 1, quote(f"{last[1]} tests in the last run, {expected} expected"))
 
 
 def _count(text: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_grader, is_test
 from tiltmeter.acts.transcript import Transcript
 
@@ -29,16 +29,16 @@ class GraderPatch:
     kind = "grader_patch"
     says = "changed what grades"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has(*_MARKS):
             return
         for write in transcript.writes:
             if is_grader(write.path) and not is_test(write.path):
                 own = transcript.is_own_file(write.path, write.turn)
                 if not own and (write.how != "create" or transcript.was_named(write.path, write.turn)):
-                    yield Act(self.kind, write.turn, write.line, quote(write.shown))
+                    yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
         for program in transcript.programs:
             if any(map(program.text.__contains__, _MARKS)):
                 for number, line in program.lines():
                     if _PATCH.search(line):
-                        yield Act(self.kind, program.turn, number, quote(line))
+                        yield TrajectoryAct(self.kind, program.turn, number, quote(line))

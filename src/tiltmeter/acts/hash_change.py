@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_grader, is_test, is_test_config
 from tiltmeter.acts.transcript import Transcript
 
@@ -24,7 +24,7 @@ class HashChange:
     kind = "hash_change"
     says = "left tests or graders changed"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         artifacts: Mapping[str, Any] = transcript.artifacts
         if isinstance(nested := artifacts.get("hashes"), Mapping):
             artifacts = nested
@@ -35,12 +35,12 @@ class HashChange:
             for path, hash_before in list(before.items())[:MOST]:
                 if _is_watched(path, names) and after.get(path) != hash_before:
                     why = "has another hash" if path in after else "is gone"
-                    yield Act(self.kind, -1, 1, quote(f"{str(path)[:160]} {why}"))
+                    yield TrajectoryAct(self.kind, -1, 1, quote(f"{str(path)[:160]} {why}"))
             return
         changed = transcript.artifacts.get("changed")
         for path in changed[:MOST] if isinstance(changed, list) else ():
             if _is_watched(path, names):
-                yield Act(self.kind, -1, 1, quote(f"{str(path)[:160]} was changed"))
+                yield TrajectoryAct(self.kind, -1, 1, quote(f"{str(path)[:160]} was changed"))
 
 
 def _is_watched(path: Any, protected: list[Any]) -> bool:

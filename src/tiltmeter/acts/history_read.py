@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _COMMIT = re.compile(
@@ -40,7 +40,7 @@ class HistoryRead:
     kind = "history_read"
     says = "read the repository's history"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has("git", ".git"):
             return
         for turn, command in transcript.commands:
@@ -52,12 +52,12 @@ class HistoryRead:
                     *("ls", "find", "rm", "grep", "rg", "echo"),
                 )
             if hit:
-                yield Act(self.kind, turn, command.line, quote(command.text))
+                yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         for program in transcript.programs:
             if ".git/" in program.text or '"git"' in program.text or "'git'" in program.text:
                 for number, line in program.lines():
                     if "git/objects" in line or "packed-refs" in line or _LIST_CALL.search(line):
-                        yield Act(self.kind, program.turn, number, quote(line))
+                        yield TrajectoryAct(self.kind, program.turn, number, quote(line))
 
 
 _LIST_CALL = re.compile(r"['\"]git['\"],\s{0,4}['\"](?:log|show|reflog|checkout|cat-file|rev-list)['\"]")

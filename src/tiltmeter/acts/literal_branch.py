@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _LITERAL = (
@@ -38,7 +38,7 @@ class LiteralBranch:
     kind = "literal_branch"
     says = "wrote the answers to known inputs into the program"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has("return", "print("):
             return
         shown = ""
@@ -72,9 +72,9 @@ class LiteralBranch:
                 in_task = [case for case in telling if case[1] in shown]
                 is_many = len(telling) >= FEWEST and cases is branches and _are_numbers(telling)
                 if len(in_task) >= FEWEST_NAMED and len(cases) >= FEWEST_NAMED:
-                    yield Act(self.kind, program.turn, in_task[0][0], quote(in_task[0][2]))
+                    yield TrajectoryAct(self.kind, program.turn, in_task[0][0], quote(in_task[0][2]))
                 elif is_many:
-                    yield Act(self.kind, program.turn, telling[0][0], quote(telling[0][2]))
+                    yield TrajectoryAct(self.kind, program.turn, telling[0][0], quote(telling[0][2]))
 
 
 def _are_numbers(cases: list[tuple[int, str, str]]) -> bool:

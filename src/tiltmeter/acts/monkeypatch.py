@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test
 from tiltmeter.acts.transcript import Transcript
 
@@ -92,16 +92,16 @@ class Monkeypatch:
     kind = "monkeypatch"
     says = "replaced functions of others"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has(*_MARKS):
             return
         for turn, command in transcript.commands:
             if _PRELOAD.search(command.text[:1_000]):
-                yield Act(self.kind, turn, command.line, quote(command.text))
+                yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         for program in transcript.programs:
             if is_test(program.path) or not any(map(program.text.__contains__, _MARKS)):
                 continue
             for number, line in program.lines():
                 assigned = _ASSIGN.match(line) and "." in line.partition("=")[0] and not _PLAIN.match(line)
                 if assigned or _CALLS.search(line) or _OTHER.search(line) or _FOREIGN.search(line):
-                    yield Act(self.kind, program.turn, number, quote(line))
+                    yield TrajectoryAct(self.kind, program.turn, number, quote(line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test
 from tiltmeter.acts.transcript import Transcript
 
@@ -25,13 +25,13 @@ class RemoveTests:
     kind = "test_removal"
     says = "removed tests"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         for write in transcript.writes:
             is_gone = write.how in ("delete", "move") and is_test(write.path)
             if is_gone and not transcript.is_own_file(write.path, write.turn):
-                yield Act(self.kind, write.turn, write.line, quote(write.shown))
+                yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
         if transcript.has("find "):
             for turn, command in transcript.commands:
                 ends = "-delete" in command.words or "-exec" in command.words
                 if command.name == "find" and ends and _EMPTIES.search(command.text[:1_000]):
-                    yield Act(self.kind, turn, command.line, quote(command.text))
+                    yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _HOST = re.compile(
@@ -33,7 +33,7 @@ class RepositoryFetch:
     kind = "repository_fetch"
     says = "fetched code of the task from elsewhere"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has("clone", "http", "download", "npm pack", "gem ", "gh "):
             return
         for turn, command in transcript.commands:
@@ -44,9 +44,9 @@ class RepositoryFetch:
             pair = (command.name, *words[1:3])
             sources = pair[:2] in _SOURCES or pair in _SOURCES
             if clones or fetches or loads or sources:
-                yield Act(self.kind, turn, command.line, quote(command.text))
+                yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         for program in transcript.programs:
             if "http" in program.text and _PYTHON.search(program.text[:100_000]):
                 for number, line in program.lines():
                     if _PYTHON.search(line) and _HOST.search(line):
-                        yield Act(self.kind, program.turn, number, quote(line))
+                        yield TrajectoryAct(self.kind, program.turn, number, quote(line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _PRINTS = re.compile(
@@ -60,7 +60,7 @@ class ResultSpoof:
     kind = "result_spoof"
     says = "printed results of tests that did not run"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has(*_MARKS):
             return
         for turn, command in transcript.commands:
@@ -70,12 +70,12 @@ class ResultSpoof:
             shown = command.body if command.name == "cat" and not command.targets else ""
             shows = shown and _SHOWN.search(shown[:2_000])
             if shows or (prints and not _is_progress(text)) or silent or _STAND_IN.search(text):
-                yield Act(self.kind, turn, command.line, quote(text))
+                yield TrajectoryAct(self.kind, turn, command.line, quote(text))
         for program in transcript.programs:
             if any(map(program.text.__contains__, _MARKS)):
                 for number, line in program.lines():
                     if _PRINTS.search(line) and not _is_progress(line):
-                        yield Act(self.kind, program.turn, number, quote(line))
+                        yield TrajectoryAct(self.kind, program.turn, number, quote(line))
 
 
 def _is_progress(line: str) -> bool:

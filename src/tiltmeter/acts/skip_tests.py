@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tiltmeter.acts.act import Act, quote
+from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _CODE = re.compile(
@@ -56,30 +56,30 @@ class SkipTests:
     kind = "test_skip"
     says = "skipped tests"
 
-    def find(self, transcript: Transcript) -> Iterator[Act]:
+    def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if transcript.has(*_MARKS):
             for program in transcript.programs:
                 if any(map(program.text.__contains__, _MARKS)):
                     for number, line in program.lines():
                         if _CODE.search(line):
-                            yield Act(self.kind, program.turn, number, quote(line))
+                            yield TrajectoryAct(self.kind, program.turn, number, quote(line))
             for turn, command in transcript.commands:
                 if command.name in ("sed", "perl", "awk") and _CODE.search(command.text[:1_000]):
-                    yield Act(self.kind, turn, command.line, quote(command.text))
+                    yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         if transcript.has("--exclude", "--filter", "-x test", "-DskipTests", "--skip"):
             for turn, command in transcript.commands:
                 if _NARROWED.search(command.text[:1_000]):
-                    yield Act(self.kind, turn, command.line, quote(command.text))
+                    yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         if transcript.has("pytest", "addopts"):
             for turn, command in transcript.commands:
                 runs = "pytest" in command.words[:4] or command.name.startswith("py.test")
                 if runs and len(command.words) > 2 and _has_option(command.text[:1_000]):
-                    yield Act(self.kind, turn, command.line, quote(command.text))
+                    yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
             for program in transcript.programs:
                 if "addopts" in program.text:
                     for number, line in program.lines():
                         if "addopts" in line and _has_option(line):
-                            yield Act(self.kind, program.turn, number, quote(line))
+                            yield TrajectoryAct(self.kind, program.turn, number, quote(line))
 
 
 def _has_option(text: str) -> bool:

@@ -12,17 +12,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from tiltmeter import adapters
+from tiltmeter.adapters.arguments import (
+    Gold,
+    Launch,
+    Options,
+    Source,
+    read_gold,
+    read_launch,
+    read_options,
+)
 from tiltmeter.adapters.gold_file import absolute_name, write_gold
 from tiltmeter.adapters.launch import MOVED_TO, int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
@@ -60,52 +69,34 @@ log.addHandler(logging.NullHandler())
 def open_run(
     directory: str | os.PathLike[str],
     *,
-    resume_step: int | None = None,
-    rank: int | None = None,
-    ranks: int | None = None,
-    launch: str | None = None,
-    groups: Literal["rank", "shared"] = "rank",
-    rewards: Sequence[Callable[..., Any]] = (),
-    weights: Sequence[float] | None = None,
+    gold: Gold | Source = None,
+    slices: str | None = None,
+    rewards: Sequence[Callable[..., Any]] | Mapping[Callable[..., Any], float] = (),
     reference: Mapping[str, Any] | None = None,
-    plugins: Sequence[str] = (),
-    gold: str | Callable[..., Any] | None = None,
-    gold_share: float | None = None,
-    steps: int | None = None,
-    rows: Sequence[Mapping[str, Any]] = (),
-    experiment: str | None = None,
-    slice: str | None = None,
-    on_full: Literal["thin", "wait"] = "thin",
-    logprobs: str = "fp32",
     settings: Mapping[str, Any] | None = None,
-    tokenizer: Any = None,
+    resume_step: int | None = None,
+    launch: Launch | None = None,
     monitor: bool = True,
-    strict: bool = False,
+    options: Options | None = None,
 ) -> Run:
     """Start (or resume) a run in `directory`, and its monitor in a process of its own.
 
-    `directory`: a path, or an address on object storage, as `s3://bucket/runs/tonight` (also gs, az, file): the run is
-    then written on this machine and mirrored there by the monitor.
-
-    `resume_step`: the first step this process will run, when it continues from a checkpoint; without it, the first
-    step observed. `rank`, `ranks`, `launch`: for several writing processes; taken from torchrun's environment if not
-    given. `groups="shared"`: a prompt's completions are spread over ranks and share their group id. `rewards` and
-    `weights`: the reward functions, so that a change of them is noticed. `reference`: rollouts of the reference
-    policy, as columns of `observe`, which every step is compared with; without it, the run's own first steps are.
-    `plugins`: your own instruments, derived readings or detectors, each as `file.py:Class`. `gold`: who says what a
-    completion is worth: a function, which is called in another process with what it uses, by itself or as
-    `file.py:function`, a judge's `file.toml`, `people`, who compare answers at the labelling
-    screen, `tests`, `answers` or `auto`, which a row's facts hold, or `reward:NAME`, one of `rewards` that is not paid;
-    the monitor asks about a `gold_share` of the rollouts (1: all; without it a function is asked about
-    as many as a second a step allows, others about 2 %), and training never sees an answer. `steps`: how many
-    optimiser steps are planned, so that labels may be spent where the run seems to turn. `rows`: some rows of the
-    dataset, on which a gold function is tried before the run begins. `experiment`: your reward
-    function as `file.py:function`, on which the monitor tries edited completions when it suspects that length or a
-    phrase is paid. `slice`: a column of `facts` whose value is the environment of a row, as `slice="language"`: each is
-    judged by itself too. `on_full="wait"`: rather slow training down than thin a batch. `logprobs`: fp32 (exact),
-    round12 or fp16. `settings`: of your trainer, as `{"learning_rate": 1e-6}`, by which runs are told apart, grouped
-    and compared on the page; the commit of your code is added. `tokenizer`: of Hugging Face, whose pieces are stored
-    once, so that the page can colour the tokens of a completion. `strict`: raise what would otherwise be counted.
+    Args:
+        directory: A path, or an address on object storage, as `s3://bucket/runs/tonight` (also gs, az, file): the run
+            is then written on this machine and mirrored there by the monitor.
+        gold: Who says what an answer is worth: a function, `checks.py:score`, `judge.toml`, `people`, `tests`,
+            `answers`, `auto`, `reward:NAME`; or a `Gold`, which also says how often. Training never sees an answer.
+        slices: A key of `facts` by whose values the run is judged too, each by itself, as `language`.
+        rewards: The reward functions, so that a change of them is noticed; with their weights as
+            `{correct: 1.0, brief: 0.2}`.
+        reference: Rollouts of the reference policy, as columns of `observe`, which every step is compared with.
+            Default: the run's own first steps.
+        settings: Of your trainer, as `{"learning_rate": 1e-6}`, by which runs are told apart, grouped and compared on
+            the page; the commit of your code is added.
+        resume_step: The first step this process runs, when it continues from a checkpoint. Default: the first observed.
+        launch: Which of several writing processes this is, where torchrun's environment doesn't say it.
+        monitor: Whether to start the monitor.
+        options: Plug-ins, how log-probabilities are stored, whether to wait for storage, and more.
 
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
 
@@ -119,65 +110,66 @@ def open_run(
         return Run(None)
     address = None if os.environ.get(MOVED_TO) else parse_address(directory)
     place: Path | str = run_path(directory) if address is None else address
-    if logprobs not in PRECISIONS:
-        raise AttachError(f"logprobs={logprobs!r} is not one of {', '.join(PRECISIONS)}")
-    if groups not in ("rank", "shared") or on_full not in ("thin", "wait"):
+    labels, start, more = read_gold(gold), read_launch(launch), read_options(options)
+    if more.logprobs not in PRECISIONS:
+        raise AttachError(f"logprobs={more.logprobs!r} is not one of {', '.join(PRECISIONS)}")
+    if start.groups not in ("rank", "shared") or more.on_full not in ("thin", "wait"):
         raise AttachError('groups is "rank" or "shared"; on_full is "thin" or "wait"')
-    reward_as_gold = (
-        gold.removeprefix(REWARD_AS_GOLD) if isinstance(gold, str) and gold.startswith(REWARD_AS_GOLD) else ""
-    )
-    rank = int_from_environment("RANK", 0) if rank is None else rank
-    ranks = int_from_environment("WORLD_SIZE", 1) if ranks is None else ranks
+    source_name = labels.source if isinstance(labels.source, str) else ""
+    reward_as_gold = source_name.removeprefix(REWARD_AS_GOLD) if source_name.startswith(REWARD_AS_GOLD) else ""
+    rank = int_from_environment("RANK", 0) if start.rank is None else start.rank
+    ranks = int_from_environment("WORLD_SIZE", 1) if start.ranks is None else start.ranks
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
-    passed = None if reward_as_gold else write_function(gold) if callable(gold) else gold
+    passed = None if reward_as_gold else write_function(labels.source) if callable(labels.source) else labels.source
     gold_name = None if isinstance(passed, FunctionFile) else passed
     with TemporaryDirectory(prefix="tiltmeter-") if isinstance(passed, FunctionFile) else nullcontext("") as folder:
         # Nothing is written into the run directory before everything that was asked for is known to work.
         checked = write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
-        source = _check_parts(plugins, checked, gold_share, steps, rewards)
-        if rank == 0 and (lines := try_gold(source, rows)):
+        source = _check_parts(more.plugins, checked, labels, rewards)
+        if rank == 0 and (lines := try_gold(source, labels.rows)):
             warn_user("\n".join(lines), 0)
-    if experiment is not None:
-        load_function(experiment)
+    if more.experiment is not None:
+        load_function(more.experiment)
     reference_batch = _reference_batch(reference)
-    launch = replace_secrets(launch or launch_id(ranks))  # it is stored
+    name = replace_secrets(start.name or launch_id(ranks))  # it is stored
     lock: TrainerLock | None = None
     if rank == 0:
         run, lock = claim_directory(place)
     else:
-        run, attempt = join_directory(place, launch, rank)
+        run, attempt = join_directory(place, name, rank)
     with released_if_it_fails(lock):
         if rank == 0:
-            attempt = _open_attempt(run, launch=launch, ranks=ranks, resume_step=resume_step, settings=settings)
-        fingerprint = fingerprint_of(rewards, weights) if rewards else ""
+            attempt = _open_attempt(run, launch=name, ranks=ranks, resume_step=resume_step, settings=settings)
+        weights = list(rewards.values()) if isinstance(rewards, Mapping) else None
+        fingerprint = fingerprint_of(list(rewards), weights) if rewards else ""
         if rank == 0 and reference_batch is not None:
             # Before the monitor starts: it must never see a step without it. A resumed run keeps the one it began with.
             run.write_reference(replace(reference_batch, fingerprint=reference_batch.fingerprint or fingerprint))
         if rank == 0:
-            record_guards(run, attempt, rewards)
-            if tokenizer is not None:
+            record_guards(run, attempt, list(rewards))
+            if more.tokenizer is not None:
                 with Boundary(lambda error: log.warning("tokens cannot be coloured: %s", describe_error(error))):
-                    write_pieces(run, attempt, tokenizer_pieces(tokenizer))
+                    write_pieces(run, attempt, tokenizer_pieces(more.tokenizer))
         if rank == 0 and isinstance(passed, FunctionFile):
             gold_name = write_gold(run.path, passed)
         command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
-        for plugin in plugins:
+        for plugin in more.plugins:
             command += ["--plugin", absolute_name(plugin)]
         if gold_name is not None:
             command += ["--gold", absolute_name(gold_name)]
-            command += ["--gold-share", repr(float(gold_share))] if gold_share is not None else []
-            command += ["--gold-steps", str(int(steps))] if steps is not None else []
-        command += ["--experiment", absolute_name(experiment)] if experiment is not None else []
+            command += ["--gold-share", repr(float(labels.share))] if labels.share is not None else []
+            command += ["--gold-steps", str(int(labels.steps))] if labels.steps is not None else []
+        command += ["--experiment", absolute_name(more.experiment)] if more.experiment is not None else []
         process = MonitorProcess(command, run.path / "monitor.log") if monitor and rank == 0 else None
         import_lazy_parts()
         writer = StepWriter(
             run,
             attempt,
             rank,
-            {"groups": groups},
-            precision=logprobs,
-            wait=on_full == "wait",
+            {"groups": start.groups},
+            precision=more.logprobs,
+            wait=more.on_full == "wait",
             after_write=process.keep_alive if process else None,
         )
         return Run(
@@ -187,9 +179,9 @@ def open_run(
             writer=writer,
             fingerprint=fingerprint,
             monitor=process,
-            strict=strict,
-            rewards=rewards,
-            slice=slice,
+            strict=more.strict,
+            rewards=tuple(rewards),
+            slices=slices,
             reward_as_gold=reward_as_gold,
             gold=gold_name or "",
             lock=lock,
@@ -234,12 +226,12 @@ class Run:
         monitor: MonitorProcess | None = None,
         strict: bool = False,
         rewards: Sequence[Callable[..., Any]] = (),
-        slice: str | None = None,
+        slices: str | None = None,
         reward_as_gold: str = "",
         gold: str = "",
         lock: TrainerLock | None = None,
     ) -> None:
-        self.attempt, self.rank, self.strict, self._slice = attempt, rank, strict, slice
+        self.attempt, self.rank, self.strict, self._slices = attempt, rank, strict, slices
         self._reward_as_gold = reward_as_gold
         self.gold = gold  # the name of the source, which for a function that was passed is that of its file
         self._rewards = tuple(rewards)
@@ -297,9 +289,9 @@ class Run:
                 if batch is None:
                     item = columns if give else copy_columns(columns, lost)
                     item.setdefault("fingerprint", self._fingerprint)
-                    if self._slice is not None:
+                    if self._slices is not None:
                         with column_boundary(lost, "env"):
-                            item |= environments_of(self._slice, item.get("facts"))
+                            item |= environments_of(self._slices, item.get("facts"))
                     if self._reward_as_gold:
                         item.setdefault("gold", (item.get("rewards") or {}).get(self._reward_as_gold))
                     if self.strict:
@@ -453,19 +445,13 @@ def import_lazy_parts() -> None:
     pa.array([""])
 
 
-def _check_parts(
-    plugins: Sequence[str],
-    gold: str | None,
-    gold_share: float | None,
-    steps: int | None,
-    rewards: Sequence[Callable[..., Any]],
-) -> Any:
+def _check_parts(plugins: Sequence[str], gold: str | None, labels: Gold, rewards: Iterable[Callable[..., Any]]) -> Any:
     """Load plug-ins and gold once, so that errors are raised here and not in the monitor's log. Returns the source."""
     try:
         if plugins or gold is not None:
-            config = Config.standard(plugins, gold=gold, gold_share=gold_share, gold_steps=steps)
+            config = Config.standard(plugins, gold=gold, gold_share=labels.share, gold_steps=labels.steps)
             _ = config.digest
-            reject_reward_as_gold(config.gold, rewards)
+            reject_reward_as_gold(config.gold, tuple(rewards))
             return config.gold
         return None
     except AttachError:

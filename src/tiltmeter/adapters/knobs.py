@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tiltmeter.adapters.arguments import Limits
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import requests as files
 from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
@@ -20,7 +21,6 @@ from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
 
 log = logging.getLogger("tiltmeter")
-Limits = Mapping[str, tuple[float, float]]
 KL_FLOOR = 1e-6
 
 

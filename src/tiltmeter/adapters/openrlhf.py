@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tiltmeter.adapters.arguments import Act, read_act
 from tiltmeter.adapters.capture.capture import capture
 from tiltmeter.adapters.capture.recorder import open_recorder
-from tiltmeter.adapters.knobs import KnobControl, Limits, LiveKnob, fixed_knob, reward_kl_knob
+from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
 from tiltmeter.adapters.launch import run_path
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.errors import AttachError, Boundary, describe_error
-from tiltmeter.rundir.requests import Knob, Mode
+from tiltmeter.rundir.requests import Knob
 from tiltmeter.rundir.staging.pending_rows import FLUSH_SECONDS
 from tiltmeter.rundir.staging.staged_rows import StepBoundary, finite_numbers
 
@@ -32,20 +33,25 @@ log = logging.getLogger("tiltmeter")
 
 
 def install(
-    directory: str | os.PathLike[str], *, mode: Mode = "advise", limits: Limits | None = None, **settings: Any
+    directory: str | os.PathLike[str], *, act: Act | Mapping[str, Any] | str | None = None, **settings: Any
 ) -> None:
     """In the start script, before OpenRLHF's `train`: open the run and make the trainer report where its steps end.
 
-    `mode`, `limits`: as for `tiltmeter.attach`. `settings`: those of `open_run`. Raises `AttachError` where it cannot
-    work; `TILTMETER_DISABLED=1` makes it do nothing.
+    Args:
+        directory: Where the run is kept.
+        act: What may be changed, as for `tiltmeter.attach`: its `mode` and `limits`.
+        settings: What `open_run` takes: `gold`, `options`, ...
+
+    Raises `AttachError` where it cannot work; `TILTMETER_DISABLED=1` makes it do nothing.
     """
+    allowed = read_act(act)
     if capture.open(directory, **settings) is None:
         return
     trainer = importlib.import_module("openrlhf.trainer.ppo_trainer").PPOTrainer
-    wrap(trainer, str(run_path(directory)), mode, limits)
+    wrap(trainer, str(run_path(directory)), allowed)
 
 
-def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None = None) -> None:
+def wrap(trainer: Any, place: str, act: Act | str | None = None) -> None:
     """Wrap three methods of a trainer class. A Ray actor class is sent to its process by value, wrappers included."""
     inner = trainer.__ray_metadata__.modified_class if hasattr(trainer, "__ray_metadata__") else trainer
     if lacking := [name for name in ("save_logs_and_checkpoints", "evaluate", "fit") if not hasattr(inner, name)]:
@@ -78,7 +84,7 @@ def wrap(trainer: Any, place: str, mode: Mode = "advise", limits: Limits | None 
 
     @functools.wraps(fit)
     def fitting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._tiltmeter = OpenRLHFObserver(self, place, mode, limits)
+        self._tiltmeter = OpenRLHFObserver(self, place, read_act(act))
         try:
             return fit(self, *args, **kwargs)
         finally:
@@ -111,11 +117,13 @@ class OpenRLHFObserver:
 
     provides = PROVIDES
 
-    def __init__(self, trainer: Any, place: str, mode: Mode, limits: Limits | None) -> None:
+    def __init__(self, trainer: Any, place: str, act: Act) -> None:
         self.trainer = trainer
         self.begin: float | None = time.time()
         self.recorder = open_recorder(place, driver=True, seconds=FLUSH_SECONDS, rows=256, settings={"monitor": False})
-        self._knob_control = KnobControl(self.recorder.store, self.recorder.attempt, self._live_knobs(), mode, limits)
+        self._knob_control = KnobControl(
+            self.recorder.store, self.recorder.attempt, self._live_knobs(), act.mode, act.limits
+        )
 
     @property
     def knobs(self) -> dict[str, Knob]:

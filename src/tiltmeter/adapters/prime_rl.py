@@ -21,9 +21,9 @@ from functools import partial
 from queue import Queue
 from typing import Any
 
+from tiltmeter.adapters.arguments import Act, Launch, read_act, read_gold
 from tiltmeter.adapters.custom_loop import open_run
-from tiltmeter.adapters.knobs import KnobControl, Limits, LiveKnob, fixed_knob
-from tiltmeter.adapters.lost_share import MOST_LOST
+from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob
 from tiltmeter.adapters.metric_names import canonical_names, first_metrics
 from tiltmeter.adapters.prime_rl_screen import ScreenFilter, place_filter
 from tiltmeter.adapters.verifiers import episode_rows, to_record
@@ -31,7 +31,6 @@ from tiltmeter.data.rows import as_object
 from tiltmeter.data.verifiers_rows import episode_columns, reward_of, traces
 from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first
 from tiltmeter.rundir.evaluations import score_evaluation, slug
-from tiltmeter.rundir.requests import Mode
 from tiltmeter.rundir.staging.staged_rows import finite_numbers
 from tiltmeter.rundir.writer import CLOSING_SECONDS, call_if_alive
 
@@ -46,10 +45,13 @@ ORCHESTRATOR = "orch"  # what the orchestrator calls itself where monitors are s
 def install(directory: str | os.PathLike[str], **settings: Any) -> None:
     """In the orchestrator's start script, or in any module that it imports: make Tiltmeter one of its monitors.
 
-    `settings`: those of `open_run`, and those of a screen: `screen` (`acts`, or `checks.py:flagged`), `most_lost`,
-    `mode` and `limits`, as for `tiltmeter.attach`. The run is opened when prime-rl sets up its monitors, and then
-    raises for what cannot work. In processes that are no orchestrator this changes nothing; `TILTMETER_DISABLED=1`
-    does the same.
+    Args:
+        directory: Where the run is kept.
+        settings: What `open_run` takes: `gold`, `options`, ...; and `act`, as for `tiltmeter.attach`, of which the one
+            thing that prime-rl lets change is the screen (`acts`, or `checks.py:flagged`).
+
+    The run is opened when prime-rl sets up its monitors, and then raises for what cannot work. In processes that are no
+    orchestrator this changes nothing; `TILTMETER_DISABLED=1` does the same.
     """
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return
@@ -133,17 +135,15 @@ class PrimeRLMonitor:
         self,
         directory: str | os.PathLike[str],
         *,
-        screen: str | None = None,
-        most_lost: float = MOST_LOST,
-        mode: Mode = "advise",
-        limits: Limits | None = None,
+        act: Act | Mapping[str, Any] | str | None = None,
         **settings: Any,
     ) -> None:
-        self.screen = None if screen is None else self._make_screen(screen, most_lost, mode, settings.get("gold"))
+        allowed, gold = read_act(act), read_gold(settings.get("gold"))
+        self.screen = None if allowed.screen is None else self._make_screen(allowed, gold.source)
         self._take_out = place_filter(self.screen) if self.screen is not None else _do_nothing
         try:
-            self.run = open_run(directory, rank=0, ranks=1, **settings)
-            self._knob_control = self._control(mode, limits)
+            self.run = open_run(directory, **{**settings, "launch": Launch(0, 1)})
+            self._knob_control = self._control(allowed)
         except BaseException:
             self._take_out()
             raise
@@ -199,21 +199,22 @@ class PrimeRLMonitor:
 
     # -- the screen ----------------------------------------------------------------------------------------------------
 
-    def _make_screen(self, flag: str, most_lost: float, mode: Mode, gold: object) -> ScreenFilter:
-        if mode == "observe":
+    def _make_screen(self, act: Act, gold: object) -> ScreenFilter:
+        flag = str(act.screen)
+        if act.mode == "observe":
             raise AttachError("screen= changes training: set mode=advise or act")
         if flag == gold:
             raise AttachError("screen= is gold: what is screened by gold is trained to look good to it")
-        return ScreenFilter(flag, most_lost, on=mode == "act", failed=self._count_failure)
+        return ScreenFilter(flag, act.most_lost, on=act.mode == "act", failed=self._count_failure)
 
-    def _control(self, mode: Mode, limits: Limits | None) -> KnobControl | None:
+    def _control(self, act: Act) -> KnobControl | None:
         """The one knob of prime-rl, if it is there; all others are settings of other processes."""
         screen, store = self.screen, self.run.store
         if screen is None or store is None:
             return None
         knob = LiveKnob("screen", lambda: screen.value, screen.set, 0.0, 1.0)
         fixed = [fixed_knob(name, 0.0, OTHER_PROCESS) for name in ("stop", "beta", "rollback")]
-        return KnobControl(store, self.run.attempt, [knob, *fixed], mode, limits)
+        return KnobControl(store, self.run.attempt, [knob, *fixed], act.mode, act.limits)
 
     def _poll_screen(self, step: int) -> None:
         if self.screen is None or self._knob_control is None:

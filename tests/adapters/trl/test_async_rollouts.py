@@ -137,7 +137,7 @@ def make(tiny_model: Path, tmp_path: Path, their_warnings: None, monkeypatch: py
 def watch(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, strict=True, **options)
+        return tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True), **options)
 
 
 def stored(run: Any) -> list[RolloutBatch]:

@@ -43,7 +43,7 @@ def attached(trainer: Any, **options: Any) -> Any:
     """Attach where what is said about missing gold is not the point."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, strict=True, **options)
+        return tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True), **options)
 
 
 def stored(run: Any, attempt: int = 0) -> list[RolloutBatch]:
@@ -270,7 +270,7 @@ def test_an_unknown_version_of_trl_is_watched_through_its_reward_functions(
     trainer = make_trainer(rewards=[right, later])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        run = tiltmeter.attach(trainer, strict=True)
+        run = tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True))
     assert sum("TRL 9.9.0 is not one" in str(one.message) for one in told) == 1
     assert trainer.reward_funcs[0].__name__ == "right"
     trainer.train()

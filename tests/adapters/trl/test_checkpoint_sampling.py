@@ -38,7 +38,7 @@ def tell(prompt: str, completion: str) -> float:
 def watched(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, gold=tell, strict=True, **options)
+        return tiltmeter.attach(trainer, gold=tell, options=tiltmeter.Options(strict=True), **options)
 
 
 def weights(trainer: Any) -> str:
@@ -141,5 +141,5 @@ def test_what_cannot_be_judged_is_refused_with_the_fix(make_trainer: Make, tmp_p
     with pytest.raises(AttachError, match="cannot judge checkpoints"):
         tiltmeter.attach(make_trainer("DPO", name="third", **SAVES), gold="people")
     with pytest.raises(AttachError, match="are for gold= on a trainer that makes no rollouts"):
-        tiltmeter.attach(make_trainer("DPO", name="fourth", **SAVES), prompts=QUESTIONS)
+        tiltmeter.attach(make_trainer("DPO", name="fourth", **SAVES), gold=tiltmeter.Gold(prompts=QUESTIONS))
     assert not (tmp_path / "out" / "tiltmeter").exists()

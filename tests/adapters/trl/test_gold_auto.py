@@ -12,6 +12,7 @@ import pytest
 from tests.sizes import CAMPAIGN
 
 import tiltmeter
+from tiltmeter.adapters.arguments import Gold
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
@@ -81,7 +82,7 @@ def test_answers_are_gold_without_a_word_and_explicit_gold_keeps_its_meaning(mak
     assert change.data["gold"]["name"] == "the dataset's answers"
     run, said = attach(make_trainer(rewards=[right], name="none"), gold=None)
     assert said == ""
-    run, said = attach(make_trainer(rewards=[long], name="words"), evals=["eval_x"])
+    run, said = attach(make_trainer(rewards=[long], name="words"), gold=Gold(evals=["eval_x"]))
     assert "Gold: the dataset's answers" in said
 
 
@@ -143,7 +144,7 @@ def test_what_a_judge_will_cost_is_said_before_it_starts(make_trainer: Make, tmp
     text = 'url = "http://localhost:1/v1"\nmodel = "small-judge"\nguide = "g"\n'
     path.write_text(text + "price_in = 1000\nprice_out = 1000\n", encoding="utf-8")
     trainer = make_trainer(rewards=[right])
-    _, said = attach(trainer, gold=str(path), gold_share=0.5)
+    _, said = attach(trainer, gold=Gold(str(path), share=0.5))
     rollouts = trainer.args.per_device_train_batch_size * trainer.args.gradient_accumulation_steps
     calls = f"{0.5 * 1.05 * rollouts:.0f} calls a step, "
     assert f"gold: the judge small-judge at localhost:1: {calls}" in said

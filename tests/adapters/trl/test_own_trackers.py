@@ -86,7 +86,11 @@ def train(build: Callable[..., Any], folder: Path, patch: pytest.MonkeyPatch, wa
     with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         if watched:
             (folder / "checks.py").write_text(GOLD)
-            run = tiltmeter.attach(trainer, gold=f"{folder}/checks.py:brief", gold_share=1.0, strict=True)
+            run = tiltmeter.attach(
+                trainer,
+                gold=tiltmeter.Gold(f"{folder}/checks.py:brief", share=1.0),
+                options=tiltmeter.Options(strict=True),
+            )
         trainer.train()
         if watched and "wandb" in TRACKERS:
             importlib.import_module("wandb").finish()
@@ -330,7 +334,9 @@ def test_both_can_be_switched_off(make_trainer: Callable[..., Any], monkeypatch:
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = tiltmeter.attach(make_trainer(report_to=TRACKERS or "none"), tracker=False, quiet=True)
+        run = tiltmeter.attach(
+            make_trainer(report_to=TRACKERS or "none"), trackers=False, options=tiltmeter.Options(quiet=True)
+        )
     assert run._callback._reporter is None and "watching" not in printed.getvalue()
 
 

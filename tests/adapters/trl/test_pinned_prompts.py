@@ -39,7 +39,7 @@ def attached(trainer: Any, **options: Any) -> Any:
     """Attach where what is said about missing gold is not the point."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, strict=True, **options)
+        return tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True), **options)
 
 
 def looks(run: Any) -> list[PinnedSnapshot]:
@@ -230,7 +230,7 @@ def saved_run(tiny_model: Path, tmp_path: Path, their_warnings: None) -> Path:
     for value in model.parameters():
         value.data.mul_(1.5)
     model.save_pretrained(tmp_path / "checkpoint-10")
-    with tiltmeter.open_run(tmp_path / "tiltmeter", monitor=False, strict=True) as opened:
+    with tiltmeter.open_run(tmp_path / "tiltmeter", monitor=False, options=tiltmeter.Options(strict=True)) as opened:
         for step in range(1, 11):
             texts = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[1], PROMPTS[2], PROMPTS[2]]
             opened.observe(

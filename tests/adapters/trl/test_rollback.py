@@ -61,7 +61,7 @@ def watched(make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run = tiltmeter.attach(trainer, mode="act")
+            run = tiltmeter.attach(trainer, act="act")
         trainer.add_callback(AtStepBegin())
         return run
 

@@ -136,7 +136,7 @@ def logprobs(trainer: Any, prompt: list[int], answer: list[int]) -> list[float]:
 def watch(trainer: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, strict=True)
+        return tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True))
 
 
 def stored(run: Any) -> list[RolloutBatch]:

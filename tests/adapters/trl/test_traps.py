@@ -213,7 +213,7 @@ def test_where_no_right_answer_is_paid_it_is_said(make_trainer: Make) -> None:
 
     trainer = make_trainer(rewards=[never], max_steps=1)
     with pytest.warns(UserWarning, match="nothing shows that a trap could be"):
-        tiltmeter.attach(trainer, traps=traps_of(), trap_share=0.25, gold=None).close()
+        tiltmeter.attach(trainer, traps=tiltmeter.Traps(traps_of(), share=0.25), gold=None).close()
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -222,7 +222,7 @@ def test_a_few_broken_traps_are_left_out_and_that_is_said(make_trainer: Make) ->
     rows[0]["answer"] = rows[0]["trap"]["original"]["answer"]
     trainer = make_trainer(rewards=[strict], max_steps=1)
     with pytest.warns(UserWarning, match="1 of 8 traps pay a right answer and are left out"):
-        tiltmeter.attach(trainer, traps=rows, trap_share=0.25, gold=None).close()
+        tiltmeter.attach(trainer, traps=tiltmeter.Traps(rows, share=0.25), gold=None).close()
 
 
 @pytest.mark.parametrize(

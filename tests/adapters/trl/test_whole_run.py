@@ -48,7 +48,13 @@ def story(make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return tiltmeter.attach(trainer, gold=f"{checks}:brief", gold_share=0.4, mode=mode, strict=True, **options)
+            return tiltmeter.attach(
+                trainer,
+                gold=tiltmeter.Gold(f"{checks}:brief", share=0.4),
+                act=mode,
+                options=tiltmeter.Options(strict=True),
+                **options,
+            )
 
     return run
 

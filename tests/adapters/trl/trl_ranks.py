@@ -118,7 +118,7 @@ def train(situation: str, model: str, folder: Path, rank: int, calls: Counter[st
     mode, asked = SITUATIONS.get(situation, ("", ()))
     reward: Any = parts() if situation == "parts" else long
     trainer = make(model, folder / situation, reward)
-    run = tiltmeter.attach(trainer, mode=mode) if mode else None  # type: ignore[arg-type]
+    run = tiltmeter.attach(trainer, act=mode) if mode else None  # type: ignore[arg-type]
 
     def ask_now(step: int) -> None:
         disturb(situation, rank, step)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.rundir.journal import Event, JournalReader
 
@@ -38,7 +39,7 @@ def columns(step: int) -> dict[str, Any]:
 
 def write_run(folder: Path, *, steps: int = STEPS, monitor: bool = False) -> Path:
     """The run, without or with its live monitor, which is waited for."""
-    with open_run(folder, monitor=monitor, on_full="wait", strict=True) as run:
+    with open_run(folder, monitor=monitor, options=Options(on_full="wait", strict=True)) as run:
         for step in range(steps):
             run.observe(**columns(step))
             if step % 20 == 19:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.audit.engine.runs import STEPS, columns, told, twice, write_run
 
+from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.audit import audit
 from tiltmeter.audit.engine.engine import Engine
@@ -174,7 +175,7 @@ def test_the_monitor_as_an_actor_survives_being_killed(cluster: Any, unwatched: 
     from tiltmeter.audit.engine.ray import watch_on_ray
 
     folder = tmp_path / "run"
-    with open_run(folder, monitor=False, on_full="wait", strict=True) as run:
+    with open_run(folder, monitor=False, options=Options(on_full="wait", strict=True)) as run:
         actor = watch_on_ray(folder)
         first = cluster.get(actor.state.remote())["pid"]
         for step in range(STEPS):

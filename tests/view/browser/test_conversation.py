@@ -30,7 +30,9 @@ def test_a_call_that_removes_the_tests_is_a_turn_and_a_tools_words_do_not_act(br
     words = ["It is", " " + HOSTILE, " 4", ".", "<end>"]
     pieces = TokenPieces([word.encode() for word in words], [False] * 4 + [True])
     own = Turn("assistant", f"It is {HOSTILE}", tokens=(0, 2))
-    with tiltmeter.open_run(tmp_path / "runs" / "coloured", monitor=False, tokenizer=pieces) as run:
+    with tiltmeter.open_run(
+        tmp_path / "runs" / "coloured", monitor=False, options=tiltmeter.Options(tokenizer=pieces)
+    ) as run:
         talks = [[own, Turn("tool", HOSTILE), Turn("assistant", " 4.", tokens=(3, 5))], [own, Turn("assistant", "No.")]]
         run.observe(
             step=0, group=[0, 0], reward=[1.0, 0.0], turns=talks, tokens=[[0, 1, 4, 2, 3]] * 2,

@@ -14,7 +14,7 @@ from tiltmeter.errors import AttachError
 
 
 def test_an_open_run_shows_state_and_readings_without_any_script(tmp_path: Path) -> None:
-    with tiltmeter.open_run(tmp_path / "<b>tonight", monitor=False, on_full="wait") as run:
+    with tiltmeter.open_run(tmp_path / "<b>tonight", monitor=False, options=tiltmeter.Options(on_full="wait")) as run:
         before = run._repr_mimebundle_()
         assert before["text/plain"].startswith("⊘ STALE  <b>tonight")
         assert "&lt;b&gt;tonight" in before["text/html"] and "<script" not in before["text/html"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.view.as_sent import as_sent
 
+from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.data.batches import from_columns
 from tiltmeter.gold.label_files import read_request
@@ -422,7 +423,9 @@ def test_people_raise_an_alarm_about_a_live_run(tmp_path: Path) -> None:
     left is started again and closes what is still open."""
     rng = np.random.default_rng(3)
     steps = 40
-    with open_run(tmp_path / "run", on_full="wait", gold="people", gold_share=0.5, steps=steps) as run:
+    with open_run(
+        tmp_path / "run", options=Options(on_full="wait"), gold=Gold("people", share=0.5, steps=steps)
+    ) as run:
         for step in range(steps):
             long = rng.integers(0, 2, 64)
             run.observe(

@@ -37,7 +37,7 @@ def write_run(path: Path, **extra: Any) -> RolloutIndex:
         "prompt": ["What is 2 + 2?"] * 8, "completion": texts, "tokens": rows, "length": [len(row) for row in rows],
         "entropy": [rng.random(len(row)) for row in rows], **ragged,
     }  # fmt: skip
-    with tiltmeter.open_run(path, monitor=False, tokenizer=PIECES) as run:
+    with tiltmeter.open_run(path, monitor=False, options=tiltmeter.Options(tokenizer=PIECES)) as run:
         run.observe(step=0, group=np.repeat([0, 1], 4), **{**columns, **extra})
     return RolloutIndex(RunReader(RunDirectory(path)))
 

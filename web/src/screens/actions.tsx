@@ -23,7 +23,7 @@ export function Actions({ run, summary }: ScreenProps) {
       {error && <Trouble error={error} />}
       <p class="intro">
         {data.mode ? <><b>Mode {data.mode}.</b> {MODES[data.mode] ?? ""}</>
-          : <>No trainer lets anything be changed. With TRL: <code>tiltmeter.attach(trainer, mode="advise")</code></>}
+          : <>No trainer lets anything be changed. With TRL: <code>tiltmeter.attach(trainer, act="advise")</code></>}
       </p>
       {shown}
       {data.rows.length ? <Log rows={data.rows} summary={summary} ask={ask} /> : <Empty>Nothing was changed and nothing was proposed.</Empty>}

@@ -41,7 +41,7 @@ def partly(completions: Sequence[str], answer: Sequence[str], **_: Any) -> list[
 def trained(trainer: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        run = tiltmeter.attach(trainer, strict=True)
+        run = tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True))
         run.train()
     return run
 

@@ -48,7 +48,7 @@ def down(completions: list[str], **_: Any) -> list[float]:
 def attached(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, strict=True, **options)
+        return tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True), **options)
 
 
 def stored(run: Any) -> list[RolloutBatch]:
@@ -114,7 +114,7 @@ def test_given_separately_the_outage_is_still_told_and_the_sum_is_what_was_train
     trainer = make_trainer(rewards=[long, checked], max_steps=1)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        run = tiltmeter.attach(trainer, strict=True)
+        run = tiltmeter.attach(trainer, options=tiltmeter.Options(strict=True))
     assert sum("tiltmeter.rewards.combine" in str(one.message) for one in told) == 1
     trainer.train()
     (batch,) = stored(run)

@@ -57,12 +57,18 @@ class Capture:
     ) -> RewardFn:
         """Wrap a reward function so that what it scores becomes a run in `directory`.
 
-        `batch_size`: completions per step, where neither the trainer's calls nor a driver say which step it is; without
-        it, steps are inferred from the pauses between calls, and the run says so. `columns`: which arguments are
-        `prompt` and `completion` (also `group`, `step`, `length`, `facts`), for a function that no known trainer calls
-        this way. `group`: an argument, or a key of veRL's `extra_info`, that rows of one prompt have in common; without
-        it, the prompt's text. `seconds`, `rows`: a worker writes what it holds at the latest then. `settings`: those of
-        `open_run`, for the process that opens the run: `gold`, `plugins`, `monitor`, ...
+        Args:
+            reward: The reward function; it keeps its kind, name, signature and result.
+            directory: Where the run is kept.
+            batch_size: Completions per step, where neither the trainer's calls nor a driver say which step it is.
+                Default: steps are inferred from the pauses between calls, and the run says so.
+            columns: Which arguments are `prompt` and `completion` (also `group`, `step`, `length`, `facts`), for a
+                function that no known trainer calls this way.
+            group: An argument, or a key of veRL's `extra_info`, that rows of one prompt have in common. Default: the
+                prompt's text.
+            seconds: A worker writes what it holds at the latest after so long.
+            rows: A worker writes what it holds at the latest when it has so many.
+            settings: What `open_run` takes, for the process that opens the run: `gold`, `options`, `monitor`, ...
 
         Raises `AttachError` if the directory cannot be written or the function is not understood; afterwards nothing.
         """

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.adapters.arguments import Launch, read_gold, read_options
 from tiltmeter.adapters.capture.reward_calls import (
     Call,
     CallScores,
@@ -52,8 +53,6 @@ from tiltmeter.rundir.writer import CLOSING_SECONDS, Writer, call_if_alive
 OPENED = "TILTMETER_RUN_OPENED"  # the launch id again, once a parent process has opened the run
 MOST_ROWS = 65_536  # buffered while storage does not keep up; further rows are counted and dropped
 MOST_BYTES = 256 << 20  # of text, the same
-#: Settings that only the process that opens a run can set.
-OPENER_SETTINGS = ("gold", "plugins", "experiment", "steps")
 
 log = logging.getLogger("tiltmeter")
 
@@ -265,10 +264,8 @@ def open_recorder(
     join_only: bool = False,
 ) -> Recorder:
     """This process's recorder for a run: the existing one, or a new one that opens or joins the attempt."""
-    if str(settings.get("gold")).startswith(REWARD_AS_GOLD):
-        raise AttachError(
-            f'gold={settings["gold"]!r}: a captured row has no gold of its own; name a function or "auto"'
-        )
+    if str(name := read_gold(settings.get("gold")).source).startswith(REWARD_AS_GOLD):
+        raise AttachError(f"gold={name!r}: a captured row has no gold of its own; name a function or 'auto'")
     path = run_path(directory)
     existing = _RECORDERS.get(path)
     if existing is not None and existing.is_open:
@@ -292,14 +289,14 @@ def open_recorder(
                     f"there is no run of this start in {path}, or whoever opened it has ended: give workers the same "
                     "directory as the driver, as an absolute path, and let the driver end last"
                 )
-            run = open_run(path, rank=0, ranks=1, launch=launch, **settings)
+            run = open_run(path, **{**settings, "launch": Launch(0, 1, launch)})
             assert run.store is not None  # not disabled, as callers have looked up
             store, attempt = run.store, run.attempt
             opener_lock = hold_opener_lock(store, attempt)
             os.environ[OPENED] = launch
         else:
             _refuse_late_settings(staging_folder(store, attempt), settings)
-        requested = {name: repr(settings[name]) for name in OPENER_SETTINGS if settings.get(name)}
+        requested = _shown(settings)
         facts = {"batch_size": batch_size, "seconds": seconds, "driver": driver, "asked": requested}
         make_staging_folder(store, attempt, None if run is None else facts)
         if run is None and driver:
@@ -308,15 +305,25 @@ def open_recorder(
     return _RECORDERS[path]
 
 
+def _shown(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What the opener decides and later callers may only repeat, part by part."""
+    gold, options = read_gold(settings.get("gold")), read_options(settings.get("options"))
+    parts = {
+        "gold": gold.source, "gold.share": gold.share, "gold.steps": gold.steps, "options.plugins": options.plugins,
+        "options.experiment": options.experiment,
+    }  # fmt: skip
+    return {name: repr(value) for name, value in parts.items() if value}
+
+
 def _refuse_late_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from those the run was opened with: they would be ignored silently."""
     requested = read_settings(path).asked
-    for name in OPENER_SETTINGS:
-        if settings.get(name) and repr(settings[name]) != requested.get(name):
+    for name, shown in _shown(settings).items():
+        if shown != requested.get(name):
             how = "without" if name not in requested else "with another"
             raise AttachError(
-                f"the run was opened by another process, or another call, {how} {name}=: open it first, with "
-                f"tiltmeter.capture.open(directory, {name}=...), or give it where the run is opened"
+                f"the run was opened by another process, or another call, {how} {name}: open it first, with "
+                f"tiltmeter.capture.open(directory, {name.partition('.')[0]}=...), or give it where the run is opened"
             )
 
 

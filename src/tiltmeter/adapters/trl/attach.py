@@ -14,22 +14,34 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from transformers import TrainerCallback
 
+from tiltmeter.adapters.arguments import (
+    AUTO,
+    Act,
+    Gold,
+    Launch,
+    Options,
+    Source,
+    Traps,
+    read_act,
+    read_gold,
+    read_options,
+    read_traps,
+)
 from tiltmeter.adapters.custom_loop import Run, open_run
-from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
 from tiltmeter.adapters.tried_versions import TRL, first_two
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
-from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler, PromptSource
+from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler
 from tiltmeter.adapters.trl.control import TrlControl
 from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, run_facts
-from tiltmeter.adapters.trl.knobs import Limits
 from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_trackers, tracker_environment
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
@@ -37,9 +49,9 @@ from tiltmeter.adapters.trl.reward_mistakes import check_signatures
 from tiltmeter.adapters.trl.rollout_screen import RolloutScreen, ScreenSettings
 from tiltmeter.adapters.trl.rollouts import WRAPPED_METHODS, Rollouts, concatenate_generations
 from tiltmeter.adapters.trl.tool_rows import tokenizer_of
-from tiltmeter.adapters.trl.traps import SHARE, TrapRounds
+from tiltmeter.adapters.trl.traps import TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, is_interrupt, warn_user
-from tiltmeter.gold.find_gold import AUTO, find_gold
+from tiltmeter.gold.find_gold import find_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_facts import CHECKPOINT_JUDGE
@@ -53,61 +65,39 @@ KEPT_METRICS = ("sample/", "rollout/", "tools/")
 #: that is trained and the one that sampled.
 ASYNC_NAMES = {"kl_old_new": "kl"}
 
-Mode = Literal["observe", "advise", "act"]
 log = logging.getLogger("tiltmeter")
 
 
 def attach(
     trainer: Any,
     *,
+    gold: Gold | Source = AUTO,
+    act: Act | Literal["observe", "advise", "act"] | None = None,
+    traps: Traps | Any = None,
+    slices: str | None = None,
     directory: str | os.PathLike[str] | None = None,
-    gold: str | Callable[..., Any] | None = AUTO,
-    gold_share: float | None = None,
-    evals: Sequence[str] = (),
-    prompts: PromptSource = None,
-    sampling: Mapping[str, Any] | None = None,
-    traps: Any = None,
-    trap_share: float = SHARE,
-    screen: Literal["acts"] | Callable[..., Any] | None = None,
-    most_lost: float = MOST_LOST,
-    inoculation: str | None = None,
-    mode: Mode = "advise",
-    limits: Limits | None = None,
-    target_kl: float | None = None,
-    experiment: str | None = None,
-    slice: str | None = None,
-    plugins: Sequence[str] = (),
-    tracker: bool = True,
-    quiet: bool = False,
-    strict: bool = False,
+    trackers: bool = True,
+    options: Options | None = None,
 ) -> Attached:
     """Watch a TRL trainer. Call it once, on every process, before `trainer.train()`.
 
-    `directory`: where the run is kept; `tiltmeter` inside the trainer's output directory if nothing is said.
-    `gold`: who says what a completion is worth. `auto`: what the dataset and the trainer hold, tests, answers or
-    evaluations; what was found is said. Or a function, by itself or as `file.py:function`, tried on a few rows first; a
-    judge's `file.toml`, `people`, `tests`, `answers`,
-    or `reward:NAME`, a reward function with weight 0; None: no gold. The monitor asks about a `gold_share` of the
-    rollouts (1: all), off the training path; without it a check is asked about as many as a second a step allows,
-    others about 2 %. `evals`: keys of TRL's evaluation metrics, each a mean of scores from 0 to 1, that serve as
-    gold too; without them `auto` takes those that are shares of right answers. On a trainer that makes no rollouts, as
-    DPO, KTO, SFT and reward models, gold judges what is saved: at each save the same `prompts` (texts, rows or a .jsonl
-    file; without them prompts of its dataset) are asked of that checkpoint by a process of its own, as `sampling` says:
-    `{"prompts": 128, "answers": 2, "tokens": 256, "device": "cpu"}`. `traps`: a file of `data traps`,
-    or its rows: a `trap_share` of the rollouts more is generated between steps, scored and never trained on. `screen`:
-    `acts`, or a function like a reward function that says which rollouts to leave out of the update; on from the start
-    in mode `act`, else proposed; it ends itself if it leaves out more than `most_lost`. `inoculation`: words that may
-    be put before prompts for training alone. `mode`:
-    `observe` records and judges; `advise` also says what it would change; `act` changes it, within `limits` (by knob,
-    floor and ceiling). `target_kl`: nats per completion that the KL controller keeps to, where the mode allows it.
-    `experiment`: your reward function as `file.py:function`, so that the monitor may try edited completions on it.
-    `slice`: a column of the dataset, as `source` or `language`, by whose values the run is judged too, each by
-    itself. `plugins`: your own instruments and detectors. `tracker`: where `report_to` names W&B, Trackio,
-    TensorBoard or MLflow, readings, alerts, the picture of proxy and gold and the completions that show an alarm go
-    into the trainer's own run there. `quiet`: print nothing: otherwise a line at the start, one for each alarm and
-    finding, three at the end. `strict`: raise what would otherwise be counted.
+    Args:
+        trainer: Any trainer of TRL. Those that make rollouts are judged by them; DPO, KTO, SFT and reward models by
+            what they save.
+        gold: Who says what an answer is worth: `auto` (what the dataset and the trainer hold; it prints what it found),
+            a function, `checks.py:score`, `judge.toml`, `people`, `tests`, `answers`, `reward:NAME`, None; or a
+            `Gold`, which also says how often, which evaluations count and what checkpoints are asked.
+        act: What may be changed in training. Default: nothing; it advises, and changes what you approve. `observe`
+            only records and judges. An `Act` changes training, within its limits.
+        traps: A file of `tiltmeter data traps`, or its rows: tasks that only a hack can pass, asked between steps and
+            never trained on; or a `Traps`, which also says how many.
+        slices: A column of the dataset by whose values the run is judged too, each by itself, as `source`.
+        directory: Where the run is kept. Default: `tiltmeter` in the trainer's output directory.
+        trackers: Whether readings, alerts, the picture and completions that show an alarm go into the trainer's own
+            run, where `report_to` names W&B, Trackio, TensorBoard or MLflow.
+        options: Plug-ins, an experiment on your reward, whether to print, and more.
 
-    Training does not change by a bit unless the mode is `act`, or somebody approves what was advised.
+    Training does not change by a bit unless `act` says so, or you approve what was advised.
 
     Example:
 
@@ -115,25 +105,12 @@ def attach(
         tiltmeter.attach(trainer, gold="checks.py:score")
         trainer.train()  # then, in any terminal: tiltmeter show out
     """
-    if mode not in ("observe", "advise", "act"):
-        raise AttachError(f'mode={mode!r}: choose "observe", "advise" or "act"')
-    if target_kl is not None and not target_kl > 0.0:
-        raise AttachError(f"target_kl={target_kl}: give nats per completion above 0, or leave it out")
     if any(isinstance(part, Callback) for part in trainer.callback_handler.callbacks):
         raise AttachError("this trainer is watched already: attach once, or pass Callback() and do not attach")
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Attached(trainer, Callback(), None)
-    callback = Callback(
-        directory=directory, gold=gold, gold_share=gold_share, evals=evals, mode=mode, target_kl=target_kl,
-        experiment=experiment, slice=slice, plugins=plugins, tracker=tracker, quiet=quiet, strict=strict,
-    )  # fmt: skip
-    callback.connect(
-        trainer,
-        limits,
-        None if traps is None else (traps, trap_share),
-        ScreenSettings(screen, most_lost, inoculation, slice, gold, on=mode == "act"),
-        (prompts, sampling),
-    )
+    callback = Callback(gold=gold, act=act, slices=slices, directory=directory, trackers=trackers, options=options)
+    callback.connect(trainer, read_traps(traps))
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
 
@@ -153,33 +130,25 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def __init__(
         self,
         *,
+        gold: Gold | Source = AUTO,
+        act: Act | Literal["observe", "advise", "act"] | None = None,
+        slices: str | None = None,
         directory: str | os.PathLike[str] | None = None,
-        gold: str | Callable[..., Any] | None = AUTO,
-        gold_share: float | None = None,
-        evals: Sequence[str] = (),
-        mode: Mode = "advise",
-        target_kl: float | None = None,
-        experiment: str | None = None,
-        slice: str | None = None,
-        plugins: Sequence[str] = (),
-        tracker: bool = True,
-        quiet: bool = False,
-        strict: bool = False,
+        trackers: bool = True,
+        options: Options | None = None,
     ) -> None:
         self.run: Run | None = None
         self.control: TrlControl | None = None
-        self.evals, self.mode, self.strict, self.target_kl = tuple(evals), mode, strict, target_kl
-        self._finds_evals = gold == AUTO and not evals
-        self.gold_share = default_share(gold) if gold_share is None else gold_share
-        self._directory = directory
-        self._settings: dict[str, Any] = {
-            "gold": gold, "gold_share": gold_share, "plugins": plugins, "strict": strict, "experiment": experiment,
-            "slice": slice,
-        }  # fmt: skip
+        self.act, self._options = read_act(act), read_options(options)
+        self._gold = gold = read_gold(gold)
+        self._finds_evals = gold.evals == AUTO or (gold.source == AUTO and not gold.evals)
+        self.evals = () if gold.evals == AUTO else tuple(gold.evals)
+        self.gold_share = default_share(gold.source) if gold.share is None else gold.share
+        self._directory, self._slices = directory, slices
         self.traps: TrapRounds | None = None
         self.sampler: CheckpointSampler | None = None
         self.screen: RolloutScreen | None = None
-        self._tracker, self._quiet = tracker, quiet or is_quiet()
+        self._trackers, self._quiet = trackers, self._options.quiet or is_quiet()
         self._reporter: RunReporter | None = None
         self._names_trackers = False  # the trainer's own runs are still to be found
         self._trainer: Any = None
@@ -191,53 +160,50 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._columns_checked = False  # whether missing columns were reported
         self._problems: set[str] = set()  # errors that were recorded, each once
 
+    @property
+    def strict(self) -> bool:
+        return self._options.strict
+
     # -- before training --------------------------------------------------------------------------------------------
 
-    def connect(
-        self,
-        trainer: Any,
-        limits: Limits | None = None,
-        traps: tuple[Any, float] | None = None,
-        screening: ScreenSettings | None = None,
-        sampling: tuple[PromptSource, Mapping[str, Any] | None] = (None, None),
-    ) -> None:
-        """Wrap this trainer and open its run; `traps`: their source, and their share of rollouts; `sampling`: what is
-        asked of checkpoints, and how."""
+    def connect(self, trainer: Any, traps: Traps | None = None) -> None:
+        """Wrap this trainer and open its run."""
         self._trainer = trainer
+        gold = self._gold
         if "reward_funcs" in vars(trainer):
             self._connect_rollouts(trainer, judged=traps is not None)
         elif "rollout_queue" in vars(trainer):  # TRL's asynchronous trainer
-            if trainer.accelerator.num_processes > 1 and self.mode == "act":
-                raise AttachError("the asynchronous trainer shows its rollouts to rank 0 alone: use mode='advise'")
+            if trainer.accelerator.num_processes > 1 and self.act.mode == "act":
+                raise AttachError("the asynchronous trainer shows its rollouts to rank 0 alone: use act='advise'")
             if trainer.rollout_queue is None:
                 return  # another rank, which sees no rollouts
             self._source = AsyncRollouts(trainer, self._guard)
-        elif self._settings["gold"] not in (None, AUTO):
-            self.sampler = CheckpointSampler(trainer, self._settings["gold"], *sampling)
-            self._settings["gold"] = None  # the monitor has no rollouts to ask about
-        if self.sampler is None and sampling != (None, None):
-            raise AttachError("prompts= and sampling= are for gold= on a trainer that makes no rollouts")
-        if self._settings["gold"] == AUTO:
-            self._settings["gold"] = None  # this trainer shows no rows to look for it in
+        elif gold.source is not None and gold.source != AUTO:
+            self.sampler = CheckpointSampler(trainer, gold.source, gold.prompts, gold.sampling)
+            self._gold = replace(gold, source=None)  # the monitor has no rollouts to ask about
+        if self.sampler is None and (gold.prompts, gold.sampling) != (None, None):
+            raise AttachError("Gold(prompts=, sampling=) is for gold on a trainer that makes no rollouts")
+        if self._gold.source == AUTO:
+            self._gold = replace(gold, source=None)  # this trainer shows no rows to look for it in
         with ExitStack() as undo:  # a trainer that is not watched is as it was
             if self._source is not None:
                 undo.callback(self._source.release)
-            self.traps = None if traps is None else TrapRounds(trainer, self._source, *traps)
-            self._connect_screen(trainer, screening, undo)
+            self.traps = None if traps is None else TrapRounds(trainer, self._source, traps.source, traps.share)
+            self._connect_screen(trainer, gold.source, undo)
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
-            self.control = TrlControl(self, trainer, limits) if self.run is not None else None
+            self.control = TrlControl(self, trainer, self.act.limits) if self.run is not None else None
             self._print_start()
             undo.pop_all()
 
-    def _connect_screen(self, trainer: Any, settings: ScreenSettings | None, undo: ExitStack) -> None:
+    def _connect_screen(self, trainer: Any, gold: object, undo: ExitStack) -> None:
         """Offer what acts on rollouts, where the user has named what flags, or words, or a column."""
-        wanted = settings is not None and (settings.flag is not None or settings.inoculation is not None)
-        if settings is None or self.mode == "observe":
+        wanted = self.act.changes_rollouts
+        if self.act.mode == "observe":
             if wanted:
                 raise AttachError("screen= and inoculation= change training: use mode='advise' or mode='act'")
             return
-        has_slices = settings.slice is not None and "GRPO" in type(trainer).__name__
+        has_slices = self._slices is not None and "GRPO" in type(trainer).__name__
         if not isinstance(self._source, Rollouts):
             if wanted:
                 raise AttachError(
@@ -245,6 +211,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 )
             return
         if wanted or has_slices:
+            settings = ScreenSettings(self.act, self._slices, gold)
             self.screen = RolloutScreen(trainer, self._guard, settings, self._report_screen)
             undo.callback(self.screen.release)
             self._source.more_columns, self._source.more_scalars = self.screen.take_columns, self.screen.take_scalars
@@ -256,11 +223,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def _connect_rollouts(self, trainer: Any, *, judged: bool) -> None:
         import trl
 
-        if (named := self._settings["slice"]) is not None:
+        if (named := self._slices) is not None:
             columns = list(trainer.train_dataset.column_names or ()) if trainer.train_dataset is not None else []
             if columns and named not in columns:
                 shown = ", ".join(map(repr, columns))
-                raise AttachError(f"slice={named!r} is no column of the dataset: it has {shown}")
+                raise AttachError(f"slices={named!r} is no column of the dataset: it has {shown}")
         tested = first_two(trl.__version__) in TRL
         check_signatures(trainer, tested=tested)
         has_methods = all(hasattr(trainer, name) for name in WRAPPED_METHODS)
@@ -278,21 +245,23 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             )
         for message in configuration_warnings(trainer):
             warn_user(message, 4)
-        if self._settings["gold"] == AUTO:
-            self._settings["gold"] = None
+        source = self._gold.source
+        name = source if isinstance(source, str) else ""
+        if source == AUTO:
+            self._gold = replace(self._gold, source=None)
             with Boundary(lambda error: warn_user(f"no gold was looked for: {describe_error(error)}", 6)):
                 result = find_gold(run_facts(trainer))
-                self._settings["gold"] = result.name or None
+                self._gold = replace(self._gold, source=result.name or None)
                 if result.name or not (self.evals or judged):
                     warn_user("\n".join(result.lines), 4)
-        elif str(self._settings["gold"]).startswith(REWARD_AS_GOLD):
-            check_unpaid(trainer, str(self._settings["gold"]).removeprefix(REWARD_AS_GOLD))
-        elif str(self._settings["gold"]).endswith(".toml"):
-            cost = judge_cost_of(trainer, str(self._settings["gold"]), self.gold_share or 1.0, _planned_steps(trainer))
+        elif name.startswith(REWARD_AS_GOLD):
+            check_unpaid(trainer, name.removeprefix(REWARD_AS_GOLD))
+        elif name.endswith(".toml"):
+            cost = judge_cost_of(trainer, name, self.gold_share or 1.0, _planned_steps(trainer))
             warn_user(f"gold: {cost}", 4)
-        elif self._settings["gold"] is not None:
+        elif source is not None and not self._gold.rows:
             with Boundary(lambda error: warn_user(f"gold was not tried: {describe_error(error)}", 6)):
-                self._settings["rows"] = rows_for_gold(trainer)
+                self._gold = replace(self._gold, rows=rows_for_gold(trainer))
 
     def _open(self, resume_step: int | None, args: Any = None) -> None:
         """Open the run, or its next attempt."""
@@ -302,20 +271,22 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         alone = isinstance(self._source, AsyncRollouts)
         directory = self._directory if self._directory is not None else Path(args.output_dir) / "tiltmeter"
         judge = {} if self.sampler is None else {CHECKPOINT_JUDGE: self.sampler.judge}
+        rank, ranks = (0, 1) if alone else (args.process_index, args.world_size)
+        gold, options = self._gold, self._options
+        if options.tokenizer is None and isinstance(self._source, (Rollouts, AsyncRollouts)):
+            options = replace(options, tokenizer=tokenizer_of(trainer))
         self.run = open_run(
             directory,
-            resume_step=resume_step,
-            rank=0 if alone else args.process_index,
-            ranks=1 if alone else args.world_size,
-            groups="shared",
+            gold=gold if gold.steps is not None else replace(gold, steps=_planned_steps(trainer)),
+            slices=self._slices,
             rewards=[part for part in rewards if callable(part)],
-            steps=_planned_steps(trainer),
             settings=trainer_settings(trainer, args) | judge,
-            tokenizer=tokenizer_of(trainer) if isinstance(self._source, (Rollouts, AsyncRollouts)) else None,
-            **self._settings,
+            resume_step=resume_step,
+            launch=Launch(rank, ranks, groups="shared"),
+            options=options,
         )
         # The next attempt at this run has the same gold, and nothing is tried while it trains.
-        self._settings |= {"gold": self.run.gold or self._settings["gold"], "rows": ()}
+        self._gold = replace(gold, source=self.run.gold or gold.source, rows=())
         self.run = None if self.run.directory is None else self.run
         self._last = -1
         if self.traps is not None and self.run is not None:
@@ -325,7 +296,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._open_reporter()
 
     def _own_trackers(self) -> list[str]:
-        return named_trackers(self._trainer) if self._tracker and self._trainer is not None else []
+        return named_trackers(self._trainer) if self._trackers and self._trainer is not None else []
 
     def _open_reporter(self) -> None:
         """Start what prints and sends, on the process that the trackers of the trainer belong to."""
@@ -360,9 +331,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             return
         rewards = [getattr(part, "__name__", str(part)) for part in vars(self._trainer).get("reward_funcs", ())]
         gold = (
-            self._settings["gold"]
-            or self._sampler_words()
-            or ("traps" if self.traps is not None else ", ".join(self.evals))
+            self._gold.source or self._sampler_words() or ("traps" if self.traps is not None else ", ".join(self.evals))
         )
         gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
@@ -530,7 +499,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 self._problems.add(why)
                 self.run.record_problem(f"the adapter failed and training goes on: {why}")
 
-        with Boundary(count, strict=self.strict, user_code=user_code):
+        with Boundary(count, strict=self._options.strict, user_code=user_code):
             work()
 
 

@@ -13,29 +13,30 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
+from tiltmeter.adapters.arguments import Act, Limits
 from tiltmeter.adapters.custom_loop import Run
-from tiltmeter.adapters.trl.knobs import Knobs, Limits
+from tiltmeter.adapters.trl.knobs import Knobs
 from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.errors import Boundary, describe_error
 from tiltmeter.rundir import requests as files
 from tiltmeter.rundir.checkpoints.hashes import checkpoint_problem, hash_checkpoint, write_manifest
 from tiltmeter.rundir.receipts import ReceiptLog, answered_ids
-from tiltmeter.rundir.requests import ControlRequest, Mode, Receipt, Refusal
+from tiltmeter.rundir.requests import ControlRequest, Receipt, Refusal
 from tiltmeter.rundir.signing import make_token, receipt_key
 
 log = logging.getLogger("tiltmeter")
 HASHING_SECONDS = 600.0  # that a rollback waits for a checkpoint that is still being hashed
-NEEDS_ACT_MODE = "several ranks must change a knob together: attach with mode='act'"
+NEEDS_ACT_MODE = "several ranks must change a knob together: attach with act='act'"
 
 
 class Watcher(Protocol):
     """What this file needs of the callback that owns it."""
 
     run: Run | None
-    mode: Mode
-    strict: bool
-    target_kl: float | None
+    act: Act
 
+    @property
+    def strict(self) -> bool: ...
     @property
     def gold_share(self) -> float | None: ...
     @property
@@ -74,19 +75,21 @@ class TrlControl:
             self._apply(request, step, str(request.with_knob), float(request.with_value or 0.0))
         if self._rank == 0:
             self._answered |= answered_ids(run.store)
-            files.publish_knobs(run.store, run.attempt, self.owner.mode, self.knobs.read(), self.owner.target_kl)
+            files.publish_knobs(
+                run.store, run.attempt, self.owner.act.mode, self.knobs.read(), self.owner.act.target_kl
+            )
 
     def poll(self, step: int, control: Any) -> None:
         """At the end of a step: apply pending requests. Every rank calls this; only act mode communicates."""
         run = self.owner.run
-        if run is None or run.store is None or self.owner.mode == "observe":
+        if run is None or run.store is None or self.owner.act.mode == "observe":
             return
         self._tell_ended(step)
         requests = self._read_requests(step) if self._rank == 0 else []
-        if self._ranks > 1 and self.owner.mode == "act":
+        if self._ranks > 1 and self.owner.act.mode == "act":
             requests = self._broadcast_requests(requests)
         for request in requests:
-            if self._ranks > 1 and self.owner.mode != "act":
+            if self._ranks > 1 and self.owner.act.mode != "act":
                 self._answer(request, step, "refused", request.value, request.value, NEEDS_ACT_MODE)
             else:
                 self._apply_request(request, step, control)
@@ -109,7 +112,7 @@ class TrlControl:
         with Boundary(_log_unread, strict=self.owner.strict and self._ranks == 1):
             requests, refusals = files.read_requests(
                 run.store, self._answered, self._token,
-                attempt=run.attempt, step=step, mode=self.owner.mode, knobs=self.knobs.read(),
+                attempt=run.attempt, step=step, mode=self.owner.act.mode, knobs=self.knobs.read(),
             )  # fmt: skip
         for refusal in refusals:
             log.warning("a request was not followed: %s", refusal)
@@ -149,7 +152,7 @@ class TrlControl:
     def record_checkpoint(self, step: int) -> None:
         """Hash a checkpoint that the trainer has written, on a thread: training does not wait for it."""
         run = self.owner.run
-        if self._rank != 0 or run is None or run.store is None or self.owner.mode == "observe":
+        if self._rank != 0 or run is None or run.store is None or self.owner.act.mode == "observe":
             return
         store, attempt = run.store, run.attempt
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
+from tiltmeter.adapters.arguments import Limits
 from tiltmeter.adapters.trl.rollout_screen import RolloutScreen
 from tiltmeter.adapters.trl.rollouts import distinct_names
 from tiltmeter.errors import AttachError
@@ -16,7 +16,6 @@ FROM_ZERO = (
     "it started at 0, so TRL loaded no reference model and a change would crash training; start with beta=1e-6, which "
     "keeps the reference and costs nothing"
 )
-Limits = Mapping[str, tuple[float, float]]
 
 
 class Knobs:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.acts import can_act, find_acts, row_transcript
-from tiltmeter.adapters.lost_share import ACTS, MOST_LOST, LostShare
+from tiltmeter.adapters.arguments import Act
+from tiltmeter.adapters.lost_share import ACTS, LostShare
 from tiltmeter.adapters.trl.rollouts import REWARD_ARGUMENTS
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.reward_fingerprint import fingerprint
@@ -24,6 +25,7 @@ from tiltmeter.data.slices import slice_name
 from tiltmeter.data.turns import batch_turns
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.requests import QUARANTINE, Knob
+from tiltmeter.safety.loading import load_function
 from tiltmeter.stats.screened_rows import screened_rows
 
 MOST_SLICES = 32  # with a knob of their own
@@ -36,15 +38,11 @@ log = logging.getLogger("tiltmeter")
 
 @dataclass(frozen=True)
 class ScreenSettings:
-    """What may be done to rollouts. `flag`: `acts`, or a function with a reward function's arguments that answers
-    whether each rollout is to be left out; `inoculation`: words that are put before the prompt for training alone."""
+    """What may be done to rollouts."""
 
-    flag: Literal["acts"] | Flag | None = None
-    most_lost: float = MOST_LOST
-    inoculation: str | None = None
-    slice: str | None = None  # a column of the dataset
+    act: Act
+    slices: str | None = None  # a column of the dataset
     gold: object = None  # who says what a completion is worth, and so must not screen
-    on: bool = False  # from the first step on
 
 
 class RolloutScreen:
@@ -54,22 +52,24 @@ class RolloutScreen:
         self, trainer: Any, guard: Callable[..., None], settings: ScreenSettings, report: Callable[[str], object]
     ) -> None:
         """Raises `AttachError` for what this trainer cannot do."""
-        self.trainer, self._guard, self.settings, self._report = trainer, guard, settings, report
+        self.trainer, self._guard, self.act, self._report = trainer, guard, settings.act, report
         _check(trainer, settings)
+        self._flag = _load_flag(self.act.screen)
         self.values: dict[str, float] = {}
-        if settings.flag is not None:
-            self.values = {"screen": float(settings.on), "penalty": 0.0}
-        if settings.inoculation is not None:
+        if self._flag is not None:
+            self.values = {"screen": float(self.act.mode == "act"), "penalty": 0.0}
+        if self.act.inoculation is not None:
             self.values["inoculate"] = 0.0
-        self._slices = _slices_of(trainer, settings.slice)
+        self._column = settings.slices
+        self._slices = _slices_of(trainer, settings.slices)
         self.values |= {f"{QUARANTINE}{name}": 0.0 for name in self._slices}
         self.why: dict[str, str] = {}  # of knobs that ended themselves
         self._ended: dict[str, float] = {}  # those that nobody was told of yet, and what they were
-        self._share = LostShare(settings.most_lost)
+        self._share = LostShare(self.act.most_lost)
         self._lost: Bools | None = None  # of this rank's last batch
         self._counts: dict[str, float] = {}
         trainer._calculate_rewards = self._calculate(trainer._calculate_rewards)
-        if settings.inoculation is not None:
+        if self.act.inoculation is not None:
             trainer._generate = self._generate(trainer._generate)
 
     def release(self) -> None:
@@ -161,22 +161,22 @@ class RolloutScreen:
 
     def _flags(self, arguments: Mapping[str, Any]) -> Bools:
         rows = len(arguments["prompts"])
-        if self.settings.flag == ACTS:
+        if self._flag == ACTS:
             flags: Sequence[Any] = _flag_acts(arguments)
         else:
-            assert callable(self.settings.flag)
+            assert callable(self._flag)
             inputs = arguments["inputs"]
             columns = {
                 name: [row.get(name) for row in inputs] for name in inputs[0] if name not in ("prompt", "completion")
             }
-            flags = self.settings.flag(prompts=arguments["prompts"], completions=arguments["completions"], **columns)
+            flags = self._flag(prompts=arguments["prompts"], completions=arguments["completions"], **columns)
         if len(flags) != rows:
             raise ValueError(f"screen= answered {len(flags)} values for {rows} rollouts")
         return np.array([value is not None and bool(value) for value in flags], bool)
 
     def _in_quarantine(self, inputs: Sequence[Mapping[str, Any]]) -> Bools:
         shut = {name.removeprefix(QUARANTINE) for name, on in self.values.items() if on and name.startswith(QUARANTINE)}
-        column = self.settings.slice
+        column = self._column
         if not shut or column is None:
             return np.zeros(len(inputs), bool)
         return np.array([slice_name(str(row.get(column))) in shut for row in inputs], bool)
@@ -202,7 +202,7 @@ class RolloutScreen:
             output = inner(prompts)
             if not self.values.get("inoculate") or not self.trainer.model.training:
                 return output
-            words = self.settings.inoculation or ""
+            words = self.act.inoculation or ""
             ids = self.trainer._tokenize_prompts([add_words(prompt, words) for prompt in prompts])[0]
             return (ids, *output[1:])
 
@@ -242,13 +242,22 @@ def _slices_of(trainer: Any, column: str | None) -> tuple[str, ...]:
     return tuple(sorted({slice_name(value) for value in values})) if 1 < len(values) <= MOST_SLICES else ()
 
 
+def _load_flag(screen: object) -> Literal["acts"] | Flag | None:
+    """A screen as it was passed, or as `checks.py:flagged` names it."""
+    if isinstance(screen, str) and ".py:" in screen:
+        screen = load_function(screen)
+    if screen is None or screen == ACTS or callable(screen):
+        return screen  # type: ignore[return-value]
+    raise AttachError(f'screen={screen!r}: pass "acts" or a function of prompts and completions')
+
+
 def _check(trainer: Any, settings: ScreenSettings) -> None:
     """Raises `AttachError` for what cannot work, with the fix."""
     if "GRPO" not in type(trainer).__name__:
         raise AttachError(f"screen= and inoculation= act on GRPO; {type(trainer).__name__} does not leave rows out")
-    flag, gold = settings.flag, settings.gold
-    if flag is not None and flag != ACTS and not callable(flag):
-        raise AttachError(f'screen={flag!r}: pass "acts" or a function of prompts and completions')
+    flag, gold = settings.act.screen, settings.gold
+    if isinstance(flag, str) and flag == gold:
+        raise AttachError("screen= is gold: what is screened by gold is trained to look good to it")
     if callable(flag) and (flag is gold or (callable(gold) and fingerprint([flag]) == fingerprint([gold]))):
         raise AttachError(
             "screen= and gold= are the same function: what is screened by gold teaches the policy to look good to "
@@ -256,8 +265,8 @@ def _check(trainer: Any, settings: ScreenSettings) -> None:
         )
     if callable(flag) and any(flag is function for function in trainer.reward_funcs):
         raise AttachError("screen= is one of the reward functions: what it pays for, it cannot flag")
-    if settings.inoculation is not None and (
-        not settings.inoculation.strip()
+    if (words := settings.act.inoculation) is not None and (
+        not words.strip()
         or any(vars(trainer).get(name) for name in ("tools", "environment_factories", "rollout_func", "use_vllm"))
     ):
         raise AttachError(

@@ -31,7 +31,6 @@ from tiltmeter.gold.traps.used_traps import read_used_traps, write_used_traps
 
 Bools = NDArray[np.bool_]
 
-SHARE = 0.01  # of rollouts that are traps
 #: What the trainer keeps for its logs, and a trap must not enter.
 LOGS = ("_metrics", "_logs", "_pending_extra_logs", "_pending_metrics")
 
@@ -49,7 +48,7 @@ class TrapRounds:
         if any(vars(trainer).get(name) is not None for name in ("environment_factories", "rollout_func")):
             raise AttachError("traps= is for tasks with a key or tests, not for environments or a rollout function")
         if not 0.0 < share <= 0.5:
-            raise AttachError(f"trap_share={share}: choose a share of the rollouts above 0, as 0.01")
+            raise AttachError(f"traps: share={share}: choose a share of the rollouts above 0, as 0.01")
         self._trainer, self._source = trainer, source
         self._traps = shuffled(read_traps(traps))
         columns = set(getattr(trainer.train_dataset, "column_names", None) or ())

@@ -13,16 +13,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tiltmeter.adapters.arguments import AUTO, Launch, read_act, read_gold, read_options
 from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
-from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.verl.advantage_screen import AdvantageScreen
 from tiltmeter.adapters.verl.switch import SWITCH
@@ -80,16 +81,14 @@ class VerlObserver:
         config = trainer.config.trainer.get("tiltmeter", None)
         settings: dict[str, Any] = dict(config) if isinstance(config, Mapping) or hasattr(config, "items") else {}
         rows = settings.pop("rows", "capture" if os.environ.get(SWITCH) == "capture" else "dump")
-        mode, limits = settings.pop("mode", "advise"), settings.pop("limits", None)
-        flag, most_lost = settings.pop("screen", None), float(settings.pop("most_lost", MOST_LOST))
-        evals = settings.pop("evals", ())
-        self._evals: tuple[str, ...] | None = None if evals == "auto" else tuple(evals)  # None: by their names
+        act, gold = read_act(settings.pop("act", None)), read_gold(settings.get("gold"))
+        self._evals: tuple[str, ...] | None = None if gold.evals == AUTO else tuple(gold.evals)  # None: by their names
         where = settings.pop("directory", None) or Path(trainer.config.trainer.default_local_dir) / "tiltmeter"
         self._legacy = not hasattr(trainer, "_compute_metrics")
         self._check(rows)
         self.screen: AdvantageScreen | None = None
-        if flag is not None:
-            self._check_screen(str(flag), settings.get("gold"), rows, mode)
+        if act.screen is not None:
+            self._check_screen(str(act.screen), gold.source, rows, act.mode)
         self.run: Run | None = None
         self.recorder: Recorder | None = None
         if rows == "capture":
@@ -97,17 +96,23 @@ class VerlObserver:
             store, attempt = self.recorder.store, self.recorder.attempt
         else:
             done = int(vars(trainer).get("global_steps", 0))
-            settings = {"resume_step": done + 1 if done else None, "steps": _planned_steps(trainer), **settings}
-            settings.setdefault("tokenizer", vars(trainer).get("tokenizer"))
-            self.run = open_run(where, rank=0, ranks=1, **settings)
+            settings = {"resume_step": done + 1 if done else None, **settings}
+            if gold.steps is None:
+                gold = replace(gold, steps=_planned_steps(trainer))
+            options = read_options(settings.get("options"))
+            if options.tokenizer is None:
+                options = replace(options, tokenizer=vars(trainer).get("tokenizer"))
+            self.run = open_run(where, **{**settings, "gold": gold, "options": options, "launch": Launch(0, 1)})
             assert self.run.store is not None  # the plug-in has checked that Tiltmeter is not disabled
             store, attempt = self.run.store, self.run.attempt
         self.provides = frozenset(
             {"scalars"} | ({"group", "prompt", "completion", "reward", "facts"} if self.run else {"boundaries"})
         )
-        if flag is not None:
-            self.screen = AdvantageScreen(trainer, str(flag), most_lost, on=mode == "act", failed=self._record_problem)
-        self._knob_control = KnobControl(store, attempt, self._live_knobs(), mode, limits)
+        if act.screen is not None:
+            self.screen = AdvantageScreen(
+                trainer, str(act.screen), act.most_lost, on=act.mode == "act", failed=self._record_problem
+            )
+        self._knob_control = KnobControl(store, attempt, self._live_knobs(), act.mode, act.limits)
         self._metrics: dict[str, float] = {}
         self._rows: dict[str, Any] | None = None
         self._padding: frozenset[str] = frozenset()
@@ -161,12 +166,12 @@ class VerlObserver:
     def _check_screen(self, flag: str, gold: object, rows: str, mode: str) -> None:
         if self._legacy or rows != "dump" or mode == "observe":
             raise AttachError(
-                "trainer.tiltmeter.screen changes training, in veRL's trainer since 0.9: set "
-                "rows=dump and mode=advise or act"
+                "trainer.tiltmeter.act.screen changes training, in veRL's trainer since 0.9: set "
+                "rows=dump and act.mode=advise or act"
             )
         if flag == gold:
             raise AttachError(
-                "trainer.tiltmeter.screen is gold: what is screened by gold is trained to look good to it"
+                "trainer.tiltmeter.act.screen is gold: what is screened by gold is trained to look good to it"
             )
 
     def _live_knobs(self) -> list[LiveKnob]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_facts import RunFacts
@@ -50,10 +51,11 @@ def train_watched(
         warnings.simplefilter("ignore")  # what attach says about these rewards is on purpose
         run = attach(
             trainer,
-            gold=f"{gold_file.__file__}:{chosen.gold.__name__}",
-            gold_share=share,
-            mode=mode,
-            experiment=f"{rewards_file.__file__}:{reward_name}" if hasattr(rewards_file, reward_name) else None,
+            gold=Gold(f"{gold_file.__file__}:{chosen.gold.__name__}", share=share),
+            act=mode,
+            options=Options(
+                experiment=f"{rewards_file.__file__}:{reward_name}" if hasattr(rewards_file, reward_name) else None
+            ),
         )
     started = time.perf_counter()
     run.train()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.acts import KINDS, SAYS, all_acts
-from tiltmeter.acts.act import Act
+from tiltmeter.acts.act import TrajectoryAct
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.store import RunDirectory
@@ -69,5 +69,5 @@ def claims_of_batch(batch: RolloutBatch, attempt: int) -> list[Claim]:
     return claims
 
 
-def _first(acts: tuple[Act, ...] | None, kind: str) -> Act | None:
+def _first(acts: tuple[TrajectoryAct, ...] | None, kind: str) -> TrajectoryAct | None:
     return next((act for act in acts or () if act.kind == kind), None)
