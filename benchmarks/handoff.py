@@ -262,7 +262,7 @@ def _unit() -> int:
 
 @contextmanager
 def _run(folder: Path) -> Iterator[Run]:
-    with open_run(folder, launch=Launch(name=Launch(rank=0, ranks=1)), monitor=False) as run:
+    with open_run(folder, launch=Launch(rank=0, ranks=1), monitor=False) as run:
         yield run
 
 

@@ -55,7 +55,7 @@ stages:
       - repetition
       - overlong
     gold: GOLD
-    watch: {gold_share: 0.25}
+    watch: {gold: {share: 0.25}}
     trl: {max_steps: STEPS, per_device_train_batch_size: 16, num_generations: 8, max_completion_length: 40,
           learning_rate: 5.0e-5, lr_scheduler_type: cosine, warmup_steps: 1, beta: 0.02, logging_steps: 1,
           save_steps: 4, save_total_limit: 1, use_cpu: true, bf16: false, gradient_checkpointing: false}

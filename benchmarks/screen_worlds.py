@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 
-from tiltmeter.adapters.arguments import Options
+from tiltmeter.adapters.arguments import Act, Options
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter_lab.tiny import gold, rewards
 from tiltmeter_lab.tiny.language import COMMENTS, QUESTIONS, TASKS
@@ -109,13 +109,9 @@ def train_arm(world: ScreenWorld, arm: str, seed: int, base: Path, steps: int = 
             "learning_rate": world.learning_rate, "lr_scheduler_type": "linear", "logging_steps": 10_000,
         }  # fmt: skip
         trainer = make_trainer(scenario, seed, folder, base=base, steps=steps, **settings)
-        screen = (
-            {"screen": world.flag, "most_lost": world.most_lost, "mode": "act"}
-            if arm == "screened"
-            else {"mode": "observe"}
-        )
+        act = Act(screen=world.flag, most_lost=world.most_lost) if arm == "screened" else Act("observe")
         with mock.patch("tiltmeter.adapters.custom_loop.MonitorProcess", lambda *_: None):  # nobody judges here
-            run = attach(trainer, gold=None, options=Options(quiet=True), **screen)
+            run = attach(trainer, gold=None, act=act, options=Options(quiet=True))
         trainer.train()
         assert run.directory is not None
         facts = _facts(RunDirectory(run.directory), world)

@@ -467,7 +467,7 @@ def train(fault: str, work: Path, steps: int, place: Path | None, *, watched: bo
         if fault in GOLD:
             source = work / "gold.py"
             source.write_text(f"import os, re\ndef score(prompt, completion, **facts):\n    {GOLD[fault]}\n")
-            settings = {"gold": f"{source}:score", "gold_share": 1.0}
+            settings = {"gold": tiltmeter.Gold(f"{source}:score", share=1.0)}
         try:
             training.run = open_run(where, monitor=watched and place is None, **settings)
         except tiltmeter.AttachError as error:

@@ -11,9 +11,7 @@ from typing import Any
 from prime_rl.monitors.base import Monitor
 from prime_rl.utils.config import BaseConfig
 
-from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.adapters.prime_rl import STEPS_WAITING, PrimeRLMonitor
-from tiltmeter.rundir.requests import Mode
 
 
 class TiltmeterMonitorConfig(BaseConfig):
@@ -22,20 +20,13 @@ class TiltmeterMonitorConfig(BaseConfig):
     directory: Path | None = None
     """Where the run is kept; `OUTPUT_DIR/tiltmeter` if not given."""
 
-    gold: str | None = None
-    """What a rollout is really worth, which training does not see: `checks.py:function`, `judge.toml`, or `auto`."""
+    gold: str | dict[str, Any] | None = None
+    """What a rollout is really worth, which training does not see: `checks.py:function`, `judge.toml`, or `auto`; or
+    the fields of `tiltmeter.Gold`, as `{source = "judge.toml", share = 0.05}`."""
 
-    gold_share: float | None = None
-    """Of the rollouts that are labelled; as many as a second a step allows if not given."""
-
-    screen: str | None = None
-    """What flags a rollout: `acts` or `checks.py:flagged`. One that is flagged and would gain leaves the update."""
-
-    most_lost: float = MOST_LOST
-    """Of the rollouts, that the screen may leave out before it ends itself."""
-
-    mode: Mode = "advise"
-    """`act`: the screen is on from the first step; `advise`: it waits for a person."""
+    act: str | dict[str, Any] | None = None
+    """What may be changed: the fields of `tiltmeter.Act`, as `{screen = "acts"}`: a rollout that is flagged and would
+    gain leaves the update."""
 
 
 class TiltmeterMonitor(PrimeRLMonitor, Monitor):
@@ -52,9 +43,6 @@ class TiltmeterMonitor(PrimeRLMonitor, Monitor):
             self,
             self.config.directory or output_dir / "tiltmeter",
             gold=self.config.gold,
-            gold_share=self.config.gold_share,
-            screen=self.config.screen,
-            most_lost=self.config.most_lost,
-            mode=self.config.mode,
+            act=self.config.act,
         )
         self.steps_waiting = getattr(run_config, "max_off_policy_steps", STEPS_WAITING)

@@ -22,6 +22,6 @@ python -m verl.trainer.main_ppo \
   trainer.save_freq=20 \
   trainer.test_freq=20 \
   trainer.total_epochs=1 \
-  +trainer.tiltmeter.gold="$here/checks.py:solved" \
-  +trainer.tiltmeter.evals=auto \
+  +trainer.tiltmeter.gold.source="$here/checks.py:solved" \
+  +trainer.tiltmeter.gold.evals=auto \
   "$@"

@@ -740,9 +740,9 @@ def test_what_only_the_opener_can_be_given_is_refused_afterwards(tmp_path: Path)
     gold.write_text("def solved(prompt, completion):\n    return 1.0\n")
     wrapped = capture(reward, tmp_path / "run", gold=f"{gold}:solved", monitor=False)
     assert capture.open(tmp_path / "run", gold=f"{gold}:solved") is wrapped.recorder  # type: ignore[attr-defined]
-    with pytest.raises(AttachError, match="without experiment="):
+    with pytest.raises(AttachError, match=r"without options\.experiment"):
         capture.open(tmp_path / "run", options=Options(experiment=f"{gold}:solved"))
-    with pytest.raises(AttachError, match="with another gold="):
+    with pytest.raises(AttachError, match="with another gold"):
         capture.open(tmp_path / "run", gold="people")
 
 

@@ -254,12 +254,12 @@ def test_nothing_is_printed_in_the_trainers_process(tmp_path: Path, capfd: pytes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"plugins": ["nowhere.py:Thing"]}, "there is no file"),
-        ({"plugins": ["json"]}, r"file\.py:ClassName"),
-        ({"logprobs": "bf16"}, "fp32"),
-        ({"rank": 3, "ranks": 2}, "ranks count from 0"),
-        ({"rank": 0, "ranks": 2}, "launch="),
-        ({"groups": "mixed"}, "shared"),
+        ({"options": {"plugins": ["nowhere.py:Thing"]}}, "there is no file"),
+        ({"options": {"plugins": ["json"]}}, r"file\.py:ClassName"),
+        ({"options": {"logprobs": "bf16"}}, "fp32"),
+        ({"launch": {"rank": 3, "ranks": 2}}, "ranks count from 0"),
+        ({"launch": {"rank": 0, "ranks": 2}}, "launch="),
+        ({"launch": {"groups": "mixed"}}, "shared"),
     ],
 )
 def test_attach_is_loud_and_names_the_fix(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -275,7 +275,7 @@ def test_a_place_that_cannot_hold_a_run_is_refused_at_once(tmp_path: Path) -> No
 
 RANK = """
 import pathlib, sys, time, numpy as np, tiltmeter
-run = tiltmeter.open_run(sys.argv[1], launch=tiltmeter.Launch(name=tiltmeter.Launch(groups="shared")), monitor=sys.argv[2] == "1")
+run = tiltmeter.open_run(sys.argv[1], launch=tiltmeter.Launch(groups="shared"), monitor=sys.argv[2] == "1")
 rank = run.rank
 for step in range(30):
     if step % 8 == 0:  # ranks of one optimiser step wait for each other
@@ -323,7 +323,8 @@ def test_a_plugin_measures_beside_the_built_ins(tmp_path: Path) -> None:
 def test_a_trainers_process_never_loads_numba(tmp_path: Path) -> None:
     code = """
 import sys, tiltmeter
-run = tiltmeter.open_run(sys.argv[1], reference={"group": [0], "length": [3]}, options=tiltmeter.Options(plugins=[sys.argv[2]]), monitor=False)
+reference, options = {"group": [0], "length": [3]}, tiltmeter.Options(plugins=[sys.argv[2]])
+run = tiltmeter.open_run(sys.argv[1], reference=reference, options=options, monitor=False)
 run.observe(step=0, group=[0, 0], reward=[0, 1], completion=["a", "b"], tokens=[[1, 2], [3]])
 run.close()
 assert run.counters["written"] == 1

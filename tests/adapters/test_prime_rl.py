@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.adapters import prime_rl
+from tiltmeter.adapters.arguments import Act
 from tiltmeter.data.records import FLAGS, RolloutBatch
 from tiltmeter.data.turns import decode_turns
 from tiltmeter.errors import AttachError
@@ -356,7 +357,7 @@ def test_a_flagged_rollout_that_would_gain_leaves_by_prime_rls_own_filter(monito
         paid(HONEST, "fair", 0.4),
         paid(HONEST, "weak", -0.4),
     ]
-    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], screen="acts", mode="act")
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], act=Act(screen="acts"))
     assert stay == [["fair", "poor", "weak"]]
     (batch,) = stored(run).values()
     assert batch.trained is not None and batch.advantage is not None and len(batch) == 4
@@ -367,7 +368,7 @@ def test_a_flagged_rollout_that_would_gain_leaves_by_prime_rls_own_filter(monito
 
 def test_a_screen_that_is_off_looks_at_nothing(monitors: Any, tmp_path: Path) -> None:
     group = [paid(TAMPERING, "hack", 0.5), paid(HONEST, "fair", -0.5)]
-    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], screen="acts")
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group], act=Act("advise", screen="acts"))
     assert stay == [["fair", "hack"]] and not monitor.screen.enforce
     (batch,) = stored(run).values()
     assert batch.trained is not None and batch.trained.all() and "screen.lost" not in batch.scalars
@@ -381,19 +382,19 @@ def test_a_function_of_your_own_screens_and_one_that_fails_leaves_nothing_out(mo
         "def broken(prompts, completions):\n    return [True, True]\n"
     )
     group = [paid(TAMPERING, "hack", 0.5), paid(HONEST, "fair", 0.4)]
-    _, stay, _ = screened_run(monitors, tmp_path / "run", [group], screen=f"{checks}:flagged", mode="act")
+    _, stay, _ = screened_run(monitors, tmp_path / "run", [group], act=Act(screen=f"{checks}:flagged"))
     assert stay == [["fair"]]
-    run, stay, _ = screened_run(monitors, tmp_path / "bad", [group], screen=f"{checks}:broken", mode="act")
+    run, stay, _ = screened_run(monitors, tmp_path / "bad", [group], act=Act(screen=f"{checks}:broken"))
     assert stay == [["fair", "hack"]]
     assert any("answered 2 values for 1 rollout" in why for why in run.troubles(0).values())
     early = [paid(TAMPERING, "hack", None)]
-    run, stay, _ = screened_run(monitors, tmp_path / "early", [early], screen="acts", mode="act")
+    run, stay, _ = screened_run(monitors, tmp_path / "early", [early], act=Act(screen="acts"))
     assert stay == [["hack"]] and any("no advantage yet" in why for why in run.troubles(0).values())
 
 
 def test_a_screen_that_takes_too_much_ends_itself_with_a_receipt(monitors: Any, tmp_path: Path) -> None:
     group = [paid(TAMPERING, f"hack{row}", 0.5) for row in range(8)]
-    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group] * 3, 2, screen="acts", mode="act")
+    run, stay, monitor = screened_run(monitors, tmp_path / "run", [group] * 3, 2, act=Act(screen="acts"))
     assert [len(names) for names in stay] == [0, 0, 0, 1, 8, 8]  # at the 32nd rollout
     assert monitor.screen.value == 0.0 and "100 %" in monitor.screen.why
     receipts, _ = read_receipts(run, set(), read_token(run))
@@ -403,10 +404,10 @@ def test_a_screen_that_takes_too_much_ends_itself_with_a_receipt(monitors: Any, 
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"mode": "observe"}, "mode=advise or act"),
-        ({"screen": "checks.py:solved", "gold": "checks.py:solved"}, "is gold"),
-        ({"most_lost": 1.0}, "most_lost"),
-        ({"screen": "nobody.py:flagged"}, "nobody"),
+        ({"act": {"screen": "acts", "mode": "observe"}}, "mode=advise or act"),
+        ({"act": {"screen": "checks.py:solved"}, "gold": "checks.py:solved"}, "is gold"),
+        ({"act": {"screen": "acts", "most_lost": 1.0}}, "most_lost"),
+        ({"act": {"screen": "nobody.py:flagged"}}, "nobody"),
     ],
 )
 def test_a_screen_that_cannot_be_is_refused_when_the_run_opens(
@@ -414,16 +415,16 @@ def test_a_screen_that_cannot_be_is_refused_when_the_run_opens(
 ) -> None:
     original = monitors.TrainSink.__init__
     with pytest.raises((AttachError, OSError), match=why):
-        screened_run(monitors, tmp_path / "run", [], **{"screen": "acts", **settings})
+        screened_run(monitors, tmp_path / "run", [], **settings)
     assert monitors.TrainSink.__init__ is original and not monitors.MONITORS
     sys.modules["prime_rl.orchestrator.train_sink"].TrainSink = object  # type: ignore[attr-defined]
     with pytest.raises(AttachError, match="filters of rollouts"):
-        prime_rl.PrimeRLMonitor(tmp_path / "run", screen="acts", mode="act")
+        prime_rl.PrimeRLMonitor(tmp_path / "run", act=Act(screen="acts"))
     assert not (tmp_path / "run").exists()
 
 
 def test_filters_that_were_made_before_are_told(monitors: Any, tmp_path: Path) -> None:
     fair = paid(HONEST, "fair", 0.4)
     calls = (([fair], 1, "train", "all"), ([fair], 1, "train", "effective"), ({"time/step": 1.0}, 1))
-    run = orchestrate(monitors, tmp_path / "run", *calls, screen="acts", mode="act")
+    run = orchestrate(monitors, tmp_path / "run", *calls, act=Act(screen="acts"))
     assert any("looks at nothing" in why for why in run.troubles(0).values())

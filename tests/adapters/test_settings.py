@@ -67,9 +67,7 @@ def test_a_setting_or_launch_that_looks_like_a_secret_is_not_stored(
         "eos_token": "<|end_1a2b3c4d|>",
         "seed": 7,
     }
-    open_run(
-        tmp_path / "run", settings=settings, launch=Launch(name=Launch(name="job-q7c1f0e9d8b7a6c5")), monitor=False
-    ).close()
+    open_run(tmp_path / "run", settings=settings, launch=Launch(name="job-q7c1f0e9d8b7a6c5"), monitor=False).close()
     facts = RunDirectory(tmp_path / "run").attempt(0)
     assert facts["launch"] == "job-[secret GRADER_API_KEY]"
     assert {name: facts["settings"][name] for name in settings} == {

@@ -112,10 +112,10 @@ def test_a_lock_whose_process_has_ended_is_none(tmp_path: Path) -> None:
 
 
 def test_ranks_find_the_directory_that_rank_0_of_their_launch_was_given(tmp_path: Path) -> None:
-    first = [opened(tmp_path / "run", rank=rank, ranks=2, launch="monday") for rank in (0, 1)]
+    first = [opened(tmp_path / "run", launch=Launch(rank, 2, "monday")) for rank in (0, 1)]
     with pytest.warns(UserWarning, match="run-2"):
-        zero = open_run(tmp_path / "run", launch=Launch(name=Launch(rank=0, ranks=2, name="tuesday")), monitor=False)
-    one = opened(tmp_path / "run", rank=1, ranks=2, launch="tuesday")
+        zero = open_run(tmp_path / "run", launch=Launch(rank=0, ranks=2, name="tuesday"), monitor=False)
+    one = opened(tmp_path / "run", launch=Launch(1, 2, "tuesday"))
     assert [run.directory for run in first] == [tmp_path / "run"] * 2
     assert [zero.directory, one.directory] == [tmp_path / "run-2"] * 2
     for run in (*first, zero, one):

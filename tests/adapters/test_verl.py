@@ -506,11 +506,11 @@ def test_flagged_rollouts_that_would_gain_leave_verls_own_advantages(
         assert "_compute_advantage" not in vars(trainer)
         return observer, {key: float(stored[key][0]) for key in keys}
 
-    _, plain = advantages(mode="advise")
+    _, plain = advantages(act="advise")
     screen = f"{tmp_path}/checks.py:flagged"
-    _, off = advantages(mode="advise", screen=screen)
+    _, off = advantages(act={"mode": "advise", "screen": screen})
     assert off == plain, "off is off to the bit"
-    observer, screened = advantages(mode="act", screen=screen)
+    observer, screened = advantages(act={"screen": screen})
     # Pay within a prompt is 0, 1, 2, 3; rows 0 and 3 are flagged. Row 3 would gain and leaves; row 0 stays.
     rest = torch.tensor([0.0, 1.0, 2.0])
     expected = [*((rest - rest.mean()) / (rest.std() + 1e-6)).tolist(), 0.0]
@@ -519,11 +519,11 @@ def test_flagged_rollouts_that_would_gain_leave_verls_own_advantages(
     assert observer.screen.counts == {"screen.lost": 2.0, "screen.flagged": 4.0}
 
     (tmp_path / "all.py").write_text("def flagged(prompts, completions):\n    return [True] * len(prompts)\n")
-    observer, starved = advantages(mode="act", screen=f"{tmp_path}/all.py:flagged")
+    observer, starved = advantages(act={"screen": f"{tmp_path}/all.py:flagged"})
     assert starved == plain, "not one step is starved"
     assert observer.screen is not None and observer.screen.value == 0.0 and "100 %" in observer.screen.why
     (tmp_path / "bad.py").write_text("def flagged(prompts, completions):\n    return [True]\n")
-    observer, unread = advantages(mode="act", screen=f"{tmp_path}/bad.py:flagged")
+    observer, unread = advantages(act={"screen": f"{tmp_path}/bad.py:flagged"})
     assert unread == plain and observer.run is not None and observer.run.store is not None
     assert any("answered 1 values" in why for why in RunDirectory(observer.run.store.path).troubles(0).values())
 
@@ -532,7 +532,7 @@ def test_a_verl_run_stores_what_was_left_out_and_says_that_a_screen_ended(
     verl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "checks.py").write_text("def flagged(prompts, completions):\n    return [False] * len(prompts)\n")
-    settings = {"mode": "act", "screen": f"{tmp_path}/checks.py:flagged"}
+    settings = {"act": {"screen": f"{tmp_path}/checks.py:flagged"}}
     trainer = sync_trainer(verl, tmp_path / "run", monkeypatch, 2, tiltmeter=settings)
     trainer.config.algorithm.update({"adv_estimator": "grpo"})
     observer = VerlObserver(trainer)
@@ -563,10 +563,10 @@ def test_a_verl_run_stores_what_was_left_out_and_says_that_a_screen_ended(
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"screen": "acts", "mode": "observe"}, "mode=advise or act"),
-        ({"screen": "checks.py:solved", "gold": "checks.py:solved"}, "screen is gold"),
-        ({"screen": "acts", "most_lost": 1.0}, "most_lost"),
-        ({"screen": "acts", "estimator": "gae"}, "adv_estimator=grpo"),
+        ({"act": {"screen": "acts", "mode": "observe"}}, "mode=advise or act"),
+        ({"act": {"screen": "checks.py:solved"}, "gold": "checks.py:solved"}, "screen is gold"),
+        ({"act": {"screen": "acts", "most_lost": 1.0}}, "most_lost"),
+        ({"act": {"screen": "acts"}, "estimator": "gae"}, "adv_estimator=grpo"),
     ],
 )
 def test_a_screen_that_verl_cannot_have_is_refused_before_the_first_step(

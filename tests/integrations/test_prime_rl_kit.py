@@ -73,7 +73,7 @@ def test_a_configured_screen_is_the_last_of_prime_rls_filters(
     kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILTMETER_QUIET", "1")
-    config = kit.TiltmeterMonitorConfig(directory=tmp_path / "run", screen="acts", mode="act")
+    config = kit.TiltmeterMonitorConfig(directory=tmp_path / "run", act={"screen": "acts"})
 
     async def run() -> None:
         monitor = kit.TiltmeterMonitor(config)

@@ -27,7 +27,7 @@ RACERS, RACE_STEPS = 4, 4
 def one_rank(directory: str, rank: int) -> dict[str, Any]:
     run = open_run(
         directory,
-        launch=Launch(name=Launch(rank=rank, ranks=RANKS, name="together")),
+        launch=Launch(rank=rank, ranks=RANKS, name="together"),
         monitor=False,
         options=Options(on_full="wait"),
     )

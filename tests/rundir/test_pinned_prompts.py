@@ -157,7 +157,7 @@ def test_a_loop_pins_what_it_evaluates_and_only_rank_0_writes(tmp_path: Path) ->
             tmp_path / "run",
             monitor=False,
             options=Options(strict=True),
-            launch=Launch(name=Launch(rank=rank, ranks=2, name="x")),
+            launch=Launch(rank=rank, ranks=2, name="x"),
         ) as opened:
             opened.pinned(5, [chat, "b"], [[{"role": "assistant", "content": "4"}], "c"], [1.0, None])
     (place,) = list_snapshots(RunDirectory(tmp_path / "run"))

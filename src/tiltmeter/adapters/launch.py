@@ -34,7 +34,9 @@ def run_path(directory: str | os.PathLike[str]) -> Path:
 def int_from_environment(name: str, default: int) -> int:
     value = os.environ.get(name, str(default))
     if not value.isdecimal():
-        raise AttachError(f"the environment variable {name} is {value!r}, not a whole number: pass rank= and ranks=")
+        raise AttachError(
+            f"the environment variable {name} is {value!r}, not a whole number: pass launch=Launch(rank, ranks)"
+        )
     return int(value)
 
 
@@ -49,7 +51,10 @@ def launch_id(ranks: int) -> str:
     if ranks > 1 and (port := os.environ.get("MASTER_PORT")):
         return f"{os.environ.get('MASTER_ADDR', '')}:{port}"  # the rendezvous address
     if ranks > 1:
-        raise AttachError("several ranks need one launch id: pass the same launch= on every rank, new for every start")
+        raise AttachError(
+            "several ranks need one launch id: pass launch=tiltmeter.Launch(rank, ranks, name), the same name on every "
+            "rank, new for every start"
+        )
     return secrets.token_hex(8)
 
 

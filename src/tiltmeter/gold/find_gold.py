@@ -190,6 +190,6 @@ def suggest_gold(
     lines += [
         f"A function of yours, {function} from 0 to 1, is gold=score; `tiltmeter gold draft DATASET` writes one.",
         'A judge: gold="judge.toml", a file with url, model and guide. It is asked about 2 % of the rollouts.',
-        'Without labels: evals=["eval_NAME"], a score from 0 to 1 that your trainer\'s evaluation logs.',
+        'Without labels: Gold(evals=["eval_NAME"]), a score from 0 to 1 that your trainer\'s evaluation logs.',
     ]
     return tuple(lines[:6])

@@ -127,7 +127,7 @@ def _describe(name: str, labels: Mapping[str, Sequence[Label]], seconds: float) 
         lines.append(f"Every text scores {every.pop():g}, right or wrong: does it look at the completion?")
     elif seconds > STEP_SECONDS:
         lines.append(
-            f"A label takes {seconds:.1f} s: about 2 % of the rollouts are labelled; gold_share= says another."
+            f"A label takes {seconds:.1f} s: about 2 % of the rollouts are labelled; Gold(share=) says another."
         )
     return tuple(lines)
 

@@ -203,7 +203,7 @@ class InterventionPolicy:
         """Why this knob cannot be used at all, in this attempt; empty if it can."""
         matching = [knob for name, knob in self.knobs.items() if name.split(".")[0] == part.knob]
         if not matching and part.knob == "gold_share":
-            return "how much is labelled was fixed at attach: start again with a larger gold_share"
+            return "how much is labelled was fixed at attach: start again with a larger Gold(share=)"
         if not matching:
             return f"this trainer has no {part.knob} that can be changed while it runs"
         if all(knob.why for knob in matching):

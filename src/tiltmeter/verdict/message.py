@@ -37,7 +37,7 @@ CHECK_FIXES = {
     "monitor": "measure what is stored: tiltmeter run watch {place}",
     "fresh": "see whether the trainer still runs, and whether it can still write to the run directory",
     "gold_recent": "see why labels stopped; without newer ones nothing is known of the policy of now",
-    "gold_level": "have more answers labelled: a larger gold_share, or an evaluation with more items",
+    "gold_level": "have more answers labelled: a larger Gold(share=), or an evaluation with more items",
     "detectors": "see what is switched off: tiltmeter show {place} --more",
     "ranks": "see which files are missing or damaged: tiltmeter run verify {place}; if only one rank observes, ranks=1",
     "kept": "see why batches are lost: tiltmeter show {place} --more",

@@ -133,7 +133,7 @@ def test_rollouts_belong_to_the_step_that_first_uses_them(
 
 def test_evaluation_rollouts_are_not_training_rollouts_and_its_series_can_be_gold(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[right], eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=4)
-    run = attached(trainer, evals=["eval_rewards/right/mean"])
+    run = attached(trainer, gold=tiltmeter.Gold(evals=["eval_rewards/right/mean"]))
     trainer.train()
     assert [len(batch) for batch in stored(run)] == [8, 8, 8, 8]
     run.verdict()
@@ -173,7 +173,7 @@ def test_training_does_not_change_by_a_bit(make_trainer: Make, mode: str) -> Non
     plain = make_trainer(max_steps=steps, name="plain", save_strategy="no")
     plain.train()
     watched = make_trainer(max_steps=steps, name="watched", save_strategy="no")
-    run = attached(watched, mode=mode)
+    run = attached(watched, act=mode)
     watched.train()
     assert parameters(plain) == parameters(watched)
     assert len(stored(run)) == steps
@@ -249,8 +249,8 @@ def test_what_attach_says(make_trainer: Make) -> None:
     attached(trainer)
     with pytest.raises(AttachError, match="watched already"):
         tiltmeter.attach(trainer)
-    with pytest.raises(AttachError, match="slice='langauge' is no column of the dataset: it has"):
-        attached(make_trainer(name="sliced"), slice="langauge")
+    with pytest.raises(AttachError, match="slices='langauge' is no column of the dataset: it has"):
+        attached(make_trainer(name="sliced"), slices="langauge")
     with pytest.raises(AttachError, match="is a function in C"):
         tiltmeter.attach(make_trainer(name="third"), gold=len)
     with pytest.raises(AttachError, match="it saves nothing"):

@@ -38,7 +38,7 @@ def tell(prompt: str, completion: str) -> float:
 def watched(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, gold=tell, options=tiltmeter.Options(strict=True), **options)
+        return tiltmeter.attach(trainer, gold=tiltmeter.Gold(tell, **options), options=tiltmeter.Options(strict=True))
 
 
 def weights(trainer: Any) -> str:
@@ -140,6 +140,6 @@ def test_what_cannot_be_judged_is_refused_with_the_fix(make_trainer: Make, tmp_p
         watched(make_trainer("DPO", name="second", **SAVES), sampling={"temperature": 1})
     with pytest.raises(AttachError, match="cannot judge checkpoints"):
         tiltmeter.attach(make_trainer("DPO", name="third", **SAVES), gold="people")
-    with pytest.raises(AttachError, match="are for gold= on a trainer that makes no rollouts"):
+    with pytest.raises(AttachError, match="is for gold on a trainer that makes no rollouts"):
         tiltmeter.attach(make_trainer("DPO", name="fourth", **SAVES), gold=tiltmeter.Gold(prompts=QUESTIONS))
     assert not (tmp_path / "out" / "tiltmeter").exists()

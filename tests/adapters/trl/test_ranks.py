@@ -126,7 +126,7 @@ def test_only_act_mode_talks_and_once_per_step(told: Told) -> None:
 def test_a_change_that_a_person_approved_is_refused_where_ranks_cannot_agree(told: Told) -> None:
     (receipt,) = told.receipts("advise")
     assert (receipt.state, receipt.rank, receipt.knob) == ("refused", 0, "beta")
-    assert "mode='act'" in receipt.why
+    assert "act='act'" in receipt.why
     assert [rank["beta"] for rank in told["advise"]] == [0.04, 0.04]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.adapters.trl.test_attach import attached, long, parameters, right, stored
 
+from tiltmeter.adapters.arguments import Act
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.receipts import read_receipts
 from tiltmeter.rundir.signing import read_token
@@ -47,7 +48,7 @@ def train(make_trainer: Make, name: str, **options: Any) -> tuple[Any, Any, str]
 
 
 def test_no_flagged_rollout_gains_and_one_that_is_paid_badly_stays(make_trainer: Make) -> None:
-    _, run, _ = train(make_trainer, "on", screen=some, mode="act", max_steps=5)
+    _, run, _ = train(make_trainer, "on", act=Act(screen=some), max_steps=5)
     lost = stayed = 0
     for batch in stored(run):
         flags = np.array([bool(flag) for flag in some([str(text) for text in batch.completion or ()])])
@@ -71,7 +72,9 @@ def test_no_flagged_rollout_gains_and_one_that_is_paid_badly_stays(make_trainer:
 
 def test_off_is_off_to_the_bit_and_an_undo_is_exact(make_trainer: Make) -> None:
     _, _, plain = train(make_trainer, "plain")
-    trainer, run, off = train(make_trainer, "off", screen=odd, inoculation=INOCULATION, slice="answer", mode="advise")
+    trainer, run, off = train(
+        make_trainer, "off", act=Act("advise", screen=odd, inoculation=INOCULATION), slices="answer"
+    )
     assert off == plain
     screen = run._callback.screen
     knobs = run._control.knobs
@@ -95,7 +98,7 @@ def test_a_run_that_was_screened_for_a_while_and_undone_goes_on_with_its_own_rew
                 run._control.knobs.set("screen", 0.0)
 
     trainer = make_trainer(rewards=[long], name="undone", max_steps=5)
-    run = attached(trainer, gold=None, screen=some, mode="act")
+    run = attached(trainer, gold=None, act=Act(screen=some))
     trainer.add_callback(Undo())
     trainer.train()
     trained = [batch.trained for batch in stored(run)]
@@ -106,7 +109,7 @@ def test_a_run_that_was_screened_for_a_while_and_undone_goes_on_with_its_own_rew
 
 def test_a_screen_that_would_leave_out_everything_ends_itself_and_says_so(make_trainer: Make) -> None:
     _, _, plain = train(make_trainer, "plain")
-    _, run, bits = train(make_trainer, "starved", screen=everything, mode="act")
+    _, run, bits = train(make_trainer, "starved", act=Act(screen=everything))
     assert bits == plain, "not one step was starved"
     troubles = RunDirectory(run.directory).troubles(0)
     assert any("has ended itself: it would have left out 100 %" in why for why in troubles.values())
@@ -116,14 +119,14 @@ def test_a_screen_that_would_leave_out_everything_ends_itself_and_says_so(make_t
     (receipt,), refused = read_receipts(store, set(), read_token(store))
     assert not refused and (receipt.knob, receipt.before, receipt.after) == ("screen", 1.0, 0.0)
     assert receipt.id.endswith(".ended") and "little left to learn from" in receipt.why
-    _, run, _ = train(make_trainer, "wide", screen=odd, most_lost=0.95, mode="act")
+    _, run, _ = train(make_trainer, "wide", act=Act(screen=odd, most_lost=0.95))
     assert not RunDirectory(run.directory).troubles(0)
     assert any(batch.trained is not None for batch in stored(run))
 
 
 def test_a_flag_that_fails_leaves_nothing_out(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[long], name="broken", max_steps=2)
-    run = attached(trainer, gold=None, screen=broken, mode="act")
+    run = attached(trainer, gold=None, act=Act(screen=broken))
     run._callback.strict = False
     trainer.train()
     assert all(batch.trained is None or batch.trained.all() for batch in stored(run))
@@ -132,7 +135,7 @@ def test_a_flag_that_fails_leaves_nothing_out(make_trainer: Make) -> None:
 
 def test_a_penalty_is_taken_from_flagged_rollouts_alone(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[long, right], name="penalty", reward_weights=[0.0, 2.0])
-    run = attached(trainer, gold=None, screen=odd, mode="advise")
+    run = attached(trainer, gold=None, act=Act("advise", screen=odd))
     run._control.knobs.set("penalty", 0.5)
     trainer.model.train()
     texts = ["ab", "abc", "abcd", "abcde"]
@@ -146,7 +149,7 @@ def test_a_penalty_is_taken_from_flagged_rollouts_alone(make_trainer: Make) -> N
 
 def test_a_slice_in_quarantine_teaches_nothing_and_the_others_go_on(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[long], name="quarantine", max_steps=4)
-    run = attached(trainer, gold=None, slice="answer", most_lost=0.9, mode="advise")
+    run = attached(trainer, gold=None, slices="answer", act=Act("advise", most_lost=0.9))
     for value in range(2, 9):
         run._control.knobs.set(f"quarantine.{value}", 1.0)
     trainer.train()
@@ -161,7 +164,7 @@ def test_a_slice_in_quarantine_teaches_nothing_and_the_others_go_on(make_trainer
 
 def test_inoculation_trains_under_words_that_were_not_sampled_under(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[long], name="inoculated", max_steps=2)
-    run = attached(trainer, gold=None, inoculation=INOCULATION, mode="advise")
+    run = attached(trainer, gold=None, act=Act("advise", inoculation=INOCULATION))
     prompts: list[tuple[str, str]] = []
     inner = trainer._generate_and_score_completions
 
@@ -183,7 +186,7 @@ def test_inoculation_trains_under_words_that_were_not_sampled_under(make_trainer
 
 def test_acts_are_flags_too(make_trainer: Make) -> None:
     trainer = make_trainer(rewards=[long], name="acts")
-    run = attached(trainer, gold=None, screen="acts", mode="act")
+    run = attached(trainer, gold=None, act=Act(screen="acts"))
     code = "```python\nimport os\nos._exit(0)\n```"
     look = run._callback.screen._flags
     flags = look({"prompts": ["p"] * 3, "completions": ["prose", code, "```python\nx = 1\n```"]})
@@ -196,12 +199,12 @@ def test_acts_are_flags_too(make_trainer: Make) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"screen": right, "gold": right}, "the same function"),
-        ({"screen": long}, "one of the reward functions"),
-        ({"screen": "patterns"}, 'pass "acts"'),
-        ({"screen": odd, "mode": "observe"}, "change training"),
-        ({"screen": odd, "most_lost": 1.0}, "most_lost"),
-        ({"inoculation": "  "}, "needs some words"),
+        ({"act": {"screen": right}, "gold": right}, "the same function"),
+        ({"act": {"screen": long}}, "one of the reward functions"),
+        ({"act": {"screen": "patterns"}}, 'pass "acts"'),
+        ({"act": {"screen": odd, "mode": "observe"}}, "change training"),
+        ({"act": {"screen": odd, "most_lost": 1.0}}, "most_lost"),
+        ({"act": {"inoculation": "  "}}, "needs some words"),
     ],
 )
 def test_what_cannot_work_is_said_at_attach(make_trainer: Make, options: dict[str, Any], why: str) -> None:
@@ -214,4 +217,4 @@ def test_what_cannot_work_is_said_at_attach(make_trainer: Make, options: dict[st
 
 def test_only_grpo_leaves_rows_out(make_trainer: Make) -> None:
     with pytest.raises(AttachError, match="act on GRPO"):
-        attached(make_trainer("RLOO", rewards=[long], name="rloo"), gold=None, screen=odd)
+        attached(make_trainer("RLOO", rewards=[long], name="rloo"), gold=None, act=Act("advise", screen=odd))

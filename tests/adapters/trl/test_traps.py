@@ -48,7 +48,9 @@ def traps_of(count: int = 40) -> list[Row]:
 def attached(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        return tiltmeter.attach(trainer, **{"strict": True, "trap_share": 0.25, **options})
+        traps = tiltmeter.Traps(options.pop("traps"), share=0.25)
+        strict = tiltmeter.Options(strict=options.pop("strict", True))
+        return tiltmeter.attach(trainer, traps=traps, options=strict, **options)
 
 
 def counts(batches: list[RolloutBatch], name: str) -> list[float | None]:

@@ -68,7 +68,7 @@ REFRESH: dict[str, Any] = {
     "data": "prompts.jsonl",
     "rewards": [{"model": "@rm"}],
     "gold": "pay.py:long",
-    "watch": {"gold_share": 0.9},  # all of them would leave no answer to draw
+    "watch": {"gold": {"share": 0.9}},  # all of them would leave no answer to draw
     "trl": GRPO,
     "options": {"cycles": 2, "pairs_per_cycle": 6, "labels": "pay.py:short"},
 }
@@ -315,7 +315,7 @@ def test_new_pairs_take_the_form_of_the_old(like: dict[str, Any], wanted: dict[s
         ({"options": {"labels": "people"}}, "people cannot be waited for"),
         ({"options": {"labels": "gone.py:x"}}, "options: labels: .*there is no file"),
         ({"watch": False}, "leave watch: false out"),
-        ({"gold": "rewards.py:long", "watch": {"gold_share": 1}}, "labels every answer for the alarm"),
+        ({"gold": "rewards.py:long", "watch": {"gold": {"share": 1}}}, "labels every answer for the alarm"),
         ({"rewards": [{"function": "rewards.py:long"}]}, "one of its rewards is the reward model"),
         ({"rewards": [{"model": "@rm", "name": "a"}, {"model": "@rm", "name": "b"}]}, "write - model: '@reward', once"),
         ({"options": {"labels": "rewards.py:short", "pairs": "prompts.jsonl"}}, "cannot be trained on by reward"),

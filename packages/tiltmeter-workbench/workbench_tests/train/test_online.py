@@ -72,7 +72,7 @@ def interrupted(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("online")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        stage = {**GRPO, "gold": "pay.py:exact", "watch": {"mode": "act", "gold_share": 0.5}}
+        stage = {**GRPO, "gold": "pay.py:exact", "watch": {"act": "act", "gold": {"share": 0.5}}}
         path = write_recipe(folder, stage, model=str(tiny_model))
         (folder / "pay.py").write_text(PAY)
         (folder / "break").touch()

@@ -61,7 +61,7 @@ STAGES = [
         "rewards": [{"model": "@reward", "name": "learnt"}],
         "guards": GUARDS,
         "gold": "checks.py:score",
-        "watch": {"gold_share": 0.5},
+        "watch": {"gold": {"share": 0.5}},
         "trl": {
             **TRL,
             "max_steps": 3,

@@ -90,12 +90,27 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path: Path) -> None:
         ([{**DPO, "guards": "standard"}], "guards has no meaning for dpo: there is no reward"),
         ([{**DPO, "gold": "people"}], "stage dpo: gold: people cannot judge checkpoints; name a function or a judge"),
         ([{**DPO, "gold": "rewards.py:short", "trl": {"save_strategy": "no"}}], "judges what it saves, and it saves"),
-        ([{**SFT, "data": "texts.jsonl", "gold": "rewards.py:short"}], "write watch: {prompts: FILE.jsonl}"),
-        ([{**DPO, "watch": {"prompts": "prompts.jsonl"}}], "watch: prompts is about checkpoints that gold judges"),
-        ([{**RL, "gold": "rewards.py:short", "watch": {"sampling": {"answers": 1}}}], "sampling is about checkpoints"),
-        ([{**DPO, "gold": "rewards.py:short", "watch": {"prompts": "gone.jsonl"}}], "watch: prompts: there is no"),
-        ([{**DPO, "gold": "rewards.py:short", "watch": {"sampling": {"answer": 1}}}], "it may have prompts, answers"),
-        ([{**DPO, "gold": "rewards.py:short", "watch": {"sampling": 3}}], "sampling is settings by name, not 3"),
+        ([{**SFT, "data": "texts.jsonl", "gold": "rewards.py:short"}], "write watch: {gold: {prompts: FILE.jsonl}}"),
+        (
+            [{**DPO, "watch": {"gold": {"prompts": "prompts.jsonl"}}}],
+            "watch: gold: prompts is about checkpoints that gold judges",
+        ),
+        (
+            [{**RL, "gold": "rewards.py:short", "watch": {"gold": {"sampling": {"answers": 1}}}}],
+            "sampling is about checkpoints",
+        ),
+        (
+            [{**DPO, "gold": "rewards.py:short", "watch": {"gold": {"prompts": "gone.jsonl"}}}],
+            "watch: gold: prompts: there is no",
+        ),
+        (
+            [{**DPO, "gold": "rewards.py:short", "watch": {"gold": {"sampling": {"answer": 1}}}}],
+            "it may have prompts, answers",
+        ),
+        (
+            [{**DPO, "gold": "rewards.py:short", "watch": {"gold": {"sampling": 3}}}],
+            "sampling is settings by name, not 3",
+        ),
         ([{**RL, "method": "ppo", "trl": {"beta": 1}}], "trl has no meaning for ppo: TRL has no trainer for it"),
         ([{**SFT, "data": "gone.jsonl"}], "gone.jsonl; paths are relative to the recipe"),
         ([{**SFT, "model": "gone"}], "stage sft: gone: there is no model in"),
@@ -140,9 +155,9 @@ def test_numbers_with_an_exponent_are_numbers(tmp_path: Path) -> None:
         ([{**SFT, "trl": {"resume_from_checkpoint": True}}], "the same command, run again, goes on by itself"),
         ([{**SFT, "lora": {"rank": 8}}], "lora: LoraConfig has no rank"),
         ([{**SFT, "lora": {"lora_alpa": 8}}], "did you mean lora_alpha?"),
-        ([{**RL, "watch": {"mod": "act"}}], "watch: there is no mod; did you mean mode?"),
-        ([{**RL, "watch": {"mode": "acting"}}], "mode: acting is not one of observe, advise, act"),
-        ([{**RL, "watch": {"gold": "people"}}], "gold is a field of the stage itself; write it beside watch"),
+        ([{**RL, "watch": {"acts": "act"}}], "watch: there is no acts; did you mean act?"),
+        ([{**RL, "watch": {"act": "acting"}}], "mode='acting': choose \"observe\", \"advise\" or \"act\""),
+        ([{**RL, "watch": {"gold": "people"}}], "who gives gold is a field of the stage itself; write it beside watch"),
     ],
 )  # fmt: skip
 def test_what_a_recipe_names_wrongly_is_refused_with_its_fix(
@@ -162,11 +177,11 @@ def test_a_recipe_of_every_kind_of_stage_is_accepted(recipe: Write) -> None:
                 {**DPO, "options": {"entropy_weight": 0.05, "merge": True}},
                 {**DPO, "method": "ipo", "trl": {"loss_type": "ipo"}, "gold": "rewards.py:short"},
                 {"method": "kto", "data": "marked.jsonl", "gold": "rewards.py:short",
-                 "watch": {"prompts": "prompts.jsonl", "sampling": {"answers": 1, "tokens": 8}}},
+                 "watch": {"gold": {"prompts": "prompts.jsonl", "sampling": {"answers": 1, "tokens": 8}}}},
                 {**SFT, "name": "texts", "data": "texts.jsonl", "gold": "rewards.py:short",
-                 "watch": {"prompts": ["what is 1 plus 2"]}},
+                 "watch": {"gold": {"prompts": ["what is 1 plus 2"]}}},
                 {**RL, "rewards": [named, {"function": "rewards.py:long"}], "guards": ["repetition"],
-                 "gold": "rewards.py:short", "watch": {"mode": "act", "limits": {"beta": [0.0, 1.0]}}},
+                 "gold": "rewards.py:short", "watch": {"act": {"limits": {"beta": [0.0, 1.0]}}}},
                 {**RL, "method": "rloo", "name": "rl2", "model": "@sft", "rewards": [{"model": ["@rm", "@rm/start"]}]},
             )
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.adapters.arguments import AUTO, Launch, read_act, read_gold, read_options
+from tiltmeter.adapters.arguments import AUTO, Gold, Launch, read_act, read_gold, read_options
 from tiltmeter.adapters.capture.recorder import Recorder, open_recorder
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.knobs import KnobControl, LiveKnob, fixed_knob, reward_kl_knob
@@ -68,6 +68,11 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     return finite_numbers(values)
 
 
+def _read_gold(setting: Any) -> Gold:
+    """Evaluations alone do not make the driver look for gold: nobody can look at the rows before the run."""
+    return read_gold({"source": None, **setting} if hasattr(setting, "items") else setting)
+
+
 class VerlObserver:
     """Observes one veRL trainer: only the methods of this object are wrapped, its class stays as it is.
 
@@ -81,7 +86,8 @@ class VerlObserver:
         config = trainer.config.trainer.get("tiltmeter", None)
         settings: dict[str, Any] = dict(config) if isinstance(config, Mapping) or hasattr(config, "items") else {}
         rows = settings.pop("rows", "capture" if os.environ.get(SWITCH) == "capture" else "dump")
-        act, gold = read_act(settings.pop("act", None)), read_gold(settings.get("gold"))
+        act, gold = read_act(settings.pop("act", None)), _read_gold(settings.get("gold"))
+        settings["gold"] = gold
         self._evals: tuple[str, ...] | None = None if gold.evals == AUTO else tuple(gold.evals)  # None: by their names
         where = settings.pop("directory", None) or Path(trainer.config.trainer.default_local_dir) / "tiltmeter"
         self._legacy = not hasattr(trainer, "_compute_metrics")

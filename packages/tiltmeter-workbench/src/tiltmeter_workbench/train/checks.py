@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from typing import Any
 
-from tiltmeter.adapters.trl.checkpoint_sampling import read_options
+from tiltmeter.adapters.arguments import read_act, read_gold, read_options
+from tiltmeter.adapters.trl.checkpoint_sampling import read_options as read_sampling_options
 from tiltmeter.errors import AttachError
 from tiltmeter.monitor.parts import load_gold, reject_reward_as_gold
 from tiltmeter.safety.loading import load_function
@@ -17,7 +18,7 @@ from tiltmeter_workbench.rewards.recipe_reward import add_guards, read_source, r
 from tiltmeter_workbench.train import references
 from tiltmeter_workbench.train.data import read_checked_rows
 from tiltmeter_workbench.train.methods import reward_model
-from tiltmeter_workbench.train.recipe import STAGE_FIELDS, Recipe, Stage, is_hub_model, suggest_name
+from tiltmeter_workbench.train.recipe import STAGE_FIELDS, Recipe, Stage, gold_settings, is_hub_model, suggest_name
 from tiltmeter_workbench.train.registry import JUDGED_AT_SAVES, SPECS, config_of, module_of, options_of
 from tiltmeter_workbench.train.trl_trainer import RESERVED_FIELDS
 
@@ -184,13 +185,14 @@ def _check_saves(recipe: Recipe, stage: Stage) -> None:
             f"{stage.method} makes no completions, so that gold judges what it saves, and it saves nothing; leave "
             "save_strategy out of trl, and set save_steps"
         )
-    watch = stage.watch if isinstance(stage.watch, Mapping) else {}
+    watch = gold_settings(stage)
     asks = [stage.data if stage.eval is None else stage.eval]  # the rows that `attach` takes prompts of
     if stage.method != "sft" or "prompts" in watch or asks[0] is None or references.parse_reference(asks[0]):
         return
     if not {"prompt", "messages"} & set(read_rows(references.resolve_path(recipe, asks[0]))[0]):
         raise AttachError(
-            "the rows are texts without a prompt, so that nothing says what to ask; write watch: {prompts: FILE.jsonl}"
+            "the rows are texts without a prompt, so that nothing says what to ask; write "
+            "watch: {gold: {prompts: FILE.jsonl}}"
         )
 
 
@@ -232,16 +234,22 @@ def _check_watch(recipe: Recipe, stage: Stage) -> None:
 
     if not isinstance(stage.watch, Mapping):
         return
-    allowed = [name for name in inspect.signature(attach).parameters if name not in ("trainer", "directory", "gold")]
+    allowed = [name for name in inspect.signature(attach).parameters if name not in ("trainer", "directory")]
     for name in stage.watch:
-        if name == "gold":
-            raise AttachError(f"stage {stage.name}: watch: gold is a field of the stage itself; write it beside watch")
         if name not in allowed:
             raise AttachError(f"stage {stage.name}: watch: there is no {name}{suggest_name(name, allowed)}")
-    _check_sampling(recipe, stage, stage.watch)
-    mode = stage.watch.get("mode", "advise")
-    if mode not in ("observe", "advise", "act"):
-        raise AttachError(f"stage {stage.name}: watch: mode: {mode} is not one of observe, advise, act")
+    labels = stage.watch.get("gold", {})
+    if not isinstance(labels, Mapping) or "source" in labels:
+        raise AttachError(
+            f"stage {stage.name}: watch: who gives gold is a field of the stage itself; write it beside watch"
+        )
+    try:
+        read_gold(labels)
+        read_act(stage.watch.get("act"))
+        read_options(stage.watch.get("options"))
+    except AttachError as error:
+        raise AttachError(f"stage {stage.name}: watch: {error}") from error
+    _check_sampling(recipe, stage, labels)
 
 
 def _check_sampling(recipe: Recipe, stage: Stage, watch: Mapping[str, Any]) -> None:
@@ -249,16 +257,18 @@ def _check_sampling(recipe: Recipe, stage: Stage, watch: Mapping[str, Any]) -> N
     names = [name for name in ("prompts", "sampling") if watch.get(name) is not None]
     if names and (stage.gold is None or stage.method not in JUDGED_AT_SAVES):
         raise AttachError(
-            f"stage {stage.name}: watch: {names[0]} is about checkpoints that gold judges: for "
+            f"stage {stage.name}: watch: gold: {names[0]} is about checkpoints that gold judges: for "
             f"{', '.join(sorted(JUDGED_AT_SAVES))}, with gold"
         )
     prompts = watch.get("prompts")
     if isinstance(prompts, str) and not (path := references.resolve_path(recipe, prompts)).is_file():
-        raise AttachError(f"stage {stage.name}: watch: prompts: there is no {path}; paths are relative to the recipe")
+        raise AttachError(
+            f"stage {stage.name}: watch: gold: prompts: there is no {path}; paths are relative to the recipe"
+        )
     sampling = watch.get("sampling")
     try:
         if sampling is not None and not isinstance(sampling, Mapping):
             raise AttachError(f"sampling is settings by name, not {sampling!r}")
-        read_options(sampling)
+        read_sampling_options(sampling)
     except AttachError as error:
         raise AttachError(f"stage {stage.name}: watch: {error}") from error

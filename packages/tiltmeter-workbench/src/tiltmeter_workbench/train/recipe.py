@@ -90,7 +90,7 @@ STAGE_FIELDS: dict[str, tuple[tuple[type, ...], str]] = {
     "rewards": ((list,), "reward sources: functions, reward models, judges, each with its weight"),
     "guards": ((str, list), "reward guards: standard, or a list of names with settings"),
     "gold": ((str,), "the source of gold labels: file.py:function, a judge's file.toml, or people"),
-    "watch": ((dict, bool), "settings of tiltmeter.attach, as mode: act; false leaves the stage unwatched"),
+    "watch": ((dict, bool), "settings of tiltmeter.attach, as act: act; false leaves the stage unwatched"),
     "options": ((dict,), "settings of the method itself"),
 }
 STAGE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
@@ -140,6 +140,12 @@ def check_fields(where: object, values: Mapping[str, Any], allowed: Mapping[str,
         if value is not None and not is_valid:
             what = " or ".join(TYPE_NAMES[kind] for kind in kinds)
             raise AttachError(f"{where}: {name} is {what}, not {value!r}")
+
+
+def gold_settings(stage: Stage) -> Mapping[str, Any]:
+    """What a recipe says of a stage's labels: the share, the prompts of checkpoints, evaluations."""
+    labels = stage.watch.get("gold") if isinstance(stage.watch, Mapping) else None
+    return labels if isinstance(labels, Mapping) else {}
 
 
 def suggest_name(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:

@@ -99,10 +99,13 @@ def attach_monitor(trainer: Any, context: Context, directory: Path | None = None
     from tiltmeter.adapters.trl.attach import attach
 
     settings = dict(watch) if isinstance(watch, Mapping) else {}
+    labels = dict(settings.pop("gold", {}))
     if context.stage.gold is not None:
-        settings["gold"] = context.stage.gold
-    if isinstance(settings.get("prompts"), str):
-        settings["prompts"] = references.resolve_path(context.recipe, settings["prompts"])
+        labels["source"] = context.stage.gold
+    if isinstance(labels.get("prompts"), str):
+        labels["prompts"] = references.resolve_path(context.recipe, labels["prompts"])
+    if labels:
+        settings["gold"] = labels
     return attach(trainer, directory=directory or context.folder / "tiltmeter", **settings)
 
 

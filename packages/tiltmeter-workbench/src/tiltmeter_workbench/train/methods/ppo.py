@@ -150,7 +150,9 @@ def _openrlhf_script(text: str, context: Context, beta: float) -> str:
 def _watch_settings(context: Context) -> dict[str, str]:
     """Monitor settings that both trainers' adapters take: the gold source and the mode."""
     watch = context.stage.watch if isinstance(context.stage.watch, Mapping) else {}
-    settings = {"gold": context.stage.gold, "mode": watch.get("mode")}
+    act = watch.get("act")
+    mode = act.get("mode", "act") if isinstance(act, Mapping) else act
+    settings = {"gold": context.stage.gold, "act": mode}
     return {name: str(value) for name, value in settings.items() if value is not None}
 
 

@@ -20,7 +20,7 @@ from tiltmeter_workbench.train.method_interface import Context, StageOutput
 from tiltmeter_workbench.train.methods import grpo, reward_model
 from tiltmeter_workbench.train.methods.labelled_pairs import audited_rows, draw_pairs, label_pairs
 from tiltmeter_workbench.train.methods.sampling import int_option, read_jsonl, rewrite_jsonl, run_once
-from tiltmeter_workbench.train.recipe import Recipe, Stage
+from tiltmeter_workbench.train.recipe import Recipe, Stage, gold_settings
 from tiltmeter_workbench.train.stage_results import read_result
 from tiltmeter_workbench.train.trl_trainer import entropy_weight
 
@@ -58,9 +58,9 @@ def check(recipe: Recipe, stage: Stage) -> None:
     _label_source(recipe, stage)
     if stage.watch is False:
         raise AttachError(f"{where} present answers are drawn from the watched run; leave watch: false out")
-    if stage.gold is not None and isinstance(stage.watch, Mapping) and stage.watch.get("gold_share", 0) == 1:
+    if stage.gold is not None and gold_settings(stage).get("share", 0) == 1:
         raise AttachError(
-            f"{where} watch: {{gold_share: 1}} labels every answer for the alarm, and what gold has seen is never "
+            f"{where} watch: {{gold: {{share: 1}}}} labels every answer for the alarm, and what gold has seen is never "
             "drawn from: choose less, as 0.1"
         )
     _refreshed_reward(recipe, stage)
@@ -105,7 +105,7 @@ def _grpo_stage(stage: Stage) -> Stage:
     if stage.gold is not None and stage.watch is not False:
         # Answers that gold has seen are not drawn from, so it must not see all of them.
         settings = stage.watch if isinstance(stage.watch, Mapping) else {}
-        stage = replace(stage, watch={"gold_share": GOLD_SHARE, **settings})
+        stage = replace(stage, watch={**settings, "gold": {"share": GOLD_SHARE, **gold_settings(stage)}})
     return replace(stage, method="grpo", options=kept_options)
 
 
