@@ -214,10 +214,10 @@ def _read(name: str, kind: type[T], value: Any, alone: str = "") -> T:
         if not alone:
             raise AttachError(f"{name}={value!r}: pass tiltmeter.{kind.__name__}({', '.join(known)}), or those by name")
         return kind(**{alone: value})
-    given = dict(value)  # an OmegaConf is no Mapping
-    if unknown := [key for key in given if key not in known]:
+    settings = dict(value)  # an OmegaConf is no Mapping
+    if unknown := [key for key in settings if key not in known]:
         raise AttachError(f"{name} has no {unknown[0]!r}; {nearest_name(str(unknown[0]), known)}")
     try:
-        return kind(**given)
+        return kind(**settings)
     except TypeError as error:
         raise AttachError(f"{name}: {error}; it may have {', '.join(known)}") from error

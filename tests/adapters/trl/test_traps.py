@@ -180,7 +180,8 @@ def test_generation_that_fails_ends_the_traps_and_puts_everything_back(
 
 
 def test_one_of_a_hundred_rollouts_is_a_trap_where_nothing_else_is_said(make_trainer: Make) -> None:
-    from tiltmeter.adapters.trl.traps import SHARE, _pace
+    from tiltmeter.adapters.arguments import TRAP_SHARE
+    from tiltmeter.adapters.trl.traps import _pace
 
     for changes, pace in (
         ({}, (1, 13)),
@@ -188,9 +189,9 @@ def test_one_of_a_hundred_rollouts_is_a_trap_where_nothing_else_is_said(make_tra
         ({"per_device_train_batch_size": 256, "gradient_accumulation_steps": 2}, (5, 1)),
     ):
         trainer = make_trainer(**changes)
-        count, every = _pace(trainer, SHARE)
+        count, every = _pace(trainer, TRAP_SHARE)
         rollouts = trainer.args.per_device_train_batch_size * trainer.args.gradient_accumulation_steps
-        assert (count, every) == pace and count / (every * rollouts) <= SHARE
+        assert (count, every) == pace and count / (every * rollouts) <= TRAP_SHARE
 
 
 @pytest.mark.parametrize("form", ["chat", "text"])

@@ -296,7 +296,7 @@ def open_recorder(
             os.environ[OPENED] = launch
         else:
             _refuse_late_settings(staging_folder(store, attempt), settings)
-        requested = _shown(settings)
+        requested = _opener_parts(settings)
         facts = {"batch_size": batch_size, "seconds": seconds, "driver": driver, "asked": requested}
         make_staging_folder(store, attempt, None if run is None else facts)
         if run is None and driver:
@@ -305,7 +305,7 @@ def open_recorder(
     return _RECORDERS[path]
 
 
-def _shown(settings: Mapping[str, Any]) -> dict[str, str]:
+def _opener_parts(settings: Mapping[str, Any]) -> dict[str, str]:
     """What the opener decides and later callers may only repeat, part by part."""
     gold, options = read_gold(settings.get("gold")), read_options(settings.get("options"))
     parts = {
@@ -318,8 +318,8 @@ def _shown(settings: Mapping[str, Any]) -> dict[str, str]:
 def _refuse_late_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from those the run was opened with: they would be ignored silently."""
     requested = read_settings(path).asked
-    for name, shown in _shown(settings).items():
-        if shown != requested.get(name):
+    for name, text in _opener_parts(settings).items():
+        if text != requested.get(name):
             how = "without" if name not in requested else "with another"
             raise AttachError(
                 f"the run was opened by another process, or another call, {how} {name}: open it first, with "
