@@ -140,6 +140,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self.run: Run | None = None
         self.control: TrlControl | None = None
         self.act, self._options = read_act(act), read_options(options)
+        self.strict = self._options.strict
         self._gold = gold = read_gold(gold)
         self._finds_evals = gold.evals == AUTO or (gold.source == AUTO and not gold.evals)
         self.evals = () if gold.evals == AUTO else tuple(gold.evals)
@@ -159,10 +160,6 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._checkpoint: int | None = None
         self._columns_checked = False  # whether missing columns were reported
         self._problems: set[str] = set()  # errors that were recorded, each once
-
-    @property
-    def strict(self) -> bool:
-        return self._options.strict
 
     # -- before training --------------------------------------------------------------------------------------------
 
@@ -499,7 +496,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                 self._problems.add(why)
                 self.run.record_problem(f"the adapter failed and training goes on: {why}")
 
-        with Boundary(count, strict=self._options.strict, user_code=user_code):
+        with Boundary(count, strict=self.strict, user_code=user_code):
             work()
 
 

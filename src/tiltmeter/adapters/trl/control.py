@@ -34,9 +34,8 @@ class Watcher(Protocol):
 
     run: Run | None
     act: Act
+    strict: bool
 
-    @property
-    def strict(self) -> bool: ...
     @property
     def gold_share(self) -> float | None: ...
     @property
