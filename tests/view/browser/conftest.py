@@ -53,7 +53,7 @@ def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield found
 
 
-@pytest.fixture(scope="module")  # its loop must end: tests of other folders run loops of their own
+@pytest.fixture(scope="package")  # one for a worker; its loop ends there, as tests of other folders run their own
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import expect
 
