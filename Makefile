@@ -16,7 +16,7 @@ LOWEST ?= /tmp/tiltmeter-lowest
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: audit-dependencies check core dist install lowest reproducible sbom test bench campaign crash docs format lab lock
-.PHONY: highest page recipes rewards system tiny training types
+.PHONY: headline highest page recipes rewards smoke stale system tiny training types
 
 check:  ## lint, formatting and types
 	ruff check .
@@ -91,6 +91,15 @@ docs:  ## the site, strictly, with its tables rendered from benchmarks/results; 
 
 bench:  ## figures against their targets, at full size, written to benchmarks/results
 	$(PYTHON) benchmarks/all.py
+
+smoke:  ## every benchmark at its smallest size: does it still run; writes nothing
+	$(PYTHON) benchmarks/smoke.py
+
+stale:  ## which recorded figures are of a revision since which the code that they depend on has changed
+	$(PYTHON) benchmarks/stale.py
+
+headline:  ## the figures that the README and the first pages show, measured anew (`benchmarks/headline.toml`)
+	$(PYTHON) benchmarks/headline.py
 
 crash:  ## kill -9 a writing process CYCLES times
 	$(PYTHON) benchmarks/crash.py --cycles $(CYCLES)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from record import ORIGIN
+
 HERE = Path(__file__).parent
 
 
@@ -173,8 +175,6 @@ SCRIPTS = (
 )
 ALWAYS_QUICK = ("crash", "fuzz", "bitflips")  # their full size is a campaign of its own, `make campaign`
 
-_ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -225,7 +225,7 @@ def _rows(script: str, result: dict[str, object], *, quick: bool) -> list[dict[s
     """The figures that have a line above; of a script that has none, every number it reports."""
     listed = [target for target in TARGETS if target.script == script and target.figure in result]
     if not any(target.script == script for target in TARGETS):
-        numbers = (name for name, value in result.items() if isinstance(value, (int, float)) and name not in _ORIGIN)
+        numbers = (name for name, value in result.items() if isinstance(value, (int, float)) and name not in ORIGIN)
         listed = [Target(script, name) for name in numbers]
     rows: list[dict[str, object]] = []
     for target in listed:

@@ -35,7 +35,7 @@ import numpy as np
 
 from diagnosis import HEALTHY, shape
 from planted_runs import REFUSALS, PlantedRun, Rng, Writer, ramp
-from record import RESULTS, record, show
+from record import ORIGIN, RESULTS, record, show
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import Alarm, Reading
 from tiltmeter.detectors.coverage_fall import CHANCE, COVERAGE, LEAST, WINDOW, CoverageFall
@@ -45,7 +45,6 @@ from tiltmeter.stats.intervals import upper_bound
 Shares = list[float]
 Change = Callable[[int, dict[str, Any], Rng], None]
 PARTS = ("null", "planted", "trl")
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min", "note")
 STEPS = 200  # of TRL
 PLANTED_STEPS = 100
 NULL_STEPS = 100
@@ -308,7 +307,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     if options.part and (RESULTS / "answer_coverage.json").exists():
         recorded = json.loads((RESULTS / "answer_coverage.json").read_text())
-        figures = {name: value for name, value in recorded.items() if name not in ORIGIN}
+        figures = {name: value for name, value in recorded.items() if name not in (*ORIGIN, "note")}
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) if options.work is None else options.work
         work.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ from many_runs import make_many, make_models
 from page_browser import NARROW, WIDE, again, chromium, findings, logged_in, runs_by_name, served, watched
 from page_runs import HOSTILE_NAME, agent, batches, components, hostile, long, make, measure, short, tokens, write
 from payloads import payloads
-from record import record, revision
+from record import ORIGIN, record, revision
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.safety.safe_text import visible
@@ -42,7 +42,6 @@ from tiltmeter.safety.safe_text import visible
 FRAME_MS = 1000.0 / 60.0
 SLOW = {"offline": False, "latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
 PARTS = ("hero", "paint", "live", "hostile", "query", "search", "fleet", "stale", "group")
-MADE = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 SCREENS = ("", "/rollouts", "/phrases", "/pinned", "/alarms", "/actions", "/readings", "/health")
 #: Notes when a selector is first there and the frame with it was drawn.
 PAINTED = """(() => {
@@ -104,7 +103,7 @@ def main() -> None:
 def recorded() -> dict[str, Any]:
     """The figures of the record, without what says how they were made."""
     kept = json.loads((Path(__file__).parent / "results" / "dashboard.json").read_text())
-    figures = {name: value for name, value in kept.items() if name not in MADE}
+    figures = {name: value for name, value in kept.items() if name not in ORIGIN}
     return {"measured_at": dict.fromkeys(PARTS, kept["revision"]), **figures}
 
 

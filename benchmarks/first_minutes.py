@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from record import RESULTS, record, show
+from record import ORIGIN, RESULTS, record, show
 
 ROOT = Path(__file__).resolve().parent.parent
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 SECONDS = 900  # that a part may take
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER: a monitor outlives its trainer, and its seconds count
 
@@ -50,9 +49,11 @@ def demo() -> dict[str, Any]:
         subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(place)], check=True)
         install = ["uv", "pip", "install", "-q", "--link-mode", "copy", "--python", str(place / "bin" / "python")]
         subprocess.run([*install, str(ROOT)], check=True, timeout=SECONDS)
+        listed = ["uv", "pip", "list", "-q", "--format", "json", "--python", str(place / "bin" / "python")]
+        packages = json.loads(subprocess.run(listed, check=True, capture_output=True, text=True).stdout)
         size = sum(path.lstat().st_size for path in place.rglob("*") if path.is_file() and not path.is_symlink())
         seconds = cpu_seconds([str(place / "bin" / "tiltmeter"), "demo", "--plain"], folder)
-    return {"demo_cpu_s": seconds, "install_mb": round(size / 2**20, 1)}
+    return {"demo_cpu_s": seconds, "install_mb": round(size / 2**20, 1), "install_packages": len(packages)}
 
 
 def first_verdict() -> dict[str, Any]:

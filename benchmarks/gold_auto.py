@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import gold_auto_kinds
 import gold_auto_people
 import gold_auto_slices
-from record import RESULTS, record, show
+from record import ORIGIN, RESULTS, record, show
 from tiltmeter.detectors.gold_loss import TRAP_SHARE
 from tiltmeter.gold.checks.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
@@ -46,7 +46,6 @@ STEPS, ROLLOUTS = 300, 512
 TRAPS = (2, 5)  # a step
 HACKED_SEEDS, HONEST_SEEDS = 5, 7  # of each kind of forgery in `trap_runs`
 CHANCES = (0.0, 0.01, 0.02)  # of pay for honest work, each declared as it is
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 HACKS = ("grows_to_79_percent", "10_percent_from_100", "5_percent_from_100")
 #: The run's wealth is what was not staked plus the stake times the test's evidence.
 THRESHOLD = log((1.0 / alpha_share(ALPHA, 1) - (1.0 - TRAP_SHARE)) / TRAP_SHARE)

@@ -1,11 +1,10 @@
-"""The shape of the code base: circles, layers, sizes, how well a stranger guesses where things are, and CI's time.
+"""The code base in figures: circles, layers, lines, verbs, parameters, pages, the first use, benchmarks, CI's time.
 
-    python benchmarks/house.py [--json] [--write] [--before REVISION] [--since REVISION]
+    python benchmarks/house.py [--json] [--write] [--quick]
 
-`--before` counts lines and tests of an older revision beside today's. CI's time is of its own record (`ci_run.py`). The
-guess test is recorded in `benchmarks/results/guess_test.json`: questions, the right files of today, and the answers of
-readers who saw the tree of names of that time and no code. An answer stays as it was given, also where its file has
-gone since (`cli/terminal/report_parts.py`).
+`--quick` leaves out what installs the package. CI's seconds are those that `.ci/run` wrote into
+`benchmarks/results/ci.json`. The guess test is recorded in `benchmarks/results/guess_test.json`: questions, the right
+files, and the answers of readers who saw the tree of names and no code.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import argparse
 import ast
 import functools
 import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
 import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import first_minutes
+import headline
+import smoke
 from record import RESULTS, record, show
 
 ROOT = Path(__file__).parent.parent
@@ -112,14 +111,6 @@ def folder_sizes(src: Path) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def lines_by_room(src: Path) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for path in src.rglob("*.py"):
-        parts = path.relative_to(src).parts
-        counts[parts[0] if len(parts) > 1 else "top level"] += len(path.read_text().splitlines())
-    return dict(sorted(counts.items()))
-
-
 #: Participles that name neither a verb nor a result; `tests/architecture/test_names.py` keeps their number falling.
 PARTICIPLES = frozenset({"told", "made", "found", "said", "known", "given", "asked", "kept", "held"})
 
@@ -160,24 +151,6 @@ def shared_class_names(src: Path) -> dict[str, list[str]]:
     return {name: files for name, files in where.items() if len(files) > 1}
 
 
-#: Code that runs only when a monitor starts again on a journal.
-RESTORE = {
-    "monitor/loop.py": ("_restore", "_reenter_attempt", "_recorded_events"),
-    "monitor/recorded_arrivals.py": ("recorded_inputs", "_recorded_step"),
-    "gold/label_queue.py": ("restore_draw", "resume", "_RestoredDraw"),
-}
-
-
-def restore_lines(src: Path) -> int:
-    """Lines of the functions in `RESTORE`; raises `KeyError` if one is gone."""
-    total = 0
-    for file, names in RESTORE.items():
-        nodes = [node for node in walk(src / file) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        lines = {node.name: (node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes}
-        total += sum(lines[name] for name in names)
-    return total
-
-
 def files_to_alarm(page: Path) -> int:
     """Files that are read from `train.py` to an alarm: the rows of the table in the architecture page."""
     text = page.read_text().partition("## From `train.py` to an alarm")[2].partition("\n## ")[0]
@@ -187,131 +160,96 @@ def files_to_alarm(page: Path) -> int:
     return len(files)
 
 
-def any_payloads(src: Path) -> int:
-    """Functions of the page's room that return `dict[str, Any]`: what a type checker and the page cannot see into."""
-    nodes = (node for path in sorted((src / "view").rglob("*.py")) for node in walk(path))
-    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return sum(node.returns is not None and "dict[str, Any]" in ast.unparse(node.returns) for node in functions)
+def lines_of(src: Path) -> int:
+    """Lines of Python below a folder."""
+    return sum(len(path.read_text().splitlines()) for path in src.rglob("*.py"))
 
 
-def report_stacks(src: Path) -> int:
-    """Modules outside the page's room that write an HTML document of their own."""
-    rooms = (src / "audit", src / "cli", *PACKAGES)
-    files = (path for room in rooms for path in room.rglob("*.py"))
-    return sum("<!doctype html" in path.read_text().lower() for path in files)
-
-
-def lines_changed(since: str) -> dict[str, int]:
-    """Lines of source that were removed and added since a revision."""
-    command = ["git", "diff", "--numstat", "-M", since, "--", "src/tiltmeter/*.py"]
-    rows = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    added, removed = (sum(int(row.split("\t")[column]) for row in rows) for column in (0, 1))
-    return {"lines_removed": removed, "lines_added": added}
-
-
-def test_count(root: Path) -> int:
-    """Test cases that pytest collects there, campaigns excluded."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    counted = re.search(r"^(?:(\d+)/)?(\d+) tests? collected|^(\d+) tests? collected", done.stdout, re.M)
-    if counted is None:
-        raise SystemExit(f"pytest could not collect {root}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return int(next(group for group in counted.groups() if group))
-
-
-def modules_loaded(command: str) -> dict[str, float]:
-    """Modules loaded and CPU seconds after one statement in a fresh interpreter; the best of five."""
-    program = (
-        "import sys, time\n"
-        f"{command}\n"
-        "ours = sum(name.split('.')[0] == 'tiltmeter' for name in sys.modules)\n"
-        "print(ours, len(sys.modules), time.process_time())"
+def parameters(file: str, function: str) -> int:
+    """Public parameters of a function of the core, `*` not counted."""
+    (node,) = (
+        node
+        for node in walk(SRC / file)
+        if isinstance(node, ast.FunctionDef) and node.name == function and node.col_offset == 0
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()[-3:]
-        for _ in range(5)
-    ]
-    best = min(runs, key=lambda run: float(run[2]))
-    return {"ours": int(best[0]), "all": int(best[1]), "cpu_seconds": round(float(best[2]), 3)}
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return sum(not argument.arg.startswith("_") for argument in arguments)
 
 
-def guess_scores(test: dict[str, Any], which: str) -> tuple[int, int]:
-    """Of the 40: folders guessed right at the first guess, and files among the first three guesses."""
+def verbs(table: str = "cli/verb_table.py") -> int:
+    """Verbs of the core, those below a noun included."""
+    nodes = (node for node in walk(SRC / table) if isinstance(node, ast.Call))
+    return sum(isinstance(node.func, ast.Name) and node.func.id == "Verb" for node in nodes)
+
+
+def guess_scores(test: dict[str, Any]) -> tuple[int, int]:
+    """Of the questions: folders guessed right at the first guess, and files among the first three guesses."""
     folders = files = 0
     for question in test["questions"]:
-        right = question[f"files_{which}"]
-        guesses = test[f"answers_{which}"][str(question["id"])]
+        right, guesses = question["files"], test["answers"][str(question["id"])]
         folders += str(Path(guesses[0]).parent) in {str(Path(name).parent) for name in right}
         files += bool(set(guesses[:3]) & set(right))
     return folders, files
 
 
 def ci_figures() -> dict[str, Any]:
-    """What the last whole run of `.ci/run` wrote about itself."""
-    told = json.loads((RESULTS / "ci.json").read_text())
-    kept = {name: value for name, value in told.items() if name.startswith("ci_") or name in ("tests", "retried")}
-    return kept | {"ci_load": told["load"], "ci_revision": told["revision"]}
+    """What CI wrote of its last run; None where it wrote nothing."""
+    file = RESULTS / "ci.json"
+    recorded = json.loads(file.read_text()) if file.exists() else {}
+    return {name: recorded.get(name) for name in ("ci_seconds", "ci_cpu_seconds")}
 
 
-def counted(src: Path) -> dict[str, Any]:
-    rooms = lines_by_room(src)
-    return {"lines": sum(rooms.values()), "lines_by_room": rooms, "tests": test_count(src.parent.parent)}
+def first_use(quick: bool) -> dict[str, Any]:
+    """The core in an environment of its own: packages, size, and CPU seconds of the first demo; None: not measured."""
+    names = {"demo_cpu_s": "demo_cpu_s", "base_install_mb": "install_mb", "base_install_packages": "install_packages"}
+    found = {} if quick else first_minutes.demo()
+    return {name: found.get(key) for name, key in names.items()}
+
+
+def all_packages() -> tuple[int, int]:
+    """Circles and upward imports in the core and in each package."""
+    graphs = [(tree.name, import_graph(tree)) for tree in (SRC, *PACKAGES)]
+    circles = sum(len(import_circles(graph)) for _, graph in graphs)
+    return circles, sum(len(upward_imports(graph, layer_order(name))) for name, graph in graphs)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--before", metavar="REVISION", help="count lines and tests of this revision too")
-    parser.add_argument("--since", metavar="REVISION", help="count lines of source removed and added since then")
+    parser.add_argument("--quick", action="store_true", help="without the install and the demo; nothing is written")
     options = parser.parse_args()
-    graph, sizes = import_graph(SRC), folder_sizes(SRC)
-    figures: dict[str, Any] = {}
-    known = RESULTS / "house.json"
-    if known.exists():  # what is not measured anew stays as it was measured
-        old = json.loads(known.read_text())
-        figures = {
-            name: value for name, value in old.items() if name.startswith(("tests_", "lines_", "show_", "monitor_"))
-        }
-    figures |= ci_figures()
-    if options.since:
-        figures |= lines_changed(options.since)
-    if options.before:
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(
-                ["git", "worktree", "add", "-f", "--detach", folder, options.before],
-                check=True,
-                cwd=ROOT,
-                capture_output=True,
-            )
-            try:
-                before = counted(Path(folder) / "src" / "tiltmeter")
-            finally:
-                subprocess.run(["git", "worktree", "remove", "--force", folder], check=True, cwd=ROOT)
-        figures |= {f"{name}_before": value for name, value in before.items()}
-    figures |= {f"{name}_after": value for name, value in counted(SRC).items()}
-    figures |= {
-        "import_circles": len(import_circles(graph)),
-        "upward_imports": len(upward_imports(graph, layer_order())),
+    sizes = folder_sizes(SRC)
+    workbench, lab = (ROOT / "packages" / name / "src" for name in ("tiltmeter-workbench", "tiltmeter-lab"))
+    folders, files = guess_scores(json.loads((RESULTS / "guess_test.json").read_text()))
+    circles, upward = all_packages()
+    tables = smoke.plan()
+    figures: dict[str, Any] = {
+        **ci_figures(),
+        "core_lines": lines_of(SRC),
+        "core_files": len(list(SRC.rglob("*.py"))),
+        "workbench_lines": lines_of(workbench),
+        "lab_lines": lines_of(lab),
+        "verbs_core": verbs(),
+        "attach_parameters": parameters("adapters/trl/attach.py", "attach"),
+        "open_run_parameters": parameters("adapters/custom_loop.py", "open_run"),
+        "docs_pages": len(list((ROOT / "docs").rglob("*.md"))),
+        **first_use(options.quick),
+        "guess_folder_of_40": folders,
+        "guess_file_of_40": files,
+        "benchmarks": len(smoke.recording_scripts()),
+        "benchmarks_run": len(smoke.recording_scripts() & {*tables["run"], *tables["tested"]}),
+        "headline": len(headline.headline()),
+        "headline_stale": len(headline.stale_names()),
+        "import_circles": circles,
+        "upward_imports": upward,
         "top_level_modules": len(top_level_modules(SRC)),
         "largest_folder": max(size for name, size in sizes.items() if name not in ("instruments", "stats")),
         "participle_names": participle_names(SRC),
         "shared_class_names": len(shared_class_names(SRC)),
-        "loop_lines": len((SRC / "monitor" / "loop.py").read_text().splitlines()),
-        "restore_lines": restore_lines(SRC),
         "files_train_to_alarm": files_to_alarm(ROOT / "docs" / "architecture.md"),
-        "report_stacks": report_stacks(SRC),
-        "any_payloads": any_payloads(SRC),
-        "show_loads": modules_loaded("from tiltmeter.cli import app; app(['show', '--help'], standalone_mode=False)"),
-        "monitor_loads": modules_loaded("import tiltmeter.monitor.__main__"),
     }
-    test = json.loads((RESULTS / "guess_test.json").read_text())
-    for which in ("before", "after"):
-        folders, files = guess_scores(test, which)
-        suffix = "" if which == "after" else "_before"
-        figures |= {f"guess_folder_of_40{suffix}": folders, f"guess_file_of_40{suffix}": files}
-    show(record("house", figures, seed=0, keep=options.write), as_json=options.json)
+    show(record("house", figures, seed=0, keep=options.write and not options.quick), as_json=options.json)
 
 
 if __name__ == "__main__":

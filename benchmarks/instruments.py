@@ -33,7 +33,8 @@ from store import Others, _manual, logprobs
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
-from tiltmeter.monitor.panel import InstrumentPanel, readings
+from tiltmeter.data.turns import Turn
+from tiltmeter.monitor.panel import InstrumentPanel, missing_columns, readings
 from tiltmeter.monitor.parts import Config
 from tiltmeter.stats.ngrams import corpus_distinct, group_ngrams
 
@@ -111,6 +112,7 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     baseline = Baseline(batch_of(rng, 256, TOKENS, GROUP))
     # Several of each, in turn: what is remembered of one batch must not serve the next measurement of it.
     ordinary = [batch_of(rng, ROLLOUTS, TOKENS, GROUP) for _ in range(3)]
+    agents = [batch_of(rng, ROLLOUTS, TOKENS, GROUP, agents=True) for _ in range(3)]
     one_group = [batch_of(rng, ROLLOUTS, TOKENS, GROUP, regrouped=ROLLOUTS) for _ in range(3)]
     short = [batch_of(rng, 1_280, 100, GROUP) for _ in range(3)]
     long = [batch_of(rng, 32, 4_000, GROUP) for _ in range(3)]
@@ -133,14 +135,17 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
     clock = cost(ordinary)
     costs = [clock() for _ in range(8 * pairs)]
     per_token = median(costs)
-    alone = {}
+    alone, share = {}, {}
     for part in panel.config.instruments:
-        turns = cycle(ordinary)
+        ordinarily = not missing_columns(part, ordinary[0])
+        turns = cycle(ordinary if ordinarily else agents)
         clock = timed(lambda p=part, t=turns: readings(p, next(t), baseline), _tokens(ordinary))  # type: ignore[misc]
         alone[part.name] = median([clock() for _ in range(3 * pairs)])
+        if ordinarily:
+            share[part.name] = alone[part.name]
     growth = ratio(cost(one_group), cost(ordinary), pairs)
     longer = ratio(cost(long), cost(short), pairs)
-    total = sum(alone.values())
+    total = sum(share.values())
     loop = timed(lambda: sum(number * number for number in range(200_000)), 1)
     return {
         # How fast this machine happened to be: the speed of shared ones varies twofold from minute to minute.
@@ -153,7 +158,7 @@ def panel_figures(rng: np.random.Generator, pairs: int) -> Figures:
         **_named("self_bleu_group_growth", ratio(ngrams_of(one_group), ngrams_of(ordinary), pairs)),
         **_named("self_bleu_length_growth", ratio(ngrams_of(long), ngrams_of(short), pairs)),
         "us_per_token": {name: round(1e6 * seconds, 5) for name, seconds in alone.items()},
-        "share": {name: round(seconds / total, 4) for name, seconds in sorted(alone.items(), key=lambda i: -i[1])},
+        "share": {name: round(seconds / total, 4) for name, seconds in sorted(share.items(), key=lambda i: -i[1])},
     }
 
 
@@ -241,8 +246,13 @@ def completions(
     return made, texts
 
 
-def batch_of(rng: np.random.Generator, rows: int, tokens: int, size: int, regrouped: int | None = None) -> RolloutBatch:
-    """One step with every column that a trainer can give; `regrouped`: the same rows in groups of another size."""
+def batch_of(
+    rng: np.random.Generator, rows: int, tokens: int, size: int, regrouped: int | None = None, *, agents: bool = False
+) -> RolloutBatch:
+    """One step with every column that TRL gives; `regrouped`: the same rows in groups of another size.
+
+    `agents`: also what agents, process rewards and asynchronous trainers add, so that every instrument has its columns.
+    """
     ids, texts = completions(rng, rows, tokens, size)
     flat = rows * tokens
     logprob, ref_logprob = logprobs(rng, flat, "softmax")
@@ -252,6 +262,16 @@ def batch_of(rng: np.random.Generator, rows: int, tokens: int, size: int, regrou
         return [values[a:b] for a, b in pairwise(offsets)]
 
     reward = rng.normal(size=rows)
+    added: Figures = {
+        "step_reward": list(rng.normal(size=(rows, 4))),
+        "own": [np.ones(tokens, np.uint8)] * rows,
+        "turns": [[Turn("assistant", text, call="bash", arguments='{"cmd": "ls"}')] for text in texts],
+        "env": ["shell"] * rows,
+        "task": [f"task {row // size}" for row in range(rows)],
+        "stop": ["done"] * rows,
+        "version": rng.integers(0, 2, rows),
+        "trained": rng.random(rows) < 0.9,
+    }
     return from_columns(
         step=1,
         group=np.arange(rows) // (regrouped or size),
@@ -268,6 +288,7 @@ def batch_of(rng: np.random.Generator, rows: int, tokens: int, size: int, regrou
         engine_logprob=rag((logprob + rng.normal(0, 0.01, flat)).astype(np.float32)),
         entropy=rag(rng.exponential(size=flat).astype(np.float32)),
         scalars={"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6},
+        **(added if agents else {}),
     )
 
 

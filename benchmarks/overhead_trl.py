@@ -149,6 +149,7 @@ def _measure(home: Path, pairs: int, seed: int, *, trackers: bool) -> Figures:
     monitor.stop(pairs)
     for one in turns:
         one.finish()
+    monitor.wait()
     more = {"log_call_ms": _log_call(run)} if trackers else {}
     counters = run.counters
     assert counters["written"] == counters["seen"] == steps, counters
@@ -254,8 +255,16 @@ class _Monitor:
             "monitor_cpu_ms_per_step": round(spent / pairs * 1e3, 2),
         }
 
+    def wait(self) -> None:
+        """Training is over: the monitor reads to the end and writes, and its folder must stay until then."""
+        self._process.wait(timeout=60)
+
+    @property
+    def _process(self) -> Any:
+        return self._run._callback.run._monitor.process
+
     def _now(self) -> tuple[int, float]:
-        process = self._run._callback.run._monitor.process
+        process = self._process
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         return process.pid, sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # own and children's, both kinds
 

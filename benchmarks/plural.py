@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from before_preferences import tulu
 from real_logs import DATA
-from record import RESULTS, record, show
+from record import ORIGIN, RESULTS, record, show
 from tiltmeter.data.records import SHARED_STEP, Reading
 from tiltmeter.data.slices import RATERS, bets_by_slice
 from tiltmeter.detectors.gold_loss import GoldLossTest
@@ -218,7 +218,6 @@ def real(data: Path = DATA) -> dict[str, Any]:
 
 
 PARTS = ("null", "minority", "groups", "real")
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
 
 def main() -> None:

@@ -12,8 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tiltmeter
+from rooms import rooms_of
 
-RESULTS = Path(__file__).parent / "results"
+#: The smoke sizes (`smoke.py`) write and read a copy.
+RESULTS = Path(os.environ.get("TILTMETER_BENCHMARK_RESULTS", Path(__file__).parent / "results"))
+#: What is added to the figures: how they were made.
+ORIGIN = ("command", "seed", "version", "revision", "rooms", "python", "cpu", "cores", "load_1min")
+#: Names recorded by this process, whether written or not.
+RECORDED: list[str] = []
 
 
 def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = True) -> dict[str, object]:
@@ -24,11 +30,13 @@ def record(name: str, figures: Mapping[str, object], *, seed: int, keep: bool = 
         "seed": seed,
         "version": tiltmeter.__version__,
         "revision": revision(),
+        "rooms": rooms_of(Path(sys.argv[0])),
         "python": platform.python_version(),
         "cpu": _cpu(),
         "cores": os.cpu_count() or 0,
         "load_1min": round(os.getloadavg()[0], 2),
     }
+    RECORDED.append(name)
     if keep:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")

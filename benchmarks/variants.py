@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from record import RESULTS
+from record import record
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.gold import sampler
 from tiltmeter.stats import wealth
@@ -37,7 +37,8 @@ class Instalments:
         self.tables: dict[str, Any] = {}
         self.bets: dict[str, SequentialTest] = {}
 
-    def place(self, name: str, step: int, us: list[float], *, shared: bool = False) -> None:
+    def place(self, name: str, step: int, us: list[float], *, shared: bool = False, top: float = 1.0) -> None:
+        assert top == 1.0, "no judge's guess corrects these bets"
         self.bets.setdefault(name, SequentialTest(20)).place(step, us)
         table = self.tables.setdefault(name, wealth.BetTable())
         table.steps.append(step)
@@ -152,8 +153,7 @@ def main() -> None:
         with changed(sampler, spends), changed(wealth, constants), changed(watching, replaced):
             rows.append({"variant": name, **measured(made, floor), "note": note})
         print(json.dumps(rows[-1]), flush=True)
-    if asked.json:
-        (RESULTS / "variants.json").write_text(json.dumps(rows, indent=1) + "\n")
+    record("variants", {"variants": rows}, seed=SEED, keep=asked.json)
 
 
 if __name__ == "__main__":

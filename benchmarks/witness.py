@@ -43,7 +43,7 @@ import witness_asked
 from act_hostile import hostile
 from act_plants import EXPLOITS, Planted, honest, new_task
 from behaviour_runs import all_runs, judge_run
-from record import RESULTS, record, show
+from record import ORIGIN, RESULTS, record, show
 from tiltmeter.acts import KINDS, SAYS, all_acts, find_acts
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
@@ -64,7 +64,6 @@ HELD_OUT = (
     ("fresh", fresh_plants, "detector_recall_fresh", "detector_recall_fresh_mended"),
 )
 USUAL = ("acts", "behaviours", "hostile", "cost", "asked")
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
 
 
 def batch_of(rows: Sequence[Planted], group: int = 8) -> RolloutBatch:

@@ -10,7 +10,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 import macros  # noqa: F401  fills the registry
-from macros.registry import RESULTS, macros_of
+from macros.registry import RESULTS, ResultFiles, macros_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -67,7 +67,7 @@ def render(text: str, results: Path = RESULTS) -> str:
     """The page with every call replaced."""
     marks = {name.removeprefix("j2_"): mark for name, mark in OPTIONS.items() if name.startswith("j2_")}
     template = Environment(undefined=StrictUndefined, autoescape=False, **marks).from_string(text)
-    return template.render(macros_of(results))
+    return template.render(macros_of(ResultFiles(results)))
 
 
 def render_page(name: str, results: Path = RESULTS) -> str:

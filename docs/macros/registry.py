@@ -33,6 +33,7 @@ class ResultFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.used: set[str] = set()  # names, since it was last cleared
         self._read: dict[str, Any] = {}
 
     def names(self) -> list[str]:
@@ -40,6 +41,7 @@ class ResultFiles:
 
     def __call__(self, name: str) -> Any:
         """What the file of this name holds."""
+        self.used.add(name)
         if name not in self._read:
             path = self.folder / f"{name}.json"
             if not path.exists():
@@ -48,9 +50,8 @@ class ResultFiles:
         return self._read[name]
 
 
-def macros_of(folder: Path) -> dict[str, Macro]:
-    """Every macro as a page calls it, with the results of this folder."""
-    read = ResultFiles(folder)
+def macros_of(read: ResultFiles) -> dict[str, Macro]:
+    """Every macro as a page calls it, with these results."""
 
     def ready(function: Macro) -> Macro:
         def call(*arguments: str) -> str:

@@ -11,7 +11,7 @@ from tiltmeter.safety.safe_text import log_line
 
 PENDING, UNREADABLE = "*not measured yet*", "*the results file could not be read*"
 #: What `benchmarks/record.py` adds to the figures: how they were made.
-ORIGIN = ("command", "seed", "version", "revision", "python", "cpu", "cores", "load_1min")
+ORIGIN = ("command", "seed", "version", "revision", "rooms", "python", "cpu", "cores", "load_1min")
 
 _MEANINGS = {"<": "&lt;", "\n": " "} | {char: f"\\{char}" for char in "\\|*_[]>"}
 
@@ -113,7 +113,8 @@ def whole(result: Any) -> str:
     single = [(f"`{name}`", cell(value)) for name, value in pairs if not is_records(value) and not is_series(value)]
     tables = [table("figure | value", single)] if single else []
     tables += [f"`{name}`:\n\n{records(value)}" for name, value in pairs if is_records(value)]
-    facts = [f"{name.replace('_', ' ')} {cell(result[name])}" for name in ORIGIN[1:] if name in result]
+    shown = (name for name in ORIGIN[1:] if name in result and name != "rooms")
+    facts = [f"{name.replace('_', ' ')} {cell(result[name])}" for name in shown]
     command = f"`{result['command']}`" if "command" in result else "unknown command"
     return "\n\n".join([*tables, f"Made by {command}: {'; '.join(facts)}."])
 

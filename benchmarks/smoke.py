@@ -1,0 +1,156 @@
+"""Every benchmark at its smallest size: does it run, and does it still end in figures? `smoke.toml` lists them.
+
+    python benchmarks/smoke.py [NAME ...] [--json]
+
+Libraries are imported once; each benchmark then runs in a fork of this process, with a copy of the results, so that
+nothing recorded changes. A benchmark fails if it raises, ends with another exit code than 0, or records no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LIMIT_SECONDS = 120
+#: What most of them import; one that is not installed is left to the benchmarks that need it.
+WARM = ("numpy", "scipy.stats", "tiltmeter.cli.app", "tiltmeter.monitor.panel", "tiltmeter_lab.simulate", "trl", "peft")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How one benchmark ended."""
+
+    name: str
+    error: str  # empty: it ran, and recorded figures
+    cpu_seconds: float  # its children included
+
+
+def plan() -> dict[str, dict[str, str]]:
+    """The tables of `smoke.toml`: `run` has options by name, `tested` the test that runs it."""
+    return tomllib.loads((HERE / "smoke.toml").read_text())
+
+
+def recording_scripts() -> set[str]:
+    """Benchmarks that record figures, by name."""
+    scripts = ((path.stem, path.read_text()) for path in HERE.glob("*.py"))
+    calls = re.compile(r"\brecord\((\s*\"|name)")
+    return {name for name, text in scripts if "from record import" in text and calls.search(text)}
+
+
+def run(names: Sequence[str]) -> list[Done]:
+    """Each in a fork, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="tiltmeter-smoke-") as folder:
+        work = Path(folder)
+        results = Path(shutil.copytree(HERE / "results", work / "results"))
+        os.environ |= {"TILTMETER_BENCHMARK_RESULTS": str(results), "XDG_STATE_HOME": str(work / "state")}
+        os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TILTMETER_QUIET": "1"}
+        sys.path.insert(0, str(HERE))
+        for name in WARM:
+            with contextlib.suppress(ImportError):
+                import_module(name)
+        if WARM:
+            _compile_kernels()
+        tables = plan()
+        options = tables["run"] | tables.get("untried", {})
+        if any("MODEL" in options[name] for name in names):
+            _small_model(work / "model")
+        places = {"WORK": work / "{}" / "work", "MODEL": work / "model"}
+        return [_run_one(name, _options(options[name], name, places), work) for name in names]
+
+
+def _compile_kernels() -> None:
+    from tiltmeter.monitor.panel import InstrumentPanel
+    from tiltmeter.monitor.parts import Config
+
+    InstrumentPanel(Config.standard()).warm_up()
+
+
+def _options(text: str, name: str, places: Mapping[str, Path]) -> list[str]:
+    words = shlex.split(text)
+    return [str(places[word]).format(name) if word in places else word for word in words]
+
+
+def _small_model(folder: Path) -> None:
+    """A random model that can be chatted with, in place of a real one of 135 million parameters."""
+    from trl_model import SMALL, make_model
+
+    make_model(folder, SMALL)
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+
+
+def _run_one(name: str, options: list[str], work: Path) -> Done:
+    (work / name).mkdir()
+    log = work / f"{name}.log"
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        os.setsid()  # with all that it starts, it can be ended
+        signal.alarm(LIMIT_SECONDS)
+        _as_script(name, options, work, log)
+    _, status, usage = os.wait4(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    error = "" if code == 0 else f"exit {code}: {log.read_text(errors='replace')[-2000:]}"
+    return Done(name, error, round(usage.ru_utime + usage.ru_stime, 2))
+
+
+def _as_script(name: str, options: list[str], work: Path, log: Path) -> None:
+    """Run it as `python NAME.py OPTIONS` would, its output into a file; never returns."""
+    code = 0
+    with log.open("w") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+        try:
+            os.chdir(work)
+            sys.argv = [str(HERE / f"{name}.py"), *options]
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+            if isinstance(ended.code, str):
+                print(ended.code)
+        except BaseException:  # noqa: BLE001  # told by the exit code and the log
+            traceback.print_exc()
+            code = 1
+        if not code and not sys.modules["record"].RECORDED:
+            print("no figures were recorded")
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="without any: all of the table")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    done = run(options.names or list(plan()["run"]))
+    if options.json:
+        print(json.dumps([asdict(one) for one in done]))
+    else:
+        for one in done:
+            print(f"{one.cpu_seconds:7.2f} s  {one.name:24} {one.error or 'ran'}")
+        print(f"{sum(one.cpu_seconds for one in done):7.2f} s  in all, {sum(bool(one.error) for one in done)} failed")
+    return 1 if any(one.error for one in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Every benchmark runs at its smallest size and ends in figures, and none is left out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = BENCHMARKS.parent
+sys.path.insert(0, str(BENCHMARKS))
+
+import smoke  # noqa: E402
+
+PLAN = smoke.plan()
+#: So that workers share them.
+LANES = 3
+
+
+def done(*names: str) -> list[dict[str, object]]:
+    ran = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "smoke.py"), "--json", *names], capture_output=True, text=True
+    )
+    found: list[dict[str, object]] = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.returncode == int(any(one["error"] for one in found)), ran.stderr
+    return found
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_every_benchmark_runs_at_its_smallest_size(lane: int) -> None:
+    names = sorted(PLAN["run"])[lane::LANES]
+    assert {one["name"]: one["error"] for one in done(*names)} == dict.fromkeys(names, "")
+
+
+def test_no_benchmark_that_records_figures_is_left_out() -> None:
+    listed = [name for table in PLAN.values() for name in table]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == smoke.recording_scripts()
+    for name, test in PLAN["tested"].items():
+        file, _, function = test.partition("::")
+        assert name in (ROOT / file).read_text(), test
+        assert f"def {function}(" in (ROOT / file).read_text(), test
+
+
+def test_a_benchmark_that_raises_or_records_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for name in ("record.py", "rooms.py"):
+        (tmp_path / name).write_text((BENCHMARKS / name).read_text())
+    (tmp_path / "broken.py").write_text("raise ValueError('a column is missing')")
+    (tmp_path / "silent.py").write_text("import record")
+    (tmp_path / "whole.py").write_text("from record import record\nrecord('whole', {'figure': 1}, seed=0)")
+    (tmp_path / "smoke.toml").write_text('[run]\nbroken = ""\nsilent = ""\nwhole = ""\n')
+    program = """
+import json, sys, smoke
+smoke.HERE, smoke.WARM = smoke.Path(sys.argv[1]), ()
+print(json.dumps([one.error for one in smoke.run(["broken", "silent", "whole"])]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    broken, silent, whole = json.loads(ran.stdout)
+    assert "a column is missing" in broken
+    assert "no figures were recorded" in silent
+    assert whole == ""
+    assert not (tmp_path / "results" / "whole.json").exists()
