@@ -112,16 +112,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="only print the figures")
     parser.add_argument("--quick", action="store_true", help="three holes, one clean verifier, few take-overs")
     parser.add_argument("--runs", type=int, default=300, help="of each kind of take-over")
-    parser.add_argument(
-        "--holes", type=int, default=len(QUICK), help="with --quick: so many; with one, no clean verifier"
-    )
+    parser.add_argument("--holes", type=int, default=len(QUICK), help="with --quick: so many; one: no clean verifier")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     runs = min(options.runs, QUICK_RUNS) if options.quick else options.runs
-    audited = (
-        holes(QUICK[: options.holes], CLEAN[: min(1, options.holes - 1)]) if options.quick else holes([*HOLES], CLEAN)
-    )
+    few = (QUICK[: options.holes], CLEAN[: min(1, options.holes - 1)])
+    audited = holes(*few) if options.quick else holes([*HOLES], CLEAN)
     figures = {**audited, **takeovers(runs, options.seed)}
     whole = not options.quick and options.runs == parser.get_default("runs")
     show(record("audit", figures, seed=options.seed, keep=whole), as_json=options.json)

@@ -26,10 +26,14 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
+from rooms import rooms_of
+
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 120
-#: What most of them import; one that is not installed is left to the benchmarks that need it.
-WARM = ("numpy", "scipy.stats", "tiltmeter.cli.app", "tiltmeter.monitor.panel", "tiltmeter_lab.simulate", "trl", "peft")
+#: What most of them import; what is not installed is left to the benchmarks that need it.
+WARM = ("numpy", "scipy.stats", "tiltmeter.cli.app", "tiltmeter_lab.simulate")
+WARM_FOR_TRL = ("trl", "peft")
+WARM_FOR_MONITOR = "src/tiltmeter/monitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,7 @@ def run(names: Sequence[str]) -> list[Done]:
         os.environ |= {"TILTMETER_BENCHMARK_RESULTS": str(results), "XDG_STATE_HOME": str(work / "state")}
         os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TILTMETER_QUIET": "1"}
         sys.path.insert(0, str(HERE))
-        for name in WARM:
-            with contextlib.suppress(ImportError):
-                import_module(name)
-        if WARM:
-            _compile_kernels()
+        _warm_up(names)
         tables = plan()
         options = tables["run"] | tables.get("untried", {})
         if any("MODEL" in options[name] for name in names):
@@ -74,11 +74,18 @@ def run(names: Sequence[str]) -> list[Done]:
         return [_run_one(name, _options(options[name], name, places), work) for name in names]
 
 
-def _compile_kernels() -> None:
-    from tiltmeter.monitor.panel import InstrumentPanel
-    from tiltmeter.monitor.parts import Config
+def _warm_up(names: Sequence[str]) -> None:
+    """Import once what these benchmarks need, and compile the kernels of the instruments if a monitor runs."""
+    scripts = [HERE / f"{name}.py" for name in names]
+    trains = any("trl_model" in script.read_text() or "from trl" in script.read_text() for script in scripts)
+    for library in (*WARM, *(WARM_FOR_TRL if trains else ())):
+        with contextlib.suppress(ImportError):
+            import_module(library)
+    if any(WARM_FOR_MONITOR in rooms_of(script) for script in scripts):
+        from tiltmeter.monitor.panel import InstrumentPanel
+        from tiltmeter.monitor.parts import Config
 
-    InstrumentPanel(Config.standard()).warm_up()
+        InstrumentPanel(Config.standard()).warm_up()
 
 
 def _options(text: str, name: str, places: Mapping[str, Path]) -> list[str]:
