@@ -193,10 +193,16 @@ def guess_scores(test: dict[str, Any]) -> tuple[int, int]:
 
 
 def ci_figures() -> dict[str, Any]:
-    """What CI wrote of its last run; None where it wrote nothing."""
+    """What the last whole run of `.ci/run` wrote about itself; None where it wrote nothing."""
     file = RESULTS / "ci.json"
     recorded = json.loads(file.read_text()) if file.exists() else {}
-    return {name: recorded.get(name) for name in ("ci_seconds", "ci_cpu_seconds")}
+    names = {
+        "ci_seconds": "ci_seconds",
+        "ci_cpu_seconds": "ci_cpu_seconds",
+        "ci_load": "load",
+        "ci_revision": "revision",
+    }
+    return {name: recorded.get(key) for name, key in names.items()}
 
 
 def first_use(quick: bool) -> dict[str, Any]:
