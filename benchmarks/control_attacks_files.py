@@ -286,7 +286,7 @@ def _seat(attacker: Attacker, *folders: str) -> None:
 def _wait_with_token(attacker: Attacker) -> None:
     """A run and its token, both made before the owner comes."""
     _seat(attacker, "team/run", "owner/state", "owner/state/tiltmeter")
-    (attacker.run / "run.json").write_text(json.dumps({"format": 2, "id": "0" * 16, "name": "run"}))
+    (attacker.run / "run.json").write_text(json.dumps({"format": 1, "id": "0" * 16, "name": "run"}))
     token = attacker.place / "owner/state/tiltmeter" / f"{'0' * 16}.token"
     token.write_bytes(attacker.token)
     token.chmod(0o600)
@@ -353,7 +353,7 @@ ATTACKS: tuple[FileAttack, ...] = (
     FileAttack("token: read", lambda a: (a.place / f"owner/state/tiltmeter/{a.known['id']}.token").read_text()),
     FileAttack("token: its folder listed", lambda a: " ".join(os.listdir(a.place / "owner/state/tiltmeter"))),  # noqa: PTH208
     FileAttack("token: replaced", lambda a: (a.place / f"owner/state/tiltmeter/{a.known['id']}.token").write_bytes(a.token)),
-    FileAttack("token: the run's identity changed to another's", lambda a: a.put("run.json", json.dumps({"format": 2, "id": "0" * 16, "name": "run"}))),
+    FileAttack("token: the run's identity changed to another's", lambda a: a.put("run.json", json.dumps({"format": 1, "id": "0" * 16, "name": "run"}))),
     FileAttack("token: the owner's, through a link in the run", lambda a: (a.replace_folder("gold/labels", {}), (a.run / "control/requests/0-8-beta.approve.json").symlink_to(a.place / f"owner/state/tiltmeter/{a.known['id']}.token"))),
     FileAttack("token: waits for the owner", lambda a: a.put(ASK, a.forge()), before=_wait_with_token, open_home=True),
     FileAttack("token: swapped in a folder of everybody's", _swap_token, before=lambda a: _seat(a, "owner/state", "owner/state/tiltmeter"), open_home=True),

@@ -279,7 +279,7 @@ def journal_attacks(place: str, content: bytes) -> Iterator[Attack]:
     for line in lines:
         line.pop("crc")
     yield Attack("one endless line", place, replace_by(lambda place: place.write_bytes(content + b"x" * (96 << 20))))
-    yield Attack("a deep line", place, write(content + with_checksum({"format": 2, "seq": 1}) + b"[" * 100_000))
+    yield Attack("a deep line", place, write(content + with_checksum({"format": 1, "seq": 1}) + b"[" * 100_000))
     note = {"note": "receipt", "file": "x", "told": {"x\x1b]52;c;AAAA\x07": 1}}
     extra = {"id": "x", "kind": "note", "attempt": 0, "step": 0, "data": note}
     yield Attack("a strange receipt", place, write(content + with_checksum({**lines[-1], "events": [extra]})))

@@ -338,7 +338,7 @@ def forged(kind: str) -> bytes:
             },
         ],
     }  # fmt: skip
-    plain = {"format": 2, "seq": 0, "time": 1.0, "events": events[kind]}
+    plain = {"format": 1, "seq": 0, "time": 1.0, "events": events[kind]}
     text = json.dumps(plain, separators=(",", ":")).encode("ascii")
     return b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text))
 

@@ -175,11 +175,11 @@ def make_run(base: Path, kind: str, seed: int, steps: int) -> dict[str, Any]:
 
 def judge(points: list[TrailPoint], true: list[float]) -> dict[str, Any]:
     """What the alarm says at each save and the report at the last."""
-    ledger, alarm = GoldLossTest(), None
+    gold_test, alarm = GoldLossTest(), None
     for at, point in enumerate(points):
         values = tuple(float(value) for value in point.gold)
         reading = Reading(0, EVERY * at, "eval.checkpoint_gold", point.mean, len(values), None, values)
-        alarm = ledger.update(reading) or alarm
+        alarm = gold_test.update(reading) or alarm
     report = TrailReport(points, "gold", False, len(PROMPTS), ANSWERS)
     fall = report.fall
     assert fall is not None

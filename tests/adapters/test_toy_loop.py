@@ -39,7 +39,7 @@ def test_the_hacked_run_alarms_after_gold_has_peaked(tmp_path: Path, seed: int, 
     verdict, readings = trained(tmp_path / "run", "--seed", str(seed), "--gold-share", str(gold_share))
     assert verdict.state == "ACT"
     alarm = verdict.alarms[0]
-    assert alarm.detector == "ledger"
+    assert alarm.detector == "gold_loss"
     gold, reward = smooth(readings["gold.mean"]), smooth(readings["reward.mean"])
     peak = int(gold.argmax())
     assert gold[0] + 0.1 < gold[peak]

@@ -49,7 +49,7 @@ def turning(slices: int, steps: int, turn: int, bad: tuple[str, ...] = ("s0",)) 
 
 def test_the_slice_that_turns_is_named_with_its_own_onset_and_the_run_is_not_alarmed() -> None:
     (raised,) = play(GoldLossTest(), turning(20, 80, 40))
-    assert (raised.name, raised.tier, raised.detector, raised.onset) == ("env.s0.gold.slope", "alarm", "ledger", 40)
+    assert (raised.name, raised.tier, raised.detector, raised.onset) == ("env.s0.gold.slope", "alarm", "gold_loss", 40)
     assert raised.summary.startswith("in environment s0 the reward pushes gold down since about step 40 (odds ")
     assert "a healthy slice is ever named with chance at most 0.0028)" in raised.summary
     assert raised.step < 70

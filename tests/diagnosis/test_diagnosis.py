@@ -52,7 +52,7 @@ LENGTH = {
 
 
 def alarm(at: int, onset: int, name: str = "gold.slope") -> Alarm:
-    return Alarm(0, name, "ledger", "alarm", "down", at, at, onset, onset, at, 9.0, 5.0)
+    return Alarm(0, name, "gold_loss", "alarm", "down", at, at, onset, onset, at, 9.0, 5.0)
 
 
 def folded(

@@ -15,7 +15,6 @@ from unittest import mock
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.rundir.format_1 import tear_format_1
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
@@ -109,7 +108,6 @@ class Session:
     run: RunDirectory
     source: Source
     fate: Fate
-    format_1: bool = False  # whether what a killed monitor leaves is a journal of format 1
     watch: MonitorLoop | None = None
 
     def poll(self) -> None:
@@ -142,10 +140,7 @@ class Session:
             events = list(events)
             if self.fate.strikes():
                 line = journal.encode_commit(events, watch.journal.seq)
-                if self.format_1:
-                    tear_format_1(self.run, events, watch.journal.seq, self.fate.rng)
-                else:
-                    os.write(watch.journal._open(events[0].attempt), line[: int(self.fate.rng.integers(0, len(line)))])
+                os.write(watch.journal._open(events[0].attempt), line[: int(self.fate.rng.integers(0, len(line)))])
                 watch.close()
                 raise KilledError
             commit(events)
@@ -172,7 +167,6 @@ def live(
     seed: int,
     kill_every: int,
     late: float,
-    format_1: bool = False,
     identity: str = "a source of the tests",
     slow: bool = False,
 ) -> RunDirectory:
@@ -180,7 +174,7 @@ def live(
     rng = np.random.default_rng(seed)
     run = RunDirectory.create(path, {"id": "one run"})
     source = Source(np.random.default_rng([seed, 1]), late, identity=identity, slow=slow)
-    session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every), format_1)
+    session = Session(run, source, Fate(np.random.default_rng([seed, 2]), kill_every))
     for part in plan:
         attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
         for step in range(part.first, part.first + part.steps):
@@ -231,14 +225,13 @@ def test_runs_of_these_tests_open_windows() -> None:
     seed=st.integers(0, 2**20),
     kill_every=st.sampled_from([0, 5, 11, 31]),
     late=st.sampled_from([0.0, 0.0, 0.4, 0.9]),
-    format_1=st.booleans(),
     identity=st.sampled_from(["a source of the tests", "the function of the tests"]),
 )
 def test_bought_gold_live_equals_replay(
-    plan: list[Attempt], seed: int, kill_every: int, late: float, format_1: bool, identity: str
+    plan: list[Attempt], seed: int, kill_every: int, late: float, identity: str
 ) -> None:
     with tempfile.TemporaryDirectory(dir=_fast()) as folder, windows_open_soon():
-        run = live(Path(folder) / "run", plan, seed, kill_every, late, format_1, identity)
+        run = live(Path(folder) / "run", plan, seed, kill_every, late, identity)
         again = replay(run, eager(Source(np.random.default_rng(0), 0.0, identity=identity)), strict=True)
         assert again.difference is None
         ids = [event.id for event in again.recorded]

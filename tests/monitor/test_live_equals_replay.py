@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.rundir.format_1 import tear_format_1
 from tests.sizes import size
 
 from tiltmeter.data.batches import from_columns
@@ -48,7 +47,8 @@ attempts = st.builds(Attempt, st.integers(0, 6), st.integers(1, 7), st.integers(
 def eager() -> Config:
     """Detectors that speak often, so that a few steps exercise their life cycle; promises are tested elsewhere.
 
-    The ledger lays little on its first steps: only an alpha above one, which promises nothing, makes it speak by then.
+    The gold-loss test lays little on its first steps: only an alpha above one, which promises nothing, makes it
+    speak by then.
     """
     standard = Config.standard()
     detectors = (
@@ -80,9 +80,8 @@ def batch(attempt: int, step: int, rank: int, seed: int) -> RolloutBatch:
 class Session:
     """A trainer and a monitor over one directory; the monitor is restarted whenever it is killed."""
 
-    def __init__(self, run: RunDirectory, seed: int, kill_every: int, format_1: bool, snapshots: bool) -> None:
+    def __init__(self, run: RunDirectory, seed: int, kill_every: int, snapshots: bool) -> None:
         self.snapshots = snapshots  # whether there is one after every commit
-        self.format_1 = format_1  # whether what a killed monitor leaves is a journal of format 1
         self.run, self.config = run, eager()
         self.rng = np.random.default_rng(seed)
         self.kill_every = kill_every
@@ -111,10 +110,7 @@ class Session:
             if fatal <= 0:
                 # Die while writing: some first part of the line is on disk.
                 line = journal.encode_commit(events, watch.journal.seq)
-                if self.format_1:
-                    tear_format_1(self.run, events, watch.journal.seq, self.rng)
-                else:
-                    os.write(watch.journal._open(events[0].attempt), line[: int(self.rng.integers(0, len(line)))])
+                os.write(watch.journal._open(events[0].attempt), line[: int(self.rng.integers(0, len(line)))])
                 watch.close()
                 raise KilledError
             commit(events)
@@ -130,18 +126,17 @@ class Session:
     kill_every=st.sampled_from([0, 3, 9]),
     gaps=st.booleans(),
     packed=st.booleans(),
-    format_1=st.booleans(),
     snapshots=st.booleans(),
 )
 def test_live_equals_replay(
-    plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool, format_1: bool, snapshots: bool
+    plan: list[Attempt], seed: int, kill_every: int, gaps: bool, packed: bool, snapshots: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=_fast()) as folder:
         run = RunDirectory.create(Path(folder) / "run")
         patch.setattr(restart_snapshot, "FIRST_SECONDS", 0.0)
         patch.setattr(restart_snapshot, "SHARE", float("inf"))
-        session = Session(run, seed, kill_every, format_1, snapshots)
+        session = Session(run, seed, kill_every, snapshots)
         for part in plan:
             attempt = run.open_attempt(launch="x", ranks=part.ranks, resume_step=None)
             todo = [(step, rank) for step in range(part.first, part.first + part.steps) for rank in range(part.ranks)]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rundir.format_1 import format_1_line
 
 from tiltmeter.data.records import Alarm, Fault
 from tiltmeter.errors import StoreError
@@ -42,12 +41,12 @@ def test_a_flipped_bit_loses_its_commit_and_no_other(tmp_path: Path) -> None:
         assert reader.skipped >= 1
 
 
-def test_events_know_their_commit_and_those_of_format_1_have_none(tmp_path: Path) -> None:
-    old = Event("note", 0, 0, {"note": "absent", "absent": {}}, "old", seq=0, time=3.0)
-    (tmp_path / "0.jsonl").write_bytes(format_1_line(old) + encode_commit([note(0, 1, "a"), note(0, 1, "b")], 1, 4.0))
+def test_events_know_their_commit(tmp_path: Path) -> None:
+    lines = encode_commit([note(0, 0, "first")], 0, 3.0) + encode_commit([note(0, 1, "a"), note(0, 1, "b")], 1, 4.0)
+    (tmp_path / "0.jsonl").write_bytes(lines)
     read = read_events(tmp_path)
     assert [(event.id, event.seq, event.commit, event.time) for event in read] == [
-        ("old", 0, -1, 3.0),
+        ("first", 0, 0, 3.0),
         ("a", 1, 1, 4.0),
         ("b", 2, 1, 4.0),
     ]
@@ -98,7 +97,7 @@ def test_what_is_no_line_has_no_events(line: bytes) -> None:
 def test_an_alarm_comes_back_as_it_was() -> None:
     from tiltmeter.rundir.journal import event
 
-    alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
+    alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
     [read] = parse(encode_commit([event(alarm, 0, 120, "c")]))
     assert read.payload == alarm
 

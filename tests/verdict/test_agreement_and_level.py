@@ -153,7 +153,7 @@ def hollow_state() -> RunFacts:
 
 def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_everything_else() -> None:
     """Whatever the nine checks say: a state of its own, never calm, with its own exit code and the advice to stop."""
-    raised = Alarm(0, "gold.slope", "ledger", "alarm", "down", 30, 30, 10, 8, 12, 9.0, 5.0, summary="it fell")
+    raised = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 30, 30, 10, 8, 12, 9.0, 5.0, summary="it fell")
     for counts in product([True, False], repeat=9):
         checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
         go_on, stop = (Advice(word, "why", None, None, "gold.mean") for word in ("continue", "stop"))

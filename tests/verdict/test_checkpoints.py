@@ -105,14 +105,14 @@ def _sum_without_weights(test: CheckpointFallTest) -> float:
 
 
 def test_prompts_of_another_number_are_refused_and_a_rewind_begins_anew() -> None:
-    ledger = GoldLossTest()
-    ledger.update(Reading(0, 10, f"eval.{NAME}", 0.5, 4, None, (0.5,) * 4))
+    gold_test = GoldLossTest()
+    gold_test.update(Reading(0, 10, f"eval.{NAME}", 0.5, 4, None, (0.5,) * 4))
     try:
-        ledger.update(Reading(0, 20, f"eval.{NAME}", 0.5, 3, None, (0.5,) * 3))
+        gold_test.update(Reading(0, 20, f"eval.{NAME}", 0.5, 3, None, (0.5,) * 3))
     except ValueError as error:
         assert "3 prompts, and the checkpoint before was asked 4" in str(error)
     else:
         raise AssertionError("two sets of prompts were compared")
-    ledger.rewind(1, 5)
-    ledger.update(Reading(1, 10, f"eval.{NAME}", 0.5, 3, None, (0.5,) * 3))
-    assert np.isfinite(ledger.evidence)
+    gold_test.rewind(1, 5)
+    gold_test.update(Reading(1, 10, f"eval.{NAME}", 0.5, 3, None, (0.5,) * 3))
+    assert np.isfinite(gold_test.evidence)

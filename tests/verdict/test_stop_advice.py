@@ -28,7 +28,7 @@ def peak(step: int) -> float:
 
 
 def alarm(onset: int, name: str = "gold.slope", resolved: int | None = None) -> Alarm:
-    return Alarm(0, name, "ledger", "alarm", "down", 250, 250, onset, onset, onset, 9.0, 5.0, resolved)
+    return Alarm(0, name, "gold_loss", "alarm", "down", 250, 250, onset, onset, onset, 9.0, 5.0, resolved)
 
 
 def named(told: Advice) -> int:
@@ -155,6 +155,6 @@ def test_the_level_of_audited_pairs_never_advises_a_stop_by_itself() -> None:
     assert advise(99, [*level, *towards], checkpoints=[20, 80]).word == "continue"
     lost = [Reading(0, step, "gold.duel", -0.3 + 0.1 * (step % 3), 4) for step in range(100)]
     assert advise(99, [*level, *towards, *lost], checkpoints=[20, 80]).word == "stop"
-    alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 90, 90, 60, 50, 70, 6.0, 5.0)
+    alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 90, 90, 60, 50, 70, 6.0, 5.0)
     told = advise(99, falling, [alarm], checkpoints=[20, 80])
     assert told.word == "stop" and told.best is not None and told.best.step == 20

@@ -22,7 +22,7 @@ FRESH = Ages(data=1.0, waiting=None)
 
 
 def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30) -> Alarm:
-    return Alarm(attempt, name, "ledger", tier, "down", step, step, 10, 8, 12, 9.0, 5.0, summary="it fell")
+    return Alarm(attempt, name, "gold_loss", tier, "down", step, step, 10, 8, 12, 9.0, 5.0, summary="it fell")
 
 
 @pytest.mark.parametrize("alarmed", [True, False])
@@ -118,7 +118,7 @@ def test_no_events_are_not_green() -> None:
 
 def story(**changes: Any) -> RunFacts:
     """A run that is healthy in every way, or with one thing changed."""
-    detectors = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
+    detectors = [{"name": "gold_loss", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 13}]
     opened = {"state": "open", "facts": {"ranks": 1}, "detectors": detectors, "config": ""}
     us = changes.pop("us", (0.1, 0.2))
     steps = [Event("step_done", 0, step, step_done(step, **changes), f"s{step}") for step in range(50)]
@@ -170,7 +170,7 @@ def test_old_gold_is_blind() -> None:
     assert not run_checks(told, FRESH, stop_advice(told))["gold_recent"].ok
 
 
-@pytest.mark.parametrize("part", ["ledger:gold.slope", "gold.slope"])
+@pytest.mark.parametrize("part", ["gold_loss:gold.slope", "gold.slope"])
 def test_a_detector_that_is_off_is_blind(part: str) -> None:
     told = story()
     fault = {"attempt": 0, "step": 49, "part": part, "error": "boom", "off": True}

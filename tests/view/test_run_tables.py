@@ -27,7 +27,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.run_tables import ACTIONS, ALARMS, FINDINGS, LABELS, READINGS
 
 SECRET = "the SECRET of the prompt"
-ALARM = Alarm(0, "gold.slope", "ledger", "alarm", "down", 2, 2, 1, 0, 2, 5.1, 4.8, None, f"they say '{SECRET}'")
+ALARM = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 2, 2, 1, 0, 2, 5.1, 4.8, None, f"they say '{SECRET}'")
 FINDING = Finding(0, 2, "length_hacking", 0.9, ("gold.slope",), ("length.mean",), ((0, 2, 1),), "length", "cut it", "x")
 ACTION = Action("0-2-beta", 0, 2, "length_hacking", "beta", 0.04, 0.08, "why")
 

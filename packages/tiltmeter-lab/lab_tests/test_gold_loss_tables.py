@@ -1,4 +1,4 @@
-"""The ledger's tables: slopes, duels and evaluations share one purse, and each is tested as it is stated."""
+"""The gold-loss test's tables: slopes, duels and evaluations share one purse, and each is tested as it is stated."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def evaluation(step: int, value: float, n: int = 400, attempt: int = 0, name: st
     return Reading(attempt, step, name, value, n)
 
 
-def first(ledger: GoldLossTest, readings: list[Reading]) -> Alarm | None:
-    return next((alarm for alarm in map(ledger.update, readings) if alarm), None)
+def first(gold_test: GoldLossTest, readings: list[Reading]) -> Alarm | None:
+    return next((alarm for alarm in map(gold_test.update, readings) if alarm), None)
 
 
 @pytest.mark.parametrize(
@@ -41,31 +41,31 @@ def test_each_table_can_raise_the_alarm_and_says_what_it_saw(name: str, words: s
     us = [(0.5, -0.25)] * 30 + [(-0.5, -0.25)] * 60
     raised = first(GoldLossTest(), [bets(name, step, pair) for step, pair in enumerate(us)])
     assert raised is not None
-    assert (raised.name, raised.tier, raised.detector) == (name, "alarm", "ledger")
+    assert (raised.name, raised.tier, raised.detector) == (name, "alarm", "gold_loss")
     assert words in raised.summary
     assert 28 <= raised.onset_low <= raised.onset <= raised.onset_high <= raised.step
     assert raised.evidence >= raised.threshold == pytest.approx(log(125.0))
 
 
 def test_what_is_on_the_tables_adds_up() -> None:
-    ledger = GoldLossTest()
+    gold_test = GoldLossTest()
     for step in range(25):
-        ledger.update(bets("gold.slope", step, (-0.2, 0.1)))
-        ledger.update(bets("gold.duel", step, (-0.5,)))
-        ledger.update(evaluation(step, 0.5))
-    parts = [ledger._wealth.cash, *(exp(ledger._wealth.log_wealth(name)) for name in ("gold.slope", "gold.duel"))]
-    parts += [exp(money + level.evidence) for money, level in ledger._levels.values()]
-    assert exp(ledger.evidence) == pytest.approx(sum(parts))
+        gold_test.update(bets("gold.slope", step, (-0.2, 0.1)))
+        gold_test.update(bets("gold.duel", step, (-0.5,)))
+        gold_test.update(evaluation(step, 0.5))
+    parts = [gold_test._wealth.cash, *(exp(gold_test._wealth.log_wealth(name)) for name in ("gold.slope", "gold.duel"))]
+    parts += [exp(money + level.evidence) for money, level in gold_test._levels.values()]
+    assert exp(gold_test.evidence) == pytest.approx(sum(parts))
 
 
 def mean_money(tolerance: float, worse: float) -> float:
     """E[money] after seven duels, exactly, where an answer of now loses with this chance and else wins."""
     total = 0.0
     for us in product((-1.0, 1.0), repeat=7):
-        ledger = GoldLossTest(alpha=1e-9, tolerance=tolerance)
+        gold_test = GoldLossTest(alpha=1e-9, tolerance=tolerance)
         for step, u in enumerate(us):
-            ledger.update(bets("gold.duel", step, (u,)))
-        total += float(np.prod([worse if u < 0 else 1.0 - worse for u in us])) * exp(ledger.evidence)
+            gold_test.update(bets("gold.duel", step, (u,)))
+        total += float(np.prod([worse if u < 0 else 1.0 - worse for u in us])) * exp(gold_test.evidence)
     return total
 
 
@@ -78,10 +78,10 @@ def test_a_loss_of_the_tolerance_is_the_edge_of_the_null_of_duels_and_more_is_no
 
 @pytest.mark.parametrize("u", [float("nan"), 1.2])
 def test_a_value_that_voids_the_bound_is_an_error_and_no_alarm(u: float) -> None:
-    ledger = GoldLossTest()
+    gold_test = GoldLossTest()
     with pytest.raises(ValueError, match="voids"):
-        ledger.update(Reading(0, 0, "gold.slope", 0.0, 1, None, (u,)))
-    assert ledger.evidence == 0.0
+        gold_test.update(Reading(0, 0, "gold.slope", 0.0, 1, None, (u,)))
+    assert gold_test.evidence == 0.0
 
 
 def test_a_fall_of_an_evaluation_is_an_alarm_by_itself() -> None:
@@ -94,11 +94,11 @@ def test_a_fall_of_an_evaluation_is_an_alarm_by_itself() -> None:
 
 
 def test_many_evaluations_leave_money_for_the_labels() -> None:
-    ledger = GoldLossTest()
+    gold_test = GoldLossTest()
     for number in range(200):
-        ledger.update(evaluation(0, 0.5, name=f"eval.task{number}"))
-    assert ledger._wealth.cash > 1.0 / 3.0
-    raised = first(ledger, [bets("gold.slope", step, (-0.5, -0.25)) for step in range(60)])
+        gold_test.update(evaluation(0, 0.5, name=f"eval.task{number}"))
+    assert gold_test._wealth.cash > 1.0 / 3.0
+    raised = first(gold_test, [bets("gold.slope", step, (-0.5, -0.25)) for step in range(60)])
     assert raised is not None
 
 
@@ -108,72 +108,72 @@ def rising(first_step: int, stop: int, attempt: int) -> list[Reading]:
 
 
 def test_a_run_that_goes_back_may_have_the_lower_level_of_where_it_went() -> None:
-    ledger = GoldLossTest()
-    assert first(ledger, rising(0, 110, 0)) is None
-    ledger.rewind(1, 30)
-    assert first(ledger, rising(30, 110, 1)) is None
-    assert first(ledger, [evaluation(110 + 10 * k, 0.4, attempt=1) for k in range(12)]) is not None
+    gold_test = GoldLossTest()
+    assert first(gold_test, rising(0, 110, 0)) is None
+    gold_test.rewind(1, 30)
+    assert first(gold_test, rising(30, 110, 1)) is None
+    assert first(gold_test, [evaluation(110 + 10 * k, 0.4, attempt=1) for k in range(12)]) is not None
 
 
 def test_a_fall_that_was_seen_before_going_back_is_not_forgotten() -> None:
-    ledger = GoldLossTest(alpha=1e-9)
-    first(ledger, [evaluation(10 * k, value) for k, value in enumerate([0.7, 0.7, 0.7, 0.5, 0.5])])
-    before = ledger.evidence
-    ledger.rewind(1, 20)
-    assert ledger.evidence == pytest.approx(before)
-    ledger.rewind(1, 20)  # told twice, when labels of steps that were left came late
-    assert ledger.evidence == pytest.approx(before)
+    gold_test = GoldLossTest(alpha=1e-9)
+    first(gold_test, [evaluation(10 * k, value) for k, value in enumerate([0.7, 0.7, 0.7, 0.5, 0.5])])
+    before = gold_test.evidence
+    gold_test.rewind(1, 20)
+    assert gold_test.evidence == pytest.approx(before)
+    gold_test.rewind(1, 20)  # told twice, when labels of steps that were left came late
+    assert gold_test.evidence == pytest.approx(before)
     assert before > log(10.0)
 
 
 def test_an_attempt_that_goes_on_where_the_last_one_ended_goes_on_with_its_evaluations() -> None:
-    ledger = GoldLossTest()
-    assert first(ledger, rising(0, 110, 0)) is None
-    ledger.rewind(1, 110)
-    assert first(ledger, [evaluation(110 + 10 * k, 0.4, attempt=1) for k in range(8)]) is not None
+    gold_test = GoldLossTest()
+    assert first(gold_test, rising(0, 110, 0)) is None
+    gold_test.rewind(1, 110)
+    assert first(gold_test, [evaluation(110 + 10 * k, 0.4, attempt=1) for k in range(8)]) is not None
 
 
 def test_evaluations_that_come_in_the_wrong_order_are_no_fall() -> None:
-    ledger = GoldLossTest()
-    assert first(ledger, list(reversed(rising(0, 200, 0)))) is None
-    assert ledger.evidence <= 0.0
+    gold_test = GoldLossTest()
+    assert first(gold_test, list(reversed(rising(0, 200, 0)))) is None
+    assert gold_test.evidence <= 0.0
 
 
 def test_an_evaluation_of_steps_that_were_left_comes_too_late() -> None:
-    ledger = GoldLossTest()
-    assert first(ledger, rising(0, 60, 0)) is None
-    ledger.rewind(1, 30)
-    assert first(ledger, [evaluation(100, 0.8, 2000), *rising(30, 90, 1)]) is None
-    assert ledger.evidence <= 0.0
+    gold_test = GoldLossTest()
+    assert first(gold_test, rising(0, 60, 0)) is None
+    gold_test.rewind(1, 30)
+    assert first(gold_test, [evaluation(100, 0.8, 2000), *rising(30, 90, 1)]) is None
+    assert gold_test.evidence <= 0.0
 
 
 def test_while_an_alarm_is_open_nothing_is_bet_and_going_back_arms_it_again_at_a_higher_price() -> None:
-    ledger = GoldLossTest()
+    gold_test = GoldLossTest()
     falling = [bets("gold.slope", step, (0.5, 0.5) if step < 20 else (-0.5, -0.5)) for step in range(60)]
-    raised = first(ledger, falling)
+    raised = first(gold_test, falling)
     assert raised is not None
-    shown = ledger.evidence
-    assert ledger.update(bets("gold.slope", 60, (-1.0,))) is None
-    assert ledger.evidence == shown
-    assert ledger.rewind(1, raised.onset + 1) is None
-    resolved = ledger.rewind(2, raised.onset)
+    shown = gold_test.evidence
+    assert gold_test.update(bets("gold.slope", 60, (-1.0,))) is None
+    assert gold_test.evidence == shown
+    assert gold_test.rewind(1, raised.onset + 1) is None
+    resolved = gold_test.rewind(2, raised.onset)
     assert resolved is not None
     assert resolved.resolved == raised.onset
-    assert ledger.evidence == 0.0
-    again = first(ledger, [bets("gold.slope", step, (-0.5, -0.5), attempt=2) for step in range(20, 80)])
+    assert gold_test.evidence == 0.0
+    again = first(gold_test, [bets("gold.slope", step, (-0.5, -0.5), attempt=2) for step in range(20, 80)])
     assert again is not None
     assert again.threshold == pytest.approx(-log(0.15 / 2 * 0.01))  # half of what later alarms share of α
 
 
 def resumed(slopes: Floats, repeats: int) -> GoldLossTest:
     """Steps 0 to 59, then as often as that a resume at step 40 that makes the same rows again."""
-    ledger = GoldLossTest(alpha=1e-9)
+    gold_test = GoldLossTest(alpha=1e-9)
     for attempt in range(repeats + 1):
         if attempt:
-            ledger.rewind(attempt, 40)
+            gold_test.rewind(attempt, 40)
         for step in range(40 if attempt else 0, 60):
-            ledger.update(bets("gold.slope", step, tuple(slopes[step]), attempt))
-    return ledger
+            gold_test.update(bets("gold.slope", step, tuple(slopes[step]), attempt))
+    return gold_test
 
 
 def test_rows_that_a_resume_repeats_are_counted_once() -> None:
@@ -189,45 +189,45 @@ def test_rows_that_a_resume_repeats_are_counted_once() -> None:
 
 def test_slopes_that_are_equal_because_few_values_are_possible_are_no_repetition() -> None:
     """A hack that has taken over gives -1 in every group, before a rollback and after it."""
-    ledger = resumed(np.full((60, 64), 0.05), 1)
-    assert len(ledger._wealth.tables["gold.slope"].steps) == 80
+    gold_test = resumed(np.full((60, 64), 0.05), 1)
+    assert len(gold_test._wealth.tables["gold.slope"].steps) == 80
 
 
 def test_the_level_of_rows_that_a_resume_repeats_is_counted_once() -> None:
-    def feed(ledger: GoldLossTest, attempt: int, start: int) -> None:
+    def feed(gold_test: GoldLossTest, attempt: int, start: int) -> None:
         for step in range(start, 60):
             rng = np.random.default_rng([7, step])
-            ledger.update(bets("gold.slope", step, tuple(rng.uniform(-1.0, 1.0, 8).tolist()), attempt))
+            gold_test.update(bets("gold.slope", step, tuple(rng.uniform(-1.0, 1.0, 8).tolist()), attempt))
             gold = tuple(rng.integers(0, 9, 8) / 8.0)
-            ledger.update(
+            gold_test.update(
                 Reading(attempt, step, "gold.prompts", float(np.mean(gold)), 64, None, gold, "", tuple(range(8)))
             )
 
-    ledger = GoldLossTest(alpha=1e-9)
-    feed(ledger, 0, 0)
-    before = ledger.evidence
-    ledger.rewind(1, 30)
-    feed(ledger, 1, 30)
-    assert ledger.evidence == pytest.approx(before)
+    gold_test = GoldLossTest(alpha=1e-9)
+    feed(gold_test, 0, 0)
+    before = gold_test.evidence
+    gold_test.rewind(1, 30)
+    feed(gold_test, 1, 30)
+    assert gold_test.evidence == pytest.approx(before)
 
 
 def test_a_run_says_what_its_bound_rests_on() -> None:
-    ledger, rng = GoldLossTest(alpha=1e-9), np.random.default_rng(0)
-    assert ledger.assumptions() == []
+    gold_test, rng = GoldLossTest(alpha=1e-9), np.random.default_rng(0)
+    assert gold_test.assumptions() == []
     for step in range(10):
-        ledger.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
-    assert [(one.about, one.holds) for one in ledger.assumptions()] == [("labels", None), ("steps are alike", None)]
+        gold_test.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
+    assert [(one.about, one.holds) for one in gold_test.assumptions()] == [("labels", None), ("steps are alike", None)]
     for step in range(10, 40):
-        ledger.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
-        ledger.update(bets("gold.duel", step, (0.0, 1.0)))
-    ledger.update(evaluation(40, 0.5))
-    lines = {one.about: one for one in ledger.assumptions()}
+        gold_test.update(bets("gold.slope", step, tuple(rng.uniform(-0.5, 1.0, 16).tolist())))
+        gold_test.update(bets("gold.duel", step, (0.0, 1.0)))
+    gold_test.update(evaluation(40, 0.5))
+    lines = {one.about: one for one in gold_test.assumptions()}
     assert lines["steps are alike"].holds
     assert lines["duels"].text == "60, each on the same prompt"
     assert "differ by 2.0% at" in lines["evaluations"].text
     for step in range(41, 51):
-        ledger.update(bets("gold.slope", step, tuple((rng.uniform(-0.2, 0.2, 16) + (-1) ** step * 0.5).tolist())))
-    assert {one.about: one.holds for one in ledger.assumptions()}["steps are alike"] is False
+        gold_test.update(bets("gold.slope", step, tuple((rng.uniform(-0.2, 0.2, 16) + (-1) ** step * 0.5).tolist())))
+    assert {one.about: one.holds for one in gold_test.assumptions()}["steps are alike"] is False
     judged = GoldLossTest()
     judged.update(replace(bets("gold.slope", 0, (0.5,)), against=SHARED_STEP))
     assert judged.assumptions()[0].text == "a judge's or people's: one bet a step"

@@ -1,4 +1,4 @@
-"""The promise of the alarm on runs in which gold is not being lost, through the parts that ship: sampler and ledger."""
+"""The promise of the alarm on runs in which gold is not being lost, through the parts that ship."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ def fair(rng: np.random.Generator, count: int, skew: float) -> tuple[float, ...]
 
 def adversary(seed: int) -> float:
     """The largest evidence against a run that chooses how much it shows, and how, by the evidence so far."""
-    rng, ledger, largest = np.random.default_rng(seed), GoldLossTest(alpha=1e-9), 0.0
+    rng, gold_test, largest = np.random.default_rng(seed), GoldLossTest(alpha=1e-9), 0.0
     for step in range(60):
-        ahead = ledger.evidence > 0.5
+        ahead = gold_test.evidence > 0.5
         for name in ("gold.slope", "gold.duel"):
             count = int(rng.integers(1, 4)) if ahead else int(rng.integers(4, 25))
             us = fair(rng, count, 1.0 if ahead else float(rng.choice([0.05, 0.3, 1.0])))
             if not ahead and rng.random() < 0.3:
                 us = tuple(abs(u) for u in us)  # lulls the belief: a healthy step, when there is nothing to lose
             if rng.random() < 0.8:
-                ledger.update(Reading(0, step, name, float(np.mean(us)), count, None, us))
-                largest = max(largest, ledger.evidence)
+                gold_test.update(Reading(0, step, name, float(np.mean(us)), count, None, us))
+                largest = max(largest, gold_test.evidence)
     return largest
 
 
@@ -112,14 +112,14 @@ def test_a_run_that_reacts_to_the_evidence_gains_nothing_by_it() -> None:
 
 def audited(seed: int) -> float:
     """Rewards whose spread, skew and dead groups react to what the audit found, with labels of their own."""
-    rng, sampler, ledger, largest = np.random.default_rng(seed), Sampler(SHARE, STEPS), GoldLossTest(alpha=1e-9), 0.0
+    rng, sampler, gold_test, largest = np.random.default_rng(seed), Sampler(SHARE, STEPS), GoldLossTest(alpha=1e-9), 0.0
     starts, prompts = np.arange(0, GROUPS * SIZE + 1, SIZE), list(range(GROUPS))
     for step in range(STEPS):
-        tail = 2.0 if ledger.evidence > 0.2 else 0.5
+        tail = 2.0 if gold_test.evidence > 0.2 else 0.5
         advantage = rng.lognormal(0.0, tail, GROUPS * SIZE)
-        advantage[np.repeat(rng.random(GROUPS) < (0.5 if ledger.evidence > 0.2 else 0.1), SIZE)] = 0.0
+        advantage[np.repeat(rng.random(GROUPS) < (0.5 if gold_test.evidence > 0.2 else 0.1), SIZE)] = 0.0
         advantage[rng.random(GROUPS * SIZE) < 0.05] = np.nan
-        if ledger.evidence < 0.0 and rng.random() < 0.2:
+        if gold_test.evidence < 0.0 and rng.random() < 0.2:
             sampler.boost()
         found: dict[str, list[float]] = {"slope": [], "duel": []}
         for bet in sampler.draw(0, step, advantage, starts, prompts, rng):
@@ -128,8 +128,8 @@ def audited(seed: int) -> float:
         sampler.close(found["slope"], found["duel"])
         for name, us in found.items():
             if us:
-                ledger.update(Reading(0, step, f"gold.{name}", float(np.mean(us)), len(us), None, tuple(us)))
-                largest = max(largest, ledger.evidence)
+                gold_test.update(Reading(0, step, f"gold.{name}", float(np.mean(us)), len(us), None, tuple(us)))
+                largest = max(largest, gold_test.evidence)
     return largest
 
 

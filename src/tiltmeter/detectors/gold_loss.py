@@ -77,16 +77,16 @@ class GoldLossTest(StandingAlarm):
     that are still to come. The chance that a slice is ever named whose own bets are fair is at most a part
     (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in which no second slice is seen pays nothing for it.
 
-    >>> ledger = GoldLossTest()
+    >>> gold_test = GoldLossTest()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
-    >>> raised = next(alarm for alarm in map(ledger.update, steps) if alarm)
+    >>> raised = next(alarm for alarm in map(gold_test.update, steps) if alarm)
     >>> raised.tier, raised.onset, raised.step < 55
     ('alarm', 40, True)
     """
 
     alpha: float = 0.01
     tolerance: float = 0.01  # of gold, for duels: stored answers are a sample, and a plateau is not a loss
-    name: str = field(default="ledger", init=False, repr=False)
+    name: str = field(default="gold_loss", init=False, repr=False)
     tier: Tier = field(default="alarm", init=False)
     watches: tuple[str, ...] = field(
         default=("gold.slope", "gold.duel", LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, "eval.*", "slices.*"),
@@ -120,10 +120,6 @@ class GoldLossTest(StandingAlarm):
     _slices: SliceTests = field(default_factory=SliceTests, init=False, repr=False)
     _slice: str = field(default="", init=False, repr=False)  # the slice that this test is about; empty: the whole run
     _named_alpha: float = field(default=0.0, init=False, repr=False)  # of all slices together, if it is about one
-
-    def __repr__(self) -> str:
-        # The settings as they stand in every event's id, under the name that the class had when the first was written.
-        return f"Ledger(alpha={self.alpha!r}, tolerance={self.tolerance!r}, tier={self.tier!r})"
 
     @property
     def least(self) -> int:

@@ -435,7 +435,7 @@ class InterventionPolicy:
 def onsets(findings: Iterable[Finding], alarms: Iterable[Alarm]) -> dict[str, int]:
     """By failure, the earliest step to which an open alarm that it names dates the trouble.
 
-    >>> alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
+    >>> alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
     >>> onsets([Finding(0, 120, "length_hacking", 0.8, ("gold.slope",), ())], [alarm])
     {'length_hacking': 90}
     """

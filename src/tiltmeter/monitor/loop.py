@@ -24,8 +24,6 @@ from tiltmeter.gold.label_queue import LabelQueue
 from tiltmeter.monitor.advisor import Advisor
 from tiltmeter.monitor.arrivals import (
     Arrival,
-    AttemptEnded,
-    ControlReply,
     EvaluationDeclared,
     ExperimentDone,
     FileFault,
@@ -116,20 +114,15 @@ class MonitorLoop:
             history=self._read_history,
         )
         self._recorded_settings = self._digest  # the digest that the journal names last
-        self._torn_step = False  # a monitor of format 1 died within a step, whose first lines stand: it comes first
 
     def poll(self) -> int:
         """Handle whatever is ready; returns the number of steps measured, steps labelled and evaluations read."""
-        torn, self._torn_step = self._torn_step, False
-        handled = 0 if torn else self._close_labelled_steps()
+        handled = self._close_labelled_steps()
         for arrival in self.source.poll():
-            if torn and isinstance(arrival, EvaluationDeclared):
-                continue  # it comes again
             self.advance(arrival)
             handled += isinstance(arrival, (StepReady, EvaluationDeclared))
-            torn = torn and not isinstance(arrival, (StepReady, AttemptEnded))
-            handled += 0 if torn else self._close_labelled_steps()
-        for facts in () if torn else self.advisor.poll_experiments():
+            handled += self._close_labelled_steps()
+        for facts in self.advisor.poll_experiments():
             self.advance(ExperimentDone(facts))
         self.advisor.send_requests()
         return handled
@@ -234,7 +227,6 @@ class MonitorLoop:
         Before the place of a snapshot the folds are skipped, because it has what they came to.
         """
         last: deque[Event] = deque(maxlen=LAST_EVENTS)
-        concluded: list[Event] = []  # from the last input, if its events could be torn
         if snapshot is not None:
             self._skip_folds()
         with as_journal_errors(self.events_folder):
@@ -243,17 +235,9 @@ class MonitorLoop:
                 if snapshot is not None and events[0].seq >= snapshot.seq:
                     self._install(snapshot)
                     snapshot = None
-                if known_input is None:
-                    conclusions = [item.id for item in concluded]
-                    self._torn_step = any(
-                        item.id not in conclusions and item.data.get("note") != "config" for item in events
-                    )
-                    break
                 if isinstance(known_input, StepMeasured):
                     self._reenter_attempt(known_input, recorded_offer(events))
-                applied = self.memory.apply(known_input)
-                single = isinstance(known_input, (LabelsSettled, EvaluationDeclared, ControlReply))
-                concluded = applied[1:] if single and events[-1].commit < 0 else []
+                self.memory.apply(known_input)
             if snapshot is not None:
                 self._install(snapshot)
         if self.label_queue is not None:
@@ -261,8 +245,6 @@ class MonitorLoop:
         # A replay's journal is compared and thrown away: only the run's own is worth a chain.
         chain = ChainEnd(run_name_in_chain(self.run), make_key(self.run)) if self._is_own else None
         writer = Journal(self.events_folder, last[-1].seq + 1 if last else 0, durable=durable, chain=chain)
-        written = {item.id for item in last}
-        writer.commit(item for item in concluded if item.id not in written)
         if last and self._recorded_settings != self._digest:
             writer.commit([self.memory.settings_event(last[-1], writer.seq)])
         return writer

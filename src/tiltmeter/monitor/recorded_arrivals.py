@@ -121,34 +121,27 @@ def arrival_of(
     return None
 
 
-def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tuple[Input | None, list[Event]]]:
-    """Every input of a journal in its order, with its events; in format 1 at the end None, and what is left over.
+def recorded_inputs(run: RunDirectory, events: Iterable[Event]) -> Iterator[tuple[Input, list[Event]]]:
+    """Every input of a journal in its order, with its events.
 
     A commit that ends with `step_done` is a step; of every other commit the first event says what came, and the rest
-    are conclusions. In format 1 a commit is one event, so the events of a step are collected until it is done; what is
-    left at the end are conclusions from the last input, or a step that was torn.
+    are conclusions.
     """
-    collected: list[Event] = []
-    for _, commit in groupby(events, key=lambda one: one.seq if one.commit < 0 else one.commit):
-        collected += commit
-        first, last = collected[-1] if collected[-1].commit < 0 else collected[0], collected[-1]
+    for _, commit in groupby(events, key=lambda one: one.commit):
+        together = list(commit)
+        first, last = together[0], together[-1]
         item: Input | None
         match last.payload, first.payload:
             case StepDone() as done, _:
-                item = _recorded_step(run, collected, done)
+                item = _recorded_step(run, together, done)
             case _, LabelsClosed():
                 item = LabelsSettled(first.attempt, first.step, tuple(readings_of(first)), first.data)
             case _, OnsetEstimated() as onset:
                 item = PastEstimated(first.attempt, first.step, onset)
             case _:
                 item = arrival_of(first)
-        if item is not None:
-            yield item, collected
-            collected = []
-        elif last.commit >= 0:
-            collected = []  # other settings
-    if collected:
-        yield None, collected
+        if item is not None:  # it is None where other settings were noted
+            yield item, together
 
 
 def recorded_offer(events: Iterable[Event]) -> ControlOffer | None:
@@ -161,7 +154,7 @@ def _recorded_step(run: RunDirectory, events: Sequence[Event], done: StepDone) -
     last, payloads = events[-1], [item.payload for item in events]
     at = next((position for position, item in enumerate(events) if item.kind == "reading"), None)
     faults = [item for item in payloads if isinstance(item, Fault)]
-    # In format 1 conclusions from late labels may stand before: the panel's faults at this step follow its readings.
+    # The panel's faults follow its readings.
     own = [] if at is None else [item for item in payloads[at:] if isinstance(item, Fault)]
     recorded = RecordedStep(
         last.seq,

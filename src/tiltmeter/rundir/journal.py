@@ -5,9 +5,8 @@ arrival is in the journal whole or not at all, and a monitor that died in the mi
 again. A torn or damaged line is skipped and counted, wherever it stands. Only the newest file is written to: those
 of earlier attempts are never touched again. Each line states a hash of all before it: see `journal_links`.
 
-Format 1 had one line for each event, and one arrival could be torn between its lines. Such files are read as before:
-each event has an id made of its kind, its record's identity and the configuration's hash, and readers keep the first
-of equal ids.
+Each event has an id made of its kind, its record's identity and the configuration's hash; readers keep the first of
+equal ids.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Event:
     id: str
     seq: int = -1
     time: float = 0.0  # for display; no decision reads a clock
-    commit: int = -1  # `seq` of the first event of its line; -1 in format 1, where a line is one event
+    commit: int = -1  # `seq` of the first event of its line
     extra: Mapping[str, Any] = field(default_factory=dict)  # keys of a newer version, kept as they are
 
     def same_content(self, other: Event) -> bool:
@@ -347,8 +346,6 @@ def parse(line: bytes, bare_before: int = 0) -> list[Event]:
         return bare
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
-        if "events" not in raw:  # format 1
-            return [_event(raw, raw.pop("seq"), raw.pop("time"), -1)]
         seq, when = raw["seq"], raw["time"]
         return [_event(item, seq + position, when, seq) for position, item in enumerate(raw["events"])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -13,7 +13,7 @@ from tiltmeter.data.records import BOOL_COLUMNS, LABEL_COLUMNS, RAGGED_COLUMNS
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.seal import SealedFile
 
-FORMAT = 2  # of the run directory; raised only when an older reader would misread a newer file
+FORMAT = 1  # of the run directory; raised only when an older reader would misread a newer file
 ROW_GROUP_ROWS = 100_000
 ROW_GROUP_BYTES = 1 << 30  # uncompressed; a footer that declares more is refused before anything is read
 

@@ -71,7 +71,7 @@ def _is_for_advice(name: str) -> bool:
 def alarm_id(alarm: Alarm) -> str:
     """A short id of an alarm or warning: a hash of its identity, the same everywhere.
 
-    >>> alarm_id(Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0))
+    >>> alarm_id(Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0))
     'eebbe74aeefd'
     """
     identity = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)

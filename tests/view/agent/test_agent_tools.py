@@ -67,7 +67,7 @@ def hostile_run(path: Path, texts: list[str]) -> RunDirectory:
         events.append(Event("reading", 0, step, {"measured": measured, "derived": {}}, f"reading|{step}"))
         events.append(Event("step_done", 0, step, done, f"step_done|{step}"))
     last = steps - 1
-    alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", last, last, 0, 0, last, 5.1, 4.8, None, ORDERS[2])
+    alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", last, last, 0, 0, last, 5.1, 4.8, None, ORDERS[2])
     finding = Finding(0, last, ORDERS[3], 0.9, ("gold.slope",), (), ((0, last, 1),), ORDERS[4], ORDERS[5], ORDERS[6])
     action = Action("0-8-beta", 0, last, ORDERS[7], "beta", 0.04, 0.08, ORDERS[8])
     records: list[Any] = [alarm, finding, action, Fault(0, last, "x", ORDERS[9])]

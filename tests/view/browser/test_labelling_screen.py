@@ -58,12 +58,12 @@ def closed(run: RunDirectory) -> int:
 
 
 def evidence(run: RunDirectory) -> float:
-    """The log odds against a healthy run, as the ledger has them now."""
+    """The log odds against a healthy run, as the gold-loss test has them now."""
     book = RunReader(run)
     book.refresh()
-    ledger = book.get_fold("evidence", EvidenceCurves).gold_test
-    assert ledger is not None
-    return ledger.evidence
+    gold_test = book.get_fold("evidence", EvidenceCurves).gold_test
+    assert gold_test is not None
+    return gold_test.evidence
 
 
 def worth(text: str) -> tuple[bool, int]:

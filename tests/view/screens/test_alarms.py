@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from tests.rundir.format_1 import write_format_1
 from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
@@ -134,9 +133,8 @@ def test_a_dismissed_alarm_is_resolved_and_the_next_one_needs_more(tmp_path: Pat
     assert again.difference is None
 
 
-@pytest.mark.parametrize("format_1", [False, True])
 @pytest.mark.parametrize("cut", range(4))
-def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: int, format_1: bool) -> None:
+def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: int) -> None:
     run = RunDirectory.create(tmp_path / "run")
     attempt = run.open_attempt(launch="x", ranks=1, resume_step=None)
     store(run, attempt, range(40), turn=15)
@@ -145,8 +143,6 @@ def test_a_monitor_killed_around_a_dismissal_says_the_same(tmp_path: Path, cut: 
     watched(run, settings())
     path = run.path / "events" / "0.jsonl"
     assert [event.kind for event in read_events(run.path / "events")[-2:]] == ["note", "alarm"]
-    if format_1:
-        write_format_1(run)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
     kept = lines[:-cut] if cut else lines

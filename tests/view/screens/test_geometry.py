@@ -76,7 +76,7 @@ def write(
         }
         journal.commit([Event("step_done", attempt, step, done | {"labels": 32, "written": 0.0}, f"done-{step}")])
     if alarm:
-        raised = Alarm(attempt, "gold.slope", "ledger", "alarm", "down", 30, 30, 20, 18, 22, 130.0, 125.0)
+        raised = Alarm(attempt, "gold.slope", "gold_loss", "alarm", "down", 30, 30, 20, 18, 22, 130.0, 125.0)
         journal.commit([event(raised, attempt, 30, "config")])
     journal.close()
     book = RunReader(run)

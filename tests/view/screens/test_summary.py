@@ -48,7 +48,7 @@ def in_order(books: list[RunReader]) -> list[FleetRow]:
     return [row for row, _ in sorted(rows, key=lambda item: fleet_screen.worst_first(*item))]
 
 
-DETECTORS = [{"name": "ledger", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
+DETECTORS = [{"name": "gold_loss", "tier": "alarm", "alpha": 0.01, "watches": ["gold.slope"], "least": 7}]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_of_two_alarms_the_older_comes_first(tmp_path: Path) -> None:
     books = []
     for name, raised in (("young", 2e9), ("old", 1e9)):
         run = RunDirectory.create(tmp_path / name)
-        alarm = Alarm(0, "gold.slope", "ledger", "alarm", "down", 20, 20, 10, 8, 12, 5.0, 4.8, None, "gold falls")
+        alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 20, 20, 10, 8, 12, 5.0, 4.8, None, "gold falls")
         data = {"state": "open", "facts": {"parent": None}, "config": "c", "detectors": DETECTORS, "gold": None}
         lines = [Event("attempt", 0, -1, data, "a", 0, raised - 9), _timed(alarm, raised)]
         folder = run.path / "events"

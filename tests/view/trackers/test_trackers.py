@@ -143,7 +143,7 @@ def raise_alarm(run: RunDirectory, **changes: Any) -> Alarm:
     events = read_events(run.path / "events")
     step = events[-1].step
     told: dict[str, Any] = {
-        "attempt": events[-1].attempt, "name": "gold.prompts", "detector": "ledger", "tier": "alarm",
+        "attempt": events[-1].attempt, "name": "gold.prompts", "detector": "gold_loss", "tier": "alarm",
         "direction": "down", "step": step, "data_step": step, "onset": step - 5, "onset_low": step - 6,
         "onset_high": step - 4, "evidence": 5.0, "threshold": 4.0, "summary": "planted",
     }  # fmt: skip
@@ -184,7 +184,7 @@ def test_each_alert_is_posted_once_with_what_to_do(run: RunDirectory, receiver: 
     assert tell(run, ("webhook", receiver.url)) == {}
     alarm, warning = receiver.taken
     assert alarm["title"] == "Alarm: gold.prompts down in hacked" and alarm["level"] == "ERROR"
-    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 46, "ledger", "hacked")
+    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 46, "gold_loss", "hacked")
     assert "What helps:" in alarm["text"] and "tiltmeter show" in alarm["text"]
     assert alarm["evidence"] and warning["level"] == "WARN"
     assert alarm["picture"].startswith("<svg ") and "turned: step" in alarm["picture"] and warning["picture"] == ""

@@ -50,7 +50,7 @@ def play(
     """
     count, groups, size = trace.reward.shape
     slope_share, level_share = split_share(share)
-    sampler, ledger = Sampler(slope_share, count, floor=floor), GoldLossTest(alpha)
+    sampler, gold_test = Sampler(slope_share, count, floor=floor), GoldLossTest(alpha)
     starts = np.arange(0, groups * size + 1, size)
     lengths = np.zeros_like(trace.reward) if trace.tokens is None else trace.tokens
     features = np.stack([trace.reward.reshape(count, -1), lengths.reshape(count, -1)], -1).astype(np.float64)
@@ -105,8 +105,8 @@ def play(
                     if values
                 ),
             ):
-                alarm = ledger.update(reading)
-                highest = max(highest, ledger.evidence)
+                alarm = gold_test.update(reading)
+                highest = max(highest, gold_test.evidence)
                 if alarm is not None:
                     return result(alarm)
     return result(None)

@@ -203,7 +203,8 @@ class MessageBuilder:
 def _alert_title(alarm: Alarm, run: str) -> str:
     """The title of an alert; a long reading name is cut in the middle, so that two readings get different titles.
 
-    >>> _alert_title(Alarm(0, "gold.slope", "ledger", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0), "tonight")
+    >>> alarm = Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0)
+    >>> _alert_title(alarm, "tonight")
     'Alarm: gold.slope down in tonight'
     """
     what = log_line(alarm.name, 200)

@@ -148,7 +148,7 @@ class RetryLaterError(Exception):
 def alert_identity(run: RunIdentity, event: str) -> str:
     """The permanent id of an alert, from the run and the event that raised it.
 
-    >>> alert_identity(RunIdentity("7cc90d", "tonight"), "alarm|0|gold.slope|ledger|down|66|-|0|fcb7f781")
+    >>> alert_identity(RunIdentity("7cc90d", "tonight"), "alarm|0|gold.slope|gold_loss|down|66|-|0|fcb7f781")
     '71f947ff99248da15ccc628a49b69c87'
     """
     return hashlib.sha256(f"{run.id}\n{event}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
