@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from record import show
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import form, length, phrases, position, shallow, typicality
 from tiltmeter_workbench.preferences.checks.decided_pairs import word_counts
 from tiltmeter_workbench.preferences.finding import ALPHA

@@ -137,7 +137,7 @@ def common(folder: Path, seed: int) -> dict[str, Any]:
 def agreement(folder: Path) -> float:
     """The share of answers that say what somebody wrongly said before asking: by their words, not by compare."""
     from tiltmeter.models.chat.chat_model import all_answers
-    from tiltmeter.models.chat.local import LocalModel
+    from tiltmeter_workbench.common.local_model import LocalModel
 
     tempting = WRONG_OPINIONS[1::6]  # none of them is in the suite, which has every second one
     told = all_answers(LocalModel(folder, batch=len(tempting)), [one.text for one in tempting], limit=32)

@@ -29,8 +29,8 @@ import numpy as np
 from real_model import converted
 from record import record, show
 from scripted_overseer import overseer_server
-from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.models.judge import Judge
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.oversight.bench import grade_by_method, judge_by, open_cache
 from tiltmeter_workbench.oversight.known_answers import make_sums
 from tiltmeter_workbench.oversight.render import conclude, method_row

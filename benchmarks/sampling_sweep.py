@@ -21,9 +21,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from record import record, show
-from tiltmeter.models.chat.local import LocalModel
 from tiltmeter_lab.tiny.language import QUESTIONS
 from tiltmeter_lab.tiny.model import base_policy
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.referees import ScoringReferee, open_referee
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Prompts
 from tiltmeter_workbench.diversity.sweep import SweepReport, sweep_sampling

@@ -26,10 +26,10 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn, batch_turns
 from tiltmeter.models.judge import Judge
 from tiltmeter.stats.prevalence import ShareCount
-from tiltmeter.witness.asking import GroupToAsk, Witness
-from tiltmeter.witness.calibration import Calibration, ForgedGroup, calibrate, has_changed, make_forgeries
-from tiltmeter.witness.candidates import RANDOM, CandidateChooser
-from tiltmeter.witness.question import Trajectory
+from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
+from tiltmeter_workbench.witness.calibration import Calibration, ForgedGroup, calibrate, has_changed, make_forgeries
+from tiltmeter_workbench.witness.candidates import RANDOM, CandidateChooser
+from tiltmeter_workbench.witness.question import Trajectory
 
 RECALL, FALSE = 0.9, 0.005  # of the scripted judge
 SIZE = 4  # trajectories of a group

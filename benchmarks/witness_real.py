@@ -24,10 +24,10 @@ from act_plants import honest
 from real_model import converted
 from record import record, show
 from scripted_witness import witness_server
-from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.models.judge import Judge
-from tiltmeter.witness.asking import GroupToAsk, Witness
-from tiltmeter.witness.calibration import calibrate, make_forgeries
+from tiltmeter_workbench.common.local_model import LocalModel
+from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
+from tiltmeter_workbench.witness.calibration import calibrate, make_forgeries
 from witness_asked import GUIDE, trajectory_of
 
 TOKENS = 120  # of a reply

@@ -10,11 +10,11 @@ from typing import Any
 from tiltmeter import instruments
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.detectors.derived_readings import DERIVED
-from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
 from tiltmeter.monitor.panel import warmup_batch
 from tiltmeter_lab.baselines import BASELINES
 from tiltmeter_lab.worlds.families import FAMILIES, NETWORK, NETWORK_FAMILIES, split
+from tiltmeter_workbench.diversity.semantic import SemanticDiversity
 from tiltmeter_workbench.plan.lint.all_rules import every_rule
 from tiltmeter_workbench.plan.settings.trainer_settings import NAMES, trainer_tables
 from tiltmeter_workbench.probe.forgeries import FORGERIES

@@ -16,7 +16,7 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
 import tiltmeter
-from tiltmeter.adapters.openenv import OpenEnvEpisodes
+from tiltmeter_workbench.environments.openenv import OpenEnvEpisodes
 
 
 class Answer(Action):

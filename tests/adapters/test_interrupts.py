@@ -20,9 +20,9 @@ import tiltmeter.rundir.atomic_write
 import tiltmeter.rundir.writer
 from tiltmeter.adapters.capture.capture import capture
 from tiltmeter.adapters.custom_loop import Run, open_run
-from tiltmeter.adapters.verify import wrap_verify
 from tiltmeter.errors import Boundary, finish_first
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter_workbench.environments.verify import wrap_verify
 
 SIGNAL = signal.SIGUSR1
 

@@ -38,13 +38,12 @@ MAY_BE_HEAVY = {
             "adapters/trl/",
             "adapters/verl/",
             "adapters/openrlhf",
-            "adapters/checkpoint_samples",
-            "models/chat/local.py",
         ),
         *("audit/readers/tensorboard", "audit/readers/wandb", "audit/engine/ray", "audit/dataset_join"),
         *("audit/addresses", "view/server/", "view/trackers/"),
     ),
     "tiltmeter_workbench": (
+        *("common/checkpoint_samples.py", "common/local_model.py"),
         *("rewards/process_model.py", "rewards/reward_model.py", "rewards/weight_averaging.py"),
         *("rewards/distillation.py", "train/", "probe/gradient.py", "preferences/likelihood.py"),
         *("compare/measures/capability.py", "compare/suite.py", "repay/interpolate.py"),
@@ -53,7 +52,7 @@ MAY_BE_HEAVY = {
 }
 #: What only these rooms may use.
 ONLY_IN = {
-    "jinja2": ("view/check_report/html",),
+    "jinja2": ("check_report/html",),
     "rich": ("cli/", "verbs/", "terminal/", "safety/safe_text"),
     "typer": ("cli/", "verbs/", "terminal/"),
     "numba": ("stats/",),

@@ -32,7 +32,6 @@ from tiltmeter.gold.find_gold import TrainingSetup, find_gold
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.instruments import BUILTIN
 from tiltmeter.instruments.reward_mean import RewardMean
-from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.instruments.training import SCALARS
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config, load_gold, load_part
@@ -45,6 +44,7 @@ from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.states import STATES
 from tiltmeter.verdict.verdict import CHECKS, judge_run
+from tiltmeter_workbench.diversity.semantic import SemanticDiversity
 
 INSTRUMENTS = ROOT / "src" / "tiltmeter" / "instruments"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])

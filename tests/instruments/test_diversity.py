@@ -23,12 +23,12 @@ from tiltmeter.instruments.expected_distinct import ExpectedDistinct
 from tiltmeter.instruments.openings import RepeatedOpenings
 from tiltmeter.instruments.prompt_dependence import CHOICE, PromptDependence
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
-from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.monitor.panel import readings
 from tiltmeter.stats.answer_clusters import ALIKE, SHORT, final_answer, word_classes
 from tiltmeter.stats.compression import compression_ratio
-from tiltmeter.stats.vendi import unit_rows, vendi_of_state, vendi_score, vendi_state
 from tiltmeter.testing import check_instrument
+from tiltmeter_workbench.diversity.semantic import SemanticDiversity
+from tiltmeter_workbench.stats.vendi import unit_rows, vendi_of_state, vendi_score, vendi_state
 
 
 class ByLetters(SemanticDiversity):

@@ -26,12 +26,12 @@ from tiltmeter.instruments.distinct_across import DistinctAcross
 from tiltmeter.instruments.expected_across import ExpectedAcross
 from tiltmeter.instruments.openings import RepeatedOpenings
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
-from tiltmeter.instruments.semantic import SemanticDiversity
 from tiltmeter.monitor.panel import readings
 from tiltmeter.stats.answer_clusters import word_classes
 from tiltmeter.stats.hash_sampling import draw_rows, text_hashes
-from tiltmeter.stats.vendi import vendi_score
 from tiltmeter.stats.word_hashes import Texts, Words
+from tiltmeter_workbench.diversity.semantic import SemanticDiversity
+from tiltmeter_workbench.stats.vendi import vendi_score
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WORD = re.compile(r"\w+|[^\w\s]")

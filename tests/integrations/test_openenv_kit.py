@@ -17,11 +17,11 @@ import pytest
 from tests.sizes import size
 
 import tiltmeter
-from tiltmeter.adapters.openenv import OpenEnvEpisodes
 from tiltmeter.data.records import FLAGS
 from tiltmeter.data.turns import decode_turns
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import RunWatcher
+from tiltmeter_workbench.environments.openenv import OpenEnvEpisodes
 
 KIT = Path(__file__).parents[2] / "integrations" / "openenv"
 NEEDS = "needs OpenEnv, in an environment of its own: pip install openenv==0.10.0"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat import local as module
 from tiltmeter.models.chat.chat_model import ChatAnswer, ChatModel, all_answers
-from tiltmeter.models.chat.local import LocalModel
-from tiltmeter.models.chat.open_model import open_model
+from tiltmeter_workbench.common import local_model as module
+from tiltmeter_workbench.common.local_model import LocalModel
+from tiltmeter_workbench.common.open_chat import open_model
 
 torch = pytest.importorskip("torch", reason="models are read by transformers")
 

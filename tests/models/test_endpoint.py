@@ -15,7 +15,7 @@ from tiltmeter.models.chat import endpoint as module
 from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, all_answers
 from tiltmeter.models.chat.endpoint import Endpoint, read_answer
 from tiltmeter.models.chat.endpoint_file import EXAMPLE, read_endpoint
-from tiltmeter.models.chat.open_model import open_model
+from tiltmeter_workbench.common.open_chat import open_model
 from workbench_tests.constitution.scripted import Scripted, serving
 
 pytest.importorskip("httpx")

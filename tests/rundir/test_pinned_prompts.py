@@ -269,7 +269,7 @@ def test_where_neither_is_there_the_page_says_what_to_do(tmp_path: Path) -> None
 
 
 def test_prompts_of_a_file_are_lines_or_json(tmp_path: Path) -> None:
-    from tiltmeter.cli.run.pin import read_prompts
+    from tiltmeter_workbench.verbs.run.pin import read_prompts
 
     chat = [{"role": "user", "content": "hello"}]
     (tmp_path / "p.txt").write_text("one\n\ntwo\none\n")
@@ -284,7 +284,7 @@ def test_prompts_of_a_file_are_lines_or_json(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_step_or_a_folder_is_refused_with_the_fix(tmp_path: Path) -> None:
-    from tiltmeter.cli.run.pin import find_checkpoints, parse_model
+    from tiltmeter_workbench.verbs.run.pin import find_checkpoints, parse_model
 
     (tmp_path / "model").mkdir()
     (tmp_path / "checkpoint-30").mkdir()

@@ -13,14 +13,14 @@ from tests.view.trackers.post_receiver import PostReceiver
 
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.agent.fence import fence
-from tiltmeter.view.check_report import html as check_html
-from tiltmeter.view.check_report import markdown as check_markdown
-from tiltmeter.view.check_report.report import Check, CheckGroup, Example, Report
 from tiltmeter.view.report.bundle import write_bundle
 from tiltmeter.view.report.markdown import render_markdown
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.trackers.follow import SinkSpec, follow
 from tiltmeter.view.without_secrets import without_secrets
+from tiltmeter_workbench.check_report import html as check_html
+from tiltmeter_workbench.check_report import markdown as check_markdown
+from tiltmeter_workbench.check_report.report import Check, CheckGroup, Example, Report
 
 #: Secrets that the demo's hacked run quotes: in its completions, and in its finding.
 WORD, FINDING = "Absolutely!", "phrase_gaming"

@@ -42,7 +42,7 @@ class LazyVerbs(TyperGroup):
             return command
         if spelling not in verbs:
             missing = missing_verbs().get(spelling)
-            return None if missing is None else _missing_command(cmd_name, missing)
+            return None if missing is None else _missing_command(cmd_name, spelling, missing)
         verb = verbs[spelling]
         if self.only_lists:
             return TyperCommand(cmd_name, help=summary(verb), rich_help_panel=verb.panel)
@@ -66,11 +66,11 @@ class LazyVerbs(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
 
-def _missing_command(name: str, missing: MissingVerb) -> TyperCommand:
+def _missing_command(name: str, spelling: str, missing: MissingVerb) -> TyperCommand:
     """A verb that is listed, dim, and says what to install when it is used."""
 
     def say_how_to_install() -> None:
-        raise AttachError(f"tiltmeter {name} is in a package of its own: {missing.fix}")
+        raise AttachError(f"tiltmeter {spelling} is in a package of its own: {missing.fix}")
 
     any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     text = f"[dim]{missing.help} {missing.fix.replace('[', chr(92) + '[')}[/dim]"

@@ -82,7 +82,6 @@ CORE = VerbTable(
         "run reject": Verb("tiltmeter.cli.run.actions", "reject", FOLLOW),
         "run undo": Verb("tiltmeter.cli.run.actions", "undo", FOLLOW),
         "run spot": Verb("tiltmeter.cli.run.spot", panel=CLOSER),
-        "run witness": Verb("tiltmeter.cli.run.witness", panel=CLOSER),
         "run rollouts": Verb("tiltmeter.cli.run.rollouts", panel=CLOSER),
         "run picture": Verb("tiltmeter.cli.run.picture", panel=CLOSER),
         "run report": Verb("tiltmeter.cli.run.report", panel=CLOSER),
@@ -90,7 +89,6 @@ CORE = VerbTable(
         "run diff": Verb("tiltmeter.cli.run.diff", panel=CLOSER),
         "run onset": Verb("tiltmeter.cli.run.onset", panel=CLOSER),
         "run phrases": Verb("tiltmeter.cli.run.report", "phrases", CLOSER),
-        "run pin": Verb("tiltmeter.cli.run.pin", panel=CLOSER),
         "run replay": Verb("tiltmeter.cli.run.maintenance", "replay", FILES),
         "run verify": Verb("tiltmeter.cli.run.maintenance", "verify", FILES),
         "run upload": Verb("tiltmeter.cli.run.upload", panel=FILES),
@@ -99,7 +97,7 @@ CORE = VerbTable(
     },
 )
 
-#: What our own packages add at the top, in the order of `--help`.
+#: What our own packages add, in the order of `--help`.
 OURS = {
     "probe": MissingVerb("workbench", BEFORE, "Probe a reward before it is optimised."),
     "lint": MissingVerb("workbench", BEFORE, "Check a training configuration for known mistakes."),
@@ -107,6 +105,8 @@ OURS = {
     "reward": MissingVerb("workbench", BEFORE, "A reward before it is optimised: forecast, tilt, sandbox."),
     "gold": MissingVerb("workbench", BEFORE, "A check for gold: draft one, try it, compare it with labels."),
     "model": MissingVerb("workbench", BEFORE, "A model to train: plan, train, compare with its base, sample."),
+    "run witness": MissingVerb("workbench", CLOSER, "Ask a language model what was done in a run."),
+    "run pin": MissingVerb("workbench", CLOSER, "Sample saved checkpoints on the same few prompts."),
     "lab": MissingVerb("lab", PROVE, "Simulated runs with known ground truth."),
 }
 
@@ -129,10 +129,11 @@ def names_below(noun: str) -> list[str]:
     """The verbs of a noun; with "" what `tiltmeter --help` lists: the first verbs, then nouns and others by moment."""
     table = all_verbs()
     if noun:
-        return [spelling.removeprefix(f"{noun} ") for spelling in table.verbs if spelling.startswith(f"{noun} ")]
+        spellings = [*table.verbs, *missing_verbs()]
+        return [spelling.removeprefix(f"{noun} ") for spelling in spellings if spelling.startswith(f"{noun} ")]
     panels = {name: verb.panel for name, verb in table.verbs.items() if " " not in name}
     panels |= {name: one.panel for name, one in table.nouns.items()}
-    panels |= {name: one.panel for name, one in missing_verbs().items()}
+    panels |= {name: one.panel for name, one in missing_verbs().items() if " " not in name}
     order = (FIRST, BEFORE, RUNS, PROVE)
     return sorted(panels, key=lambda name: order.index(panels[name]))
 

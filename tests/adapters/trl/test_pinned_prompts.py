@@ -17,12 +17,12 @@ from tests.view.as_sent import as_sent
 from typer.testing import CliRunner
 
 import tiltmeter
-from tiltmeter.cli.run.pin import pin
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.pinned_prompts import PinnedSnapshot, list_snapshots, read_snapshot
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens import pinned_prompts as pinned_prompts_screen
 from tiltmeter.view.screens.run_reader import RunReader
+from tiltmeter_workbench.verbs.run.pin import pin
 
 pinned = as_sent(pinned_prompts_screen.pinned)
 

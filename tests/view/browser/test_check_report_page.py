@@ -13,8 +13,8 @@ from playwright.sync_api import Browser
 from page_browser import NARROW, WIDE, findings, layout, watched
 from payloads import payloads
 from tiltmeter.gold.people import UnjudgedError
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
+from tiltmeter_workbench.check_report.html import render_html
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Example, Report
 from tiltmeter_workbench.common.label_page import PageItem, render_items
 from tiltmeter_workbench.compare.people import PeopleLabels
 from tiltmeter_workbench.gold_check.label_page import render_pairs

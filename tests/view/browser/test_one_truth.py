@@ -14,7 +14,7 @@ from page_browser import Served
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.verdict.verdict import judge_run
-from tiltmeter.view.check_report.markdown import escape_line
+from tiltmeter.view.markdown_text import escape_line
 from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.markdown import render_markdown
 from tiltmeter.view.screens.notebook import mime_bundle

@@ -19,9 +19,9 @@ from tiltmeter.view.report.html import render_html
 from tiltmeter.view.report.markdown import render_markdown
 from tiltmeter.view.screens import summary as summary_screen
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.witness.answer import EvidenceQuote, WitnessAnswer
-from tiltmeter.witness.calibration import Calibration, ClassCount
-from tiltmeter.witness.witness_files import AskedBatch, AskedGroup, store_batch, store_calibration
+from tiltmeter_workbench.witness.answer import EvidenceQuote, WitnessAnswer
+from tiltmeter_workbench.witness.calibration import Calibration, ClassCount
+from tiltmeter_workbench.witness.witness_files import AskedBatch, AskedGroup, store_batch, store_calibration
 
 HOSTILE = "rm -r tests # <img src=x onerror=alert(1)>\x1b[31m‮"
 NAME = "<script>alert(2)</script>"

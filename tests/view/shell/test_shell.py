@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.report import Check, CheckGroup, Report
 from tiltmeter.view.shell.shell import render_shell, shell_style
+from tiltmeter_workbench.check_report.html import render_html
+from tiltmeter_workbench.check_report.report import Check, CheckGroup, Report
 from tiltmeter_workbench.plan.choose_method import AvailableInputs, choose_method
 from tiltmeter_workbench.plan.memory.estimate import GB, TrainingJob
 from tiltmeter_workbench.plan.memory.shapes import shape
 from tiltmeter_workbench.plan.report import fit_job, plan_as_report
 
 SOURCE = Path(__file__).parents[3] / "src" / "tiltmeter"
+CHECK_REPORT = SOURCE.parents[1] / "packages/tiltmeter-workbench/src/tiltmeter_workbench/check_report"
 HOSTILE = "</title></style><script>alert(1)</script>\x1b[2J"
 
 
@@ -40,7 +41,7 @@ def test_colours_are_those_of_the_page_in_light_dark_and_on_paper() -> None:
     assert len(colours) > 40
     short = {f"{name}:{colour}" for name, colour in colours if len(set(colour[1::2] + colour[2::2])) > 3}
     assert [one for one in short if one not in built] == []
-    own = (SOURCE / "view" / "check_report" / "report.css").read_text("utf-8")
+    own = (CHECK_REPORT / "report.css").read_text("utf-8")
     assert "#" not in re.sub(r"/\*.*?\*/", "", own)
     assert "@media screen and (prefers-color-scheme: dark)" in shell_style(), "paper is light"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures import capability
 from tiltmeter_workbench.compare.measures.capability import measure
 from tiltmeter_workbench.compare.sampling import AnswerSampler

@@ -27,7 +27,7 @@ def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tiny model, a moved copy, prompts and a judge."""
     import torch
 
-    from tiltmeter.models.chat.local import LocalModel
+    from tiltmeter_workbench.common.local_model import LocalModel
 
     folder = tmp_path_factory.mktemp("compare")
     (folder / "base").symlink_to(tiny_model)
@@ -75,7 +75,7 @@ def test_a_moved_copy_is_compared_in_every_form_and_again_without_asking(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was sampled already")
 
-    monkeypatch.setattr("tiltmeter.models.chat.local.LocalModel.answers", never)
+    monkeypatch.setattr("tiltmeter_workbench.common.local_model.LocalModel.answers", never)
     again = run(models, "moved", *judged(models))
     assert again.exit_code == done.exit_code
     assert "Wins" in again.stdout

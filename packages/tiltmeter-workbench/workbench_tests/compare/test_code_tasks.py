@@ -12,7 +12,7 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat.chat_model import ChatAnswer
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures.capability import check_tasks, measure
 from tiltmeter_workbench.compare.measures.code_tasks import score_code
 from tiltmeter_workbench.compare.sampling import AnswerSampler

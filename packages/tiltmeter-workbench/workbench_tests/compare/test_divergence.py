@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures import divergence
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Prompts
 

@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from tiltmeter.cli.terminal.check_report import interval_picture, render_report
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
+from tiltmeter_workbench.check_report.html import render_html
+from tiltmeter_workbench.check_report.markdown import render_markdown
 from tiltmeter_workbench.compare.measures.measure import Measure, example_answers, not_asked
 from tiltmeter_workbench.compare.render import as_check, as_json, as_report
 from tiltmeter_workbench.compare.report import ComparisonReport
+from tiltmeter_workbench.terminal.check_report import interval_picture, render_report
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e [link](http://x) | @you"
 WINS = Measure(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.comparison import (
     PARTS,
     SHARE,

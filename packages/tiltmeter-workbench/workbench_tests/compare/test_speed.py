@@ -13,7 +13,7 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures.measure import Measure
 from tiltmeter_workbench.compare.measures.speed import ROUNDS, SLOWER, measure
 from tiltmeter_workbench.compare.sampling import AnswerSampler

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures.measure import Measure
 from tiltmeter_workbench.compare.measures.sycophancy import measure, read_items
 from tiltmeter_workbench.compare.sampling import AnswerSampler

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tiltmeter.cli import app
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.common.table_files import read_rows
 from tiltmeter_workbench.constitution.labels import NAMES, Question, label_questions
 from workbench_tests.constitution.scripted import PRINCIPLES, Scripted, serving, verdict

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.stats.word_hashes import Texts
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import balance
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.stats.themes import themes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tiltmeter.stats.near_duplicates import families, near_copies
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import copies
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.reader import read_preferences

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import form, length, phrases, position, shallow
 from tiltmeter_workbench.preferences.checks.decided_pairs import LOG_ODDS, DecidedPairs
 from tiltmeter_workbench.preferences.finding import ALPHA

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tiltmeter.cli.terminal.check_report import interval_picture, render_report
-from tiltmeter.view.check_report.html import render_html
-from tiltmeter.view.check_report.markdown import render_markdown
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.html import render_html
+from tiltmeter_workbench.check_report.markdown import render_markdown
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks.position import BOTH_ORDERS
 from tiltmeter_workbench.preferences.finding import ALPHA, State, example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.join_files import join_files
 from tiltmeter_workbench.preferences.render import as_json, as_report, axis, fixes, headline
 from tiltmeter_workbench.preferences.report import BIASES, DEFECTS, SHARE, TYPICALITY, PreferenceReport, check_pairs
+from tiltmeter_workbench.terminal.check_report import interval_picture, render_report
 
 HOSTILE = (
     "</td></main><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\u202e[x](http://evil.example) @everyone\n"

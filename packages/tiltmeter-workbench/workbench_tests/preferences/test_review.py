@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences import balanced_subset, review_queue
 from tiltmeter_workbench.preferences.finding import example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons

@@ -16,12 +16,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tiltmeter.cli import app
-from tiltmeter.cli.terminal.check_report import render_report
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards import InfraError
 from tiltmeter.stats.bradley_terry import win_chance
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.probe import attack_phrases, attacks
 from tiltmeter_workbench.probe.accuracy import accuracy, calibration
 from tiltmeter_workbench.probe.attack_effects import PromptInterval, judge_change, mean_over_prompts, measure_scale
@@ -36,6 +35,7 @@ from tiltmeter_workbench.probe.scorecard_report import as_report
 from tiltmeter_workbench.probe.scorecard_text import as_json, headline, learned_sentences
 from tiltmeter_workbench.probe.search import search
 from tiltmeter_workbench.stats.tilting import best_of_n_mean
+from tiltmeter_workbench.terminal.check_report import render_report
 
 ITEMS = bundled_items()
 RIGHT = {item.prompt: item.columns["answer"] for item in ITEMS}

@@ -179,7 +179,7 @@ def test_the_verb_measures_every_point_and_goes_on_where_it_was(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was sampled already")
 
-    monkeypatch.setattr("tiltmeter.models.chat.local.LocalModel.answers", never)
+    monkeypatch.setattr("tiltmeter_workbench.common.local_model.LocalModel.answers", never)
     again = tiltmeter(*map(str, [*command, "--html", tmp_path / "repay.html"]))
     assert again.returncode == done.returncode and "50 % of the change" in again.stdout
     assert (tmp_path / "repay.html").read_text("utf-8").startswith("<!doctype html>")

@@ -13,9 +13,9 @@ import pytest
 from tests.command_line import tiltmeter
 from tests.sizes import size
 
-from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.stats.checkpoint_falls import ALPHA, PEAK_ALPHA, find_fall
 from tiltmeter.stats.intervals import upper_bound
+from tiltmeter_workbench.common.local_model import LocalModel
 
 CHECKS = """
 def score(prompt, completion):
@@ -110,7 +110,7 @@ def test_an_output_folder_is_followed_and_again_without_sampling(output: Path, m
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was sampled already")
 
-    monkeypatch.setattr("tiltmeter.models.chat.local.LocalModel.answers", never)
+    monkeypatch.setattr("tiltmeter_workbench.common.local_model.LocalModel.answers", never)
     again = trail(output, "score")
     assert again.returncode == done.returncode and "checkpoint-100" in again.stdout
 

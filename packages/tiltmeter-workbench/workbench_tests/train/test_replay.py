@@ -23,7 +23,7 @@ KEPT = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in PAIRS]
 
 def loss_on(folder: Path, rows: list[dict[str, str]]) -> float:
     """Nats for each token of what is to be kept."""
-    from tiltmeter.models.chat.local import LocalModel
+    from tiltmeter_workbench.common.local_model import LocalModel
 
     model = LocalModel(folder)
     tokens = [model.tokenizer(row["completion"], add_special_tokens=False)["input_ids"] for row in rows]

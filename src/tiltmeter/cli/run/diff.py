@@ -26,7 +26,7 @@ from tiltmeter.rundir.locate_run import run_around
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line, terminal
 from tiltmeter.verdict.states import STATES
-from tiltmeter.view.check_report.markdown import escape_line as safe
+from tiltmeter.view.markdown_text import escape_line as safe
 from tiltmeter.view.payloads.compare import ComparedMeasure, CurveDifference
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.screens.compare import MEASURES, compare, difference

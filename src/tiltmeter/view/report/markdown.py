@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiltmeter.safety.safe_text import markdown as fenced
 from tiltmeter.verdict.message import describe_likelihood
-from tiltmeter.view.check_report.markdown import LONGEST, escape_line, table
+from tiltmeter.view.markdown_text import LONGEST, escape_line, table
 from tiltmeter.view.payloads.alarms import Actions, Alarms
 from tiltmeter.view.payloads.overview import Summary
 from tiltmeter.view.report.answers import ACTIONS, ALARMS, SUMMARY, collect_answers

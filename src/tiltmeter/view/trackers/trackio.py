@@ -11,7 +11,7 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.view.check_report.markdown import escape_line
+from tiltmeter.view.markdown_text import escape_line
 from tiltmeter.view.trackers.sink import (
     EVIDENCE_COLUMNS,
     PREFIX,

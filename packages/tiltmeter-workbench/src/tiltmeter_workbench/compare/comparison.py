@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures import (
     accuracy,
     capability,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
-from tiltmeter.view.check_report.tables import json_safe
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.tables import json_safe
 from tiltmeter_workbench.compare.measures.measure import ALPHA, Measure
 from tiltmeter_workbench.compare.report import ComparisonReport
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.stats.checkpoint_falls import LEAST_PROMPTS
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
-from tiltmeter.view.check_report.tables import json_safe
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.tables import json_safe
 from tiltmeter_workbench.diversity.sweep import SamplingPoint, SweepReport
 
 LABELS = {"better": "More diversity at equal gold", "same": "Temperature 1 stands", "cannot tell": "Cannot tell"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.view.check_report.report import Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.report import Check, CheckGroup, Report
 from tiltmeter_workbench.plan.choose_method import MethodChoice
 from tiltmeter_workbench.plan.groups import Groups
 from tiltmeter_workbench.plan.lint.linter import LintReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
 
 #: found: significant and large enough to matter. clear: too small to matter. known: an estimate without a verdict.
 State = Literal["found", "clear", "cannot tell", "known", "not asked"]

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Report
 from tiltmeter_workbench.preferences.checks import agreement, copies, rater_groups, raters, shallow
 from tiltmeter_workbench.preferences.checks.position import BOTH_ORDERS, ONE_ORDER
 from tiltmeter_workbench.preferences.finding import ALPHA

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from tiltmeter.data.memo import shared_results
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import (
     agreement,
     balance,

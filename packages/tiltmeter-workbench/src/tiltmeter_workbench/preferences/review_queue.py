@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks.copies import find_copies
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tiltmeter.stats.tails import HEAVY, LIGHT, UpperTail
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Example, Report
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Example, Report
 from tiltmeter_workbench.probe.attack_effects import Effect, PromptInterval, Scale
 from tiltmeter_workbench.probe.audit import Audit
 from tiltmeter_workbench.probe.best_of_n import Ranking

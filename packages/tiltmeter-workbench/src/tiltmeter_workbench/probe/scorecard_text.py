@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tiltmeter.stats.tails import HEAVY, LIGHT, UpperTail
-from tiltmeter.view.check_report.tables import people_number
+from tiltmeter_workbench.check_report.tables import people_number
 from tiltmeter_workbench.probe.attack_effects import GAPS, SPREADS, Effect, PromptInterval
 from tiltmeter_workbench.probe.checks import NOISE
 from tiltmeter_workbench.probe.scorecard import Scorecard, finite_or_none

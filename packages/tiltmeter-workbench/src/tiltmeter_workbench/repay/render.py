@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
-from tiltmeter.view.check_report.tables import json_safe
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.tables import json_safe
 from tiltmeter_workbench.compare.measures.difference import Difference
 from tiltmeter_workbench.repay.front import Front, Share
 

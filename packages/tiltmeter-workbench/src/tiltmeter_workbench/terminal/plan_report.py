@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tiltmeter.cli.terminal.check_report import render_lists
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter_workbench.plan.choose_method import MethodChoice
 from tiltmeter_workbench.plan.groups import Groups
@@ -18,6 +17,7 @@ from tiltmeter_workbench.plan.memory.estimate import GB
 from tiltmeter_workbench.plan.memory.fit_to_gpu import in_gb
 from tiltmeter_workbench.plan.memory.shapes import Shape
 from tiltmeter_workbench.plan.report import NAMES, MemoryFit, assumptions, fit_advice, headline
+from tiltmeter_workbench.terminal.check_report import render_lists
 
 if TYPE_CHECKING:
     from tiltmeter_workbench.plan.lint.linter import LintReport

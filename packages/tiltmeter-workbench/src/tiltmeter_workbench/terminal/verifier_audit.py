@@ -8,16 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir import verifier_audits as audits
 from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.probe.audit import audit
 from tiltmeter_workbench.probe.forgeries import read_tasks
 from tiltmeter_workbench.probe.scorecard_report import audit_as_report
+from tiltmeter_workbench.terminal.check_report import print_report
 
 
 def audit_reward(

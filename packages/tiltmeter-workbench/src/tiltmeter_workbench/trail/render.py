@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from tiltmeter.stats.checkpoint_falls import ALPHA, LEAST_PROMPTS, TOLERANCE
-from tiltmeter.view.check_report.report import Axis, Check, CheckGroup, Report
-from tiltmeter.view.check_report.tables import json_safe
+from tiltmeter_workbench.check_report.report import Axis, Check, CheckGroup, Report
+from tiltmeter_workbench.check_report.tables import json_safe
 from tiltmeter_workbench.trail.checkpoints import TrailPoint
 from tiltmeter_workbench.trail.trail import CALM, TrailReport
 

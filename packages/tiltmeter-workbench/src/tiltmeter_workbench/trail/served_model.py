@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
 from tiltmeter.models.chat.endpoint_file import read_endpoint
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.comparison import open_models
 
 

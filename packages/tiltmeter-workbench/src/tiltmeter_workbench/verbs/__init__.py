@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiltmeter.cli.verb_table import BEFORE, Noun, Verb, VerbTable
+from tiltmeter.cli.verb_table import BEFORE, CLOSER, Noun, Verb, VerbTable
 
 HERE = "tiltmeter_workbench.verbs"
 
@@ -34,5 +34,7 @@ TABLE = VerbTable(
         "model trail": Verb(f"{HERE}.model.trail"),
         "model diversity": Verb(f"{HERE}.model.diversity"),
         "model repay": Verb(f"{HERE}.model.repay"),
+        "run witness": Verb(f"{HERE}.run.witness", panel=CLOSER),
+        "run pin": Verb(f"{HERE}.run.pin", panel=CLOSER),
     },
 )

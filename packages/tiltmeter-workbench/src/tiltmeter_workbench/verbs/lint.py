@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.options import Html, Json, write_report
-from tiltmeter.cli.terminal.check_report import print_report
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.plan.lint.linter import lint_file
 from tiltmeter_workbench.plan.report import lint_as_report
+from tiltmeter_workbench.terminal.check_report import print_report
 from tiltmeter_workbench.terminal.plan_report import lint_json
 from tiltmeter_workbench.verbs.model.plan import METHODS, TRAINERS, TrainerName, check_choices
 

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli.options import Html, Json, Seed, write_report
-from tiltmeter.cli.terminal.check_report import print_report
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.common.table_files import write_rows
 from tiltmeter_workbench.probe.best_of_n import ranking, read_samples
 from tiltmeter_workbench.probe.counterfactual_pairs import make_counterfactual_pairs
@@ -22,6 +21,7 @@ from tiltmeter_workbench.probe.scorecard import Scorecard, examine_reward
 from tiltmeter_workbench.probe.scorecard_report import as_report
 from tiltmeter_workbench.probe.scorecard_text import as_json
 from tiltmeter_workbench.probe.search import BUDGET
+from tiltmeter_workbench.terminal.check_report import print_report
 from tiltmeter_workbench.terminal.verifier_audit import audit_reward
 
 SEARCHES = ("auto", "none", "asked", "gradient")

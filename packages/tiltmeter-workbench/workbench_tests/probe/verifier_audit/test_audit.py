@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tiltmeter.cli.terminal.check_report import render_report
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir import verifier_audits as audits
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.sandbox import SandboxUnavailable, open_sandbox
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.probe import audit_session as desk_module
 from tiltmeter_workbench.probe.audit import Audit, audit
 from tiltmeter_workbench.probe.audit_session import ForgeryResult, ProbeSession, ScoredTask
@@ -23,6 +22,7 @@ from tiltmeter_workbench.probe.audit_task import AuditTask
 from tiltmeter_workbench.probe.reward_process import CompletionRow, RewardProcess, RewardProcessError
 from tiltmeter_workbench.probe.scorecard_report import audit_as_report
 from tiltmeter_workbench.terminal import verifier_audit
+from tiltmeter_workbench.terminal.check_report import render_report
 
 TOYS = Path(__file__).parent / "toys.py"
 MATHS = [

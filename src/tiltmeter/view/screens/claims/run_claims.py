@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 
+from tiltmeter.rundir.run_path import exists
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.behaviours import BehaviourState, shown_behaviours
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.view.payloads.claims import Claim, Claims
 from tiltmeter.view.screens.claims.act_claims import act_claims
-from tiltmeter.view.screens.claims.witness_claims import witness_claims
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.wording import format_number, truncate
@@ -27,6 +28,15 @@ def reader_claims(reader: RunReader) -> Claims:
     """The same for the page: acts are found once for each step that was measured."""
     own = reader.cache_until_event("claims", lambda: _own_claims(reader.run, reader.run_facts))
     return _join(own, witness_claims(reader.run, reader.run_facts.attempt))
+
+
+def witness_claims(run: RunDirectory, attempt: int | None) -> Claims:
+    """What a witness said of an attempt, where the package that asks one is installed (group `tiltmeter.claims`)."""
+    if exists(run.path / "witness"):
+        for entry in entry_points(group="tiltmeter.claims"):
+            claims: Claims = entry.load()(run, attempt)
+            return claims
+    return Claims(claims=[], witness="", remarks=[])
 
 
 def _own_claims(run: RunDirectory, state: RunFacts) -> list[Claim]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.local import LocalModel
 from tiltmeter.stats.intervals import student_t_quantile
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair
 from tiltmeter_workbench.compare.measures.difference import Difference, percent
 from tiltmeter_workbench.compare.measures.measure import Measure, example_answers

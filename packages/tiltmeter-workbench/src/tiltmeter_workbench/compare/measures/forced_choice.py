@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tiltmeter.models.chat.chat_model import Turns
-from tiltmeter.models.chat.local import LocalModel
+from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
 
 #: "worse" and "better" need an interval that leaves out 0 and a difference that matters; "same" an interval inside what
 #: does not matter; "shown" is a figure that is neither good nor bad by itself.

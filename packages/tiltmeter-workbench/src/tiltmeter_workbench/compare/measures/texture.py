@@ -19,7 +19,7 @@ from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
 from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
 from tiltmeter_workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter_workbench.compare.measures.measure import Measure, State, example_answers
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.confidence_sequence import mean_interval
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair
 from tiltmeter_workbench.compare.measures.difference import percent
 from tiltmeter_workbench.compare.measures.measure import Measure, State, example_answers

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.agreement import fleiss_kappa, krippendorff_alpha
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.finding import example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.data.memo import shared
 from tiltmeter.stats.word_hashes import Texts
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.checks.copies import example
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.stats.themes import Themes, themes

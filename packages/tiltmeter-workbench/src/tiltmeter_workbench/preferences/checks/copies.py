@@ -13,7 +13,7 @@ from tiltmeter.data.memo import shared
 from tiltmeter.stats.near_duplicates import ALIKE, families, near_copies
 from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.finding import example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.stats.intervals import student_t_quantile
 from tiltmeter.stats.word_hashes import Texts, Words
-from tiltmeter.view.check_report.report import Example
+from tiltmeter_workbench.check_report.report import Example
 from tiltmeter_workbench.preferences.finding import State, example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.stats.logistic import Logistic

@@ -12,7 +12,7 @@ from tiltmeter.instruments.hedging import HEDGES
 from tiltmeter.instruments.refusal import ANSWER, BEGINNING, BODY, OPENING, REFUSAL
 from tiltmeter.stats.text_features import BOLD, FENCE, HEADING, ITEM, TABLE, markup_counts
 from tiltmeter.stats.word_hashes import PhraseMatcher, Texts
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,

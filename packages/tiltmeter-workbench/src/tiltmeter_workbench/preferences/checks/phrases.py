@@ -10,7 +10,7 @@ import numpy as np
 
 from tiltmeter.stats.logodds import ORDER, PhraseTable, log_odds, merge_phrases
 from tiltmeter.stats.word_hashes import Hashes, Texts, Words
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     FEWEST,

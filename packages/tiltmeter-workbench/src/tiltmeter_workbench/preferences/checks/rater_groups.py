@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.data.memo import shared
 from tiltmeter.stats.intervals import wilson_interval
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings
 from tiltmeter_workbench.stats.rater_groups import FEWEST, GroupChoice, choose_groups

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.intervals import wilson_interval
-from tiltmeter.view.check_report.report import Check
+from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tiltmeter.data.memo import shared
 from tiltmeter.errors import AttachError
-from tiltmeter.view.check_report.report import Check, Example
+from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.checks.decided_pairs import (
     EXAMPLES,
     LOG_ODDS,

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from tiltmeter.cli.options import Json, Seed
 from tiltmeter.cli.terminal.progress import progress
-from tiltmeter.models.chat.open_model import open_model
 from tiltmeter.safety.safe_text import terminal
+from tiltmeter_workbench.common.open_chat import open_model
 from tiltmeter_workbench.constitution.run import ConstitutionSettings
 from tiltmeter_workbench.constitution.training_files import ConstitutionFiles, HumanPairs
 from tiltmeter_workbench.preferences.render import as_json, headline

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tiltmeter.cli.give_report import give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.data.memo import shared_results
@@ -30,6 +29,7 @@ from tiltmeter_workbench.preferences.reading.ratings import Ratings
 from tiltmeter_workbench.preferences.reading.reader import PreferenceData, read_preferences
 from tiltmeter_workbench.preferences.render import as_json, as_report
 from tiltmeter_workbench.preferences.report import Likelihood, PreferenceReport, check_labels, check_pairs
+from tiltmeter_workbench.terminal.give_report import give_report
 
 Data = Annotated[
     list[Path] | None,

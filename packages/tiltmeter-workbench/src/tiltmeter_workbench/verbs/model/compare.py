@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.monitor.parts import reject_reward_as_gold
@@ -22,6 +21,7 @@ from tiltmeter_workbench.compare.render import as_json, as_report
 from tiltmeter_workbench.compare.sampling import AnswerSampler
 from tiltmeter_workbench.compare.suite import suite_rows
 from tiltmeter_workbench.terminal.ask_people import wait_for_people
+from tiltmeter_workbench.terminal.give_report import check_places, give_report
 from tiltmeter_workbench.train.recipe import read_recipe
 from tiltmeter_workbench.train.resolve_rewards import last_rewards
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter_workbench.compare.comparison import open_prompts
@@ -17,6 +16,7 @@ from tiltmeter_workbench.compare.sampling import AnswerSampler
 from tiltmeter_workbench.diversity.render import as_json, as_report
 from tiltmeter_workbench.diversity.sweep import sweep_sampling
 from tiltmeter_workbench.terminal.ask_people import wait_for_people
+from tiltmeter_workbench.terminal.give_report import check_places, give_report
 from tiltmeter_workbench.trail.served_model import open_checkpoint
 from tiltmeter_workbench.verbs.model.compare import Answers, Most, PromptsFile, Tokens, Work
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 import typer
 
 from tiltmeter.cli.options import Html, Json, write_report
-from tiltmeter.view.check_report.html import render_html
+from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.plan import groups as group_sizes
 from tiltmeter_workbench.plan.choose_method import AvailableInputs, MethodChoice, choose_method
 from tiltmeter_workbench.plan.memory import estimate as planned

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
@@ -21,6 +20,7 @@ from tiltmeter_workbench.repay.interpolate import interpolate
 from tiltmeter_workbench.repay.measure_front import measure_front, point_name
 from tiltmeter_workbench.repay.render import FrontFacts, as_json, as_report
 from tiltmeter_workbench.terminal.ask_people import wait_for_people
+from tiltmeter_workbench.terminal.give_report import check_places, give_report
 from tiltmeter_workbench.trail.trail import sampler_maker
 from tiltmeter_workbench.verbs.model.compare import Answers, Base, Checkpoint, Most, PromptsFile, Tasks, Tokens, Work
 from tiltmeter_workbench.verbs.model.trail import GoldOption

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tiltmeter.cli.give_report import check_places, give_report
 from tiltmeter.cli.options import Html, Json, Markdown, Seed
 from tiltmeter.cli.terminal.progress import progress
 from tiltmeter.errors import AttachError
@@ -18,6 +17,7 @@ from tiltmeter_workbench.compare.comparison import open_prompts
 from tiltmeter_workbench.compare.measures.accuracy import load_reward, open_reward
 from tiltmeter_workbench.compare.referees import open_scoring_referee
 from tiltmeter_workbench.terminal.ask_people import wait_for_people
+from tiltmeter_workbench.terminal.give_report import check_places, give_report
 from tiltmeter_workbench.trail.asked_run import read_asked_run
 from tiltmeter_workbench.trail.checkpoints import list_checkpoints
 from tiltmeter_workbench.trail.render import as_json, as_report

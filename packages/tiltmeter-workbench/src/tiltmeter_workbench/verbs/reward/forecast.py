@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.cli.options import Json, Seed
-from tiltmeter.cli.terminal.check_report import render_lists
 from tiltmeter.errors import AttachError
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter_workbench.common.table_files import write_rows
@@ -25,6 +24,7 @@ from tiltmeter_workbench.forecast.curves import Curve, CurvePoint, ForecastInter
 from tiltmeter_workbench.forecast.estimate import GoldForecast, forecast_gold
 from tiltmeter_workbench.forecast.render import UNSEEN, as_json, sentence
 from tiltmeter_workbench.forecast.samples import choose_samples, read_sheet
+from tiltmeter_workbench.terminal.check_report import render_lists
 
 Floats = NDArray[np.float64]
 
