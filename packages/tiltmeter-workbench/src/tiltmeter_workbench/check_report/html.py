@@ -11,11 +11,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 
 from tiltmeter.safety.safe_text import visible
-from tiltmeter.version import __version__
 from tiltmeter.view.shell.shell import render_shell, shell_style
 from tiltmeter.view.without_secrets import without_secrets
 from tiltmeter_workbench.check_report.report import Check, Report, Tone
 from tiltmeter_workbench.check_report.tables import cell, is_numeric, titles
+from tiltmeter_workbench.version import __version__
 
 ROWS, EXAMPLES = 25, 4  # of one check
 MOST_PARTS = 40  # of the table of contents, of checks with details
