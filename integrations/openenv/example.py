@@ -1,6 +1,6 @@
 """An agent in an OpenEnv environment, watched by Tiltmeter. The environment pays for sums, and can be gamed.
 
-    pip install tiltmeter openenv
+    pip install 'tiltmeter[workbench]' openenv
     python example.py
     tiltmeter show runs/openenv
 
