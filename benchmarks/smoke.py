@@ -29,7 +29,7 @@ from pathlib import Path
 from rooms import rooms_of
 
 HERE = Path(__file__).parent
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 #: What most of them import; what is not installed is left to the benchmarks that need it.
 WARM = ("numpy", "scipy.stats", "tiltmeter.cli.app", "tiltmeter_lab.simulate")
 WARM_FOR_TRL = ("trl", "peft")
