@@ -82,7 +82,7 @@ page:  ## the page, from web/ into src/tiltmeter/view/static, which is committed
 	cd web && npm install --no-save --no-audit --no-fund && npm run build
 
 types:  ## the page's types, from the payloads of src/tiltmeter/view/payloads
-	$(PYTHON) -m tiltmeter.view.payloads.typescript > web/src/types.ts
+	$(PYTHON) web/write_types.py > web/src/types.ts
 	$(PYTHON) -m tiltmeter.view.shell.state_css > src/tiltmeter/view/shell/states.css
 
 docs:  ## the site, strictly, with its tables rendered from benchmarks/results; then its own search is asked for every term

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -10,14 +11,18 @@ import numpy as np
 import pytest
 from msgspec import Struct
 
-from tiltmeter.view.payloads import overview, typescript
+from tiltmeter.view.payloads import overview
 from tiltmeter.view.payloads.encode import encode, plain
 from tiltmeter.view.payloads.overview import Exemplar, FleetRow
 from tiltmeter.view.payloads.people import Answer, Control
 from tiltmeter.view.payloads.rollouts import Filters
 from tiltmeter.view.server.routes import CONTROL, FILTERS, LABEL, Parser
 
-TYPES = Path(__file__).parents[3] / "web" / "src" / "types.ts"
+WEB = Path(__file__).parents[3] / "web"
+TYPES = WEB / "src" / "types.ts"
+sys.path.insert(0, str(WEB))
+
+import write_types as typescript  # noqa: E402
 
 
 def test_the_pages_types_are_generated_from_the_payloads() -> None:

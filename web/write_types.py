@@ -1,4 +1,4 @@
-"""`web/src/types.ts`, written from the payloads: python -m tiltmeter.view.payloads.typescript > web/src/types.ts
+"""`web/src/types.ts`, written from the payloads: python web/write_types.py > web/src/types.ts
 
 A class becomes an interface with its docstring, a field keeps the comment behind it, and a literal or union with a name
 becomes a type with that name.
