@@ -204,7 +204,7 @@ def damage(home: Path, seed: int, flips: int, count: Counter[str]) -> list[str]:
 
 
 def verify_sees(home: Path, seed: int, tries: int, count: Counter[str]) -> None:
-    """`tiltmeter run verify` must report damage, not stumble over it."""
+    """`tiltmeter verify` must report damage, not stumble over it."""
     rng = random.Random(seed + 1)
     for kind in ("loose", "packed"):
         run = RunDirectory(home / kind)

@@ -405,7 +405,7 @@ def make_run(address: str) -> None:
     with tiltmeter.open_run(address, monitor=False) as run:
         for step in range(8, 10):
             observe(run, step)
-    if run_cli("run", "upload", address, "--minutes", "1"):
+    if run_cli("upload", address, "--minutes", "1"):
         raise RuntimeError("the healthy run could not be stored")
     assert run.directory is not None
     newer = run.directory / "notes" / "run" / "1790000000000-0000000a.json"
@@ -517,8 +517,8 @@ def load_everything(folder: Path) -> None:
         with tiltmeter.open_run(run, monitor=False) as opened:
             for step in range(2):
                 observe(opened, step)
-        words = [("run", "watch", str(run), "--once"), ("run", "report", str(run), "--html", str(folder / "warm.html"))]
-        for verb_words in (*words, ("show", str(run)), ("run", "phrases", str(run)), ("run", "verify", str(run))):
+        words = [("watch", str(run), "--once"), ("report", str(run), "--html", str(folder / "warm.html"))]
+        for verb_words in (*words, ("show", str(run)), ("phrases", str(run)), ("verify", str(run))):
             run_cli(*verb_words)
 
 

@@ -85,11 +85,11 @@ def pass_function(name: str, scene: Scene) -> None:
     try:
         with tiltmeter.open_run(scene.address, gold=module.score, monitor=False) as run:
             observe(run, 30)
-        run_cli("run", "watch", str(run.directory), "--once", "--gold", f"{file}:score")
+        run_cli("watch", str(run.directory), "--once", "--gold", f"{file}:score")
     except TiltmeterError as error:
         print(f"refused: {error}")
-    run_cli("run", "upload", scene.address, "--minutes", "0.1")
-    run_cli("run", "report", scene.address, "--html", str(scene.place.scratch / "report.html"))
+    run_cli("upload", scene.address, "--minutes", "0.1")
+    run_cli("report", scene.address, "--html", str(scene.place.scratch / "report.html"))
 
 
 def give_settings(scene: Scene) -> None:
@@ -99,16 +99,16 @@ def give_settings(scene: Scene) -> None:
             observe(run, 30)
     except TiltmeterError as error:
         print(f"refused: {error}")
-    run_cli("run", "upload", scene.address, "--minutes", "0.1")
-    run_cli("run", "report", scene.address, "--html", str(scene.place.scratch / "report.html"))
+    run_cli("upload", scene.address, "--minutes", "0.1")
+    run_cli("report", scene.address, "--html", str(scene.place.scratch / "report.html"))
 
 
 def raise_with_key(scene: Scene) -> None:
     file = scene.project / "raising.py"
     body = "def score(prompt, completion):\n    raise RuntimeError('401 for ' + os.environ['OPENAI_API_KEY'])\n"
     file.write_text(HEAD + body)
-    run_cli("run", "watch", str(scene.spool()), "--once", "--gold", f"{file}:score")
-    run_cli("run", "upload", scene.address, "--minutes", "0.1")
+    run_cli("watch", str(scene.spool()), "--once", "--gold", f"{file}:score")
+    run_cli("upload", scene.address, "--minutes", "0.1")
     run_cli("show", scene.address, "--more")
 
 
@@ -159,8 +159,8 @@ def ask_judge(scene: Scene, *, echo: bool) -> None:
     with listening(echo=echo) as (port, heard):
         lines = f'url = "http://127.0.0.1:{port}/v1"\nmodel = "m"\nguide = "good"\nkey_env = "TILTMETER_JUDGE_KEY"\n'
         (scene.project / "judge.toml").write_text(lines + "timeout = 2\nretries = 0\n")
-        run_cli("run", "watch", str(scene.spool()), "--once", "--gold", str(scene.project / "judge.toml"))
-        run_cli("run", "upload", scene.address, "--minutes", "0.1")
+        run_cli("watch", str(scene.spool()), "--once", "--gold", str(scene.project / "judge.toml"))
+        run_cli("upload", scene.address, "--minutes", "0.1")
         run_cli("show", scene.address, "--more")
         if not any(JUDGE_KEY in text for text in heard):
             print("the judge was never asked with its key")
@@ -170,7 +170,7 @@ def track_offline(scene: Scene) -> None:
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(scene.place.scratch), "WANDB_SILENT": "true"}
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR"):
         os.environ[name] = str(scene.place.scratch / "wandb-own")
-    run_cli("run", "track", str(scene.spool()), "--once", "--wandb", "project")
+    run_cli("track", str(scene.spool()), "--once", "--wandb", "project")
     if not list(scene.place.scratch.glob("wandb*")):
         print("W&B wrote nothing")
 
@@ -178,7 +178,7 @@ def track_offline(scene: Scene) -> None:
 def track_to(scene: Scene, option: str) -> None:
     with listening() as (port, heard):
         path = f"/T0/{HOOK}" if option == "--webhook" else ""
-        run_cli("run", "track", str(scene.spool()), "--once", option, f"http://127.0.0.1:{port}{path}")
+        run_cli("track", str(scene.spool()), "--once", option, f"http://127.0.0.1:{port}{path}")
     sent = "\n".join(heard)
     for secret in SECRETS.values():
         if secret in sent:
@@ -315,7 +315,7 @@ def upload_cut_short(scene: Scene, number: int) -> None:
     for part in range(3):
         pid = os.fork()
         if pid == 0:
-            os._exit(run_cli("run", "upload", scene.address, "--minutes", "0.2"))
+            os._exit(run_cli("upload", scene.address, "--minutes", "0.2"))
         time.sleep(0.03 + 0.05 * part)
         os.kill(pid, number)
         until = time.monotonic() + 8
@@ -325,7 +325,7 @@ def upload_cut_short(scene: Scene, number: int) -> None:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             problem("hangs", "an upload that was told to end went on for 8 s")
-    if run_cli("run", "upload", scene.address, "--minutes", "1.5"):
+    if run_cli("upload", scene.address, "--minutes", "1.5"):
         problem("uncounted", "the next upload did not complete")
     if run_cli("show", scene.address) not in (0, 1, 2, 3):
         problem("uncounted", "what was uploaded cannot be read")
@@ -355,7 +355,7 @@ def plant_key(scene: Scene) -> None:
         key.unlink(missing_ok=True)
         way()
         run_cli("show", str(run))
-        run_cli("run", "watch", str(run), "--once")
+        run_cli("watch", str(run), "--once")
 
 
 def plant_snapshot(scene: Scene) -> None:
@@ -365,7 +365,7 @@ def plant_snapshot(scene: Scene) -> None:
         (run / "cache" / name).write_bytes(b"\x80\x04\x95" + b"0" * 200)
     for name in ("cache/restart_snapshot-key", "snapshot-key", ".snapshot-key"):
         (run / name).write_bytes(b"0" * 64)
-    for words in (("show", str(run)), ("run", "watch", str(run), "--once"), ("run", "report", str(run), "--md", "-")):
+    for words in (("show", str(run)), ("watch", str(run), "--once"), ("report", str(run), "--md", "-")):
         run_cli(*words)
 
 
@@ -375,7 +375,7 @@ def plant_copys_cache(scene: Scene) -> None:
     for name in ("cache/page_snapshot", "cache/list_entry.json", ".mirror.json", ".copy"):
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_text("planted-by-the-store")
-    for words in (("show", scene.address), ("run", "phrases", scene.address)):
+    for words in (("show", scene.address), ("phrases", scene.address)):
         run_cli(*words)
     for path in scene.place.cache.rglob("*"):
         if path.is_file() and b"planted-by-the-store" in path.read_bytes():
@@ -390,7 +390,7 @@ def link_copy(scene: Scene, *, spool: bool) -> None:
         folder = next((scene.place.cache / "tiltmeter" / "remote").glob("*/*"))
     folder.rename(folder.with_name("aside"))
     folder.symlink_to(scene.place.home / "docs")
-    for words in (("show", scene.address), ("run", "upload", scene.address, "--minutes", "0.1")):
+    for words in (("show", scene.address), ("upload", scene.address, "--minutes", "0.1")):
         run_cli(*words)
     if spool:
         try:

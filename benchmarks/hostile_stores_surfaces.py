@@ -70,14 +70,14 @@ def observe(run: Any, step: int) -> None:
 
 def write_and_upload(address: str) -> int:
     open_and_write(address)
-    run_cli("run", "upload", address, "--minutes", "0.1")
+    run_cli("upload", address, "--minutes", "0.1")
     return 0
 
 
 def watch(address: str, spool: Path) -> int:
-    code = run_cli("run", "watch", address, "--once")
+    code = run_cli("watch", address, "--once")
     for run in spool.glob("*/*/run.json"):
-        run_cli("run", "watch", str(run.parent), "--once")
+        run_cli("watch", str(run.parent), "--once")
     return code
 
 
@@ -120,12 +120,12 @@ def surfaces(address: str, above: str, place: Place) -> dict[str, Callable[[], i
     return {
         "show": lambda: run_cli("show", address),
         "json": lambda: run_cli("show", address, "--json", "--more"),
-        "report": lambda: run_cli("run", "report", address, "--html", report),
-        "verify": lambda: run_cli("run", "verify", address, "--untrusted"),
-        "fetch": lambda: run_cli("run", "phrases", address),
+        "report": lambda: run_cli("report", address, "--html", report),
+        "verify": lambda: run_cli("verify", address, "--untrusted"),
+        "fetch": lambda: run_cli("phrases", address),
         "read": lambda: read_tables(address),
         "watch": lambda: watch(address, place.state / "tiltmeter" / "spool"),
-        "upload": lambda: run_cli("run", "upload", address, "--minutes", "0.1"),
+        "upload": lambda: run_cli("upload", address, "--minutes", "0.1"),
         "writer": lambda: write_and_upload(address),
         "resume": lambda: write_and_upload(address),
         "leave": lambda: leave_note(address),
@@ -133,12 +133,12 @@ def surfaces(address: str, above: str, place: Place) -> dict[str, Callable[[], i
         "view": lambda: run_cli("view", address, "--port", str(free_port()), "--json"),
         "serve": lambda: run_cli("serve", above, "--port", str(free_port()), "--state", state, "--json"),
         "local_show": lambda: run_cli("show", run),
-        "local_verify": lambda: run_cli("run", "verify", run, "--untrusted"),
-        "local_watch": lambda: run_cli("run", "watch", run, "--once"),
-        "local_upload": lambda: run_cli("run", "upload", run, "--minutes", "0.1"),
-        "local_report": lambda: run_cli("run", "report", run, "--html", report),
+        "local_verify": lambda: run_cli("verify", run, "--untrusted"),
+        "local_watch": lambda: run_cli("watch", run, "--once"),
+        "local_upload": lambda: run_cli("upload", run, "--minutes", "0.1"),
+        "local_report": lambda: run_cli("report", run, "--html", report),
         "local_open": lambda: open_and_write(run),
-        "local_track": lambda: run_cli("run", "track", run, "--once", "--tensorboard", str(place.scratch / "tb")),
+        "local_track": lambda: run_cli("track", run, "--once", "--tensorboard", str(place.scratch / "tb")),
         "local_read": lambda: read_tables(run),
         "local_python": lambda: run_elsewhere(place.received),
     }

@@ -236,7 +236,7 @@ def surfaces(run: RunDirectory, address: str) -> dict[str, Callable[[], tuple[st
         "list": lambda: list_says(run),
         "copy": lambda: command("show", address),
         "cache": lambda: cache_says(run),
-        "verify": lambda: command("run", "verify", run.path),
+        "verify": lambda: command("verify", run.path),
     }
 
 

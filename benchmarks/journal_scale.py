@@ -262,9 +262,7 @@ def catch_up(path: Path, steps: int, missed: int) -> dict[str, Any]:
         run.write(make_batch(step, 1), 0, extra(step))
     run.close_rank(0, 0, {"seen": steps + missed, "written": steps + missed})
     begun = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "run", "watch", str(path)], stdout=subprocess.DEVNULL, timeout=SECONDS
-    )
+    subprocess.run([sys.executable, "-m", "tiltmeter", "watch", str(path)], stdout=subprocess.DEVNULL, timeout=SECONDS)
     seconds = time.monotonic() - begun
     count = count_steps(path) - before
     assert count == missed, f"{count} of {missed} steps were measured"

@@ -250,7 +250,7 @@ def write_a_gold_function(desk: Desk) -> None:
 
 def publish_a_run(desk: Desk) -> None:
     desk.run("tiltmeter demo --keep demo-runs")
-    desk.shell("cli.md", "run publish", "tiltmeter run publish", expect=(0, 1))
+    desk.shell("cli.md", "publish", "tiltmeter publish", expect=(0, 1))
     bundle = json.loads((desk.folder / "public" / "tonight" / "bundle.json").read_text())
     if not bundle or not (desk.folder / "public" / "tonight" / "index.html").is_file():
         raise StuckError("no bundle")
@@ -291,7 +291,7 @@ def alert_to_a_webhook(desk: Desk) -> None:
     with receiver() as (url, alerts):
         desk.yours["https://hooks.example.org/T0/B0/x"] = url
         desk.yours[" --wandb my-project"] = ""
-        starts = "tiltmeter run track"
+        starts = "tiltmeter track"
         desk.shell("trackers.md", next(b.heading for b in blocks("trackers.md") if starts in b.text), starts)
     if not any(alert["level"] == "ERROR" and "gold" in alert["title"] for alert in alerts):
         raise StuckError(f"no alarm arrived: {alerts}")

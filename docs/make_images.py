@@ -76,7 +76,7 @@ def main() -> None:
 def quickstart(folder: Path) -> str:
     """The picture of the quickstart with the settings it has: it is trained, and the monitor is waited for."""
     subprocess.run([sys.executable, str(QUICKSTART)], cwd=folder, check=True, timeout=600)
-    watch = [sys.executable, "-m", "tiltmeter", "run", "watch", "quickstart/tiltmeter", "--gold", "answers"]
+    watch = [sys.executable, "-m", "tiltmeter", "watch", "quickstart/tiltmeter", "--gold", "answers"]
     subprocess.run(watch, cwd=folder, timeout=600)
     run = RunDirectory(folder / "quickstart" / "tiltmeter")
     return drawn(screen(run, *judge_run(run)), "quickstart/tiltmeter")

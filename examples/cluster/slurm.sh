@@ -21,6 +21,6 @@ while kill -0 "$trainer" 2>/dev/null; do # a signal ends wait before the trainer
 done
 
 # The node's disk goes with the job: wait until what was measured is in the bucket.
-tiltmeter run upload "$RUN" --minutes 4 || echo "not all of the run is in the bucket" >&2
+tiltmeter upload "$RUN" --minutes 4 || echo "not all of the run is in the bucket" >&2
 tiltmeter show "$RUN" --plain
 exit "$code"

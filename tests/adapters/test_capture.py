@@ -902,6 +902,6 @@ def test_catching_up_once_places_rows_first(tmp_path: Path) -> None:
     for row in range(32):
         wrapped(PROMPTS[row % 4], "x" * row)
     run = held_by(wrapped)
-    command = [sys.executable, "-m", "tiltmeter", "run", "watch", str(run.path), "--once", "--plain"]
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--once", "--plain"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert sorted(stored(run)) == [0, 1, 2, 3] and "step 3" in told.stdout

@@ -105,7 +105,7 @@ def test_other_settings_in_mid_run_are_on_record(tmp_path: Path) -> None:
         run.verdict()
     notes = [event.data for event in events(tmp_path / "run") if event.kind == "note"]
     assert [note["note"] for note in notes].count("config") == 1
-    done = command_line.tiltmeter("run", "replay", tmp_path / "run")
+    done = command_line.tiltmeter("replay", tmp_path / "run")
     assert "other settings" in done.stderr
 
 
@@ -131,7 +131,7 @@ def test_a_run_recorded_without_a_monitor_is_caught_up_later(tmp_path: Path) -> 
         for step in range(20):
             run.observe(**columns(step))
     assert run.verdict(timeout=0).exit_code == 2
-    done = command_line.tiltmeter("run", "watch", tmp_path / "run", "--json")
+    done = command_line.tiltmeter("watch", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     assert run.verdict().state == "OK"
 

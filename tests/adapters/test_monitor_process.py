@@ -157,7 +157,7 @@ def test_the_webhook_hears_that_the_monitor_is_off(
     server.server_close()
     (alert,) = heard
     assert alert["level"] == "ERROR" and alert["title"] == "Monitor off: run"
-    assert "it ended 4 times within an hour" in alert["text"] and "tiltmeter run watch RUN" in alert["text"]
+    assert "it ended 4 times within an hour" in alert["text"] and "tiltmeter watch RUN" in alert["text"]
 
 
 def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_exit_codes_are_healthy_alarm_and_cannot_judge(tmp_path: Path) -> None:
     assert tiltmeter("show", "--no-such-option").returncode == 2
 
 
-@pytest.mark.parametrize("verb", ["show", "run watch", "run replay"])
+@pytest.mark.parametrize("verb", ["show", "watch", "replay"])
 def test_every_reading_verb_speaks_json_and_plain(tmp_path: Path, verb: str) -> None:
     run = made(tmp_path / "run", harm=True)
     spoken = tiltmeter(*verb.split(), run, "--json")
@@ -95,11 +95,11 @@ def test_every_reading_verb_speaks_json_and_plain(tmp_path: Path, verb: str) -> 
 
 def test_watching_once_measures_what_is_stored_and_plain_lines_tell_what_happens(tmp_path: Path) -> None:
     run = made(tmp_path / "run", harm=True, watch=False)
-    once = tiltmeter("run", "watch", run, "--once", "--json")
+    once = tiltmeter("watch", run, "--once", "--json")
     assert (json.loads(once.stdout)["state"], once.returncode) == ("ACT", 1)
     shutil.rmtree(run / "events")
     with patch("tiltmeter.view.screens.run_reader.REFRESH_SECONDS", 60.0):  # all of it happens between two looks
-        lines = tiltmeter("run", "watch", run, "--plain").stdout.splitlines()
+        lines = tiltmeter("watch", run, "--plain").stdout.splitlines()
     raised = [line for line in lines if re.match(r"\d\d:\d\d:\d\d  s\d+  alarm ", line)]
     assert len(raised) == 1
     assert any(re.match(r"\d\d:\d\d:\d\d  s\d+  ACT ", line) for line in lines)
@@ -108,25 +108,25 @@ def test_watching_once_measures_what_is_stored_and_plain_lines_tell_what_happens
 
 def test_replay_says_whether_the_record_reproduces(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    assert "Reproduced" in tiltmeter("run", "replay", run).stderr
+    assert "Reproduced" in tiltmeter("replay", run).stderr
     events = run / "events" / "0.jsonl"
     events.write_text(events.read_text().replace('"reward.mean":[', '"reward.mean":[1', 1))
-    tampered = tiltmeter("run", "replay", run)
+    tampered = tiltmeter("replay", run)
     assert "NOT reproduced" in tampered.stderr
     assert tampered.returncode == 2
 
 
 def test_verify_pack_and_purge(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    assert tiltmeter("run", "pack", run).returncode == 0
-    assert tiltmeter("run", "verify", run).returncode == 0
+    assert tiltmeter("pack", run).returncode == 0
+    assert tiltmeter("verify", run).returncode == 0
     [packed] = (run / "rollouts" / "0" / "packed").glob("*.parquet")
     data = bytearray(packed.read_bytes())
     data[len(data) // 3] ^= 1
     packed.write_bytes(data)
-    assert tiltmeter("run", "verify", run, "--json").returncode == 1
-    assert tiltmeter("run", "purge", run, "--yes").returncode == 0
-    assert tiltmeter("run", "verify", run).returncode == 0
+    assert tiltmeter("verify", run, "--json").returncode == 1
+    assert tiltmeter("purge", run, "--yes").returncode == 0
+    assert tiltmeter("verify", run).returncode == 0
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_run_directory_cannot_make_us_import_code(tmp_path: Path) -> None:
     plugin.write_text(f"open({str(canary)!r}, 'w')\nclass Evil:\n    def measure(self, batch, baseline): ...\n")
     identity = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**identity, "plugins": [f"{plugin}:Evil"]}))
-    for verb in ("show", "run watch", "run replay", "run verify"):
+    for verb in ("show", "watch", "replay", "verify"):
         tiltmeter(*verb.split(), run)
     assert not canary.exists()
 
@@ -211,7 +211,7 @@ def spoken(path: Path, steps: int = 12, hostile: str = "") -> Path:
 
 
 def test_phrases_names_what_is_over_used_with_an_example(tmp_path: Path) -> None:
-    done = tiltmeter("run", "phrases", spoken(tmp_path / "run"), "--json")
+    done = tiltmeter("phrases", spoken(tmp_path / "run"), "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["step"], told["compared_with"]) == (11, "start")
@@ -219,12 +219,12 @@ def test_phrases_names_what_is_over_used_with_an_example(tmp_path: Path) -> None
     assert first["text"].startswith("what a great question")
     assert (first["share"], first["share_before"]) == (0.5, 0.0)
     assert "what a great question" in first["excerpt"]
-    before = tiltmeter("run", "phrases", tmp_path / "run", "--step", "8")
+    before = tiltmeter("phrases", tmp_path / "run", "--step", "8")
     assert "no over-used phrases" in before.stdout
 
 
 def test_phrases_prints_hostile_text_as_text(tmp_path: Path) -> None:
-    shown = in_a_terminal(["run", "phrases", spoken(tmp_path / "run", hostile=" \x1b[2J[red]")])
+    shown = in_a_terminal(["phrases", spoken(tmp_path / "run", hostile=" \x1b[2J[red]")])
     assert "great question" in shown
     assert "[2J" in shown
     assert "\x1b[2J" not in shown
@@ -233,7 +233,7 @@ def test_phrases_prints_hostile_text_as_text(tmp_path: Path) -> None:
 def test_phrases_says_when_there_is_too_little(tmp_path: Path) -> None:
     path = spoken(tmp_path / "run", steps=2)
     for options, why in ((["--step", "7"], "at step 7"), ([], "too little text")):
-        done = tiltmeter("run", "phrases", path, *options)
+        done = tiltmeter("phrases", path, *options)
         assert done.returncode == 2
         assert why in done.stderr
 

@@ -36,7 +36,7 @@ def record(folder: Path, steps: int = 3, settings: dict[str, Any] | None = None,
 
 
 def measure(run: RunDirectory, *more: str) -> None:
-    CliRunner().invoke(cli.app, ["run", "watch", str(run.path), "--plain", *more])
+    CliRunner().invoke(cli.app, ["watch", str(run.path), "--plain", *more])
 
 
 def check(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -63,7 +63,7 @@ def test_what_is_no_run_ends_the_checks_with_the_fix(tmp_path: Path) -> None:
 def test_steps_that_nobody_measures_and_a_monitor_that_is_at_work(tmp_path: Path) -> None:
     run = record(tmp_path / "run")
     code, rows = check(run.path)
-    assert code == 2 and not rows["monitor"]["ok"] and rows["monitor"]["fix"] == f"tiltmeter run watch {run.path}"
+    assert code == 2 and not rows["monitor"]["ok"] and rows["monitor"]["fix"] == f"tiltmeter watch {run.path}"
     shown = CliRunner().invoke(cli.app, ["show", str(run.path), "--plain"]).stdout
     assert "no monitor is measuring the run" in shown
     with monitor_lock(run):

@@ -1,4 +1,4 @@
-"""`tiltmeter run onset`: a curve, an interval and a checkpoint, from what a run knows or from labels bought now."""
+"""`tiltmeter onset`: a curve, an interval and a checkpoint, from what a run knows or from labels bought now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_labels_bought_now_name_the_peak_and_change_nothing(tmp_path: Path) -> N
     (tmp_path / "checks.py").write_text(CHECKS)
     run = stored(tmp_path / "run", gold=False)
     files = sorted(path for path in run.rglob("*") if path.is_file())
-    options = ["run", "onset", str(run), "--gold", str(tmp_path / "checks.py:score")]
+    options = ["onset", str(run), "--gold", str(tmp_path / "checks.py:score")]
     result = CliRunner().invoke(app, [*options, "--json"])
     assert result.exit_code == 1, result.output
     facts = json.loads(result.stdout)
@@ -67,7 +67,7 @@ def test_labels_bought_now_name_the_peak_and_change_nothing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("fall", [True, False])
 def test_gold_of_every_step_needs_no_labels(tmp_path: Path, fall: bool) -> None:
-    result = CliRunner().invoke(app, ["run", "onset", str(stored(tmp_path / "run", gold=True, fall=fall)), "--json"])
+    result = CliRunner().invoke(app, ["onset", str(stored(tmp_path / "run", gold=True, fall=fall)), "--json"])
     assert result.exit_code == int(fall)
     facts = json.loads(result.stdout)
     assert facts["has_fallen"] is fall
@@ -75,6 +75,6 @@ def test_gold_of_every_step_needs_no_labels(tmp_path: Path, fall: bool) -> None:
 
 
 def test_without_gold_it_says_what_to_name(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["run", "onset", str(stored(tmp_path / "run", gold=False))])
+    result = CliRunner().invoke(app, ["onset", str(stored(tmp_path / "run", gold=False))])
     assert isinstance(result.exception, StoreError)  # exit code 2, as every error that names its fix
     assert "--gold checks.py:score" in str(result.exception)

@@ -47,9 +47,9 @@ def test_the_trainer_that_is_installed_is_chosen(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_shell_completes_verbs() -> None:
-    asked = {"_TILTMETER_COMPLETE": "complete_bash", "COMP_WORDS": "tiltmeter run pi", "COMP_CWORD": "2"}
+    asked = {"_TILTMETER_COMPLETE": "complete_bash", "COMP_WORDS": "tiltmeter pi", "COMP_CWORD": "1"}
     code = "import sys; sys.argv = ['tiltmeter']; from tiltmeter.cli import app; app(prog_name='tiltmeter')"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.split() == [name for name in names_below("run") if name.startswith("pi")], done.stderr
+    assert done.stdout.split() == [name for name in names_below("") if name.startswith("pi")], done.stderr

@@ -1,4 +1,4 @@
-"""`tiltmeter run spot`: which rollouts are shown, what is hidden, and what is said about them."""
+"""`tiltmeter spot`: which rollouts are shown, what is hidden, and what is said about them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_best_paid_of_the_newest_steps_are_shown_each_text_once(run: RunDire
     ],
 )
 def test_answers_become_a_share_with_an_interval(run: RunDirectory, keys: str, code: int, says: str) -> None:
-    result = CliRunner().invoke(app, ["run", "spot", str(run.path), "--count", "12"], input="\n".join(keys) + "\n")
+    result = CliRunner().invoke(app, ["spot", str(run.path), "--count", "12"], input="\n".join(keys) + "\n")
     assert result.exit_code == code
     assert says in result.stdout
     assert "\x1b" not in result.output, "no escape of a model's text reaches the terminal"
@@ -63,18 +63,18 @@ def test_answers_become_a_share_with_an_interval(run: RunDirectory, keys: str, c
     (check,) = list_checks(run)
     answers = [key for key in keys if key != "q"]
     assert (len(check.good), sum(check.good)) == (len(answers), answers.count("y"))
-    again = CliRunner().invoke(app, ["run", "spot", str(run.path), "--count", "12"], input="y\n" * 12)
+    again = CliRunner().invoke(app, ["spot", str(run.path), "--count", "12"], input="y\n" * 12)
     assert f"Earlier, up to step 14: {answers.count('y')} of {len(answers)} good." in again.stdout
 
 
 def test_nothing_judged_is_nothing_kept_and_no_calm(run: RunDirectory) -> None:
-    result = CliRunner().invoke(app, ["run", "spot", str(run.path)], input="s\ns\nq\n")
+    result = CliRunner().invoke(app, ["spot", str(run.path)], input="s\ns\nq\n")
     assert result.exit_code == 2
     assert not list_checks(run)
 
 
 def test_for_machines(run: RunDirectory) -> None:
-    result = CliRunner().invoke(app, ["run", "spot", str(run.path), "--json", "--count", "12"], input="y\n" * 12)
+    result = CliRunner().invoke(app, ["spot", str(run.path), "--json", "--count", "12"], input="y\n" * 12)
     facts = json.loads(result.stdout)
     assert (facts["judged"], facts["good"], facts["at_least_half_good"]) == (12, 12, True)
     assert facts["reward_lowest"] == pytest.approx(0.9)

@@ -151,6 +151,6 @@ def test_the_slurm_script_uploads_and_ends_with_the_trainers_code(tmp_path: Path
     )
     assert done.returncode == 7, done.stderr
     assert (tmp_path / "said").read_text().splitlines() == [
-        "run upload s3://bucket/runs/42 --minutes 4",
+        "upload s3://bucket/runs/42 --minutes 4",
         "show s3://bucket/runs/42 --plain",
     ]

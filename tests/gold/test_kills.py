@@ -58,7 +58,7 @@ def made(folder: Path, kills: set[int], timed: set[int]) -> tuple[RunDirectory, 
     run.close_rank(0, 0, {"seen": STEPS})
     (folder / "score.py").write_text(SCORE.replace("KILLS, TIMED = {}, {}", f"KILLS, TIMED = {kills}, {timed}"))
     killed = 0
-    command = [sys.executable, "-m", "tiltmeter", "run", "watch", str(run.path), "--plain"]
+    command = [sys.executable, "-m", "tiltmeter", "watch", str(run.path), "--plain"]
     command += ["--gold", str(folder / "score.py:score"), "--gold-share", "0.5"]
     while True:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -66,7 +66,7 @@ def test_the_example_is_judged_from_a_terminal(tiny_model: Path, tmp_path: Path)
     done = command(str(KIT / "grpo_tiltmeter.py"), *words(tiny_model))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Gold: the dataset's answers ('answer')" in done.stderr, done.stderr[-2000:]
-    command("-m", "tiltmeter", "run", "watch", "out/tiltmeter", "--plain", "--gold", "answers")  # its own may be at it
+    command("-m", "tiltmeter", "watch", "out/tiltmeter", "--plain", "--gold", "answers")  # its own may be at it
     verdict: dict[str, Any] = json.loads(command("-m", "tiltmeter", "show", "out", "--json").stdout)
     assert verdict["steps"] == 3 and verdict["completions"] == 24 and verdict["batches"]["lost"] == 0
     assert verdict["labels"] == 24

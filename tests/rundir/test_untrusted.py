@@ -57,7 +57,7 @@ def test_what_does_not_belong_into_a_run_is_named(run: RunDirectory, tmp_path: P
         ".mirror.json", "evals/0-000002-gsm8k.json", "events/0.jsonl", "gold/.hidden.pth", "gold/x",
         "rollouts/0/sitecustomize.py", "run.json",
     ]  # fmt: skip
-    result = CliRunner().invoke(app, ["run", "verify", str(run.path), "--untrusted"])
+    result = CliRunner().invoke(app, ["verify", str(run.path), "--untrusted"])
     assert result.exit_code == 1 and "sitecustomize.py: not a documented file" in result.output
 
 
@@ -90,4 +90,4 @@ def test_a_run_of_another_user_is_changed_only_with_trust(run: RunDirectory) -> 
         result = CliRunner().invoke(app, ["run", words[0], str(run.path), *words[1:]])
         assert isinstance(result.exception, AttachError) and "belongs to user 12345" in str(result.exception)
     assert sorted(path.stat().st_mtime_ns for path in run.path.rglob("*")) == before
-    assert CliRunner().invoke(app, ["run", "purge", str(run.path), "--yes", "--trust"]).exit_code == 0
+    assert CliRunner().invoke(app, ["purge", str(run.path), "--yes", "--trust"]).exit_code == 0

@@ -98,7 +98,7 @@ def test_before_it_is_changed_it_is_signed_and_intact_everywhere(run: RunDirecto
     shown = command("show", run.path, "--more")
     assert shown.returncode == 0 and "Journal: signed and intact." in shown.stdout
     assert "Journal: signed and intact." in summary(RunReader(run)).asides
-    checked = command("run", "verify", run.path, "--json")
+    checked = command("verify", run.path, "--json")
     assert checked.returncode == 0 and json.loads(checked.stdout)["journal"]["level"] == "signed"
     assert [row.state for row in list_rows(run)] == ["OK"]
 
@@ -137,7 +137,7 @@ def test_a_cache_that_a_monitor_leaves_names_it(changed: RunDirectory) -> None:
 
 def test_verify_names_it(changed: RunDirectory) -> None:
     assert any(problem.startswith(CHANGED) for problem in verify(changed))
-    assert command("run", "verify", changed.path).returncode == 1
+    assert command("verify", changed.path).returncode == 1
 
 
 @pytest.mark.parametrize("mirrored", ["before", "after"])

@@ -1,4 +1,4 @@
-"""Starts the monitor (`tiltmeter run watch`) as a separate process, and again if it dies, for as long as training runs.
+"""Starts the monitor (`tiltmeter watch`) as a separate process, and again if it dies, for as long as training runs.
 
 A thread of its own looks after it. A monitor that is alive and stands still (stopped, deadlocked, caught in native
 code) is killed: it sends a byte a second through a pipe, from a thread that cannot run while native code holds the
@@ -63,7 +63,7 @@ class MonitorProcess:
         except (OSError, RuntimeError) as error:
             raise AttachError(
                 f"the monitor cannot be started ({error}); open_run(monitor=False) records without it, "
-                "and `tiltmeter run watch` measures later"
+                "and `tiltmeter watch` measures later"
             ) from error
 
     def _start(self) -> None:
@@ -164,7 +164,7 @@ class MonitorProcess:
             log.warning("the monitor %s; starting it again", self._end)
             self._start()
         except OSError as error:
-            log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter run watch` catches up", error)
+            log.warning("the monitor cannot be started: %s; training goes on, `tiltmeter watch` catches up", error)
 
     @property
     def _end(self) -> str:

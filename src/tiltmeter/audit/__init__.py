@@ -69,7 +69,7 @@ def audit(
         raise StoreError(f"{path} does not exist")
     if isinstance(config.gold, (PeopleSource, CorrectedJudge)):
         raise AttachError(
-            "people label at the page of a run: audit with --keep DIR first, then `tiltmeter run watch DIR/RUN "
+            "people label at the page of a run: audit with --keep DIR first, then `tiltmeter watch DIR/RUN "
             "--gold people` and `tiltmeter view DIR`"
         )
     used_names: set[str] = set()

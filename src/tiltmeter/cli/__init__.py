@@ -1,4 +1,4 @@
-"""The command line: five verbs on top, the others under nouns. Exits 0 healthy, 1 an alarm, 2 cannot judge."""
+"""The command line: plain verbs, five on top; packages add nouns. Exits 0 healthy, 1 an alarm, 2 cannot judge."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tiltmeter.cli.extras import how_to_install
-from tiltmeter.cli.verb_table import MissingVerb, all_verbs, missing_verbs, names_below, summary
+from tiltmeter.cli.verb_table import CORE, FIRST, MissingVerb, all_verbs, missing_verbs, names_below, summary
 from tiltmeter.errors import AttachError, TiltmeterError
 from tiltmeter.safety.safe_text import log_line, visible
 from tiltmeter.version import __version__
 
+FIRST_STEPS = "Watch a TRL run: tiltmeter.attach(trainer) before trainer.train(). Then, in any terminal:\n"
 STYLE: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -86,7 +87,7 @@ app = typer.Typer(
     help="Is the reward still telling the truth? Watch an RL post-training run and say since when not, and why.\n\n"
     "Exit codes: 0 healthy, 1 an alarm or the advice to stop, 2 could not judge (no gold, stale, unreadable), "
     "3 hollow: the reward has gained and gold has not.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     **(STYLE | {"add_completion": True}),
 )
 
@@ -101,13 +102,23 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_first_steps() -> None:
+    """What `tiltmeter` alone says: the verbs that matter, and how to see the others."""
+    first = [name for name, verb in CORE.verbs.items() if verb.panel == FIRST]
+    lines = [f"  tiltmeter {name:<8}{summary(CORE.verbs[name])}" for name in first]
+    sys.stdout.write("\n".join([FIRST_STEPS, *lines, "", "All verbs: tiltmeter --help\n"]))
+
+
 @app.callback()
 def verbs(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The options of `tiltmeter` itself; its help is the one above."""
+    if ctx.invoked_subcommand is None:
+        _print_first_steps()
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def check_run(path: Path) -> Iterator[Row]:
         verdict = watcher.update()
         attempts = run.attempts()
     except (TiltmeterError, OSError) as error:
-        fix = "see what is damaged: tiltmeter run verify RUN; for files of a trainer: tiltmeter audit FOLDER"
+        fix = "see what is damaged: tiltmeter verify RUN; for files of a trainer: tiltmeter audit FOLDER"
         yield row("run", log_line(str(error), 200), "everything else", fix, ok=False, needed=True)
         return
     place = str(path)
@@ -63,7 +63,7 @@ def check_run(path: Path) -> Iterator[Row]:
 def monitor_row(run: RunDirectory, verdict: Verdict, place: str) -> Row:
     """Whether somebody measures what is stored."""
     running, check = monitor_running(run), verdict.checks["monitor"]
-    purpose, fix = "readings and alarms", f"tiltmeter run watch {place}"
+    purpose, fix = "readings and alarms", f"tiltmeter watch {place}"
     if running:
         return row("monitor", f"it is measuring; {check.why.partition(';')[0]}", purpose, "", ok=True, needed=True)
     if running is None:
@@ -110,7 +110,7 @@ def room_row(run: RunDirectory, attempts: list[int]) -> Row:
     steps = f", room for {free / each:,.0f} steps of {each / 1e3:,.0f} kB" if each else ""
     over = bool(attempts) and run.ended(attempts[-1])
     ok = over or free > max(STEPS_OF_ROOM * each, 1e9)
-    fix = "free space, or pack older steps: tiltmeter run pack RUN"
+    fix = "free space, or pack older steps: tiltmeter pack RUN"
     return row("room", f"{free / 1e9:.0f} GB free{steps}", "steps to come", fix, ok=ok, needed=True)
 
 

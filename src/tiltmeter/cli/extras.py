@@ -44,5 +44,5 @@ def how_to_install(module: str, words: tuple[str, ...]) -> str:
     if not having:
         return ""
     own = next((extra for extra in having if extra in words[:2]), having[0])
-    verb = " ".join(words[: 2 if words[:1] and words[0] in ("data", "reward", "model", "run", "lab") else 1])
+    verb = " ".join(words[: 2 if words[:1] and words[0] in ("data", "reward", "gold", "model", "lab") else 1])
     return f"{name} is not installed, which tiltmeter {verb} needs: pip install 'tiltmeter[{own}]'"

@@ -65,7 +65,7 @@ def open_to_change(path: Path, trust: bool) -> RunDirectory:
     if not (sys.stdin.isatty() and typer.confirm(question)):
         raise AttachError(
             f"{run} belongs to user {owner}, and nothing was changed in it: look at it with "
-            f"`tiltmeter run verify --untrusted {run}`, then add --trust"
+            f"`tiltmeter verify --untrusted {run}`, then add --trust"
         )
     return directory
 

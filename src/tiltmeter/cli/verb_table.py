@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-FIRST, BEFORE, RUNS, PROVE = "Start here", "Before a run", "During and after a run", "Prove it"
+FIRST, BEFORE, TEAM, PROVE = "Start here", "Before a run", "For a team and for agents", "Prove it"
 FOLLOW, CLOSER, FILES = "While it runs", "Look closer", "Its files"
 
 
@@ -61,7 +61,7 @@ class MissingVerb:
 
 
 CORE = VerbTable(
-    {"run": Noun(RUNS, "One run: watch it, answer its alarms, report, compare two, keep or delete its files.")},
+    {},
     {
         "show": Verb("tiltmeter.cli.show", panel=FIRST),
         "view": Verb("tiltmeter.cli.view", panel=FIRST),
@@ -69,31 +69,31 @@ CORE = VerbTable(
         "demo": Verb("tiltmeter.cli.demo", panel=FIRST),
         "doctor": Verb("tiltmeter.cli.doctor", panel=FIRST),
         "quickstart": Verb("tiltmeter.cli.quickstart", panel=BEFORE),
-        "serve": Verb("tiltmeter.cli.serve", panel=RUNS),
-        "accounts": Verb("tiltmeter.cli.serve", "accounts", RUNS),
-        "mcp": Verb("tiltmeter.cli.mcp", panel=RUNS),
-        "run watch": Verb("tiltmeter.cli.run.watch", panel=FOLLOW),
-        "run track": Verb("tiltmeter.cli.run.track", panel=FOLLOW),
-        "run alarms": Verb("tiltmeter.cli.run.actions", "alarms", FOLLOW),
-        "run acknowledge": Verb("tiltmeter.cli.run.actions", "acknowledge", FOLLOW),
-        "run dismiss": Verb("tiltmeter.cli.run.actions", "dismiss", FOLLOW),
-        "run actions": Verb("tiltmeter.cli.run.actions", panel=FOLLOW),
-        "run approve": Verb("tiltmeter.cli.run.actions", "approve", FOLLOW),
-        "run reject": Verb("tiltmeter.cli.run.actions", "reject", FOLLOW),
-        "run undo": Verb("tiltmeter.cli.run.actions", "undo", FOLLOW),
-        "run spot": Verb("tiltmeter.cli.run.spot", panel=CLOSER),
-        "run rollouts": Verb("tiltmeter.cli.run.rollouts", panel=CLOSER),
-        "run picture": Verb("tiltmeter.cli.run.picture", panel=CLOSER),
-        "run report": Verb("tiltmeter.cli.run.report", panel=CLOSER),
-        "run publish": Verb("tiltmeter.cli.run.publish", panel=CLOSER),
-        "run diff": Verb("tiltmeter.cli.run.diff", panel=CLOSER),
-        "run onset": Verb("tiltmeter.cli.run.onset", panel=CLOSER),
-        "run phrases": Verb("tiltmeter.cli.run.report", "phrases", CLOSER),
-        "run replay": Verb("tiltmeter.cli.run.maintenance", "replay", FILES),
-        "run verify": Verb("tiltmeter.cli.run.maintenance", "verify", FILES),
-        "run upload": Verb("tiltmeter.cli.run.upload", panel=FILES),
-        "run pack": Verb("tiltmeter.cli.run.maintenance", "pack", FILES),
-        "run purge": Verb("tiltmeter.cli.run.maintenance", "purge", FILES),
+        "serve": Verb("tiltmeter.cli.serve", panel=TEAM),
+        "accounts": Verb("tiltmeter.cli.serve", "accounts", TEAM),
+        "mcp": Verb("tiltmeter.cli.mcp", panel=TEAM),
+        "watch": Verb("tiltmeter.cli.run.watch", panel=FOLLOW),
+        "track": Verb("tiltmeter.cli.run.track", panel=FOLLOW),
+        "alarms": Verb("tiltmeter.cli.run.actions", "alarms", FOLLOW),
+        "acknowledge": Verb("tiltmeter.cli.run.actions", "acknowledge", FOLLOW),
+        "dismiss": Verb("tiltmeter.cli.run.actions", "dismiss", FOLLOW),
+        "actions": Verb("tiltmeter.cli.run.actions", panel=FOLLOW),
+        "approve": Verb("tiltmeter.cli.run.actions", "approve", FOLLOW),
+        "reject": Verb("tiltmeter.cli.run.actions", "reject", FOLLOW),
+        "undo": Verb("tiltmeter.cli.run.actions", "undo", FOLLOW),
+        "spot": Verb("tiltmeter.cli.run.spot", panel=CLOSER),
+        "rollouts": Verb("tiltmeter.cli.run.rollouts", panel=CLOSER),
+        "picture": Verb("tiltmeter.cli.run.picture", panel=CLOSER),
+        "report": Verb("tiltmeter.cli.run.report", panel=CLOSER),
+        "publish": Verb("tiltmeter.cli.run.publish", panel=CLOSER),
+        "diff": Verb("tiltmeter.cli.run.diff", panel=CLOSER),
+        "onset": Verb("tiltmeter.cli.run.onset", panel=CLOSER),
+        "phrases": Verb("tiltmeter.cli.run.report", "phrases", CLOSER),
+        "replay": Verb("tiltmeter.cli.run.maintenance", "replay", FILES),
+        "verify": Verb("tiltmeter.cli.run.maintenance", "verify", FILES),
+        "upload": Verb("tiltmeter.cli.run.upload", panel=FILES),
+        "pack": Verb("tiltmeter.cli.run.maintenance", "pack", FILES),
+        "purge": Verb("tiltmeter.cli.run.maintenance", "purge", FILES),
     },
 )
 
@@ -105,8 +105,8 @@ OURS = {
     "reward": MissingVerb("workbench", BEFORE, "A reward before it is optimised: forecast, tilt, sandbox."),
     "gold": MissingVerb("workbench", BEFORE, "A check for gold: draft one, try it, compare it with labels."),
     "model": MissingVerb("workbench", BEFORE, "A model to train: plan, train, compare with its base, sample."),
-    "run witness": MissingVerb("workbench", CLOSER, "Ask a language model what was done in a run."),
-    "run pin": MissingVerb("workbench", CLOSER, "Sample saved checkpoints on the same few prompts."),
+    "witness": MissingVerb("workbench", CLOSER, "Ask a language model what was done in a run."),
+    "pin": MissingVerb("workbench", CLOSER, "Sample saved checkpoints on the same few prompts."),
     "lab": MissingVerb("lab", PROVE, "Simulated runs with known ground truth."),
 }
 
@@ -134,7 +134,7 @@ def names_below(noun: str) -> list[str]:
     panels = {name: verb.panel for name, verb in table.verbs.items() if " " not in name}
     panels |= {name: one.panel for name, one in table.nouns.items()}
     panels |= {name: one.panel for name, one in missing_verbs().items() if " " not in name}
-    order = (FIRST, BEFORE, RUNS, PROVE)
+    order = (FIRST, FOLLOW, CLOSER, FILES, TEAM, BEFORE, PROVE)
     return sorted(panels, key=lambda name: order.index(panels[name]))
 
 

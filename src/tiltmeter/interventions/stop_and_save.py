@@ -13,7 +13,7 @@ class StopAndSave:
     """Write a checkpoint and end training at the end of the step.
 
     What every other knob is measured against: a stopped run loses no more gold and no more compute. It is reversible in
-    the sense that training goes on from the checkpoint as if nothing had happened; `tiltmeter run undo` cannot do that,
+    the sense that training goes on from the checkpoint as if nothing had happened; `tiltmeter undo` cannot do that,
     because the process is gone.
 
     >>> finding = Finding(0, 120, "verifier_fault", 0.9, ("gold.slope",), ())

@@ -1,6 +1,6 @@
 """`python -m tiltmeter.monitor RUN --attached PID`: the monitor that an adapter starts beside a trainer.
 
-It loads the loop and nothing that draws on a terminal. `tiltmeter run watch RUN` is the same for a person.
+It loads the loop and nothing that draws on a terminal. `tiltmeter watch RUN` is the same for a person.
 """
 
 from __future__ import annotations

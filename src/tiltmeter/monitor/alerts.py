@@ -52,5 +52,5 @@ class AlertProcess:
                 self._log_failure(f"no process that posts alerts could be started ({error.strerror})")
 
     def _log_failure(self, why: str) -> None:
-        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter run track RUN"
+        then = "it is started again" if self._starts else "no alert is posted until you run: tiltmeter track RUN"
         log.warning("%s; %s", why, then)

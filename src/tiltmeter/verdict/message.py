@@ -17,7 +17,7 @@ LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
 OTHERS = 2  # further explanations that are named
 BEHIND = "its monitor is measuring, and has not come to the newest steps yet"
-DISTRUST = "find out who changed it, and go by a copy from before: tiltmeter run verify {place}"
+DISTRUST = "find out who changed it, and go by a copy from before: tiltmeter verify {place}"
 WAIT = "wait, and ask again: tiltmeter show {place}"
 NAME_A_CHECK = 'name a check of what you want: gold="checks.py:score" at attach'
 
@@ -34,12 +34,12 @@ ALARM_WORDS = {
 UNJUDGED = ("gold.traps", COVERAGE)  # alarms that rest on nobody's judgement
 #: What to do about a check that failed, where its own sentence does not say.
 CHECK_FIXES = {
-    "monitor": "measure what is stored: tiltmeter run watch {place}",
+    "monitor": "measure what is stored: tiltmeter watch {place}",
     "fresh": "see whether the trainer still runs, and whether it can still write to the run directory",
     "gold_recent": "see why labels stopped; without newer ones nothing is known of the policy of now",
     "gold_level": "have more answers labelled: a larger Gold(share=), or an evaluation with more items",
     "detectors": "see what is switched off: tiltmeter show {place} --more",
-    "ranks": "see which files are missing or damaged: tiltmeter run verify {place}; if only one rank observes, ranks=1",
+    "ranks": "see which files are missing or damaged: tiltmeter verify {place}; if only one rank observes, ranks=1",
     "kept": "see why batches are lost: tiltmeter show {place} --more",
     "scored": "mend the reward function, or what it needs: completions without a reward teach nothing",
 }
@@ -327,7 +327,7 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         parts = ["stop training" if live else "do not use the last checkpoint", _checkpoint(advice, verdict, first)]
         parts += [best.fix.partition("; ")[0]] if best is not None and best.failure != "unknown" else []
         if proposed and live:
-            parts.append(f"approve what is proposed: tiltmeter run approve {place} {proposed[-1].id}")
+            parts.append(f"approve what is proposed: tiltmeter approve {place} {proposed[-1].id}")
         return "; ".join(part for part in parts if part)
     if verdict.alarms and reading_of(verdict.alarms[0].name) == COVERAGE:
         before = f"go back to a checkpoint from before step {verdict.alarms[0].onset_low}"

@@ -201,7 +201,7 @@ def run_checks(
     return {
         "monitor": HealthCheck(
             not waiting and bool(run_facts.steps),
-            f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter run watch RUN"
+            f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter watch RUN"
             if ages.behind
             else "no step has been measured yet"
             if not run_facts.steps

@@ -213,7 +213,7 @@ PROMPTS = ["what is 1 plus 2", "what is 2 plus 2 because", "the answer"]
 
 
 def asked(*arguments: object) -> Any:
-    """`tiltmeter run pin`, as far as the verb itself goes."""
+    """`tiltmeter pin`, as far as the verb itself goes."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pin)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])

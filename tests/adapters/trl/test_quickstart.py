@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "Gold: the dataset's answers ('answer')" in done.stderr, "attach did not say what it judges by"
     # Its own monitor may still be at it.
-    command(folder, "run", "watch", RUN, "--plain", "--gold", "answers")
+    command(folder, "watch", RUN, "--plain", "--gold", "answers")
     return folder
 
 

@@ -103,7 +103,7 @@ def test_the_command_says_what_stayed_here(run: RunDirectory, tmp_path: Path) ->
     thread = UploadThread(run, mirror)
     thread.start()
     assert thread.finish(30.0) and thread.state.withheld == 1
-    result = command("run", "upload", run.path)
+    result = command("upload", run.path)
     assert result.returncode == 2 and "1 files hold a secret" in result.stdout + result.stderr
 
 

@@ -360,7 +360,7 @@ def test_verbs_take_an_address_and_nothing_is_written_into_a_copy(place: Path) -
     copy = RunDirectory(fetch_copy(address))
     with pytest.raises(OSError, match="only read"):
         make_folder(copy.path, "control")
-    watched = command("run", "watch", address, "--once")
+    watched = command("watch", address, "--once")
     assert watched.returncode == 2 and "only read" in watched.stderr
     nothing = command("show", f"file://{place}/store/none")
     assert nothing.returncode == 2 and "no run" in nothing.stderr
@@ -369,18 +369,18 @@ def test_verbs_take_an_address_and_nothing_is_written_into_a_copy(place: Path) -
 def test_upload_sends_what_is_left_and_says_what_is_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"file://{place}/store/tonight"
     run = run_of(spool_path(address))
-    refused = command("run", "upload", run.path)
+    refused = command("upload", run.path)
     assert refused.returncode == 2 and "has no mirror" in refused.stderr
     write_mirror(run.path, address, "here")
     monkeypatch.setattr("tiltmeter.rundir.remote.upload_thread.LAST_PAUSE", 0.01)
     monkeypatch.setattr(DiskFolder, "create", FaultyFolder(DiskFolder(place)).create)
     monkeypatch.setattr(FaultyFolder, "_do", _refuse)
-    away = command("run", "upload", address, "--minutes", "0")
+    away = command("upload", address, "--minutes", "0")
     assert away.returncode == 2 and "not there yet" in away.stdout, away
     monkeypatch.undo()
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
-    sent = command("run", "upload", address)
+    sent = command("upload", address)
     assert sent.returncode == 0 and "all is there" in sent.stdout
     assert contents(fetch_copy(address)) == contents(run.path)
 

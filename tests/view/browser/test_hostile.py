@@ -116,12 +116,10 @@ def test_markdown_of_a_hostile_run_has_no_link_picture_or_html(shelf: Path) -> N
     assert not re.search(r"(?<!\\)<|(?<!\\)\]\(|(?<!\\)!\[", outside), outside
 
 
-@pytest.mark.parametrize(
-    "verb", ["show", "run picture", "run rollouts", "run phrases", "run actions", "run watch", "run report"]
-)
+@pytest.mark.parametrize("verb", ["show", "picture", "rollouts", "phrases", "actions", "watch", "report"])
 def test_a_terminal_obeys_nothing_that_a_run_holds(shelf: Path, verb: str) -> None:
     command = [sys.executable, "-m", "tiltmeter", *verb.split(), str(shelf / HOSTILE_NAME)]
-    command += {"run watch": ["--once"], "run report": ["--md", "-"]}.get(verb, [])
+    command += {"watch": ["--once"], "report": ["--md", "-"]}.get(verb, [])
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         command, stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm-256color"}

@@ -50,7 +50,7 @@ def test_state_and_sentence_are_the_same_everywhere(
     assert (told["state"], told["sentence"]) == (verdict.state, verdict.sentence)
     assert shown.returncode == verdict.exit_code
     report = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "run", "report", str(shelf / run), "--json"], capture_output=True, text=True
+        [sys.executable, "-m", "tiltmeter", "report", str(shelf / run), "--json"], capture_output=True, text=True
     )
     assert report.returncode == verdict.exit_code
     assert json.loads(report.stdout)["answers"]["/api/summary"]["state"] == verdict.state

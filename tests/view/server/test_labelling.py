@@ -368,7 +368,7 @@ def test_without_people_or_a_monitor_the_screen_says_the_command(tmp_path: Path)
     nobody = MonitorLoop(run, lean(), strict=True)
     nobody.poll()
     nobody.close()
-    assert COMMAND == "tiltmeter run watch RUN --gold people"
+    assert COMMAND == "tiltmeter watch RUN --gold people"
     assert COMMAND in next_task([RunReader(run)], "ada")["why"]
     assert COMMAND in next_task([], "ada")["why"]
     other = directory(tmp_path, 6, name="other")

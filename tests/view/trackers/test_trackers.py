@@ -930,7 +930,7 @@ def test_a_process_that_dies_again_and_again_is_given_up_aloud(
         alerts.check()
     said = [record.getMessage() for record in caplog.records]
     assert [line.split("; ")[1] for line in said] == ["it is started again"] * 3 + [
-        "no alert is posted until you run: tiltmeter run track RUN"
+        "no alert is posted until you run: tiltmeter track RUN"
     ]
     assert not any("s3cret" in line for line in said)
 

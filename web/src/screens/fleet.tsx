@@ -218,7 +218,7 @@ function First() {
       <pre tabIndex={0}>{'import tiltmeter\n\ntiltmeter.attach(trainer, gold="checks.py:score")'}</pre>
       <p>In a loop of your own:</p>
       <pre tabIndex={0}>{'run = tiltmeter.open_run("runs/tonight")\nrun.observe(step=step, group=prompt_ids, reward=rewards, completion=texts)  # every step\nrun.close()'}</pre>
-      <p>and beside it <code>tiltmeter run watch runs/tonight</code>, which measures the steps.</p>
+      <p>and beside it <code>tiltmeter watch runs/tonight</code>, which measures the steps.</p>
     </div>
   );
 }

@@ -21,7 +21,7 @@ export function Health({ run, summary }: ScreenProps) {
         </Card>
         <Card title="Monitor">
           <dl class="sheet">
-            <div><dt>State</dt><dd>{monitor.running === null ? "not known from here" : monitor.running ? "running" : summary.live ? "not running: tiltmeter run watch RUN" : "not running; the run has ended"}</dd></div>
+            <div><dt>State</dt><dd>{monitor.running === null ? "not known from here" : monitor.running ? "running" : summary.live ? "not running: tiltmeter watch RUN" : "not running; the run has ended"}</dd></div>
             <div><dt>Measured up to</dt><dd>{monitor.step < 0 ? "no step" : `step ${monitor.step}`}{monitor.behind > 0 ? `, ${count(monitor.behind)} behind` : ", nothing behind"}</dd></div>
             <div><dt>Last event</dt><dd>{monitor.age_s === null ? "–" : `${span(monitor.age_s)} ago`}</dd></div>
             <div><dt>On disk</dt><dd>{bytes(data.disk_bytes)}</dd></div>

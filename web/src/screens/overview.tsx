@@ -96,7 +96,7 @@ const WAITING = "Wait for the first measured step.";
 /** What a state without an alarm asks for. */
 function Needs({ summary: { state, gold, run, checks, advice } }: { summary: Summary }) {
   if (state === "HOLLOW") return <li>Read what the reward pays most, and change the reward before training on.</li>;
-  if (state === "STALE") return <li>See whether the trainer and <code>tiltmeter run watch</code> still run: the verdict is as old as the last step.</li>;
+  if (state === "STALE") return <li>See whether the trainer and <code>tiltmeter watch</code> still run: the verdict is as old as the last step.</li>;
   if (state === "BLIND") {
     if (gold.people) return <li><a href={link("label", "", { run })}>Label</a>: {gold.waiting > 0 ? `${count(gold.waiting)} rollouts wait for a person` : "every answer counts"}.</li>;
     if (!gold.source) return <li>Name a gold source: <code>tiltmeter.attach(trainer, gold="checks.py:score")</code>, or have people label (<code>gold="people"</code>).</li>;
@@ -237,8 +237,8 @@ function Quiet({ summary }: { summary: Summary }) {
   const { state, checks, steps } = summary;
   const missing = checks.filter((check) => !check.ok);
   if (steps === 0) {
-    if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter run watch RUN</code></p></Row>;
-    return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter run watch RUN</code> measures them.</p></Row>;
+    if (!summary.live) return <Row name="Now"><p>The run ended before a step was measured. If rollouts are stored: <code>tiltmeter watch RUN</code></p></Row>;
+    return <Row name="Now"><p>The run has no measured step yet. This page fills by itself as the trainer stores rollouts and <code>tiltmeter watch RUN</code> measures them.</p></Row>;
   }
   if (state === "OK") return <Row name="Finding"><p>None. Nothing is open, and all conditions under which an alarm could have been raised hold.</p></Row>;
   if (state === "HOLLOW") return <Row name="Finding"><p>None that explains it. The reward pays for something that gold does not value: read what it pays most, and change the reward before training on.</p></Row>;

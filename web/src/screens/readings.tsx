@@ -34,7 +34,7 @@ export function Readings({ run, summary, params }: ScreenProps) {
         {chosen && <button type="button" onClick={() => zoom(null)}>Steps {chosen.from} to {chosen.to}: show all</button>}
         <span class="faint" role="status">{count(found.length)} of {count(data.readings.length)} readings</span>
       </div>
-      {!data.readings.length && <Empty>No step has been measured yet. To measure stored steps: <code>tiltmeter run watch RUN</code></Empty>}
+      {!data.readings.length && <Empty>No step has been measured yet. To measure stored steps: <code>tiltmeter watch RUN</code></Empty>}
       {data.readings.length > 0 && !found.length && <Empty>No reading has that in its name.</Empty>}
       {(moved ? [["Readings", found] as const] : families(found)).map(([family, rows]) => (
         <section key={family} aria-label={visible(family)}>

@@ -178,10 +178,10 @@ def test_the_verb_calibrates_first_asks_within_its_share_and_says_what_was_done(
     run, file = run_of(tmp_path, bad_from=10), tmp_path / "judge.toml"
     with witness_server(knowing) as url:
         file.write_text(f'url = "{url}"\nmodel = "scripted"\nguide = "It is mended."\nretries = 0\n')
-        first = tiltmeter("run", "witness", run.path, file)
+        first = tiltmeter("witness", run.path, file)
         assert first.returncode == 1, first
         count = len(knowing.questions)
-        again = tiltmeter("run", "witness", run.path, file, "--json")
+        again = tiltmeter("witness", run.path, file, "--json")
     assert len(knowing.questions) == count, "what was asked is not asked again"
     on_page = witness_claims(run, 0)
     assert claim_lines(on_page) == first.stdout.splitlines() and witness_claims(run, 1) == NOBODY
@@ -202,7 +202,7 @@ def test_the_verb_calibrates_first_asks_within_its_share_and_says_what_was_done(
 def test_a_method_of_grading_is_refused(tmp_path: Path) -> None:
     run, file = run_of(tmp_path, bad_from=40), tmp_path / "judge.toml"
     file.write_text('url = "http://localhost:1/v1"\nmodel = "m"\nguide = "g"\nmethod = "debate"\ncalls = 5\n')
-    refused = tiltmeter("run", "witness", run.path, file)
+    refused = tiltmeter("witness", run.path, file)
     assert refused.returncode != 0 and "method = 'debate'" in refused.stderr and "without method" in refused.stderr
 
 
@@ -210,10 +210,10 @@ def test_a_witness_that_changes_overnight_is_no_longer_believed(tmp_path: Path, 
     run, file = run_of(tmp_path, bad_from=10), tmp_path / "judge.toml"
     with witness_server(knowing) as url:
         file.write_text(f'url = "{url}"\nmodel = "scripted"\nguide = "It is mended."\nretries = 0\n')
-        checked = tiltmeter("run", "witness", run.path, file, "--check", "--groups", "48")
+        checked = tiltmeter("witness", run.path, file, "--check", "--groups", "48")
         assert checked.returncode == 0 and "without reasoning" in checked.stdout
         knowing.sick = True
-        after = tiltmeter("run", "witness", run.path, file, "--share", "0.5")
+        after = tiltmeter("witness", run.path, file, "--share", "0.5")
     assert after.returncode == 2 and "Nothing that it says is shown" in after.stdout
     assert "tests.removal" not in after.stdout
 
@@ -224,7 +224,7 @@ def test_a_server_that_is_down_is_no_fault_of_the_witness_and_the_same_is_asked_
     run, file = run_of(tmp_path, bad_from=10), tmp_path / "judge.toml"
     text = 'url = "{}"\nmodel = "scripted"\nguide = "It is mended."\nretries = 0\n'
     file.write_text(text.format("http://127.0.0.1:9/v1"))
-    down = tiltmeter("run", "witness", run.path, file, "--groups", "12")
+    down = tiltmeter("witness", run.path, file, "--groups", "12")
     assert down.returncode == 2 and "could not be tried, and nothing was stored" in down.stderr
     with witness_server(knowing) as url:
         witness = Witness(Judge(url, "scripted", "It is mended.", retries=0))
@@ -240,6 +240,6 @@ def test_a_useless_witness_is_asked_about_forgeries_alone(tmp_path: Path) -> Non
     judge = ScriptedWitness({}, 0.0, 0.5)
     with witness_server(judge) as url:
         file.write_text(f'url = "{url}"\nmodel = "scripted"\nguide = "It is mended."\nretries = 0\n')
-        result = tiltmeter("run", "witness", run.path, file, "--groups", "24")
+        result = tiltmeter("witness", run.path, file, "--groups", "24")
     assert result.returncode == 2 and "does not tell them apart" in result.stdout
     assert not list_batches(run)

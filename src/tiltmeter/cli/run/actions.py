@@ -1,4 +1,4 @@
-"""`tiltmeter run actions`, `approve`, `reject`, `undo`: list and decide the changes proposed for a run; and `alarms`,
+"""`tiltmeter actions`, `approve`, `reject`, `undo`: list and decide the changes proposed for a run; and `alarms`,
 `acknowledge`, `dismiss`: list and answer its alarms."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tiltmeter.view.screens.alarms import assumptions, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.wording import describe_change
 
-Id = Annotated[str, typer.Argument(help="The action, as `tiltmeter run actions` names it.", metavar="ID")]
-AlarmId = Annotated[str, typer.Argument(help="The alarm, as `tiltmeter run alarms` names it.", metavar="ALARM")]
+Id = Annotated[str, typer.Argument(help="The action, as `tiltmeter actions` names it.", metavar="ID")]
+AlarmId = Annotated[str, typer.Argument(help="The alarm, as `tiltmeter alarms` names it.", metavar="ALARM")]
 Reason = Annotated[str, typer.Option("--reason", help="Why it is false; stays on record.", metavar="TEXT")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="What mode act would do now, without doing it.")]
 
@@ -36,7 +36,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="What mode act would do 
 def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
     """List the changes proposed for a run, what was done about each, and its outcome.
 
-    Example: tiltmeter run actions runs/tonight --dry-run
+    Example: tiltmeter actions runs/tonight --dry-run
 
     Reads the run directory and changes nothing. Exit code: 0.
     """
@@ -64,7 +64,7 @@ def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
 def approve(run: Run, action: Id) -> None:
     """Approve a proposal: the trainer makes the change at the end of its step, reads it back and writes a receipt.
 
-    Example: tiltmeter run approve runs/tonight 0-120-beta
+    Example: tiltmeter approve runs/tonight 0-120-beta
 
     Only the user who started training can do this. Exit code: 0 asked, 2 could not.
     """
@@ -74,7 +74,7 @@ def approve(run: Run, action: Id) -> None:
 def reject(run: Run, action: Id) -> None:
     """Reject a proposal: it is not made again in this attempt, and the next thing that could help is proposed instead.
 
-    Example: tiltmeter run reject runs/tonight 0-120-beta
+    Example: tiltmeter reject runs/tonight 0-120-beta
 
     Exit code: 0 recorded, 2 could not.
     """
@@ -84,7 +84,7 @@ def reject(run: Run, action: Id) -> None:
 def undo(run: Run, action: Id) -> None:
     """Undo a change that was applied: the knob goes back to the value it had before.
 
-    Example: tiltmeter run undo runs/tonight 0-120-beta
+    Example: tiltmeter undo runs/tonight 0-120-beta
 
     A stop or a rollback cannot be undone from here: start training again from the checkpoint. Exit code: 0 asked, 2
     could not.
@@ -95,7 +95,7 @@ def undo(run: Run, action: Id) -> None:
 def alarms(run: Run, json: Json = False) -> None:
     """List the alarms and warnings of a run, open ones first, the answers to them, and what their bound rests on.
 
-    Example: tiltmeter run alarms runs/tonight
+    Example: tiltmeter alarms runs/tonight
 
     Reads the run directory and changes nothing. Exit code: 0.
     """
@@ -120,7 +120,7 @@ def alarms(run: Run, json: Json = False) -> None:
 def acknowledge(run: Run, alarm: AlarmId) -> None:
     """Say that an alarm or warning was seen. It stays open, and the verdict stays what it is.
 
-    Example: tiltmeter run acknowledge runs/tonight 1f8c2f3911a4
+    Example: tiltmeter acknowledge runs/tonight 1f8c2f3911a4
 
     Exit code: 0 recorded, 2 could not.
     """
@@ -130,7 +130,7 @@ def acknowledge(run: Run, alarm: AlarmId) -> None:
 def dismiss(run: Run, alarm: AlarmId, reason: Reason) -> None:
     """Call an alarm false: it is resolved, stays on record with the reason, and the next one needs more evidence.
 
-    Example: tiltmeter run dismiss runs/tonight 1f8c2f3911a4 --reason "the gold source was down"
+    Example: tiltmeter dismiss runs/tonight 1f8c2f3911a4 --reason "the gold source was down"
 
     A warning that is called false is only shown so. Exit code: 0 recorded, 2 could not.
     """
@@ -149,7 +149,7 @@ def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
     submit_note(reader.run, reader.run_facts, alarm, kind, reason=reason)
     end = "the monitor records it"
     if monitor_running(reader.run) is False:
-        end = f"no monitor is running to record it; run: tiltmeter run watch {run} --once"
+        end = f"no monitor is running to record it; run: tiltmeter watch {run} --once"
     Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: sent; {end}.", 300))
 
 

@@ -1,4 +1,4 @@
-"""`tiltmeter run diff`: two runs side by side, from which step on they differ, and what was set differently."""
+"""`tiltmeter diff`: two runs side by side, from which step on they differ, and what was set differently."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Second = Annotated[Path, typer.Argument(help="Another one.", metavar="B")]
 def diff(a: First, b: Second, json: Json = False, md: Markdown = None, plain: Plain = False) -> None:
     """Compare two runs: verdicts, readings with intervals, the first step from which they differ, and settings.
 
-    Example: tiltmeter run diff runs/before runs/after
+    Example: tiltmeter diff runs/before runs/after
 
     They differ lastingly from where on five stretches in a row have an interval without 0. Exit code: 0 both were
     judged and do not differ lastingly, 1 one of them has an alarm or they differ, 2 could not judge.

@@ -1,4 +1,4 @@
-"""`tiltmeter run pack`, `verify`, `replay`, `purge`: merge a run's files, check, measure again, delete them."""
+"""`tiltmeter pack`, `verify`, `replay`, `purge`: merge a run's files, check, measure again, delete them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Untrusted = Annotated[bool, typer.Option("--untrusted", help="Also name links, f
 def pack(run: Run, trust: Trust = False) -> None:
     """Merge the small files of a run into large ones, which every command reads the same way.
 
-    Example: tiltmeter run pack runs/tonight
+    Example: tiltmeter pack runs/tonight
 
     Safe at any time, also while the run is written: the newest 64 steps of a live run are left alone, and originals go
     only after the packed copy was checked against each of them.
@@ -44,7 +44,7 @@ def pack(run: Run, trust: Trust = False) -> None:
 def verify(run: Run, untrusted: Untrusted = False, json: Json = False) -> None:
     """Read every stored byte again and check it against its checksums and the hashes recorded when it was measured.
 
-    Example: tiltmeter run verify runs/tonight
+    Example: tiltmeter verify runs/tonight
 
     With --untrusted, for a directory from somebody else, also whatever no version of Tiltmeter puts there. Exit code: 0
     intact, 1 damage found, 2 not a run directory.
@@ -87,7 +87,7 @@ def purge(
 ) -> None:
     """Delete stored rollouts: prompts, completions, tokens and rewards. Readings, alarms and verdicts stay.
 
-    Example: tiltmeter run purge runs/tonight --days 30
+    Example: tiltmeter purge runs/tonight --days 30
 
     What is deleted cannot be replayed or shown again.
     """
@@ -105,7 +105,7 @@ def purge(
 def replay(run: Run, plugin: Plugins = None, more: More = False, json: Json = False, plain: Plain = False) -> None:
     """Measure and judge a recorded run again from its files, and say whether the record reproduces.
 
-    Example: tiltmeter run replay runs/tonight
+    Example: tiltmeter replay runs/tonight
 
     Changes nothing in the run. With --plugin, or after an upgrade, settings differ and only the verdict is compared.
     Exit code: that of the verdict, or 2 if the record does not reproduce.

@@ -1,4 +1,4 @@
-"""`tiltmeter run onset`: when gold was highest, and the checkpoint that is worth going back to."""
+"""`tiltmeter onset`: when gold was highest, and the checkpoint that is worth going back to."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class OnsetReport:
 def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = False) -> None:
     """Say when gold was highest, with an interval, and which checkpoint to go back to.
 
-    Example: tiltmeter run onset runs/tonight --gold checks.py:score --labels 200
+    Example: tiltmeter onset runs/tonight --gold checks.py:score --labels 200
 
     With --gold, answers drawn at random over the whole stored past are labelled, and a curve that rises and then falls
     is fitted. Without it, what the run knows is used: the labels it bought after an alarm, or gold of every step.
@@ -71,7 +71,7 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
         source = load_gold(gold)
         if isinstance(source, PeopleSource):
             raise AttachError(
-                "people label at the page of a run: `tiltmeter run watch RUN --gold people` asks them about the past "
+                "people label at the page of a run: `tiltmeter watch RUN --gold people` asks them about the past "
                 "after an alarm, and `tiltmeter view` shows it to them"
             )
         estimate, basis = _label_past(directory, run_facts, events, source, labels), f"by {source.identity}"
@@ -98,7 +98,7 @@ def _label_past(
     request = draw_rows(identity, run_facts.attempt or 0, last, stored, source, labels)
     if request is None:
         return OnsetEstimated(
-            requested=0, answered=0, requests="", why="no measured step has rollouts: tiltmeter run watch RUN"
+            requested=0, answered=0, requests="", why="no measured step has rollouts: tiltmeter watch RUN"
         )
     batches = request_texts(run, request)
     answers: list[Label] = []

@@ -1,4 +1,4 @@
-"""`tiltmeter run picture`: proxy and gold of a run, where they parted, the alarm and the checkpoint to go back to."""
+"""`tiltmeter picture`: proxy and gold of a run, where they parted, the alarm and the checkpoint to go back to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Svg = Annotated[
 def picture(run: Run, png: Png = None, svg: Svg = None, plain: Plain = False) -> None:
     """Draw a run: reward and gold, the gap, where it turned, the alarm, the last good checkpoint, what was changed.
 
-    Example: tiltmeter run picture runs/tonight --png tonight.png
+    Example: tiltmeter picture runs/tonight --png tonight.png
 
     Without an option it is drawn in the terminal. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """

@@ -1,4 +1,4 @@
-"""`tiltmeter run publish`: a run as static files for any web server."""
+"""`tiltmeter publish`: a run as static files for any web server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publish(
 ) -> None:
     """Write a run as a folder for any web server: the report as index.html, its tables as Parquet.
 
-    Example: tiltmeter run publish runs/tonight --to public/tonight --redact-text
+    Example: tiltmeter publish runs/tonight --to public/tonight --redact-text
 
     Nothing is sent anywhere. Exit code: 0 healthy, 1 an alarm or "stop", 2 cannot judge.
     """

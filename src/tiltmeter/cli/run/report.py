@@ -1,4 +1,4 @@
-"""`tiltmeter run report`: a run in one file, to send or to paste; `phrases`: what a policy says too often."""
+"""`tiltmeter report`: a run in one file, to send or to paste; `phrases`: what a policy says too often."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
 ) -> None:
     """Write a report on a run: the page's screens in one file, or Markdown, or JSON.
 
-    Example: tiltmeter run report runs/tonight --html tonight.html
+    Example: tiltmeter report runs/tonight --html tonight.html
 
     Without an option it writes NAME-report.html, which makes no request and can be mailed or kept. Exit code: 0
     healthy, 1 an alarm or "stop", 2 cannot judge.
@@ -67,7 +67,7 @@ def report(
 def phrases(run: Run, step: Step = None, most: MostPhrases = 20, json: Json = False) -> None:
     """List the phrases that completions over-use against the reference policy, or against the run's first steps.
 
-    Example: tiltmeter run phrases runs/tonight --step 400
+    Example: tiltmeter phrases runs/tonight --step 400
 
     A phrase counts once per completion and is listed at a false discovery rate of 1 %. Usual innocent cause: other
     prompts. Exit code: 0 compared, 2 there is too little to compare.

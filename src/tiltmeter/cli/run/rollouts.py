@@ -1,4 +1,4 @@
-"""`tiltmeter run rollouts`: find rollouts by the query line of the page."""
+"""`tiltmeter rollouts`: find rollouts by the query line of the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Most = Annotated[int, typer.Option("--most", help="Rollouts that are printed.", 
 def rollouts(run: Run, query: Query = "", most: Most = 20, json: Json = False) -> None:
     """Find rollouts by what they say and what they were paid; the same query line as on the page.
 
-    Example: tiltmeter run rollouts runs/tonight 'step:100.. gold<0.3 "let us verify" sort:gap'
+    Example: tiltmeter rollouts runs/tonight 'step:100.. gold<0.3 "let us verify" sort:gap'
 
     Conditions: step:A..B, attempt:N, reward, gold and length with > >= < <=, labelled, truncated, flagged and disagree
     with :yes or :no, tag:NAME, sort:step, reward, gold, length or gap with .up or .down. Texts: "words" in prompt or

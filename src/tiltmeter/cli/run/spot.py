@@ -1,4 +1,4 @@
-"""`tiltmeter run spot`: judge thirty of the best-paid rollouts of now, blind, in a minute or two."""
+"""`tiltmeter spot`: judge thirty of the best-paid rollouts of now, blind, in a minute or two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Newest = Annotated[int, typer.Option(help="Of how many newest steps.", min=1, me
 def spot(run: Run, count: Many = COUNT, steps: Newest = STEPS, trust: Trust = False, json: Json = False) -> None:
     """Judge the best-paid rollouts of now, blind: what does the reward pay most for?
 
-    Example: tiltmeter run spot runs/tonight
+    Example: tiltmeter spot runs/tonight
 
     Each is shown without its reward and step, in random order: y is good, n is not, s skips, q ends. No gold source is
     needed. What comes out is a share with an exact interval, kept in the run beside earlier ones. It is no part of the

@@ -1,4 +1,4 @@
-"""`tiltmeter run track`: export a run to experiment trackers, and its alerts to a webhook."""
+"""`tiltmeter track`: export a run to experiment trackers, and its alerts to a webhook."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def track(
 ) -> None:
     """Send a run's readings, alarms and verdict to trackers, and its alerts to a webhook, until the run has ended.
 
-    Example: tiltmeter run track runs/tonight --wandb my-project --webhook https://hooks.example.org/T0/B0/x
+    Example: tiltmeter track runs/tonight --wandb my-project --webhook https://hooks.example.org/T0/B0/x
 
     Reads the run directory as the page does, in a process of its own; training never waits for it. Restartable at any
     time: each tracker goes on where it was. Exit code: 0 everything was sent, 2 something could not be.

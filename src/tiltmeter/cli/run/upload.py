@@ -1,4 +1,4 @@
-"""`tiltmeter run upload`: send what a run on object storage has left on this machine."""
+"""`tiltmeter upload`: send what a run on object storage has left on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Minutes = Annotated[float, typer.Option("--minutes", help="How long to wait and 
 def upload(run: Run, minutes: Minutes = 10.0, trust: Trust = False) -> None:
     """Upload what is left of a run whose directory is an address: after an outage, or a node that was taken away.
 
-    Example: tiltmeter run upload s3://bucket/runs/tonight
+    Example: tiltmeter upload s3://bucket/runs/tonight
 
     Works on the machine that trained, and waits for a monitor that is still at work there. Exit code: 0 all is there, 2
     not.

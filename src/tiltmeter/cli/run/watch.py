@@ -1,4 +1,4 @@
-"""`tiltmeter run watch`: the monitor in the foreground. The one beside a trainer is `python -m tiltmeter.monitor`."""
+"""`tiltmeter watch`: the monitor in the foreground. The one beside a trainer is `python -m tiltmeter.monitor`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def watch(
 ) -> None:
     """Measure a run while it is written, or catch up with it; ends when the run has ended or fallen silent.
 
-    Example: tiltmeter run watch runs/tonight
+    Example: tiltmeter watch runs/tonight
 
     On a terminal it shows one screen that keeps itself up to date; with --plain a line for each thing that happens, for
     logs and pipes. Where a trainer's own monitor is at work, this shows its results. Restartable at any time:

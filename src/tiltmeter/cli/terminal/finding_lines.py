@@ -43,9 +43,9 @@ def _action_line(action: Action, run: str) -> str:
     change = f"{action.knob} {action.before:g} -> {action.after:g}"
     match action.state:
         case "proposed":
-            return f"Proposed: {change}, {action.reason}. Approve: tiltmeter run approve {run} {action.id}"
+            return f"Proposed: {change}, {action.reason}. Approve: tiltmeter approve {run} {action.id}"
         case "applied":
-            return f"Done: {change}, {action.reason}. Undo: tiltmeter run undo {run} {action.id}"
+            return f"Done: {change}, {action.reason}. Undo: tiltmeter undo {run} {action.id}"
         case "reverted" if action.reason.startswith("ended "):
             return f"Ended: {action.knob} {action.after:g} -> {action.before:g}, {action.reason}"
         case "refused":

@@ -23,7 +23,7 @@ from tiltmeter.rundir.store import RunDirectory
 STATE = "upload.json"  # in its cache
 CYCLE_SECONDS = 5.0
 LONGEST_PAUSE = 60.0
-FLUSH_SECONDS = 300.0  # at the end; what is left is uploaded by `tiltmeter run upload`, or by the next attempt
+FLUSH_SECONDS = 300.0  # at the end; what is left is uploaded by `tiltmeter upload`, or by the next attempt
 LAST_PAUSE = 1.0
 
 log = logging.getLogger("tiltmeter")

@@ -253,7 +253,7 @@ def submit_note(
     """
     alarm = next((records[-1][2] for records in run_facts.alarms.values() if alarm_id(records[0][2]) == about), None)
     if alarm is None or run_facts.attempt is None:
-        raise StoreError(f"{run.path} has no alarm {about!r}; see: tiltmeter run alarms {run.path}")
+        raise StoreError(f"{run.path} has no alarm {about!r}; see: tiltmeter alarms {run.path}")
     if kind == "false_alarm" and not reason.strip():
         raise StoreError("say why it is false: a reason stays on record with it")
     if kind == "false_alarm" and alarm.tier == "alarm" and alarm.resolved is not None:

@@ -53,7 +53,7 @@ def _phrases(reader: RunReader, step: int | None, most: int, steps: Sequence[Mea
     try:
         start = reader.cache_lru("phrases start", steps[0][:2], lambda: baseline_of(reader.run), 1)
     except StoreError:
-        return _no_phrases(at.step, "What the run is compared with cannot be read; run: tiltmeter run verify")
+        return _no_phrases(at.step, "What the run is compared with cannot be read; run: tiltmeter verify")
     if not has_enough_text(now, start):
         return _no_phrases(at.step, f"There is {TOO_LITTLE}.")
     assert start is not None

@@ -23,11 +23,11 @@ NAMED_FILES = 3  # unreadable files that are listed by name
 
 HOW = (
     'With TRL, give the trainer an eval_dataset and eval_strategy="steps", with eval_on_start=True for the very start. '
-    "In a loop of your own: run.pinned(step, prompts, completions). From saved checkpoints: tiltmeter run pin RUN"
+    "In a loop of your own: run.pinned(step, prompts, completions). From saved checkpoints: tiltmeter pin RUN"
 )
 KINDS = {
     False: "evaluations: the first completion of each of their prompts, sampled as the trainer evaluates",
-    True: "saved checkpoints, each asked the same prompts by tiltmeter run pin, decoded greedily",
+    True: "saved checkpoints, each asked the same prompts by tiltmeter pin, decoded greedily",
 }
 
 

@@ -51,7 +51,7 @@ def absent_rows(run_facts: RunFacts) -> list[AbsentReading]:
 def explain_missing(reader: RunReader, name: str, column: str) -> str:
     """Why a reading is absent: the columns it lacks, as the monitor recorded them if it did, and the fix."""
     if not reader.run_facts.steps:
-        return "No step has been measured yet; to measure stored steps: tiltmeter run watch RUN"
+        return "No step has been measured yet; to measure stored steps: tiltmeter watch RUN"
     absent_reasons: Mapping[str, str] = reader.run_facts.absent
     lacks = absent_reasons.get(name) or absent_reasons.get(name.rpartition(".")[0]) or column
     how = column_fix(lacks, imported=reader.run_facts.imported) or f"pass {lacks.split(', ')[0]}= to observe()"

@@ -174,7 +174,7 @@ def remarks(verdict: Verdict, run_facts: RunFacts, line: ReadingLookup) -> list[
         lines.append(f"Not compared, because the reference has no {lack}: {', '.join(run_facts.uncompared)}")
     lines += describe_unseen(absent_by_column(run_facts), imported=run_facts.imported)
     if run_facts.skipped:
-        lines.append(f"{run_facts.skipped} damaged lines in events/ were skipped; run: tiltmeter run verify")
+        lines.append(f"{run_facts.skipped} damaged lines in events/ were skipped; run: tiltmeter verify")
     if run_facts.journal_text:
         lines.append(f"Journal: {run_facts.journal_text}.")
     return lines
@@ -267,4 +267,4 @@ def describe_phrases(shares: Floats) -> list[str]:
     """A pointer to the phrases command, if phrases are over-used."""
     if not len(shares) or shares[-1] < 0.05:
         return []
-    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter run phrases RUN"]
+    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]

@@ -32,7 +32,7 @@ from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.server.access import RequestError, ensure_private_folder, load_or_create_secret
 from tiltmeter.view.server.labelling_tasks import LabelItem, LabelSession, LabelStep
 
-COMMAND = f"tiltmeter run watch RUN --gold {PEOPLE}"
+COMMAND = f"tiltmeter watch RUN --gold {PEOPLE}"
 REPEAT_EVERY = 9  # pairs of a rater after which one is repeated with sides swapped: one task in ten
 MOST_ISSUED = 4096
 LONGEST_GUIDE = 20_000  # bytes

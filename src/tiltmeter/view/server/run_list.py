@@ -171,7 +171,7 @@ class RunList:
     def reader(self, id: str) -> RunReader:
         """The reader of a run. Raises `KeyError` for an unknown id, and `StoreError` for a run that was set aside."""
         if (why := self.marks.set_aside.get(id)) is not None:
-            raise StoreError(f"{why}; look with: tiltmeter run verify --untrusted RUN")
+            raise StoreError(f"{why}; look with: tiltmeter verify --untrusted RUN")
         with self._lock:
             if id not in self._paths:
                 self.ids()

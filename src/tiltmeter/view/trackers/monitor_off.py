@@ -28,7 +28,7 @@ def monitor_off_alert(run: RunDirectory, why: str, now: float) -> Alert:
     text = (
         f"The monitor of {identity.name} is off: {log_line(why, 200)}. Training goes on and nothing is measured until "
     )
-    text += "it starts again; to measure by hand, where the run is: tiltmeter run watch RUN"
+    text += "it starts again; to measure by hand, where the run is: tiltmeter watch RUN"
     return Alert(
         identity=alert_identity(identity, event),
         event=event,

@@ -66,7 +66,7 @@ class Alert:
     reading: str
     run: RunIdentity
     time: float
-    evidence: tuple[str, ...] = ()  # ids of the rollouts that show it, as the page and `tiltmeter run pin` know them
+    evidence: tuple[str, ...] = ()  # ids of the rollouts that show it, as the page and `tiltmeter pin` know them
     picture: str = ""  # proxy and gold as SVG, with an alarm; no text of a rollout is in it
     png: bytes = b""  # the same as PNG, for those who show no SVG; empty without Pillow
     covers: tuple[str, ...] = ()  # identities of earlier alerts of this title, which this one replaces

@@ -34,7 +34,7 @@ TABLE = VerbTable(
         "model trail": Verb(f"{HERE}.model.trail"),
         "model diversity": Verb(f"{HERE}.model.diversity"),
         "model repay": Verb(f"{HERE}.model.repay"),
-        "run witness": Verb(f"{HERE}.run.witness", panel=CLOSER),
-        "run pin": Verb(f"{HERE}.run.pin", panel=CLOSER),
+        "witness": Verb(f"{HERE}.run.witness", panel=CLOSER),
+        "pin": Verb(f"{HERE}.run.pin", panel=CLOSER),
     },
 )

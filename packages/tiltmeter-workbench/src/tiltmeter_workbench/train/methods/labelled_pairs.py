@@ -77,7 +77,7 @@ def _measured_steps(run: RunDirectory, timeout: float) -> list[Event]:
         if time.monotonic() > deadline:
             raise AttachError(
                 f"{run.path}: the monitor has not measured every step, so nobody knows yet which answers it will ask "
-                f"about: run `tiltmeter run watch {run.path}`, then this again"
+                f"about: run `tiltmeter watch {run.path}`, then this again"
             )
         time.sleep(0.5)
     spans = view.run_facts.spans()

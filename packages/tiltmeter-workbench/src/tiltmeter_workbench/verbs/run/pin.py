@@ -1,4 +1,4 @@
-"""`tiltmeter run pin`: sample saved checkpoints on the same few prompts, to read the answers side by side."""
+"""`tiltmeter pin`: sample saved checkpoints on the same few prompts, to read the answers side by side."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def pin(
 ) -> None:
     """Ask saved checkpoints the same few prompts and keep the answers, to see what the policy says then and now.
 
-    Example: tiltmeter run pin runs/tonight/tiltmeter --model 0=models/base --model runs/tonight/checkpoint-400
+    Example: tiltmeter pin runs/tonight/tiltmeter --model 0=models/base --model runs/tonight/checkpoint-400
 
     Without --model: every checkpoint-N beside the run directory. Without --prompts: the first prompts of the run's
     first step. Answers are greedy. A checkpoint that was asked before is not asked again, and training is not touched.

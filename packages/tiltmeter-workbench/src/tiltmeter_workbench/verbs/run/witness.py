@@ -1,4 +1,4 @@
-"""`tiltmeter run witness`: ask a language model what was done in a run, beside how often it is right on forgeries."""
+"""`tiltmeter witness`: ask a language model what was done in a run, beside how often it is right on forgeries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def witness(
 ) -> None:
     """Ask a language model what some rollouts did, beside others of their prompt, with quotes that are checked.
 
-    Example: tiltmeter run witness runs/tonight judge.toml
+    Example: tiltmeter witness runs/tonight judge.toml
 
     It is first tried on forgeries of our own and honest twins, put into this run's tasks; --check does that alone, with
     and without the policy's reasoning. That figure stands beside everything it says. Half of the rollouts are chosen at

@@ -1,0 +1,2 @@
+const __vite__mapDeps=(i,m=__vite__mapDeps,d=(m.f||(m.f=["./rendered-BLCmV4B5.js","./text-BtoHfxtG.js","./rendered-D9e37vDz.css"])))=>i.map(i=>d[i]);
+import{A as e,t}from"./index-D9LdaPrK.js";var n=e(()=>t(()=>import(`./rendered-BLCmV4B5.js`).then(e=>e.Rendered),__vite__mapDeps([0,1,2]),import.meta.url));export{n as t};

@@ -1,1 +1,0 @@
-import{x as e}from"./index-B2Ne849j.js";function t(t){let n=t&&{from:Math.max(0,Math.round(t.from)),to:Math.max(Math.round(t.from)+1,Math.round(t.to))},[r=``,i=``]=location.hash.split(`?`,2);if(r.startsWith(`#/run/`)){let e=new URLSearchParams(i);for(let t of[`from`,`to`])n?e.set(t,String(n[t])):e.delete(t);let t=e.toString();location.hash=t?`${r}?${t}`:r}e.set(n)}export{t};
