@@ -37,6 +37,7 @@ from tiltmeter.adapters.launch import MOVED_TO, int_from_environment, launch_id,
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
 from tiltmeter.adapters.settings import capture_settings
+from tiltmeter.adapters.settings_file import with_settings
 from tiltmeter.adapters.tokenizer_pieces import tokenizer_pieces
 from tiltmeter.adapters.trainer_lock import TrainerLock, claim_directory, join_directory, released_if_it_fails
 from tiltmeter.data.batches import from_columns
@@ -98,6 +99,8 @@ def open_run(
         monitor: Whether to start the monitor.
         options: Plug-ins, how log-probabilities are stored, whether to wait for storage, and more.
 
+    `gold`, `slices` and `options` may stand in `tiltmeter.toml`, or under `[tool.tiltmeter]` in `pyproject.toml`.
+
     `TILTMETER_DISABLED=1` makes this and everything after it do nothing; `TILTMETER_DIR` moves the run elsewhere.
 
     >>> import tempfile
@@ -110,7 +113,11 @@ def open_run(
         return Run(None)
     address = None if os.environ.get(MOVED_TO) else parse_address(directory)
     place: Path | str = run_path(directory) if address is None else address
-    labels, start, more = read_gold(gold), read_launch(launch), read_options(options)
+    asked, file = with_settings({"gold": gold, "slices": slices, "options": options}, {})
+    slices = asked["slices"]
+    labels, start, more = read_gold(asked["gold"]), read_launch(launch), read_options(asked["options"])
+    if file is not None:
+        log.info("settings are taken from %s", file)
     if more.logprobs not in PRECISIONS:
         raise AttachError(f"logprobs={more.logprobs!r} is not one of {', '.join(PRECISIONS)}")
     if start.groups not in ("rank", "shared") or more.on_full not in ("thin", "wait"):

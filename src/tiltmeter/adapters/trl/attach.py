@@ -37,6 +37,7 @@ from tiltmeter.adapters.arguments import (
 from tiltmeter.adapters.custom_loop import Run, open_run
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
+from tiltmeter.adapters.settings_file import with_settings
 from tiltmeter.adapters.tried_versions import TRL, first_two
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler
@@ -97,6 +98,9 @@ def attach(
             run, where `report_to` names W&B, Trackio, TensorBoard or MLflow.
         options: Plug-ins, an experiment on your reward, whether to print, and more.
 
+    What is left at its default may stand in `tiltmeter.toml`, or under `[tool.tiltmeter]` in `pyproject.toml`, beside
+    your script or in the current folder; the line at the start says which file was read.
+
     Training does not change by a bit unless `act` says so, or you approve what was advised.
 
     Example:
@@ -109,8 +113,15 @@ def attach(
         raise AttachError("this trainer is watched already: attach once, or pass Callback() and do not attach")
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Attached(trainer, Callback(), None)
-    callback = Callback(gold=gold, act=act, slices=slices, directory=directory, trackers=trackers, options=options)
-    callback.connect(trainer, read_traps(traps))
+    asked = {
+        "gold": gold, "act": act, "traps": traps, "slices": slices, "directory": directory, "trackers": trackers,
+        "options": options,
+    }  # fmt: skip
+    settings, file = with_settings(asked, {"gold": AUTO, "trackers": True})
+    traps = read_traps(settings.pop("traps"))
+    callback = Callback(**settings)
+    callback.settings_file = file
+    callback.connect(trainer, traps)
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
 
@@ -146,6 +157,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self.evals = () if gold.evals == AUTO else tuple(gold.evals)
         self.gold_share = default_share(gold.source) if gold.share is None else gold.share
         self._directory, self._slices = directory, slices
+        self.settings_file: Path | None = None  # which said some of these
         self.traps: TrapRounds | None = None
         self.sampler: CheckpointSampler | None = None
         self.screen: RolloutScreen | None = None
@@ -333,6 +345,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
         paid = f" for {', '.join(rewards)}" if rewards else ""
+        judged += f", as {self.settings_file} says" if self.settings_file is not None else ""
         line = f"watching {type(self._trainer).__name__}{paid}, {judged}. {self._where_to_look(self._own_trackers())}"
         print_line(log_line(line, 500))
 
