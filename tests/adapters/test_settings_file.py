@@ -23,7 +23,7 @@ with tiltmeter.open_run(sys.argv[1], monitor=False) as run:
 
 def run_script(folder: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    words = [sys.executable, folder / "train.py", cwd / "run"]
+    words = [sys.executable, str(folder / "train.py"), str(cwd / "run")]
     return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=120, env={**os.environ})
 
 
