@@ -14,7 +14,7 @@ from tiltmeter.adapters import arguments
 from tiltmeter.cli.verb_table import CORE
 
 #: Lower it with every verb that is merged or moved into a package; 24 is the aim.
-MOST_VERBS = 33
+MOST_VERBS = 31
 OBJECTS = (tiltmeter.Act, tiltmeter.Gold, tiltmeter.Launch, tiltmeter.Options, tiltmeter.Traps)
 
 
