@@ -113,9 +113,9 @@ def open_run(
         return Run(None)
     address = None if os.environ.get(MOVED_TO) else parse_address(directory)
     place: Path | str = run_path(directory) if address is None else address
-    asked, file = with_settings({"gold": gold, "slices": slices, "options": options}, {})
-    slices = asked["slices"]
-    labels, start, more = read_gold(asked["gold"]), read_launch(launch), read_options(asked["options"])
+    arguments, file = with_settings({"gold": gold, "slices": slices, "options": options}, {})
+    slices = arguments["slices"]
+    labels, start, more = read_gold(arguments["gold"]), read_launch(launch), read_options(arguments["options"])
     if file is not None:
         log.info("settings are taken from %s", file)
     if more.logprobs not in PRECISIONS:

@@ -35,8 +35,8 @@ def find_settings() -> SettingsFile | None:
     """The settings that apply to this process. Raises `AttachError` for a file that cannot be meant so."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     places: dict[Path, int] = {}  # folders, and whose file is read there beside this user's
-    if script is not None and (file := Path(script)).is_file():
-        places[file.resolve().parent] = file.stat().st_uid
+    if script is not None and (path := Path(script)).is_file():
+        places[path.resolve().parent] = path.stat().st_uid
     places.setdefault(Path.cwd(), os.geteuid())
     for folder, owner in places.items():
         if (folder / "run.json").exists():
@@ -49,12 +49,12 @@ def find_settings() -> SettingsFile | None:
 
 def with_settings(arguments: dict[str, Any], defaults: Mapping[str, Any]) -> tuple[dict[str, Any], Path | None]:
     """These arguments, and of the file those that were left at their defaults; and the file, if it was read."""
-    found = find_settings()
-    if found is None:
+    file = find_settings()
+    if file is None:
         return arguments, None
-    left = {name for name, value in arguments.items() if _is_default(value, defaults.get(name))}
-    taken = {name: value for name, value in found.settings.items() if name in left}
-    return arguments | taken, found.path
+    open_names = {name for name, value in arguments.items() if _is_default(value, defaults.get(name))}
+    additions = {name: value for name, value in file.settings.items() if name in open_names}
+    return arguments | additions, file.path
 
 
 def _is_default(value: Any, default: Any) -> bool:

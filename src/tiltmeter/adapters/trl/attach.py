@@ -113,11 +113,11 @@ def attach(
         raise AttachError("this trainer is watched already: attach once, or pass Callback() and do not attach")
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Attached(trainer, Callback(), None)
-    asked = {
+    arguments = {
         "gold": gold, "act": act, "traps": traps, "slices": slices, "directory": directory, "trackers": trackers,
         "options": options,
     }  # fmt: skip
-    settings, file = with_settings(asked, {"gold": AUTO, "trackers": True})
+    settings, file = with_settings(arguments, {"gold": AUTO, "trackers": True})
     traps = read_traps(settings.pop("traps"))
     callback = Callback(**settings)
     callback.settings_file = file
