@@ -168,7 +168,7 @@ def test_gold_that_does_not_answer_is_reported_as_that(tmp_path: Path, score: An
 @pytest.mark.parametrize(("missing", "state"), [(16, "BLIND"), (6, "BLIND"), (2, "OK")])
 def test_rewards_that_are_not_there_are_never_green(tmp_path: Path, missing: int, state: str) -> None:
     run = opened(tmp_path / "run")
-    for step in range(40):
+    for step in range(100):
         rng = np.random.default_rng(step)
         reward: list[float | None] = [*rng.random(16)]
         gold = [float(value is not None and value > 0.5) for value in reward]
@@ -176,7 +176,7 @@ def test_rewards_that_are_not_there_are_never_green(tmp_path: Path, missing: int
             reward[row] = None if row % 2 else float("nan")
         rollouts = from_columns(step, np.repeat(np.arange(4), 4), attempt=0, reward=reward, gold=gold)
         run.write(rollouts, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
-    run.close_rank(0, 0, {"seen": 40})
+    run.close_rank(0, 0, {"seen": 100})
     measure(run)
     verdict, run_facts, _ = judge_run(run)
     assert verdict.state == state
@@ -203,13 +203,13 @@ def test_an_ended_run_with_unmeasured_steps_is_stale_at_once(tmp_path: Path) -> 
 
 def test_an_attempt_that_nobody_measures_is_not_hidden_by_the_one_before(tmp_path: Path) -> None:
     run = opened(tmp_path / "run")
-    write(run, 0, range(40))
-    run.close_rank(0, 0, {"seen": 40})
+    write(run, 0, range(100))
+    run.close_rank(0, 0, {"seen": 100})
     measure(run)
     assert state(run) == ("OK", 0)
     attempt = run.open_attempt(launch="y", ranks=1, resume_step=0)
-    write(run, attempt, range(40), harm=True)
-    run.close_rank(attempt, 0, {"seen": 40})
+    write(run, attempt, range(100), harm=True)
+    run.close_rank(attempt, 0, {"seen": 100})
     assert state(run) == ("STALE", 2)
 
 
@@ -336,8 +336,8 @@ def test_a_run_with_an_unreadable_file_replays(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path: Path) -> None:
     run = opened(tmp_path / "run")
-    write(run, 0, range(40))
-    run.close_rank(0, 0, {"seen": 40})
+    write(run, 0, range(100))
+    run.close_rank(0, 0, {"seen": 100})
     measure(run)
     reading, writing = os.pipe()
     os.close(reading)
@@ -362,7 +362,7 @@ def test_a_trainers_monitor_waits_for_a_watch_in_a_terminal_and_then_goes_on(tmp
     directory = RunDirectory.create(tmp_path / "run")
     with monitor_lock(directory):
         run = tiltmeter.open_run(tmp_path / "run", options=tiltmeter.Options(on_full="wait"))
-        for step in range(30):
+        for step in range(100):
             told = batch(0, step)
             run.observe(step=step, group=told.group, reward=told.reward, gold=told.gold)
         time.sleep(1.0)

@@ -10,9 +10,10 @@ import numpy as np
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.stats.checkpoint_falls import ALPHA, LEAST_PROMPTS, find_fall, log_looks
+from tiltmeter.stats.gold_curve import LEAST_FALL, SHARE
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.stop_advice import CONFIDENCE, TOLERANCE, Advice, Estimate, Word
+from tiltmeter.verdict.stop_advice import CONFIDENCE, Advice, Estimate, Word
 
 
 def advise_on_checkpoints(run_facts: RunFacts, before: float = inf) -> Advice | None:
@@ -56,19 +57,19 @@ def advise_by_checkpoints(
         )
         return Advice("stop" if alarms else "cannot tell", why, best, now, source)
     test = find_fall([one.gold for one in points])
-    looks = len(points) - 1
+    looks, excluded = len(points) - 1, False
     is_lower = test.odds * ALPHA >= exp(log_looks(looks))
     word: Word
     if is_lower or alarms:
         rest = sorted(points[at].step for at in test.candidates)
         where = f"the best is at step {rest[0]}" if len(rest) == 1 else f"the best is one of steps {_listed(rest)}"
         word, why = "stop", f"answers of the checkpoint at step {points[-1].step} are worse than earlier ones; {where}"
-    elif test.worst > TOLERANCE:
+    elif not (excluded := best is not None and test.worst <= max(SHARE * best.low, LEAST_FALL)):
         word = "cannot tell"
         why = f"{common} prompts cannot exclude a fall of {min(test.worst, 1.0):.2f} of gold; ask more"
     else:
         word, why = "continue", f"no sign that gold is lost: a fall above {test.worst:.2f} is excluded"
-    return Advice(word, why, best, now, source, min(test.worst, 1.0), is_lower)
+    return Advice(word, why, best, now, source, min(test.worst, 1.0), is_lower, excluded)
 
 
 def _listed(steps: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tiltmeter.data.reading_table import ReadingTable, by_name
 from tiltmeter.data.records import Alarm, Floats, Reading
+from tiltmeter.stats.gold_curve import GoldCurve
 from tiltmeter.verdict.run_facts import PAST, RunFacts
 
 Word = Literal["continue", "stop", "cannot tell"]
@@ -22,7 +23,6 @@ WINDOW = 10  # steps on either side of a checkpoint whose gold is pooled
 ENOUGH_LABELS = 30  # with fewer in the window, it is widened up to halfway to the next checkpoint
 MIN_LABELS = 8  # labels below which a checkpoint has no estimate
 RECENT_STEPS = 40  # steps after which gold is too old; or twice the usual gap between labels, if that is larger
-TOLERANCE = 0.25  # if a larger fall of gold cannot be excluded, the advice is "cannot tell"
 MAX_WINDOWS = 40  # stretches of the past that gold now is compared with; a longer run has longer ones
 LOOKS = 10  # a stretch: the comparison is made at every step, with labels that overlap
 LEAST_DUELS = 20  # recent duels below which they say nothing
@@ -57,6 +57,7 @@ class Advice:
     source: str  # the reading that was used; empty without gold
     fall: float | None = None  # of gold below its best stretch: a larger one is excluded (95 %); None: nothing is
     lower: bool = False  # gold stands lower than it did, by more than chance
+    excluded: bool = False  # that a quarter of gold is lost, against every earlier stretch: without it no run is OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ def advise(
     *Stop*: an alarm on gold is open; or gold now is below an earlier stretch of the run by more than chance (99 %,
     corrected for K² comparisons: with each of K stretches, at each; unlike the alarm, this test is not valid under
     continuous monitoring); or answers of now lose to earlier ones; or the KL is above 100 nats, or entropy is below a
-    fifth, and gold has not risen. *Cannot tell*: no gold, no recent gold, or too few labels to exclude a fall of 0.25.
-    Otherwise *continue*. `fall` is the largest fall below the best stretch that is not excluded.
+    fifth, and gold has not risen. *Cannot tell*: no gold, no recent gold, or labels do not exclude that a quarter of it
+    is lost against every earlier stretch (`stats/gold_curve.py`). Otherwise *continue*. `fall` is the largest fall
+    below the best stretch that is not excluded.
 
     >>> rise = [Reading(0, t, "gold.mean", 0.4 + 0.004 * min(t, 100 - t), 64, 0.05) for t in range(100)]
     >>> advice = advise(99, rise, checkpoints=[20, 50, 80])
@@ -127,22 +129,24 @@ def advise_by_name(
     best = max(candidates, key=lambda estimate: (estimate.gold, estimate.step), default=None)
     best = None if best is None else best.with_reach(reach)
     now = gold.latest(step)
-    peak, fall = _fall(gold, now, step)
+    peak = _peak(gold, now, step)
+    curve = GoldCurve(series[source], evaluations=source.startswith("eval."))
     if open_alarms:
         word, why = _stop(_alarm_reason(open_alarms))
     elif source == PAIR_LEVEL:
-        word, why = _decide_by_pairs(step, series, now, peak, fall)
+        word, why = _decide_by_pairs(step, series, peak, curve)
     else:
-        word, why = _decide(step, series, gold, now, peak, fall)
+        word, why = _decide(step, series, gold, now, peak, curve)
     if saved_steps and best is None:
         why += "; no checkpoint has gold around it" + (" from before the onset" if open_alarms else "")
     latest = None if now is None else now.with_reach(_sidak_z(1))
     lower = peak is not None and peak.is_significant
-    return Advice(word, why, _to_estimate(best), _to_estimate(latest), source, fall, lower)
+    fall = None if curve.last_look is None else curve.last_look.fall
+    return Advice(word, why, _to_estimate(best), _to_estimate(latest), source, fall, lower, curve.excludes_loss)
 
 
 def _decide_by_pairs(
-    step: int, series: Mapping[str, ReadingTable], now: _PooledGold | None, peak: _Peak | None, fall: float | None
+    step: int, series: Mapping[str, ReadingTable], peak: _Peak | None, curve: GoldCurve
 ) -> tuple[Word, str]:
     """The advice from audited pairs without an alarm. Pairs come from prompts whose rewards differ, so their mean gold
     falls too when prompts become always solved: a fall of it is no proof that gold fell, and forbids to go on calmly.
@@ -160,8 +164,8 @@ def _decide_by_pairs(
             "either gold has fallen, or solved prompts left the pairs; an evaluation, or gold for all completions of "
             "some prompts, would tell"
         )
-    if fall is None or fall > TOLERANCE:
-        return "cannot tell", _too_few(now, fall)
+    if not curve.excludes_loss:
+        return "cannot tell", say_what_is_missing(curve)
     if (slope := _positive_slope(series, step)) is not None:
         return "continue", f"no alarm, and the reward still points towards gold (slope {slope:.2g})"
     why = (
@@ -326,17 +330,12 @@ def _source(series: Mapping[str, ReadingTable], alarms: Sequence[Alarm]) -> str:
     return max(evaluations, key=lambda name: float(series[name].counts.sum()), default="")
 
 
-def _fall(gold: _GoldSeries, now: _PooledGold | None, step: int) -> tuple[_Peak | None, float | None]:
-    """The best earlier stretch beside gold now, if there is one, and the largest fall that is not excluded (95 %)."""
-    if now is None:
-        return None, None
-    reach = NormalDist().inv_cdf(CONFIDENCE)
-    # Stretches that overlap would share labels. Before there are two, nothing can have fallen but by what is unknown.
-    earlier = gold.stretches(step - 2 * WINDOW)
-    if not earlier:
-        return None, reach * sqrt(2.0) * now.stderr
-    peak = _Peak(max(earlier, key=lambda part: part.gold), now, len(earlier))
-    return peak, max(peak.drop + reach * peak.error, 0.0)
+def _peak(gold: _GoldSeries, now: _PooledGold | None, step: int) -> _Peak | None:
+    """The best earlier stretch beside gold now. Stretches that overlap would share labels."""
+    earlier = [] if now is None else gold.stretches(step - 2 * WINDOW)
+    if now is None or not earlier:
+        return None
+    return _Peak(max(earlier, key=lambda part: part.gold), now, len(earlier))
 
 
 def _decide(
@@ -345,7 +344,7 @@ def _decide(
     gold: _GoldSeries,
     now: _PooledGold | None,
     peak: _Peak | None,
-    fall: float | None,
+    curve: GoldCurve,
 ) -> tuple[Word, str]:
     old = step - int(gold.steps[-1])
     if now is None or old > max(RECENT_STEPS, 2.0 * gold.gap):
@@ -362,12 +361,13 @@ def _decide(
     drift = "" if gained else _drift_reason(series)
     if drift and first is not None and first.step + 4 * WINDOW <= step:
         return _stop(f"{drift}, and gold has not risen ({first.gold:.2f} at first, {now.gold:.2f} now)")
-    if fall is None or fall > TOLERANCE:
-        return "cannot tell", _too_few(now, fall)
+    look = curve.last_look
+    if look is None or not curve.excludes_loss:
+        return "cannot tell", say_what_is_missing(curve)
     trend = "" if _positive_slope(series, step) is None else "; the reward still points towards gold"
     return (
         "continue",
-        f"no sign that gold is lost: it is {now.gold:.2f}, a fall above {fall:.2f} is excluded{trend}",
+        f"no sign that gold is lost: it is {now.gold:.2f}, a fall above {look.fall:.2f} is excluded{trend}",
     )
 
 
@@ -375,10 +375,28 @@ def _stop(why: str) -> tuple[Word, str]:
     return "stop", why
 
 
-def _too_few(now: _PooledGold | None, fall: float | None) -> str:
-    if now is None or fall is None:
-        return f"fewer than {MIN_LABELS} recent labels; label more"
-    return f"{now.n} recent labels cannot exclude a fall of {fall:.2f} of gold; label more"
+def say_what_is_missing(curve: GoldCurve) -> str:
+    """Why a loss of gold is not excluded, and what would tell."""
+    look = curve.last_look
+    if look is None:
+        return f"{curve.labels} labels are too few to compare gold now with gold before; label more"
+    where = f"at steps {look.best.first} to {look.best.last}"
+    if look.lower_than is not None:
+        part = look.lower_than
+        return (
+            f"gold of the newest steps is lower than at steps {part.first} to {part.last}, where it was "
+            f"{part.mean:.2f}: more than chance"
+        )
+    if look.more_labels is None:
+        return (
+            f"gold was {look.best.mean:.2f} {where} and is {look.now.mean:.2f}: a loss of {look.allowed:.2f} is likely"
+        )
+    if look.margins[0] > 0.0:
+        return (
+            f"{look.now.n} labels of the newest steps do not exclude a loss of {look.allowed:.2f} of gold, which was "
+            f"{look.best.mean:.2f} {where}; about {look.more_labels} more would tell"
+        )
+    return f"a loss of {look.allowed:.2f} of gold is excluded since the last step only: a few more steps will tell"
 
 
 def _drift_reason(series: Mapping[str, ReadingTable]) -> str:

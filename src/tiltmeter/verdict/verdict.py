@@ -24,7 +24,7 @@ from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.states import STATES, State
-from tiltmeter.verdict.stop_advice import TOLERANCE, Advice, advise_on_run
+from tiltmeter.verdict.stop_advice import Advice, advise_on_run
 
 HOLLOW = "what was gained is not worth anything"
 
@@ -40,7 +40,6 @@ LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
 UNPAID_SHARE = 1 / 3  # of completions without a reward, whatever the reason: the reward function is broken
 STRONG = 0.5  # confidence from which a finding keeps a run from being OK
-HALF = 0.5  # of gold at its best: while a fall by so much is not excluded, nothing is known of its level
 CHAIN_SECONDS = 0.25  # that an update spends on the journal's chain, at most
 PATIENCE_SECONDS = 60.0
 UNKNOWN_PACE_SECONDS = 600.0  # used until the duration of a step is known: loading a model takes time
@@ -123,6 +122,8 @@ def decide(
     alarms, warnings = tuple(alarms), tuple(warnings)
     failed = [name for name in CHECKS if name not in checks or not checks[name].ok]
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
+    if advice is not None and not failed and not advice.source and run_facts.traps:
+        advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
     stop = advice is not None and advice.word == "stop"
     finding = max(run_facts.findings.values(), key=lambda item: item.confidence, default=None)
     agreement, level, gain = read_agreement_and_level(run_facts)
@@ -141,6 +142,8 @@ def decide(
         state, sentence = "WATCH", f"Warning: {warnings[0].summary}"
     elif finding is not None and finding.confidence >= STRONG:
         state, sentence = "WATCH", f"{finding.failure.replace('_', ' ')}: {finding.summary}"
+    elif advice is None or advice.word != "continue":
+        state, sentence = "BLIND", "not examined" if advice is None else advice.why
     elif not failed and len(checks) == len(CHECKS):
         state, sentence = "OK", f"no alarm on {_evidence_text(run_facts)}; {checks['gold_level'].why}"
     else:
@@ -224,9 +227,7 @@ def run_checks(
             )
             + _awaited_text(run_facts),
         ),
-        "gold_level": _trap_check(traps)
-        if by_traps and traps
-        else _level_check(advice, paired=bool(points) and not rows),
+        "gold_level": _trap_check(traps) if by_traps and traps else _level_check(advice),
         "detectors": HealthCheck(
             bool(needed) and not off,
             f"switched off: {', '.join(off)}"
@@ -267,16 +268,14 @@ def patience_seconds(run_facts: RunFacts) -> float:
     return max(3.0 * run_facts.step_seconds, PATIENCE_SECONDS) if run_facts.step_seconds else UNKNOWN_PACE_SECONDS
 
 
-def _level_check(advice: Advice | None, *, paired: bool) -> HealthCheck:
-    """Whether the labels exclude that gold has halved, or has fallen by a quarter where checkpoints were asked the same
-    (`paired`: less is needed for it); a fall that is sure is the advice to stop."""
+def _level_check(advice: Advice | None) -> HealthCheck:
+    """Whether the labels exclude that a quarter of gold is lost; a fall that is sure is the advice to stop."""
     if advice is None or advice.fall is None:
         return HealthCheck(False, "no fall of gold is excluded: too few labels of recent steps")
-    best = 0.0 if advice.now is None else advice.now.gold + advice.fall
     if advice.lower:
         return HealthCheck(False, "gold stands lower than it did, by more than chance")
-    if advice.fall > (TOLERANCE if paired else max(TOLERANCE, HALF * best)):
-        return HealthCheck(False, f"a fall of gold of {advice.fall:.2f} is not excluded: too few labels, or a fall")
+    if not advice.excluded:
+        return HealthCheck(False, advice.why)
     return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded")
 
 

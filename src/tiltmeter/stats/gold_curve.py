@@ -1,0 +1,263 @@
+"""Gold along a run, in stretches that do not overlap: what it is now, what it was, and which fall is excluded.
+
+*Stretches.* The run is cut where enough labels have come, never by their values. The last stretch, `now`, takes about a
+quarter of all labels, at most as many as tell a loss of a quarter; those before it are `references`, at most eight, the
+older ones merged in pairs.
+
+*Excluded.* Let g_j be mean gold of reference j and g of `now`. That a quarter of g_j is lost is excluded if
+
+    3/4 m_j - m + sqrt((3/4 (u_j - m_j))² + (m - l)²) <= 0
+
+with means m_j, m, Wilson's upper end u_j and lower end l (MOVER, Zou and Donner 2008). Where a quarter of m_j is below
+0.05, a loss of 0.05 is what must be excluded. It must be excluded against *every* reference. So no correction for their
+number is needed: the truly best one is a fixed index, and the claim is wrong only if the comparison with that one is
+(an intersection-union test). Edges that followed the values would void this.
+
+*Earned.* The claim is made after it has held with 97.5 % at four looks running, and kept while it holds with 95 %. It
+is about means of stretches: what fell within `now` shows up where *no recent scale is lower*, which is asked of the
+last 4 to 64 readings too, at a chance of .001 for all of them.
+
+Labels that share a prompt or a step say less than independent ones: counts are divided by the design effect, the
+scatter of readings around their neighbours over that of independent labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.records import Floats, Ints
+
+SHARE, LEAST_FALL = 0.25, 0.05  # of gold: OK excludes a loss of that share, or of that much where gold is low
+LEAST_LABELS = 40  # of a stretch
+LEAST_READINGS = 5  # of a stretch; 1 where each reading is an evaluation
+NOW_PART = 3.5  # `now` has one in so many of all labels
+MOST_REFERENCES = 8
+SCALES = (4, 8, 16, 32, 64)  # of the last readings, none of which may be lower than a reference
+LOWER_CHANCE = 0.001
+EARNED_Z, KEPT_Z = 1.96, 1.645
+EARNED_LOOKS, LOOKS_BACK = 4, 60
+WINDOW = 10  # readings whose scatter gives the design effect
+MOST_EFFECT, LEAST_EFFECT = 64.0, 0.125
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Mean gold of some steps. `n`: labels; `weight`: as many independent ones."""
+
+    first: int
+    last: int
+    mean: float
+    n: int
+    weight: float
+
+    def ends(self, z: float) -> tuple[float, float]:
+        """Wilson's interval, within [0, 1] but for rounding."""
+        weight = max(self.weight, 1e-9)
+        centre = (self.mean + z * z / (2 * weight)) / (1 + z * z / weight)
+        spread = max(self.mean * (1.0 - self.mean), 0.0)
+        reach = z / (1 + z * z / weight) * sqrt(spread / weight + z * z / (4 * weight * weight))
+        return centre - reach, centre + reach
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the labels up to a step say. `fall`: of gold below its best reference, a larger one is excluded (95 %).
+    `margins`: how far a loss of a quarter is from being excluded, at `EARNED_Z` and `KEPT_Z`; excluded if not above 0.
+    `more_labels`: as many recent ones would exclude it if gold is as it seems; None: gold itself is too low for it."""
+
+    now: Stretch
+    best: Stretch
+    fall: float
+    margins: tuple[float, float]
+    lower_than: Stretch | None
+    more_labels: int | None
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether gold of a recent scale is lower than that of a reference by more than chance."""
+        return self.lower_than is not None
+
+    @property
+    def allowed(self) -> float:
+        """The fall that must be excluded."""
+        return max(SHARE * self.best.mean, LEAST_FALL)
+
+
+class GoldCurve:
+    """Gold by step from one kind of label.
+
+    >>> rng = np.random.default_rng(0)
+    >>> def readings(curve): return ReadingTable("gold.mean", [
+    ...     Reading(0, step, "gold.mean", rng.binomial(16, gold) / 16, 16) for step, gold in enumerate(curve)])
+    >>> from tiltmeter.data.records import Reading
+    >>> kept, lost = GoldCurve(readings([0.6] * 80)), GoldCurve(readings(np.linspace(0.76, 0.48, 80)))
+    >>> kept.excludes_loss, lost.excludes_loss
+    (True, False)
+    """
+
+    def __init__(self, readings: ReadingTable, *, evaluations: bool = False) -> None:
+        """`evaluations`: each reading is one of many items by itself."""
+        order = np.argsort(readings.steps, kind="stable")
+        self._steps: Ints = readings.steps[order]
+        values = np.clip(readings.values[order], 0.0, 1.0)
+        counts = np.maximum(readings.counts[order], 1.0)
+        self._least = 1 if evaluations else LEAST_READINGS
+        self._looks = 1 if evaluations else EARNED_LOOKS
+        self.effect = 1.0 if evaluations else _design_effect(values, counts, readings.stderrs[order])
+        self._n = np.concatenate([[0.0], np.cumsum(counts)])
+        self._sum = np.concatenate([[0.0], np.cumsum(counts * values)])
+        self._edges = list(self._cuts())
+        self._most = self._most_labels()
+        self._cache: dict[int, Look | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def labels(self) -> int:
+        return int(self._n[-1])
+
+    @property
+    def last_look(self) -> Look | None:
+        """None: too few labels for two stretches."""
+        return self.look(len(self))
+
+    @property
+    def excludes_loss(self) -> bool:
+        """Whether the claim is earned, and kept since."""
+        running = 0
+        for end in range(len(self), max(len(self) - LOOKS_BACK, 0), -1):
+            look = self.look(end)
+            if look is None or look.is_lower or look.margins[1] > 0.0:
+                return False
+            running = running + 1 if look.margins[0] <= 0.0 else 0
+            if running == self._looks:
+                return True
+        return False
+
+    def look(self, end: int) -> Look | None:
+        """What the first `end` readings say."""
+        if end not in self._cache:
+            self._cache[end] = self._look(end)
+        return self._cache[end]
+
+    def _weight(self, low: int, high: int) -> float:
+        return float(self._n[high] - self._n[low]) / self.effect
+
+    def _stretch(self, low: int, high: int) -> Stretch:
+        n = float(self._n[high] - self._n[low])
+        mean = min(max(float(self._sum[high] - self._sum[low]) / n, 0.0), 1.0)
+        return Stretch(int(self._steps[low]), int(self._steps[high - 1]), mean, int(n), n / self.effect)
+
+    def _cuts(self) -> Iterator[int]:
+        """Where stretches of enough labels end, from the start."""
+        last = 0
+        yield last
+        for at in range(1, len(self._steps) + 1):
+            if at - last >= self._least and self._weight(last, at) >= LEAST_LABELS:
+                yield at
+                last = at
+
+    def _most_labels(self) -> float:
+        """More do not make `now` any better: they tell a loss of a quarter of the first stretch's gold."""
+        if len(self._edges) < 2:
+            return LEAST_LABELS
+        gold = min(max(self._stretch(0, self._edges[1]).mean, 0.1), 0.9)
+        return max(100.0, 40.0 * gold * (1.0 - gold) / max(SHARE * gold, LEAST_FALL) ** 2)
+
+    def _cut(self, end: int) -> tuple[list[tuple[int, int]], int]:
+        """The references of a look and where `now` begins; no references if there are too few labels."""
+        need = min(max(self._weight(0, end) / NOW_PART, LEAST_LABELS), self._most)
+        begin = int(np.searchsorted(self._n[: end + 1], self._n[end] - need * self.effect + 1e-9, side="right")) - 1
+        begin = min(begin, end - self._least)
+        if begin < self._least or self._weight(0, begin) < LEAST_LABELS:
+            return [], begin
+        edges = [edge for edge in self._edges if edge <= begin]
+        while len(edges) - 1 > MOST_REFERENCES or (len(edges) > 2 and self._weight(0, edges[1]) < 0.75 * need):
+            edges = edges[::2]
+        if len(edges) < 2 or self._weight(edges[-1], begin) >= LEAST_LABELS:
+            edges.append(begin)
+        else:
+            edges[-1] = begin
+        return list(pairwise(edges)), begin
+
+    def _look(self, end: int) -> Look | None:
+        cuts, begin = self._cut(end) if end else ([], 0)
+        if not cuts:
+            return None
+        now, references = self._stretch(begin, end), [self._stretch(*cut) for cut in cuts]
+        best = max(references, key=lambda one: one.ends(KEPT_Z)[0])
+        margins = tuple(max(_margin(one, now, z) for one in references) for z in (EARNED_Z, KEPT_Z))
+        fall = max(one.mean - now.mean + _reach(one, now, KEPT_Z, 1.0) for one in references)
+        recent = [self._stretch(end - scale, end) for scale in SCALES if scale < end - begin and self._least > 1]
+        recent = [*(one for one in recent if one.weight >= self._least), now]
+        z = NormalDist().inv_cdf(1.0 - LOWER_CHANCE / (len(recent) * len(references)))
+        lower = [one for one in references if any(_is_lower(part, one, z) for part in recent)]
+        lower_than = max(lower, key=lambda one: one.mean, default=None)
+        return Look(now, best, max(fall, 0.0), (margins[0], margins[1]), lower_than, _more_labels(now, references))
+
+
+def _kept_share(reference: Stretch) -> float:
+    return 1.0 - SHARE if SHARE * reference.mean > LEAST_FALL else 1.0
+
+
+def _reach(reference: Stretch, now: Stretch, z: float, share: float) -> float:
+    """Of `share` times the one less the other."""
+    return sqrt((share * (reference.ends(z)[1] - reference.mean)) ** 2 + (now.mean - now.ends(z)[0]) ** 2)
+
+
+def _shortfall(reference: Stretch, now: Stretch) -> float:
+    """How far gold now is below what must be kept of a reference, as it seems; below 0 if it is above."""
+    share = _kept_share(reference)
+    return share * reference.mean - now.mean - (LEAST_FALL if share == 1.0 else 0.0)
+
+
+def _margin(reference: Stretch, now: Stretch, z: float) -> float:
+    return _shortfall(reference, now) + _reach(reference, now, z, _kept_share(reference))
+
+
+def _is_lower(part: Stretch, reference: Stretch, z: float) -> bool:
+    gap = reference.mean - part.mean
+    return gap > sqrt((reference.mean - reference.ends(z)[0]) ** 2 + (part.ends(z)[1] - part.mean) ** 2)
+
+
+def _more_labels(now: Stretch, references: list[Stretch]) -> int | None:
+    """Recent labels that are missing, to two digits: a reach shrinks with the root of their number. Where a reference's
+    own reach is too large for any number of recent ones, its labels must grow alike."""
+    times = 1.0
+    for one in references:
+        gap, share = -_shortfall(one, now), _kept_share(one)
+        if gap <= 0.0:
+            return None
+        theirs = (share * (one.ends(EARNED_Z)[1] - one.mean)) ** 2
+        own = (now.mean - now.ends(EARNED_Z)[0]) ** 2
+        room = gap**2 - theirs
+        times = max(times, own / room if room > 0.25 * gap**2 else (own + theirs) / gap**2)
+    more = max((times - 1.0) * now.n, 1.0)
+    digits = int(10 ** max(len(str(ceil(more))) - 2, 0))
+    return ceil(more / digits) * digits
+
+
+def _design_effect(values: Floats, counts: Floats, stderrs: Floats) -> float:
+    """The variance of readings over that of as many independent labels, from their scatter within windows and from
+    their own standard errors, whichever is larger; as if one window of independent labels had been seen too."""
+    prior = 0.25 * (WINDOW - 1)
+    above = below = prior
+    for low in range(0, len(values) - WINDOW + 1, WINDOW):
+        part, n = values[low : low + WINDOW], counts[low : low + WINDOW]
+        mean = float((n * part).sum() / n.sum())
+        above += float((n * (part - mean) ** 2).sum())
+        below += (WINDOW - 1) * mean * (1.0 - mean)
+    scatter = above / below
+    known = np.isfinite(stderrs) & (stderrs > 0.0)
+    own = counts[known] * stderrs[known] ** 2
+    independent = values[known] * (1.0 - values[known])
+    within = (float(own.sum()) + prior) / (float(independent.sum()) + prior)
+    return min(max(scatter, within if known.any() else 0.0, LEAST_EFFECT), MOST_EFFECT)
