@@ -47,11 +47,11 @@ def events(path: Path) -> list[journal.Event]:
 
 def test_a_run_is_recorded_measured_and_judged(tmp_path: Path) -> None:
     with tiltmeter.open_run(tmp_path / "run") as run:
-        for step in range(30):
+        for step in range(100):
             run.observe(**columns(step))
     verdict = run.verdict()
     assert (verdict.state, verdict.exit_code) == ("OK", 0)
-    assert run.counters["seen"] == run.counters["written"] == 30
+    assert run.counters["seen"] == run.counters["written"] == 100
     assert replay(RunDirectory(tmp_path / "run"), Config.standard()).difference is None
 
 
@@ -277,7 +277,7 @@ RANK = """
 import pathlib, sys, time, numpy as np, tiltmeter
 run = tiltmeter.open_run(sys.argv[1], launch=tiltmeter.Launch(groups="shared"), monitor=sys.argv[2] == "1")
 rank = run.rank
-for step in range(30):
+for step in range(100):
     if step % 8 == 0:  # ranks of one optimiser step wait for each other
         pathlib.Path(sys.argv[1], f"at-{step}-{rank}").touch()
         while not pathlib.Path(sys.argv[1], f"at-{step}-{1 - rank}").exists():
@@ -301,7 +301,7 @@ def test_two_ranks_write_at_once_and_their_groups_are_joined(tmp_path: Path) -> 
     verdict = run.verdict()
     assert verdict.state == "OK", verdict
     sizes = [event.data["measured"]["group.size"] for event in events(tmp_path / "run") if event.kind == "reading"]
-    assert [size[:2] for size in sizes] == [[8.0, 2]] * 30
+    assert [size[:2] for size in sizes] == [[8.0, 2]] * 100
 
 
 def test_a_plugin_measures_beside_the_built_ins(tmp_path: Path) -> None:
