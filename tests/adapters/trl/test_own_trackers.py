@@ -135,8 +135,18 @@ def wandb_file(folder: Path) -> Path:
 
 
 def wandb_records(folder: Path) -> list[Any]:
+    """What W&B has written; its process writes the files that it was told of last a moment after `finish` returned."""
     internal: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
-    return [internal.Record.FromString(data) for _, data in log_records(wandb_file(folder), [])]
+    end = time.monotonic() + 20.0
+    while True:
+        records = [internal.Record.FromString(data) for _, data in log_records(wandb_file(folder), [])]
+        if any("proxy_and_gold" in path for path in file_paths(records)) or time.monotonic() > end:
+            return records
+        time.sleep(0.2)
+
+
+def file_paths(records: list[Any]) -> set[str]:
+    return {path for record in records for path in (file.path for file in record.files.files)}
 
 
 @needs("wandb", "trackers")
@@ -154,7 +164,7 @@ def test_wandb_has_them_in_the_trainers_own_run(watched: Training) -> None:
     assert [alert.title.split(" in ")[0] for alert in alerts if alert.level == "ERROR"] == ["Alarm: gold.slope down"]
     updates = [item for record in records for item in record.summary.update]
     assert '"ACT"' in [item.value_json for item in updates if item.key == "tiltmeter/state"]
-    files = {path for record in records for path in (file.path for file in record.files.files)}
+    files = file_paths(records)
     assert [path for path in files if path.startswith("media/table/tiltmeter/completions_")]
     assert [path for path in files if path.startswith("media/images/tiltmeter/proxy_and_gold_")]
     assert sum(record.WhichOneof("record_type") == "exit" for record in records) == 1  # the trainer's
