@@ -3,7 +3,8 @@
     python benchmarks/ci_run.py FOLDER --seconds N --cpu N --load L [--json]    # `.ci/run` ends with it
     python benchmarks/ci_run.py --dearest 30                            # of the record
 
-FOLDER has `stages`, a line for each (seconds and name), and one `*.tests.json` for each call of pytest
+FOLDER has `stages`, a line for each (seconds and name), `left_out`, the packages whose tests did not run
+(`.ci/packages_to_leave_out.py`; what their files cost is kept), and one `*.tests.json` for each call of pytest
 (`tests/budget.py` writes them; `*.again.tests.json` is of those that failed and were run once more, alone). Written are
 `benchmarks/results/ci.json`, the line of `AGENTS.md` that shows its seconds and, by test file, CPU seconds and seconds
 of the clock, `tests/durations.json`. Whoever ran it commits them.
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import RESULTS, record, show
+from record import RESULTS, record, revision, show
 
 ROOT = Path(__file__).parent.parent
 DURATIONS = ROOT / "tests" / "durations.json"
@@ -77,10 +78,21 @@ def main() -> None:
         return
     if options.folder is None or None in (options.seconds, options.cpu, options.load):
         parser.error("FOLDER, --seconds, --cpu and --load, or --dearest")
+    left_out = (options.folder / "left_out").read_text().split()
+    before = json.loads((RESULTS / "ci.json").read_text()) if (RESULTS / "ci.json").exists() else {}
     records = {path.name: json.loads(path.read_text()) for path in sorted(options.folder.glob("*.tests.json"))}
     figures, files = count_tests(records)
     stages = stage_seconds((options.folder / "stages").read_text())
-    run = {"ci_seconds": options.seconds, "ci_cpu_seconds": options.cpu, "load": options.load, "ci_stages": stages}
+    run: dict[str, Any] = {
+        "ci_seconds": options.seconds,
+        "ci_cpu_seconds": options.cpu,
+        "load": options.load,
+        "ci_stages": stages,
+    }
+    kept = {name: seconds for name, seconds in json.loads(DURATIONS.read_text()).items() if (ROOT / name).exists()}
+    files = (kept if left_out else {}) | files
+    run["left_out"] = [option.rpartition("/")[2] for option in left_out]
+    run["whole_revision"] = before.get("whole_revision", "") if left_out else revision()
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(seconds)}" for name, seconds in sorted(files.items()))
     DURATIONS.write_text(f"{{\n{lines}\n}}\n")
     rules = ROOT / "AGENTS.md"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
+from typing import Any
 
+import pytest
 from tests.shared_fixtures import BENCHMARKS
 
 sys.path.insert(0, str(BENCHMARKS))
@@ -31,3 +34,28 @@ def test_what_was_retried_is_counted_once_and_its_cost_twice() -> None:
     assert (figures["tests"], figures["retried"], figures["retried_tests"]) == (8, 1, ["a.py::test_b"])
     assert figures["tests_cpu_seconds"] == 12 and files == {"c.py": [9.0, 9.0], "a.py": [3.0, 4.5]}
     assert dearest(files, 1) == ["     9.0      9.0  c.py"]
+
+
+CHOICE = runpy.run_path(str(ROOT / ".ci" / "packages_to_leave_out.py"))
+
+
+@pytest.mark.parametrize(
+    ("file", "due"),
+    [
+        ("packages/tiltmeter-lab/lab_tests/test_score.py", True),
+        ("src/tiltmeter/stats/betting.py", True),  # imported by name
+        ("tests/shared_fixtures.py", True),
+        ("pyproject.toml", True),
+        ("packages/tiltmeter-workbench/workbench_tests/plan/test_lint.py", False),
+        ("src/tiltmeter/view/server/app.py", False),
+        ("docs/index.md", False),
+    ],
+)
+def test_a_package_is_tested_where_something_that_it_depends_on_has_changed(file: str, due: bool) -> None:
+    is_due: Any = CHOICE["is_due"]
+    assert is_due(ROOT / "packages" / "tiltmeter-lab", [file]) is due
+
+
+def test_all_packages_are_tested_where_the_last_whole_run_is_not_in_the_history() -> None:
+    changed_since: Any = CHOICE["changed_since"]
+    assert changed_since("") is None and changed_since("0123456") is None and changed_since("HEAD") is not None
