@@ -97,7 +97,7 @@ def observe(failure: str, keep: bool) -> dict[str, Any]:
     measure_run(PLANTED[KINDS[failure]](SEED), run)
     said = tiltmeter("show", place, "--plain")
     drawn = Path(f"{failure}.svg")
-    tiltmeter("picture", place, "--svg", drawn)
+    tiltmeter("report", place, "--svg", drawn)
     size = drawn.stat().st_size if drawn.exists() else 0
     assert size <= LARGEST, f"{drawn.name} has {size} bytes"
     if keep and size:

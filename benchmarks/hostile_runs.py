@@ -375,8 +375,8 @@ def verbs(run: Path, scratch: Path) -> dict[str, Sequence[str]]:
         "replay": ("replay", here),
         "verify": ("verify", here),
         "alarms": ("alarms", here),
-        "actions": ("actions", here),
-        "phrases": ("phrases", here),
+        "actions": ("approve", here),
+        "phrases": ("rollouts", here, "--phrases"),
         "report": ("report", here, "--html", str(scratch / "report.html")),
         "report in Markdown": ("report", here, "--md", "-"),
         "audit": ("audit", here, "--keep", str(scratch / "kept"), "--plain"),
@@ -385,7 +385,7 @@ def verbs(run: Path, scratch: Path) -> dict[str, Sequence[str]]:
         "purge": ("purge", here, "--yes"),
         "track": ("track", here, "--once", "--tensorboard", str(scratch / "tb")),
         "rollouts": ("rollouts", here, "tag:odd"),
-        "dismiss": ("acknowledge", here, "gold.slope"),
+        "dismiss": ("dismiss", here, "gold.slope"),
         "page": (),
     }
 

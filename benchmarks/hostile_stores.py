@@ -518,7 +518,7 @@ def load_everything(folder: Path) -> None:
             for step in range(2):
                 observe(opened, step)
         words = [("watch", str(run), "--once"), ("report", str(run), "--html", str(folder / "warm.html"))]
-        for verb_words in (*words, ("show", str(run)), ("phrases", str(run)), ("verify", str(run))):
+        for verb_words in (*words, ("show", str(run)), ("rollouts", str(run), "--phrases"), ("verify", str(run))):
             run_cli(*verb_words)
 
 

@@ -375,7 +375,7 @@ def plant_copys_cache(scene: Scene) -> None:
     for name in ("cache/page_snapshot", "cache/list_entry.json", ".mirror.json", ".copy"):
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_text("planted-by-the-store")
-    for words in (("show", scene.address), ("phrases", scene.address)):
+    for words in (("show", scene.address), ("rollouts", scene.address, "--phrases")):
         run_cli(*words)
     for path in scene.place.cache.rglob("*"):
         if path.is_file() and b"planted-by-the-store" in path.read_bytes():

@@ -122,7 +122,7 @@ def surfaces(address: str, above: str, place: Place) -> dict[str, Callable[[], i
         "json": lambda: run_cli("show", address, "--json", "--more"),
         "report": lambda: run_cli("report", address, "--html", report),
         "verify": lambda: run_cli("verify", address, "--untrusted"),
-        "fetch": lambda: run_cli("phrases", address),
+        "fetch": lambda: run_cli("rollouts", address, "--phrases"),
         "read": lambda: read_tables(address),
         "watch": lambda: watch(address, place.state / "tiltmeter" / "spool"),
         "upload": lambda: run_cli("upload", address, "--minutes", "0.1"),

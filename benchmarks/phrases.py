@@ -98,7 +98,7 @@ def page(result: dict[str, Any]) -> str:
         "creative-writing prompts, and each is compared with the models of other families. A family is what a model's",
         "name begins with, up to the first hyphen. A phrase counts once per answer, and is listed when it is over-used",
         "at a false discovery rate of 1%. Nobody chose the phrases. For your own run there is",
-        "[`tiltmeter phrases`](cli.md#phrases).",
+        "[`tiltmeter rollouts --phrases`](cli.md#rollouts).",
         "",
         "| model | over-used phrases | per answer | strongest: share of its answers (of the others' answers) |",
         "|---|---:|---:|---|",

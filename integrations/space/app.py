@@ -1,6 +1,6 @@
 """Two recorded runs in a Space: both rewards rise, and one of the two policies has stopped answering.
 
-The runs are those of `tiltmeter demo`; each is published by `tiltmeter publish`, as one page that loads nothing
+The runs are those of `tiltmeter demo`; each is written by `tiltmeter report --to`, as one page that loads nothing
 from anywhere and runs in a frame of its own. Nothing of a visitor is stored, and nothing that a visitor types is run.
 """
 
@@ -36,7 +36,7 @@ def prepare(folder):
     shown = {}
     for run in sorted(runs.iterdir()):
         page = folder / "pages" / run.name
-        tiltmeter("publish", str(run), "--to", str(page), "--replace", may=(0, 1))
+        tiltmeter("report", str(run), "--to", str(page), "--replace", may=(0, 1))
         shown[run.name] = (tiltmeter("show", str(run), "--plain", may=(0, 1)), (page / "index.html").read_text("utf-8"))
     return shown
 

@@ -59,11 +59,11 @@ ONLY_IN = {
     "httpx": ("models/",),
 }
 
-#: Functions that import our own modules late: public names on first use, and modules that need TRL or veRL.
+#: Functions that import our own modules late: public names on first use, and modules that need TRL, veRL or DuckDB.
 LATE = {
     "tiltmeter": {
         *("__init__.py: __getattr__", "__init__.py: _open_view", "adapters/verl/plugin.py: fit"),
-        "adapters/verl/plugin.py: wrap",
+        *("adapters/verl/plugin.py: wrap", "cli/run/rollouts.py: _find_rollouts"),
     },
     "tiltmeter_workbench": {
         *("train/checks.py: _check_watch", "train/methods/dpo.py: _trainer_setup", "train/methods/grpo.py: train"),

@@ -211,7 +211,7 @@ def spoken(path: Path, steps: int = 12, hostile: str = "") -> Path:
 
 
 def test_phrases_names_what_is_over_used_with_an_example(tmp_path: Path) -> None:
-    done = tiltmeter("phrases", spoken(tmp_path / "run"), "--json")
+    done = tiltmeter("rollouts", spoken(tmp_path / "run"), "--phrases", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["step"], told["compared_with"]) == (11, "start")
@@ -219,12 +219,12 @@ def test_phrases_names_what_is_over_used_with_an_example(tmp_path: Path) -> None
     assert first["text"].startswith("what a great question")
     assert (first["share"], first["share_before"]) == (0.5, 0.0)
     assert "what a great question" in first["excerpt"]
-    before = tiltmeter("phrases", tmp_path / "run", "--step", "8")
+    before = tiltmeter("rollouts", tmp_path / "run", "--phrases", "--step", "8")
     assert "no over-used phrases" in before.stdout
 
 
 def test_phrases_prints_hostile_text_as_text(tmp_path: Path) -> None:
-    shown = in_a_terminal(["phrases", spoken(tmp_path / "run", hostile=" \x1b[2J[red]")])
+    shown = in_a_terminal(["rollouts", spoken(tmp_path / "run", hostile=" \x1b[2J[red]"), "--phrases"])
     assert "great question" in shown
     assert "[2J" in shown
     assert "\x1b[2J" not in shown
@@ -233,7 +233,7 @@ def test_phrases_prints_hostile_text_as_text(tmp_path: Path) -> None:
 def test_phrases_says_when_there_is_too_little(tmp_path: Path) -> None:
     path = spoken(tmp_path / "run", steps=2)
     for options, why in ((["--step", "7"], "at step 7"), ([], "too little text")):
-        done = tiltmeter("phrases", path, *options)
+        done = tiltmeter("rollouts", path, "--phrases", *options)
         assert done.returncode == 2
         assert why in done.stderr
 

@@ -1,4 +1,4 @@
-"""`tiltmeter picture`: in a terminal, as a file, under its short spelling, and with the verdict's exit code."""
+"""The picture of `tiltmeter show` and `report`: in a terminal, as a file, and with the verdict's exit code."""
 
 from __future__ import annotations
 
@@ -35,21 +35,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_picture_is_drawn_in_the_terminal_or_written_with_the_verdicts_exit_code(run: Path, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["picture", str(run)])
+    shown = CliRunner().invoke(app, ["show", str(run), "--picture"])
     dots = [line for line in shown.stdout.splitlines() if any("\u2801" <= char <= "\u28ff" for char in line)]
     assert len(dots) >= 6 and "reward" in shown.stdout and "gold" in shown.stdout and "\x1b[2J" not in shown.stdout
     svg, png = tmp_path / "a.svg", tmp_path / "a.png"
-    written = CliRunner().invoke(app, ["picture", str(run), "--svg", str(svg), "--png", str(png)])
+    written = CliRunner().invoke(app, ["report", str(run), "--svg", str(svg), "--png", str(png)])
     assert svg.read_text().startswith("<svg ") and "\x1b" not in svg.read_text()
+    assert (
+        not list(tmp_path.glob("*.html"))
+        and CliRunner().invoke(app, ["report", str(run), "--svg", "-"]).stdout == svg.read_text()
+    )
     assert png.read_bytes().startswith(b"\x89PNG") and len(png.read_bytes()) < 200_000
     judged = CliRunner().invoke(app, ["show", str(run)])
     assert shown.exit_code == written.exit_code == judged.exit_code
 
 
 def test_plain_is_ascii_and_a_png_needs_a_file(run: Path) -> None:
-    plain = CliRunner().invoke(app, ["picture", str(run), "--plain"])
+    plain = CliRunner().invoke(app, ["show", str(run), "--picture", "--plain"])
     assert plain.stdout.isascii() and "reward" in plain.stdout
-    refused = CliRunner().invoke(app, ["picture", str(run), "--png", "-"])
+    refused = CliRunner().invoke(app, ["report", str(run), "--png", "-"])
     assert refused.exit_code == 2 and "name a file" in refused.output
 
 

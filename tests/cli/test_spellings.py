@@ -90,6 +90,7 @@ def test_help_lists_five_verbs_first_then_the_others_by_moment() -> None:
     assert listed[:5] == ["show", "view", "audit", "demo", "doctor"]
     assert set(listed[5:]) | set(listed[:5]) == {*NOUNS, *(name for name in VERBS if " " not in name)}
     assert not CORE.nouns and not any(" " in name for name in CORE.verbs), "the core has plain verbs"
+    assert len(CORE.verbs) <= 24, "a list of more is not read: make it an option of the verb that it is about"
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("tiltmeter ")
 
 
@@ -187,13 +188,34 @@ def test_verbs_about_a_run_take_an_output_folder(tmp_path: Path, monkeypatch: py
     run_at(tmp_path / "output" / "tiltmeter")
     verbs = {one.verb for one in parameters() if one.info.metavar == "RUN" and one.name == "run"}
     assert len(verbs) > 15
-    lacking = {
-        "acknowledge": ["1f8c"], "dismiss": ["1f8c", "--reason", "x"], "undo": ["0-1-beta"],
-        "approve": ["0-1-beta"], "reject": ["0-1-beta"],
-    }  # fmt: skip
+    lacking = {"dismiss": ["1f8c", "--reason", "x"], "undo": ["0-1-beta"]}
     for verb in sorted(verbs - {"watch", "track"}):
         done = CliRunner().invoke(app, [*verb.split(), str(tmp_path / "output"), *lacking.get(verb, [])], input="n\n")
         assert "is not a run directory" not in f"{done.output}{done.exception}", verb
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["approve", "RUN", "0-1-beta", "--dry-run"], "leave the ID out"),
+        (["alarms", "RUN", "--acknowledge", "1f8c", "--json"], "leave it out"),
+        (["show", "RUN", "--picture", "--json"], "drawn alone"),
+        (["report", "RUN", "--replace"], "folder of --to"),
+        (["report", "RUN", "--json", "--svg", "-"], "can be printed"),
+        (["rollouts", "RUN", "gold<1", "--phrases"], "takes no query"),
+        (["rollouts", "RUN", "--step", "3"], "step:3"),
+        (["rollouts", "RUN", "--most", "101"], "at most 100"),
+        (["serve"], "name a folder of runs"),
+        (["serve", "RUN", "--accounts"], "take no ROOT"),
+        (["serve", "RUN", "--role", "label"], "with --invite"),
+        (["serve", "--invite", "alice", "--revoke", "alice"], "at a time"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, words: list[str], why: str) -> None:
+    run = str(run_at(tmp_path / "run"))
+    done = CliRunner().invoke(app, [run if word == "RUN" else word for word in words], env={"COLUMNS": "200"})
+    assert done.exit_code == 2 and why in done.stderr, done.output
+    assert not list(tmp_path.rglob("*.html"))
 
 
 def blocked(folder: Path, *modules: str) -> str:
@@ -218,6 +240,13 @@ def test_compare_without_torch_says_what_to_install(tmp_path: Path) -> None:
     done = tiltmeter(*words, PYTHONPATH=path)
     assert done.returncode == 2
     assert done.stderr.endswith("pip install 'tiltmeter[compare]'\n") and "Traceback" not in done.stderr
+
+
+def test_phrases_need_no_extra_and_a_search_says_what_to_install(tmp_path: Path) -> None:
+    run = run_at(tmp_path / "run")
+    path = blocked(tmp_path, *EXTRAS["dashboard"].modules)
+    assert "no completions" in tiltmeter("rollouts", run, "--phrases", PYTHONPATH=path).stderr
+    assert "tiltmeter[dashboard]" in tiltmeter("rollouts", run, PYTHONPATH=path).stderr
 
 
 @pytest.mark.parametrize("noun", ["", *NOUNS])

@@ -668,7 +668,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 def spoken(*arguments: object) -> Any:
     app = typer.Typer()
-    for verb in (verbs.actions, verbs.approve, verbs.reject, verbs.undo):
+    for verb in (verbs.approve, verbs.dismiss, verbs.undo):
         app.command()(verb)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
@@ -680,10 +680,10 @@ def asked(run: RunDirectory, **rest: Any) -> Any:
 
 
 def test_actions_are_listed_with_their_outcomes_and_no_escape_passes(run: RunDirectory) -> None:
-    shown = spoken("actions", run.path)
+    shown = spoken("approve", run.path)
     assert shown.exit_code == 0
     assert "0-120-beta" in shown.output and "better" in shown.output and "\x1b" not in shown.output
-    rows = {row["id"]: row for row in json.loads(spoken("actions", run.path, "--json").output)}
+    rows = {row["id"]: row for row in json.loads(spoken("approve", run.path, "--json").output)}
     assert rows["0-80-learning_rate"]["outcome"] == "better" and rows["0-119-rollback"]["with_value"] == 0.16
 
 
@@ -702,7 +702,7 @@ def test_an_operators_word_becomes_a_signed_request(run: RunDirectory) -> None:
 
 
 def test_a_rejection_is_for_the_monitor_and_reaches_no_trainer(run: RunDirectory) -> None:
-    assert spoken("reject", run.path, "0-120-beta").exit_code == 0
+    assert spoken("dismiss", run.path, "0-120-beta").exit_code == 0
     assert [request.kind for request in asked(run)[0]] == ["reject"]
     assert requests.read_requests(run, set(), read_token(run), attempt=0, step=121) == ([], [])
 
@@ -713,6 +713,8 @@ def test_a_rejection_is_for_the_monitor_and_reaches_no_trainer(run: RunDirectory
         (("approve", "0-7-beta"), "no action"),
         (("approve", "0-80-learning_rate"), "is applied"),
         (("undo", "0-120-beta"), "is proposed"),
+        (("dismiss", "0-80-learning_rate"), "is applied"),
+        (("dismiss", "0-7-beta"), "neither an alarm nor a proposal '0-7-beta'; see: tiltmeter alarms "),
     ],
 )
 def test_what_cannot_be_asked_says_why(run: RunDirectory, arguments: tuple[str, str], why: str) -> None:
@@ -729,7 +731,7 @@ def test_without_the_token_nobody_asks(run: RunDirectory, tmp_path: Path, monkey
 
 def test_a_dry_run_prints_what_acting_would_ask_and_writes_nothing(run: RunDirectory) -> None:
     before = sorted(run.path.rglob("*"))
-    shown = spoken("actions", run.path, "--dry-run")
+    shown = spoken("approve", run.path, "--dry-run")
     assert shown.exit_code == 0 and "beta to 0.08" in shown.output
     assert sorted(run.path.rglob("*")) == before
 

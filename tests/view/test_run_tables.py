@@ -1,4 +1,4 @@
-"""`tiltmeter.read` and `tiltmeter publish`: the tables hold what the files hold, and what is missing is null."""
+"""`tiltmeter.read` and `tiltmeter report --to`: the tables hold what the files hold, and what is missing is null."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_importing_tiltmeter_loads_neither_the_tables_nor_data_frames() -> None:
 
 def test_a_bundle_has_the_report_and_its_tables_with_their_hashes(run: RunDirectory, tmp_path: Path) -> None:
     target = tmp_path / "site" / "run"
-    done = command("publish", run.path, "--to", target, "--all-rollouts")
+    done = command("report", run.path, "--to", target, "--all-rollouts")
     assert done.returncode == 1, done.stderr  # its alarm is open
     manifest = json.loads((target / "bundle.json").read_text())
     assert {path.name for path in target.iterdir()} == {*manifest["files"], "bundle.json"}
@@ -183,7 +183,7 @@ def test_a_bundle_has_the_report_and_its_tables_with_their_hashes(run: RunDirect
 
 def test_a_redacted_bundle_holds_no_text_of_the_run_in_any_file(run: RunDirectory, tmp_path: Path) -> None:
     for name, redact in (("plain", []), ("redacted", ["--redact-text"])):
-        command("publish", run.path, "--to", tmp_path / name, "--all-rollouts", *redact)
+        command("report", run.path, "--to", tmp_path / name, "--all-rollouts", *redact)
         texts = (tmp_path / name / "index.html").read_text()
         for file in sorted((tmp_path / name).glob("*.parquet")):
             texts += json.dumps(pq.read_table(file).to_pylist(), default=str)
@@ -195,8 +195,8 @@ def test_a_redacted_bundle_holds_no_text_of_the_run_in_any_file(run: RunDirector
 def test_nothing_but_an_older_bundle_is_replaced(run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
-    refused = command("publish", run.path, "--to", tmp_path / "mine", "--replace")
+    refused = command("report", run.path, "--to", tmp_path / "mine", "--replace")
     assert refused.returncode == 2 and "no bundle" in refused.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
-    codes = [command("publish", run.path, "--to", tmp_path / "b", *more).returncode for more in ([], [], ["--replace"])]
+    codes = [command("report", run.path, "--to", tmp_path / "b", *more).returncode for more in ([], [], ["--replace"])]
     assert codes == [1, 2, 1]

@@ -1,4 +1,4 @@
-"""`tiltmeter serve` and `tiltmeter accounts`: the page for a team, and who may do what there."""
+"""`tiltmeter serve`: the page for a team, and who may do what there."""
 
 from __future__ import annotations
 
@@ -12,24 +12,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tiltmeter.cli.options import Json
 from tiltmeter.rundir.remote.address import parse_address
 from tiltmeter.view.server.access import EVERY_RUN
 from tiltmeter.view.server.serve import serve as serve_until_interrupted
 from tiltmeter.view.server.team.accounts import Account, AccountBook
 from tiltmeter.view.server.team.start import TeamOptions, default_state, open_team_server
 
-State = Annotated[
-    Path | None,
-    typer.Option("--state", help="Folder of the accounts; by default one of yours.", metavar="FOLDER"),
-]
-
 
 def serve(
     roots: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(help="Folders of runs, or addresses on object storage (s3://bucket/runs).", metavar="ROOT..."),
-    ],
+    ] = None,
     port: Annotated[int, typer.Option(help="Port.", metavar="N", min=0, max=65535)] = 8787,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     url: Annotated[
@@ -74,16 +68,60 @@ def serve(
         list[str] | None,
         typer.Option(help="Runs that these people may see, by path; every run if not given.", metavar="PATTERN"),
     ] = None,
-    state: State = None,
-    json: Annotated[bool, typer.Option("--json", help="The address as one line of JSON.")] = False,
+    accounts: Annotated[
+        bool, typer.Option("--accounts", help="List who may use the server and what they may do, and exit.")
+    ] = False,
+    invite: Annotated[
+        str,
+        typer.Option(help="Give this person an account, or other roles, print a link, and exit.", metavar="NAME"),
+    ] = "",
+    role: Annotated[
+        str,
+        typer.Option(
+            help="With --invite: what they may do: view (if not given), label, control, or several with commas.",
+            metavar="ROLES",
+        ),
+    ] = "",
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --invite: runs that they may see, label and act on: a path below what is served, as 'math' or "
+            "'code/*-7b'. Every run if not given; an account that is there keeps its own.",
+            metavar="PATTERN",
+        ),
+    ] = None,
+    revoke: Annotated[
+        str,
+        typer.Option(
+            help="End this person's account and everything signed in by it, at once, and exit.", metavar="NAME"
+        ),
+    ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Folder of the accounts; by default one of yours.", metavar="FOLDER"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="The address, or the accounts, as one line of JSON.")] = False,
 ) -> None:
     """Show the runs of a team in a browser: everybody with an account, a role and a name that their acts carry.
 
     Example: tiltmeter serve /data/runs s3://bucket/runs --url https://lab.example/runs/ --tls-cert cert.pem
     --tls-key key.pem
 
-    People come in by invitation (tiltmeter accounts --invite NAME), or through a reverse proxy that signs them in.
+    People come in by invitation (tiltmeter serve --invite NAME), or through a reverse proxy that signs them in. The
+    link of an invitation works once, within a week. `view` looks; `label` answers blind labelling tasks, and by itself
+    sees no reward; `control` looks and acts on runs. A running server need not be restarted.
     """
+    if sum((accounts, bool(invite), bool(revoke))) > 1:
+        raise typer.BadParameter("one of --accounts, --invite and --revoke at a time")
+    if (role or runs) and not invite:
+        raise typer.BadParameter("--role and --runs say what somebody with --invite may do")
+    if accounts or invite or revoke:
+        if roots:
+            raise typer.BadParameter("--accounts, --invite and --revoke take no ROOT: they serve nothing")
+        _keep_accounts(AccountBook(_state_folder(state)), invite, role or "view", runs, revoke, json)
+        return
+    if not roots:
+        raise typer.BadParameter("name a folder of runs, or an address", param_hint="ROOT...")
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
     addresses = [(root, parse_address(root)) for root in roots]
@@ -115,7 +153,7 @@ def serve(
         console = Console(highlight=False, markup=False, soft_wrap=True)
         console.print(Text.assemble("Serving at ", (server.address, "bold")))
         if not AccountBook(_state_folder(state)).list_accounts() and not proxy_header:
-            console.print(Text("Nobody has an account yet: tiltmeter accounts --invite NAME --role control"))
+            console.print(Text("Nobody has an account yet: tiltmeter serve --invite NAME --role control"))
         console.print(Text("Ctrl-C ends it.", "dim"))
 
     try:
@@ -125,38 +163,8 @@ def serve(
             socket.unlink(missing_ok=True)
 
 
-def accounts(
-    invite: Annotated[
-        str, typer.Option(help="Give this person an account, or other roles, and print a link.", metavar="NAME")
-    ] = "",
-    role: Annotated[
-        str,
-        typer.Option(help="What they may do: view, label, control, or several with commas.", metavar="ROLES"),
-    ] = "view",
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Runs that they may see, label and act on: a path below what is served, as 'math' or 'code/*-7b'. "
-            "Every run if not given; an account that is there keeps its own.",
-            metavar="PATTERN",
-        ),
-    ] = None,
-    revoke: Annotated[
-        str, typer.Option(help="End this person's account and everything signed in by it, at once.", metavar="NAME")
-    ] = "",
-    state: State = None,
-    json: Json = False,
-) -> None:
-    """List who may use a team's server, invite somebody, or end an account.
-
-    Example: tiltmeter accounts --invite alice --role label
-
-    The link of an invitation works once, within a week. `view` looks; `label` answers blind labelling tasks, and by
-    itself sees no reward; `control` looks and acts on runs. The server need not be restarted.
-    """
-    book = AccountBook(_state_folder(state))
-    if invite and revoke:
-        raise typer.BadParameter("invite or revoke, one at a time")
+def _keep_accounts(book: AccountBook, invite: str, role: str, runs: list[str] | None, revoke: str, json: bool) -> None:
+    """Invite somebody, end an account, or list all."""
     if invite:
         code = book.invite(invite, role.split(","), runs or None)
         sys.stdout.write(f"{book.url() or 'http://127.0.0.1:8787/'}#code={code}\n")
@@ -174,7 +182,7 @@ def accounts(
     for one in listed:
         console.print(Text(f"{one.name:<24} {','.join(sorted(one.roles)):<20} {_standing(one)}; {_runs(one)}"))
     if not listed:
-        console.print(Text("Nobody yet. Invite somebody: tiltmeter accounts --invite NAME --role view"))
+        console.print(Text("Nobody yet. Invite somebody: tiltmeter serve --invite NAME --role view"))
 
 
 def _facts(account: Account) -> dict[str, object]:

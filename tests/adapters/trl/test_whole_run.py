@@ -120,7 +120,7 @@ def test_in_advise_mode_nothing_is_changed_until_somebody_approves_and_it_can_be
     assert states == ["proposed", "applied", "reverted"]
     assert run.trainer.beta == 0.001
     listed = subprocess.run(
-        [sys.executable, "-m", "tiltmeter", "actions", str(run.directory), "--json"],
+        [sys.executable, "-m", "tiltmeter", "approve", str(run.directory), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert any(row["id"] == asked[0] and row["state"] == "reverted" for row in json.loads(listed.stdout))

@@ -116,7 +116,9 @@ def test_markdown_of_a_hostile_run_has_no_link_picture_or_html(shelf: Path) -> N
     assert not re.search(r"(?<!\\)<|(?<!\\)\]\(|(?<!\\)!\[", outside), outside
 
 
-@pytest.mark.parametrize("verb", ["show", "picture", "rollouts", "phrases", "actions", "watch", "report"])
+@pytest.mark.parametrize(
+    "verb", ["show", "show --picture", "rollouts", "rollouts --phrases", "approve", "watch", "report"]
+)
 def test_a_terminal_obeys_nothing_that_a_run_holds(shelf: Path, verb: str) -> None:
     command = [sys.executable, "-m", "tiltmeter", *verb.split(), str(shelf / HOSTILE_NAME)]
     command += {"watch": ["--once"], "report": ["--md", "-"]}.get(verb, [])

@@ -273,7 +273,7 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     store(run, attempt, range(40), turn=15)
     name = alarm_id(watched(run, settings()).verdict.alarms[0])
     app = typer.Typer()
-    for verb in (actions.alarms, actions.acknowledge, actions.dismiss):
+    for verb in (actions.alarms, actions.dismiss):
         app.command()(verb)
     told = CliRunner().invoke(app, ["alarms", str(run.path)])
     assert name in told.output
@@ -281,8 +281,10 @@ def test_the_verbs_name_alarms_and_take_words_for_them(tmp_path: Path) -> None:
     listing = json.loads(CliRunner().invoke(app, ["alarms", str(run.path), "--json"]).output)
     assert set(listing) == {"rows", "promise", "assumptions"}
     assert {one["about"]: one["holds"] for one in listing["assumptions"]} == {"labels": None, "steps are alike": True}
-    told = CliRunner().invoke(app, ["acknowledge", str(run.path), name])
+    told = CliRunner().invoke(app, ["alarms", str(run.path), "--acknowledge", name])
     assert "no monitor is running" in told.output
+    told = CliRunner().invoke(app, ["dismiss", str(run.path), name])
+    assert told.exit_code == 2 and "say why it is false" in told.output
     told = CliRunner().invoke(app, ["dismiss", str(run.path), name, "--reason", "a test"])
     assert told.exit_code == 0
     book = watched(run, settings())

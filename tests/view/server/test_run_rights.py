@@ -21,7 +21,7 @@ import httpx
 from tests.view.server.test_proxy import options, serving
 from tests.view.server.test_team import HEADER, HOST, PROXY, Team, a_request, run_with_people
 
-from tiltmeter.cli.serve import accounts as accounts_verb
+from tiltmeter.cli.serve import serve as serve_verb
 from tiltmeter.errors import AttachError
 from tiltmeter.rundir.remote.follow_store import StoreFollower
 from tiltmeter.view.screens.run_reader import run_id
@@ -196,17 +196,17 @@ def test_without_patterns_a_new_account_sees_every_run_and_a_known_one_keeps_its
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = tmp_path / "s"
-    accounts_verb(invite="alice", role="view", state=state)
-    accounts_verb(invite="bob", role="view", runs=["math", "code/*-7b"], state=state)
-    accounts_verb(invite="bob", role="view,label", state=state)
+    serve_verb(invite="alice", role="view", state=state)
+    serve_verb(invite="bob", role="view", runs=["math", "code/*-7b"], state=state)
+    serve_verb(invite="bob", role="view,label", state=state)
     book = AccountBook(state)
     book.revoke("bob")
     book.invite("bob", ["view"])  # who comes back has what they had
     capsys.readouterr()
-    accounts_verb(state=state, json=True)
+    serve_verb(accounts=True, state=state, json=True)
     rows = {row["name"]: row["runs"] for row in json.loads(capsys.readouterr().out)["accounts"]}
     assert rows == {"alice": ["*"], "bob": ["math", "code/*-7b"]}
-    accounts_verb(state=state)
+    serve_verb(accounts=True, state=state)
     out = capsys.readouterr().out
     assert "every run" in out and "runs math code/*-7b" in out
 

@@ -29,7 +29,7 @@ pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmete
 import httpx
 from tests.sizes import size
 
-from tiltmeter.cli.serve import accounts as accounts_verb
+from tiltmeter.cli.serve import serve as serve_verb
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.label_files import read_request
@@ -599,9 +599,9 @@ def test_the_real_server_speaks_tls_takes_an_invitation_and_ends(tmp_path: Path)
 
 
 def test_the_list_of_accounts_has_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    accounts_verb(invite="alice", role="label", state=tmp_path / "s")
+    serve_verb(invite="alice", role="label", state=tmp_path / "s")
     code = capsys.readouterr().out.partition("#code=")[2].strip()
-    accounts_verb(state=tmp_path / "s", json=True)
+    serve_verb(accounts=True, state=tmp_path / "s", json=True)
     out = capsys.readouterr().out
     [row] = json.loads(out)["accounts"]
     assert row["name"] == "alice" and row["roles"] == ["label"] and row["invited"] and code not in out

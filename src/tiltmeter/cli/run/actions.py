@@ -1,5 +1,5 @@
-"""`tiltmeter actions`, `approve`, `reject`, `undo`: list and decide the changes proposed for a run; and `alarms`,
-`acknowledge`, `dismiss`: list and answer its alarms."""
+"""`tiltmeter approve`, `undo`: list and decide the changes proposed for a run; `alarms`: list its alarms;
+`dismiss`: say no to a change or an alarm."""
 
 from __future__ import annotations
 
@@ -14,32 +14,55 @@ from rich.padding import Padding
 from rich.table import Table
 
 from tiltmeter.cli.options import Json, Run, open_run
+from tiltmeter.errors import StoreError
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.requests import CHANGES, ControlRequest
+from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.verdict.run_facts import NoteKind
 from tiltmeter.view.payloads.encode import plain
 from tiltmeter.view.payloads.overview import ActionRequest
 from tiltmeter.view.screens.actions import describe_request, dry_run_requests, list_actions, submit_action_request
 from tiltmeter.view.screens.alarms import alarms as listed_alarms
-from tiltmeter.view.screens.alarms import assumptions, submit_note
+from tiltmeter.view.screens.alarms import assumptions, find_alarm, submit_note
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.screens.wording import describe_change
 
-Id = Annotated[str, typer.Argument(help="The action, as `tiltmeter actions` names it.", metavar="ID")]
-AlarmId = Annotated[str, typer.Argument(help="The alarm, as `tiltmeter alarms` names it.", metavar="ALARM")]
-Reason = Annotated[str, typer.Option("--reason", help="Why it is false; stays on record.", metavar="TEXT")]
+Id = Annotated[str, typer.Argument(help="The change, as `tiltmeter approve RUN` names it.", metavar="ID")]
+Proposal = Annotated[
+    str, typer.Argument(help="The proposal, as the list names it; without it, list them.", metavar="ID")
+]
+Dismissed = Annotated[
+    str,
+    typer.Argument(help="An alarm, as `tiltmeter alarms RUN` names it, or a proposal of `approve RUN`.", metavar="ID"),
+]
+Seen = Annotated[
+    str, typer.Option("--acknowledge", help="Record that this alarm or warning was seen.", metavar="ALARM")
+]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Why an alarm is false, which stays on record; needed for one.", metavar="TEXT")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="What mode act would do now, without doing it.")]
 
 
-def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
-    """List the changes proposed for a run, what was done about each, and its outcome.
+def approve(run: Run, action: Proposal = "", dry_run: DryRun = False, json: Json = False) -> None:
+    """Approve a proposed change, or list the changes proposed for a run, what was done about each, and its outcome.
 
-    Example: tiltmeter actions runs/tonight --dry-run
+    Example: tiltmeter approve runs/tonight 0-120-beta
 
-    Reads the run directory and changes nothing. Exit code: 0.
+    With an ID, the trainer makes the change at the end of its step, reads it back and writes a receipt; only the user
+    who started training can do this. Without one, changes nothing. Exit code: 0 asked or listed, 2 could not.
     """
+    if not action:
+        _list_actions(run, dry_run, json)
+    elif dry_run or json:
+        raise typer.BadParameter("--dry-run and --json list proposals: leave the ID out")
+    else:
+        _operate(open_run(run, steps=0), action, "approve")
+
+
+def _list_actions(run: Any, dry_run: bool, json: bool) -> None:
     directory = open_run(run, steps=0)
     events = read_events(directory.path / "events")
     console = Console(highlight=False, markup=False, soft_wrap=json)
@@ -61,26 +84,6 @@ def actions(run: Run, dry_run: DryRun = False, json: Json = False) -> None:
         console.print("Nothing was proposed.")
 
 
-def approve(run: Run, action: Id) -> None:
-    """Approve a proposal: the trainer makes the change at the end of its step, reads it back and writes a receipt.
-
-    Example: tiltmeter approve runs/tonight 0-120-beta
-
-    Only the user who started training can do this. Exit code: 0 asked, 2 could not.
-    """
-    _operate(run, action, "approve")
-
-
-def reject(run: Run, action: Id) -> None:
-    """Reject a proposal: it is not made again in this attempt, and the next thing that could help is proposed instead.
-
-    Example: tiltmeter reject runs/tonight 0-120-beta
-
-    Exit code: 0 recorded, 2 could not.
-    """
-    _operate(run, action, "reject")
-
-
 def undo(run: Run, action: Id) -> None:
     """Undo a change that was applied: the knob goes back to the value it had before.
 
@@ -89,16 +92,22 @@ def undo(run: Run, action: Id) -> None:
     A stop or a rollback cannot be undone from here: start training again from the checkpoint. Exit code: 0 asked, 2
     could not.
     """
-    _operate(run, action, "undo")
+    _operate(open_run(run, steps=0), action, "undo")
 
 
-def alarms(run: Run, json: Json = False) -> None:
+def alarms(run: Run, acknowledge: Seen = "", json: Json = False) -> None:
     """List the alarms and warnings of a run, open ones first, the answers to them, and what their bound rests on.
 
     Example: tiltmeter alarms runs/tonight
 
-    Reads the run directory and changes nothing. Exit code: 0.
+    --acknowledge lists nothing: it records that one was seen, which stays open, and the verdict stays what it is. Exit
+    code: 0, or 2 if that could not be recorded.
     """
+    if acknowledge:
+        if json:
+            raise typer.BadParameter("--json lists alarms: leave it out")
+        _send_response(_open_reader(run), run, acknowledge, "acknowledge", "")
+        return
     reader = _open_reader(run)
     listing = listed_alarms(reader)
     console = Console(highlight=False, markup=False, soft_wrap=json)
@@ -117,24 +126,30 @@ def alarms(run: Run, json: Json = False) -> None:
         console.print(terminal(f"  {holds:<4}{one.about}: {one.text}", 300))
 
 
-def acknowledge(run: Run, alarm: AlarmId) -> None:
-    """Say that an alarm or warning was seen. It stays open, and the verdict stays what it is.
-
-    Example: tiltmeter acknowledge runs/tonight 1f8c2f3911a4
-
-    Exit code: 0 recorded, 2 could not.
-    """
-    _send_response(run, alarm, "acknowledge", "")
-
-
-def dismiss(run: Run, alarm: AlarmId, reason: Reason) -> None:
-    """Call an alarm false: it is resolved, stays on record with the reason, and the next one needs more evidence.
+def dismiss(run: Run, name: Dismissed, reason: Reason = "") -> None:
+    """Call an alarm false, or reject a proposed change.
 
     Example: tiltmeter dismiss runs/tonight 1f8c2f3911a4 --reason "the gold source was down"
 
-    A warning that is called false is only shown so. Exit code: 0 recorded, 2 could not.
+    The alarm is resolved, stays on record with the reason, and the next one needs more evidence; a warning is only
+    shown as false. A proposal is not made again in this attempt, and the next change that could help is proposed
+    instead. Exit code: 0 recorded, 2 could not.
     """
-    _send_response(run, alarm, "false_alarm", reason)
+    reader = _open_reader(run)
+    if find_alarm(reader.run_facts, name) is not None:
+        if not reason.strip():
+            raise typer.BadParameter("say why it is false: a reason stays on record with it", param_hint="--reason")
+        _send_response(reader, run, name, "false_alarm", reason)
+    elif name not in reader.run_facts.actions:
+        path = reader.run.path
+        raise StoreError(
+            f"{path} has neither an alarm nor a proposal {name!r}; see: tiltmeter alarms {path}, or: "
+            f"tiltmeter approve {path}"
+        )
+    elif reason:
+        raise typer.BadParameter("a reason is kept with alarms only: leave it out", param_hint="--reason")
+    else:
+        _operate(reader.run, name, "reject")
 
 
 def _open_reader(run: Any) -> RunReader:
@@ -144,8 +159,7 @@ def _open_reader(run: Any) -> RunReader:
     return reader
 
 
-def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
-    reader = _open_reader(run)
+def _send_response(reader: RunReader, run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
     submit_note(reader.run, reader.run_facts, alarm, kind, reason=reason)
     end = "the monitor records it"
     if monitor_running(reader.run) is False:
@@ -153,10 +167,9 @@ def _send_response(run: Any, alarm: str, kind: NoteKind, reason: str) -> None:
     Console(highlight=False, markup=False).print(terminal(f"{kind} {alarm}: sent; {end}.", 300))
 
 
-def _operate(run: Any, name: str, kind: ActionRequest) -> None:
+def _operate(run: RunDirectory, name: str, kind: ActionRequest) -> None:
     """Sign an operator's request about an action and write it to the run directory."""
-    directory = open_run(run, steps=0)
-    request = submit_action_request(directory, name, kind)
+    request = submit_action_request(run, name, kind)
     answer = "the trainer answers at the end of its step" if request.kind in CHANGES else "the monitor records it"
     Console(highlight=False, markup=False).print(terminal(f"{describe_request(request)}: requested; {answer}.", 300))
 

@@ -1,9 +1,10 @@
-"""`tiltmeter rollouts`: find rollouts by the query line of the page."""
+"""`tiltmeter rollouts`: find rollouts by the query line of the page, or the phrases that they over-use."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,20 +12,29 @@ from rich.console import Console
 from rich.text import Text
 
 from tiltmeter.cli.options import Json, Run, open_run
+from tiltmeter.cli.run.phrases import list_phrases
 from tiltmeter.cli.terminal.run_screen import write_stdout
 from tiltmeter.safety.safe_text import visible
 from tiltmeter.view.payloads.encode import encode
 from tiltmeter.view.payloads.rollouts import RolloutPage, RolloutRow
 from tiltmeter.view.screens.run_reader import RunReader
-from tiltmeter.view.server.rollouts import RolloutIndex
-from tiltmeter.view.server.rollouts import rollouts as find_rollouts
 
 Query = Annotated[str, typer.Argument(help='As "let us verify" or "gold<0.3 text~/exit\\(\\d\\)/i sort:gap".')]
-Most = Annotated[int, typer.Option("--most", help="Rollouts that are printed.", min=1, max=100, metavar="N")]
+Phrases = Annotated[
+    bool, typer.Option("--phrases", help="Instead the phrases that completions over-use, against the run's start.")
+]
+Step = Annotated[
+    int | None, typer.Option("--step", help="With --phrases: the step to look at; else the newest.", metavar="N")
+]
+Most = Annotated[
+    int, typer.Option("--most", help="Rollouts, at most 100, or phrases that are printed.", min=1, metavar="N")
+]
 
 
-def rollouts(run: Run, query: Query = "", most: Most = 20, json: Json = False) -> None:
-    """Find rollouts by what they say and what they were paid; the same query line as on the page.
+def rollouts(
+    run: Run, query: Query = "", phrases: Phrases = False, step: Step = None, most: Most = 20, json: Json = False
+) -> None:
+    """Find rollouts by what they say and what they were paid, as on the page; or list the phrases they over-use.
 
     Example: tiltmeter rollouts runs/tonight 'step:100.. gold<0.3 "let us verify" sort:gap'
 
@@ -32,8 +42,29 @@ def rollouts(run: Run, query: Query = "", most: Most = 20, json: Json = False) -
     with :yes or :no, tag:NAME, sort:step, reward, gold, length or gap with .up or .down. Texts: "words" in prompt or
     completion, text:"words", prompt:"words", text~/expression/ (RE2); i after it ignores case. Every text of the run is
     searched.
-    Exit code: 0 something was found, 1 nothing was, 2 nothing was, and some texts could not be searched.
+
+    --phrases compares with the reference policy, or with the run's first steps. A phrase counts once per completion and
+    is listed at a false discovery rate of 1 %. Usual innocent cause: other prompts.
+
+    Exit code: 0 something was found, 1 nothing was, 2 nothing was, and some texts could not be searched; with --phrases
+    0 compared, 2 there is too little to compare.
     """
+    if phrases:
+        if query:
+            raise typer.BadParameter("--phrases takes no query", param_hint="QUERY")
+        list_phrases(run, step, most, json)
+    elif step is not None:
+        raise typer.BadParameter(f"it is for --phrases: write step:{step} into the query", param_hint="--step")
+    elif most > 100:
+        raise typer.BadParameter("at most 100 rollouts are printed", param_hint="--most")
+    else:
+        _find_rollouts(run, query, most, json)
+
+
+def _find_rollouts(run: Path, query: str, most: int, json: bool) -> None:
+    from tiltmeter.view.server.rollouts import RolloutIndex  # it needs DuckDB of an extra, which --phrases does not
+    from tiltmeter.view.server.rollouts import rollouts as find_rollouts
+
     with closing(RolloutIndex(RunReader(open_run(run)))) as index:
         index.update()
         try:

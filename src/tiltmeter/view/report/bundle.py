@@ -33,8 +33,9 @@ _TEXT_TRACES = ("_raw", "_chars", "_sha256")
 
 
 def write_bundle(
-    run: RunDirectory, target: Path, *, redact: bool = False, all_rollouts: bool = False, replace: bool = False
-) -> list[Path]:
+    run: RunDirectory, target: Path, *, redact: bool = False, all_rollouts: bool = False, replace: bool = False,
+    rollouts: int = ROLLOUTS,
+) -> list[Path]:  # fmt: skip
     """Write the bundle; the files that it has. The folder appears whole or not at all.
 
     Raises `StoreError` if there is something at the target that is no bundle, or that `replace` does not allow to go.
@@ -43,7 +44,7 @@ def write_bundle(
     part = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     part.mkdir(parents=True)
     try:
-        _write_files(run, part, redact, all_rollouts)
+        _write_files(run, part, redact, all_rollouts, rollouts)
         if target.exists():
             aside = part.with_name(f"{part.name}-old")
             target.rename(aside)
@@ -66,7 +67,7 @@ def _check_target(target: Path, replace: bool) -> None:
         raise StoreError(f"{target} holds a bundle: add --replace, or name another folder")
 
 
-def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bool) -> None:
+def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bool, rollouts: int) -> None:
     tables, key = RunTables(run), secrets.token_bytes(16)
     for name in ("readings", "alarms", "findings", "labels", "actions"):
         arrow = _replace_secrets(getattr(tables, name)().arrow)
@@ -75,7 +76,7 @@ def _write_files(run: RunDirectory, folder: Path, redact: bool, all_rollouts: bo
         _write_rollouts(tables, folder / "rollouts.parquet", key if redact else b"")
     names = sorted(path.name for path in folder.iterdir())
     reader = RunReader(run)
-    page = render_html(reader, rollouts=ROLLOUTS, redact=redact, files=names)
+    page = render_html(reader, rollouts=rollouts, redact=redact, files=names)
     (folder / "index.html").write_text(page, "utf-8")
     manifest: dict[str, Any] = {
         "tiltmeter": __version__,

@@ -285,7 +285,7 @@ def submit_action_request(
     states = ALLOWED[kind]
     rows = {row["id"]: row for row in list_actions(run, read_events(run.path / "events") if events is None else events)}
     if name not in rows:
-        raise StoreError(f"{run.path} has no action {name!r}; see: tiltmeter actions {run.path}")
+        raise StoreError(f"{run.path} has no action {name!r}; see: tiltmeter approve {run.path}")
     row = rows[name]
     if row["state"] not in states:
         raise StoreError(f"{name} is {row['state']}, not {' or '.join(states)}: there is nothing to {kind}")
@@ -302,7 +302,7 @@ def submit_action_request(
     except ValueError as error:
         raise StoreError(str(error)) from None
     except FileExistsError:
-        raise StoreError(f"that was asked already; see: tiltmeter actions {run.path}") from None
+        raise StoreError(f"that was asked already; see: tiltmeter approve {run.path}") from None
     return request
 
 

@@ -243,6 +243,11 @@ def _alarm_exemplars(reader: RunReader, alarm: Alarm) -> list[Exemplar]:
     return read_exemplars(reader, dict.fromkeys(rows), EXEMPLARS)
 
 
+def find_alarm(run_facts: RunFacts, name: str) -> Alarm | None:
+    """The alarm or warning of this id, however long ago it was raised."""
+    return next((records[-1][2] for records in run_facts.alarms.values() if alarm_id(records[0][2]) == name), None)
+
+
 def submit_note(
     run: RunDirectory, run_facts: RunFacts, about: str, kind: NoteKind, *, reason: str = "", until: int | None = None,
     nonce: str = "", author: str = "",
@@ -251,7 +256,7 @@ def submit_note(
 
     Raises `StoreError` if the note is not valid and `AttachError` without permission. A repeated `nonce` is refused.
     """
-    alarm = next((records[-1][2] for records in run_facts.alarms.values() if alarm_id(records[0][2]) == about), None)
+    alarm = find_alarm(run_facts, about)
     if alarm is None or run_facts.attempt is None:
         raise StoreError(f"{run.path} has no alarm {about!r}; see: tiltmeter alarms {run.path}")
     if kind == "false_alarm" and not reason.strip():

@@ -264,7 +264,7 @@ def describe_gold_peak(steps: Ints, values: Floats, *, alarmed: bool, window: in
 
 
 def describe_phrases(shares: Floats) -> list[str]:
-    """A pointer to the phrases command, if phrases are over-used."""
+    """Where they are listed, if phrases are over-used."""
     if not len(shares) or shares[-1] < 0.05:
         return []
-    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter phrases RUN"]
+    return [f"{shares[-1]:.0%} of completions have an over-used phrase; see: tiltmeter rollouts RUN --phrases"]

@@ -53,6 +53,6 @@ class TeamAccess:
 
     def refusal(self, role: AccessRole, person: Person | None) -> str:
         if person is None:
-            return "nobody is signed in: open the link of your invitation, or ask for one (tiltmeter accounts --invite)"
+            return "nobody is signed in: open the link of your invitation, or ask for one (tiltmeter serve --invite)"
         may = f"may {' and '.join(sorted(person.roles))}" if person.roles else "has no account here, or no longer"
-        return f"{person.name} {may}, and this needs the role {role}: tiltmeter accounts --invite NAME --role {role}"
+        return f"{person.name} {may}, and this needs the role {role}: tiltmeter serve --invite NAME --role {role}"
