@@ -25,7 +25,7 @@ from tiltmeter.acts.transcript import Transcript
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn, batch_turns
 from tiltmeter.models.judge import Judge
-from tiltmeter.stats.prevalence import ShareCount
+from tiltmeter_workbench.stats.prevalence import ShareCount
 from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
 from tiltmeter_workbench.witness.calibration import Calibration, ForgedGroup, calibrate, has_changed, make_forgeries
 from tiltmeter_workbench.witness.candidates import RANDOM, CandidateChooser

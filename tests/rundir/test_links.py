@@ -57,8 +57,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def invoke(*words: str) -> Any:
-    noun = [] if words[0] in ("show", "audit") else ["run"]
-    return CliRunner().invoke(app, [*noun, *words])
+    return CliRunner().invoke(app, words)
 
 
 def test_a_journal_that_is_a_link_is_not_written_to(tmp_path: Path, home: Path) -> None:

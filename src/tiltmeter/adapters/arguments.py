@@ -209,15 +209,15 @@ def nearest_name(name: str, among: Sequence[str]) -> str:
 
 def _read(name: str, kind: type[T], value: Any, alone: str = "") -> T:
     """An object of what a configuration says: its fields by name, or the one that is mostly named alone."""
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if not isinstance(value, Mapping) and not hasattr(value, "items"):
         if not alone:
-            raise AttachError(f"{name}={value!r}: pass tiltmeter.{kind.__name__}({', '.join(known)}), or those by name")
+            raise AttachError(f"{name}={value!r}: pass tiltmeter.{kind.__name__}({', '.join(names)}), or those by name")
         return kind(**{alone: value})
     settings = dict(value)  # an OmegaConf is no Mapping
-    if unknown := [key for key in settings if key not in known]:
-        raise AttachError(f"{name} has no {unknown[0]!r}; {nearest_name(str(unknown[0]), known)}")
+    if unknown := [key for key in settings if key not in names]:
+        raise AttachError(f"{name} has no {unknown[0]!r}; {nearest_name(str(unknown[0]), names)}")
     try:
         return kind(**settings)
     except TypeError as error:
-        raise AttachError(f"{name}: {error}; it may have {', '.join(known)}") from error
+        raise AttachError(f"{name}: {error}; it may have {', '.join(names)}") from error

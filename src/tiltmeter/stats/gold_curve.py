@@ -256,8 +256,8 @@ def _design_effect(values: Floats, counts: Floats, stderrs: Floats) -> float:
         above += float((n * (part - mean) ** 2).sum())
         below += (WINDOW - 1) * mean * (1.0 - mean)
     scatter = above / below
-    known = np.isfinite(stderrs) & (stderrs > 0.0)
-    own = counts[known] * stderrs[known] ** 2
-    independent = values[known] * (1.0 - values[known])
+    with_error = np.isfinite(stderrs) & (stderrs > 0.0)
+    own = counts[with_error] * stderrs[with_error] ** 2
+    independent = values[with_error] * (1.0 - values[with_error])
     within = (float(own.sum()) + prior) / (float(independent.sum()) + prior)
-    return min(max(scatter, within if known.any() else 0.0, LEAST_EFFECT), MOST_EFFECT)
+    return min(max(scatter, within if with_error.any() else 0.0, LEAST_EFFECT), MOST_EFFECT)

@@ -71,7 +71,8 @@ def made(path: Path, *, harm: bool, steps: int = 40) -> RunDirectory:
 
 
 def add(run: RunDirectory, given: dict[str, Any]) -> None:
-    plain = {"id": "planted", "seq": 10**6, "kind": "note", **PLACE, "time": 0.0, "data": {}, **given}
+    event = {"id": "planted", "kind": "note", **PLACE, "data": {}, **given}
+    plain = {"format": journal.FORMAT, "seq": 10**6, "time": event.pop("time", 0.0), "events": [event]}
     text = json.dumps(plain, separators=(",", ":")).encode()
     with (run.path / "events" / "0.jsonl").open("ab") as file:
         file.write(b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.stats.prevalence import ShareCount
+from tiltmeter_workbench.stats.prevalence import ShareCount
 from tiltmeter_workbench.witness.calibration import Calibration, describe_accuracy, describe_share
 
 

@@ -14,7 +14,7 @@ from math import comb
 
 from msgspec import Struct
 
-from tiltmeter.stats.prevalence import Prevalence, ShareCount, corrected_prevalence, effective_rows
+from tiltmeter_workbench.stats.prevalence import Prevalence, ShareCount, corrected_prevalence, effective_rows
 from tiltmeter_workbench.witness.answer import ERROR, UNANSWERED, WitnessAnswer
 from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
 from tiltmeter_workbench.witness.exploit_classes import EXPLOITS

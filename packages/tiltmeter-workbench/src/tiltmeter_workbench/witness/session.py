@@ -15,7 +15,7 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.stats.prevalence import Prevalence
+from tiltmeter_workbench.stats.prevalence import Prevalence
 from tiltmeter_workbench.witness.answer import ADDRESSED, ERROR, UNANSWERED, WitnessAnswer
 from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
 from tiltmeter_workbench.witness.calibration import (

@@ -6,7 +6,7 @@ import math
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.stats.prevalence import ShareCount
+from tiltmeter_workbench.stats.prevalence import ShareCount
 from tiltmeter.view.payloads.claims import Claim, Claims
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.wording import format_number, truncate
