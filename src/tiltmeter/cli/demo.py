@@ -42,7 +42,7 @@ INTRODUCTION = (
     "Two recorded training runs of one small policy that learns to add, from the same seed. In one of them the reward "
     "model can be bought with compliments. Tiltmeter now measures both step by step, as it would have live."
 )
-FIRST_USE = "First use on this machine: kernels are compiled once, which takes some ten seconds."
+FIRST_USE = "First use on this machine: kernels are compiled once, which takes some five seconds."
 ATTACH = (
     "Your own loop needs two lines. Gold: any check you trust, for every answer to some prompts.",
     '    run = tiltmeter.open_run("runs/tonight")',

@@ -101,27 +101,26 @@ def pair_agreement(gold: Floats, reward: Floats, starts: Ints, weights: Floats |
     new = np.ones(len(group), bool)
     ranked, owner = reward[by_reward], group[by_reward]
     new[1:] = (ranked[1:] != ranked[:-1]) | (owner[1:] != owner[:-1])
-    level = np.empty(len(group), np.int64)
-    level[by_reward] = np.cumsum(new) - 1
     by_gold = np.lexsort((gold, group))
     bounds = np.searchsorted(group, np.arange(len(starts)))
-    shares: Floats = _agreeing_shares(gold[by_gold], level[by_gold], weights[by_gold], bounds)
+    places = np.cumsum(new)
+    level = np.empty(len(group), np.int64)
+    level[by_reward] = places - places[bounds[owner]]
+    shares = np.full(len(starts) - 1, np.nan)
+    tree = np.zeros(int(np.diff(bounds).max(initial=0)) + 1)
+    _agreeing_shares(gold[by_gold], level[by_gold], weights[by_gold], bounds, tree, shares)
     return shares
 
 
 @kernel
-def _agreeing_shares(gold: Floats, level: Ints, weights: Floats, starts: Ints) -> Floats:
-    """Rows sorted by gold inside each group; `level` ranks rewards over all rows, groups in order, ties equal."""
-    shares = np.full(len(starts) - 1, np.nan)
+def _agreeing_shares(gold: Floats, level: Ints, weights: Floats, starts: Ints, tree: Floats, shares: Floats) -> None:
+    """Rows sorted by gold inside each group; `level` ranks the rewards of each from 0 on, ties equal; `tree` is room
+    for the largest group."""
     for k in range(len(starts) - 1):
         first, stop = starts[k], starts[k + 1]
-        if stop - first < 2:
-            continue
-        lowest, highest = level[first], level[first]
-        for row in range(first, stop):
-            lowest, highest = min(lowest, level[row]), max(highest, level[row])
-        size = highest - lowest + 1
-        tree = np.zeros(size + 1)
+        size = stop - first
+        for at in range(size + 1):
+            tree[at] = 0.0
         entered, right, pairs = 0.0, 0.0, 0.0
         block = first
         while block < stop:
@@ -129,27 +128,23 @@ def _agreeing_shares(gold: Floats, level: Ints, weights: Floats, starts: Ints) -
             while end < stop and gold[end] == gold[block]:
                 end += 1
             for row in range(block, end):
-                below = _prefix_sum(tree, level[row] - lowest)
-                upto = _prefix_sum(tree, level[row] - lowest + 1)
+                below, upto = 0.0, 0.0  # the weight that the reward puts below this row, without and with its equals
+                at = level[row]
+                while at > 0:
+                    below += tree[at]
+                    at -= at & -at
+                at = level[row] + 1
+                while at > 0:
+                    upto += tree[at]
+                    at -= at & -at
                 right += weights[row] * 0.5 * (below + upto)
                 pairs += weights[row] * entered
             for row in range(block, end):
                 entered += weights[row]
-                at = level[row] - lowest + 1
+                at = level[row] + 1
                 while at <= size:
                     tree[at] += weights[row]
                     at += at & -at
             block = end
         if pairs > 0.0:
             shares[k] = min(right / pairs, 1.0)
-    return shares
-
-
-@kernel
-def _prefix_sum(tree: Floats, count: int) -> float:
-    """Sum of the first `count` entries of a Fenwick tree."""
-    total = 0.0
-    while count > 0:
-        total += tree[count]
-        count -= count & -count
-    return total

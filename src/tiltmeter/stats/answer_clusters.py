@@ -42,8 +42,8 @@ def word_classes(words: Hashes, offsets: Ints, starts: Ints, alike: float = ALIK
     is_new[1:] = keys[1:] != keys[:-1]
     once = keys[is_new]
     ends = np.searchsorted(once >> np.uint64(40), np.arange(rows + 1, dtype=np.uint64))
-    labels = np.zeros(rows, np.int64)
-    _classes(once & np.uint64(2**40 - 1), ends.astype(np.int64), np.array(starts, np.int64), alike, labels)
+    leaders, labels = np.zeros((2, rows), np.int64)
+    _classes(once & np.uint64(2**40 - 1), ends.astype(np.int64), np.array(starts, np.int64), alike, leaders, labels)
     return labels
 
 
@@ -91,33 +91,28 @@ def _braced(text: str) -> str | None:
 
 
 @kernel
-def _classes(words: Any, ends: Any, starts: Any, alike: float, labels: Any) -> None:
-    leaders = np.empty(len(ends), np.int64)  # the first member of each class
+def _classes(words: Any, ends: Any, starts: Any, alike: float, leaders: Any, labels: Any) -> None:
+    """`leaders` is room for the first member of each class."""
     for g in range(len(starts) - 1):
         classes = 0
         for row in range(starts[g], starts[g + 1]):
             best, chosen = -1.0, 0
+            own = ends[row + 1] - ends[row]
             for c in range(classes):
                 lead = leaders[c]
-                shared = _count_shared(words, ends[row], ends[row + 1], ends[lead], ends[lead + 1])
-                own, other = ends[row + 1] - ends[row], ends[lead + 1] - ends[lead]
+                a, a_end, b, b_end = ends[row], ends[row + 1], ends[lead], ends[lead + 1]
+                other = b_end - b
+                shared = 0
+                while a < a_end and b < b_end:
+                    one, two = words[a], words[b]
+                    shared += one == two
+                    a += one <= two  # no branches: which of the two is next cannot be guessed
+                    b += two <= one
                 part = shared / (own + other - shared) if own + other > 0 else 1.0
-                if part > best and (part >= 0.5 or min(own, other) > SHORT):
+                if part > best and (part >= 0.5 or (own > SHORT and other > SHORT)):
                     best, chosen = part, c
             if best < alike:
                 chosen = classes
                 leaders[classes] = row
                 classes += 1
             labels[row] = chosen
-
-
-@kernel
-def _count_shared(words: Any, a: int, a_end: int, b: int, b_end: int) -> int:
-    """How many words two sorted stretches have in common."""
-    shared = 0
-    while a < a_end and b < b_end:
-        one, other = words[a], words[b]
-        shared += one == other
-        a += one <= other  # no branches: which of the two is next cannot be guessed
-        b += other <= one
-    return shared

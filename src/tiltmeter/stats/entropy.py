@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.memo import shared
-from tiltmeter.stats.numba_jit import kernel, read_only
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,7 +24,17 @@ def row_means(values: NDArray[np.generic], offsets: Ints) -> tuple[Floats, Float
     >>> means.tolist(), shares.tolist()
     ([2.0, nan, nan], [0.0, nan, 0.5])
     """
-    return _row_means(read_only(values), offsets)
+    sizes = np.diff(offsets)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    plain = values[offsets[0] : offsets[-1]].astype(np.float64)
+    totals = np.bincount(row, plain, len(sizes))
+    lost = np.zeros(len(sizes), np.int64)
+    if not np.isfinite(totals).all():
+        lost = np.bincount(row[~np.isfinite(plain)], minlength=len(sizes))
+    means, shares = np.full((2, len(sizes)), np.nan)
+    np.divide(totals, sizes, out=means, where=(sizes > 0) & (lost == 0))
+    np.divide(lost, sizes, out=shares, where=sizes > 0)
+    return means, shares
 
 
 def mean_entropy(values: NDArray[np.generic], offsets: Ints) -> Floats:
@@ -39,25 +46,3 @@ def mean_entropy(values: NDArray[np.generic], offsets: Ints) -> Floats:
     """
     means, _ = row_means(values, offsets)
     return np.where(means > -ROUNDING, np.maximum(means, 0.0), np.nan)
-
-
-@kernel
-def _row_means(values: NDArray[Any], offsets: Ints) -> tuple[Floats, Floats]:
-    rows = len(offsets) - 1
-    means = np.full(rows, np.nan)
-    shares = np.full(rows, np.nan)
-    for row in range(rows):
-        size = offsets[row + 1] - offsets[row]
-        total = 0.0
-        lost = 0
-        for p in range(offsets[row], offsets[row + 1]):
-            value = np.float64(values[p])
-            if np.isfinite(value):
-                total += value
-            else:
-                lost += 1
-        if size > 0:
-            shares[row] = lost / size
-            if lost == 0:
-                means[row] = total / size
-    return means, shares

@@ -59,34 +59,26 @@ def token_sweep(
     >>> sweep.k1.tolist(), sweep.k3.round(4).tolist(), sweep.worst.tolist(), sweep.off.tolist()
     ([1.0], [0.3679], [1.0], [1])
     """
-    sums, counts = _token_sweep(read_only(sampling), sampling_offsets, read_only(other), other_offsets)
+    rows = len(sampling_offsets) - 1
+    sums, counts, block = np.full((6, rows), np.nan), np.zeros((3, rows), np.int64), np.empty((2, _BLOCK))
+    _token_sweep(read_only(sampling), sampling_offsets, read_only(other), other_offsets, block, sums, counts)
     longest = np.maximum(np.diff(sampling_offsets), np.diff(other_offsets))
     lost = np.where(longest > 0, np.isnan(sums[0]).astype(np.float64), np.nan)
     return TokenSweep(*(*sums, *counts, lost))
 
 
 @kernel
-def _series(sampling: NDArray[Any], other: NDArray[Any], d: Floats, excess: Floats) -> None:
-    """d, and e^d - 1 - d by its series; right for |d| < 1/2, where the terms left out are below 1e-17 of the value.
-
-    Without branches or sums, so that the compiler works on several tokens at once: this is most of the time.
-    """
-    for i in range(len(d)):
-        x = np.float64(other[i]) - np.float64(sampling[i])
-        total = _SERIES[0]
-        for n in range(1, len(_SERIES)):
-            total = total * x + _SERIES[n]
-        d[i] = x
-        excess[i] = x * x * total
-
-
-@kernel
-def _token_sweep(sampling: NDArray[Any], starts: Ints, other: NDArray[Any], other_starts: Ints) -> tuple[Floats, Ints]:
-    rows = len(starts) - 1
-    sums = np.full((6, rows), np.nan)
-    counts = np.zeros((3, rows), np.int64)
-    ds, excesses = np.empty(_BLOCK), np.empty(_BLOCK)
-    for row in range(rows):
+def _token_sweep(
+    sampling: NDArray[Any],
+    starts: Ints,
+    other: NDArray[Any],
+    other_starts: Ints,
+    block: Floats,
+    sums: Floats,
+    counts: Ints,
+) -> None:
+    """Fills `sums` and `counts`, one row each; `block` is room for d, and e^d - 1 - d by its series, of some tokens."""
+    for row in range(len(starts) - 1):
         first, stop = starts[row], starts[row + 1]
         shift = other_starts[row] - first
         if other_starts[row + 1] - stop != shift:
@@ -94,13 +86,22 @@ def _token_sweep(sampling: NDArray[Any], starts: Ints, other: NDArray[Any], othe
         k2 = k3 = gap = worst = logprob = signed = 0.0
         off = nonfinite = 0
         for begin in range(first, stop, _BLOCK):
-            end = min(begin + _BLOCK, stop)
-            _series(sampling[begin:end], other[begin + shift : end + shift], ds[: end - begin], excesses[: end - begin])
-            for i in range(end - begin):
-                d = ds[i]
-                size = abs(d)
-                if size < 0.5:
-                    k3 += excesses[i]
+            size = min(_BLOCK, stop - begin)
+            ours, theirs = sampling[begin : begin + size], other[begin + shift : begin + shift + size]
+            # Right for |d| < 1/2, where the terms left out are below 1e-17 of the value. Without branches or sums, so
+            # that the compiler works on several tokens at once: this is most of the time.
+            for i in range(size):
+                x = np.float64(theirs[i]) - np.float64(ours[i])
+                total = _SERIES[0]
+                for n in range(1, len(_SERIES)):
+                    total = total * x + _SERIES[n]
+                block[0, i] = x
+                block[1, i] = x * x * total
+            for i in range(size):
+                d = block[0, i]
+                distance = abs(d)
+                if distance < 0.5:
+                    k3 += block[1, i]
                 elif not np.isfinite(d):
                     nonfinite += 1
                     continue
@@ -108,13 +109,12 @@ def _token_sweep(sampling: NDArray[Any], starts: Ints, other: NDArray[Any], othe
                     # Beyond 700 e^d overflows: "no overlap", which k1 carries.
                     k3 += math.exp(d) - 1.0 - d if d < 700.0 else np.nan
                 signed += d
-                gap += size
-                logprob += np.float64(sampling[begin + i])
+                gap += distance
+                logprob += np.float64(ours[i])
                 k2 += d * d
-                worst = max(worst, size)
+                worst = distance if distance > worst else worst
                 off += int((d > _HIGH) | (d < _LOW))
         counts[0, row], counts[1, row], counts[2, row] = off, nonfinite, stop - first
         if nonfinite == 0 and stop > first:
             sums[0, row], sums[1, row], sums[2, row] = -signed, 0.5 * k2, k3
             sums[3, row], sums[4, row], sums[5, row] = logprob, gap, worst
-    return sums, counts

@@ -50,11 +50,22 @@ class PhraseTable:
         """
         cluster = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         sizes = np.bincount(cluster[used], minlength=len(starts) - 1)
-        keys, alive = words.hashes.copy(), np.ones(len(words.hashes), bool)
+        row = np.repeat(np.arange(len(words.lengths), dtype=np.int32), words.lengths)
+        places = np.flatnonzero(used[row])  # where a phrase begins
+        keys = words.hashes[places]
         parts = []
         for order in range(1, ORDER + 1):
-            columns = _count(order, words.hashes, keys, alive, words.offsets, used, cluster, sizes, least)
+            slots, columns = _count(keys, places, row, cluster, sizes)
             common = columns[1] >= least
+            if order < ORDER:  # a phrase is common only if both its shorter parts are
+                begins = np.zeros(len(row) + 1, bool)
+                begins[places[common[slots]]] = True
+                begins[:-1] &= begins[1:]
+                if order == 1:  # the last word of a text; longer phrases that overlap in a word are of one text
+                    begins[words.offsets[1:] - 1] = False
+                goes_on = np.flatnonzero(begins[places])
+                places = places[goes_on]
+                keys = keys[goes_on] * np.uint64(_STEP) + words.hashes[places + order]
             parts.append((*(column[common] for column in columns), np.full(int(common.sum()), order)))
         key, count, square, cross, first, orders = (np.concatenate(column) for column in zip(*parts, strict=True))
         sort = np.argsort(key)
@@ -266,110 +277,85 @@ def count_contained(words: Words, keys: Hashes, most: int = ORDER) -> Ints:
     >>> count_contained(words, np.array(wanted, np.uint64)).tolist()
     [2, 1]
     """
-    counts = np.zeros(len(words.offsets) - 1, np.int64)
-    if len(keys):
-        _count_contained(words.hashes, words.offsets, np.unique(keys), most, counts)
-    return counts
+    wanted = np.unique(keys)
+    if not len(wanted):
+        return np.zeros(len(words.lengths), np.int64)
+    row = np.repeat(np.arange(len(words.lengths)), words.lengths)
+    likely = np.zeros(1 << 16, bool)  # by the first bits: nearly all phrases are told apart by them
+    likely[wanted >> np.uint64(48)] = True
+    found, own = [], words.hashes
+    for order in range(1, most + 1):
+        if order > 1:
+            own = own[:-1] * np.uint64(_STEP) + words.hashes[order - 1 :]
+        at = np.flatnonzero(likely[(own >> np.uint64(48)).view(np.int64)])
+        at = at[row[at] == row[at + order - 1]]
+        which = np.searchsorted(wanted, own[at]).clip(0, len(wanted) - 1)
+        here = wanted[which] == own[at]
+        found.append(row[at[here]] * len(wanted) + which[here])
+    once = np.sort(np.concatenate(found))
+    once = once[np.diff(once, prepend=-1) > 0]
+    return np.bincount(once // len(wanted), minlength=len(words.lengths))
 
 
 _STEP = 0x9FB21C651E98DF25  # odd, so that multiplying loses nothing
 
 
-@kernel
 def _count(
-    order: int,
-    hashes: Hashes,
+    keys: Hashes, places: Ints, row: NDArray[np.int32], cluster: Ints, sizes: Ints
+) -> tuple[NDArray[np.int32], tuple[Hashes, Ints, Ints, Ints, Ints]]:
+    """The number of the phrase at each place, and of each phrase the key and the counts."""
+    slots = 1 << max(4, (2 * len(places) - 1).bit_length())
+    # Four bytes where they are enough: these are most of what a large step takes.
+    table, slot_of = np.full(slots, -1, np.int32), np.empty(len(places), np.int32)
+    small, large = np.empty((len(places), 4), np.int32), np.empty((len(places), 3), np.int64)
+    key = np.empty(len(places), np.uint64)
+    distinct = _count_places(places, keys, row, cluster, sizes, table, slot_of, key, small, large)
+    first, count, _, prompt = (small[:distinct, column].astype(np.int64) for column in range(4))
+    here, square, cross = (large[:distinct, column] for column in range(3))
+    return slot_of, (key[:distinct], count, square + here * here, cross + here * sizes[prompt], first)
+
+
+@kernel
+def _count_places(
+    places: Ints,
     keys: Hashes,
-    alive: NDArray[np.bool_],
-    offsets: Ints,
-    used: NDArray[np.bool_],
+    row: NDArray[np.int32],
     cluster: Ints,
     sizes: Ints,
-    least: int,
-) -> tuple[Hashes, Ints, Ints, Ints, Ints]:
-    """Counts of phrases of `order` words, given in `keys` and `alive` those of one word less and whether they are
-    common; both are brought up to this order. A phrase is common only if both its shorter parts are."""
-    step = np.uint64(0x9FB21C651E98DF25)
-    places = 0
-    for row in range(len(offsets) - 1):
-        for p in range(offsets[row], offsets[row + 1]):
-            inside = used[row] and p + order <= offsets[row + 1]
-            # Left to right: at p + 1 still stands what was found for one word less.
-            alive[p] = inside and alive[p] and (order == 1 or alive[p + 1])
-            if alive[p]:
-                places += 1
-                if order > 1:
-                    keys[p] = keys[p] * step + hashes[p + order - 1]
-    slots = 16
-    while slots < 2 * places:
-        slots *= 2
-    mask = np.uint64(slots - 1)
-    table = np.full(slots, -1, np.int32)
-    slot_of = np.empty(len(keys), np.int32)
-    # Four bytes where they are enough: these are most of what a large step takes.
-    key, first = np.empty(places, np.uint64), np.empty(places, np.int32)
-    count, last = np.empty(places, np.int32), np.empty(places, np.int32)
-    prompt, here = np.empty(places, np.int32), np.empty(places, np.int64)
-    square, cross = np.empty(places, np.int64), np.empty(places, np.int64)
+    table: NDArray[np.int32],
+    slot_of: NDArray[np.int32],
+    key: Hashes,
+    small: NDArray[np.int32],
+    large: Ints,
+) -> int:
+    """Fills, by phrase: its key; `small`: its first place, its texts, the last of them and that one's prompt; `large`:
+    texts of that prompt, and the sums over the prompts before it."""
+    shift, one, mask = np.uint64(29), np.uint64(1), np.uint64(len(table) - 1)
     distinct = 0
-    for row in range(len(offsets) - 1):
-        for p in range(offsets[row], offsets[row + 1]):
-            if not alive[p]:
-                continue
-            at = (keys[p] ^ (keys[p] >> np.uint64(29))) & mask
-            while table[at] >= 0 and key[table[at]] != keys[p]:
-                at = (at + np.uint64(1)) & mask
-            s = table[at]
-            if s < 0:
-                s = np.int32(distinct)
-                distinct += 1
-                table[at] = s
-                key[s], first[s], count[s], last[s] = keys[p], p, 1, row
-                prompt[s], here[s], square[s], cross[s] = cluster[row], 1, 0, 0
-            elif last[s] != row:
-                last[s] = row
-                count[s] += 1
-                if prompt[s] != cluster[row]:
-                    square[s] += here[s] * here[s]
-                    cross[s] += here[s] * sizes[prompt[s]]
-                    prompt[s], here[s] = cluster[row], 0
-                here[s] += 1
-            slot_of[p] = s
-    for s in range(distinct):
-        square[s] += here[s] * here[s]
-        cross[s] += here[s] * sizes[prompt[s]]
-    if least > 1:
-        for p in range(len(keys)):
-            alive[p] = alive[p] and count[slot_of[p]] >= least
-    counts, firsts = count[:distinct].astype(np.int64), first[:distinct].astype(np.int64)
-    return key[:distinct], counts, square[:distinct], cross[:distinct], firsts
-
-
-@kernel
-def _count_contained(hashes: Hashes, offsets: Ints, wanted: Hashes, most: int, counts: Ints) -> None:
-    step = np.uint64(0x9FB21C651E98DF25)
-    slots = 16
-    while slots < 8 * len(wanted):
-        slots *= 2
-    mask = np.uint64(slots - 1)
-    table = np.full(slots, -1, np.int32)
-    for k in range(len(wanted)):
-        at = (wanted[k] ^ (wanted[k] >> np.uint64(29))) & mask
-        while table[at] >= 0:
-            at = (at + np.uint64(1)) & mask
-        table[at] = k
-    last_row = np.full(len(wanted), -1, np.int64)
-    for row in range(len(offsets) - 1):
-        for p in range(offsets[row], offsets[row + 1]):
-            key = np.uint64(0)
-            for q in range(p, min(p + most, offsets[row + 1])):
-                key = key * step + hashes[q]
-                at = (key ^ (key >> np.uint64(29))) & mask
-                while table[at] >= 0:
-                    k = table[at]
-                    if wanted[k] == key:
-                        if last_row[k] != row:
-                            last_row[k] = row
-                            counts[row] += 1
-                        break
-                    at = (at + np.uint64(1)) & mask
+    for n in range(len(places)):
+        p = places[n]
+        own = keys[n]
+        at = (own ^ (own >> shift)) & mask
+        while table[at] >= 0 and key[table[at]] != own:
+            at = (at + one) & mask
+        s = table[at]
+        if s < 0:
+            s = distinct
+            distinct += 1
+            table[at] = s
+            key[s] = own
+            small[s, 0], small[s, 1], small[s, 2], small[s, 3] = p, 1, row[p], cluster[row[p]]
+            large[s, 0], large[s, 1], large[s, 2] = 1, 0, 0
+        elif small[s, 2] != row[p]:
+            small[s, 1] += 1
+            small[s, 2] = row[p]
+            prompt = small[s, 3]
+            if prompt != cluster[row[p]]:
+                here = large[s, 0]
+                large[s, 1] += here * here
+                large[s, 2] += here * sizes[prompt]
+                large[s, 0] = 0
+                small[s, 3] = cluster[row[p]]
+            large[s, 0] += 1
+        slot_of[n] = s
+    return distinct

@@ -160,19 +160,17 @@ def repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int) -> tuple[Ints
     [[3, 0], [6, 1]]
     """
     lengths = np.diff(offsets)
+    slots = 1 << max(4, (2 * int(lengths.max(initial=0)) - 1).bit_length())
     again = np.zeros(len(lengths), np.int64)
-    _repeats(hashes, offsets, order, int(lengths.max(initial=0)), again)
+    _repeats(hashes, offsets, order, np.empty(slots, np.uint64), np.full(slots, -1, np.int64), again)
     return again, np.maximum(lengths - order + 1, 0)
 
 
 @kernel
-def _repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int, longest: int, again: Ints) -> None:
+def _repeats(hashes: NDArray[np.uint64], offsets: Ints, order: int, keys: Any, owner: Ints, again: Ints) -> None:
+    """`keys` and `owner` are an empty table; the owner, a row, replaces clearing it."""
     step, shift, one = np.uint64(0x9FB21C651E98DF25), np.uint64(29), np.uint64(1)
-    slots = 16
-    while slots < 2 * longest:
-        slots *= 2
-    mask = np.uint64(slots - 1)
-    keys, owner = np.empty(slots, np.uint64), np.full(slots, -1, np.int64)  # the owner replaces clearing the table
+    mask = np.uint64(len(keys) - 1)
     for row in range(len(offsets) - 1):
         for p in range(offsets[row], offsets[row + 1] - order + 1):
             key = np.uint64(0)

@@ -56,7 +56,16 @@ def markup_counts(texts: Texts) -> Ints:
     [[7, 1, 2, 1, 0, 2, 2, 1]]
     """
     counts = np.zeros((len(texts), 8), np.int64)
-    _marks(texts.data, texts.offsets, _CODE_HINTS, _KEYS, _KINDS, counts)
+    likely = np.zeros(len(texts), np.int64)
+    _marks(texts.data, texts.offsets, _CODE_HINTS, counts, likely)
+    lines, comments = counts[:, LINE], counts[:, COMMENT]
+    unfenced = counts[:, FENCE] == 0
+    needed = np.maximum(2, (lines - comments + 7) // 8)
+    needed[~unfenced | (lines < 3) | (2 * likely < lines)] = 0
+    if needed.any():
+        _confirm_code(texts.data, texts.offsets, _KEYS, _KINDS, needed)
+        counts[needed < 0, CODE] = lines[needed < 0]
+    counts[unfenced & (needed >= 0), COMMENT] = 0
     return counts
 
 
@@ -77,17 +86,12 @@ def noise_counts(texts: Texts) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _marks(data: Bytes, offsets: Ints, hints: NDArray[np.bool_], keys: Hashes, kinds: Bytes, counts: Ints) -> None:
+def _marks(data: Bytes, offsets: Ints, hints: NDArray[np.bool_], counts: Ints, likely_code: Ints) -> None:
+    """Comments of a text without fences are counted as if it were code; `likely_code`: its lines that look like it."""
     one = np.uint64(1)
-    longest = 0
-    for row in range(len(offsets) - 1):
-        longest = max(longest, offsets[row + 1] - offsets[row])
-    # Lines to look at again, where it matters; every line is written, as a branch would be mispredicted.
-    firsts, lasts = np.empty(longest // 2 + 2, np.uint64), np.empty(longest // 2 + 2, np.uint64)
     for row in range(len(offsets) - 1):
         start, end = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
         i = start
-        candidates = np.uint64(0)
         fenced = False
         quote = np.uint8(0)  # of the docstring we are in; ord("*") inside /* */
         lines = likely = comments = heads = items = bolds = tables = fences = code_lines = code_comments = 0
@@ -136,8 +140,6 @@ def _marks(data: Bytes, offsets: Ints, hints: NDArray[np.bool_], keys: Hashes, k
                 continue
             lower = 97 <= c <= 122
             ends = last == 59 or last == 123 or last == 125
-            firsts[candidates], lasts[candidates] = a, b
-            candidates += np.uint64(ends or lower)
             likely += comment or like_code or ends or (last == 58 and lower)
             bolds += stars // 2
             if c == 35:
@@ -154,15 +156,10 @@ def _marks(data: Bytes, offsets: Ints, hints: NDArray[np.bool_], keys: Hashes, k
                 while k <= b and k - a < 3 and 48 <= data[k] <= 57:
                     k += one
                 items += int(k < b and (data[k] == 46 or data[k] == 41) and data[k + one] == 32)
-        if fences == 0 and lines >= 3 and 2 * likely >= lines:
-            missing = max(2, (lines - comments + 7) // 8)
-            for n in range(candidates):
-                missing -= _is_code(data, start, firsts[n], lasts[n], keys, kinds)
-                if missing == 0:
-                    code_lines, code_comments = lines, comments
-                    break
+        likely_code[row] = likely
         counts[row, 0], counts[row, 1], counts[row, 2], counts[row, 3] = lines, heads, items, bolds
-        counts[row, 4], counts[row, 5], counts[row, 6], counts[row, 7] = tables, fences, code_lines, code_comments
+        counts[row, 4], counts[row, 5], counts[row, 6] = tables, fences, code_lines
+        counts[row, 7] = code_comments if fences else comments
 
 
 @kernel
@@ -178,6 +175,26 @@ def _indent(data: Bytes, start: np.uint64, a: np.uint64) -> int:
         spaces += 1
         a -= one
     return 4 if a > start and data[a - one] == 9 else spaces
+
+
+@kernel
+def _confirm_code(data: Bytes, offsets: Ints, keys: Hashes, kinds: Bytes, needed: Ints) -> None:
+    """Makes `needed` -1 where a text has so many lines that can hardly be anything but code."""
+    one = np.uint64(1)
+    for row in range(len(offsets) - 1):
+        i, start, end = np.uint64(offsets[row]), np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        missing = needed[row]
+        while i < end and missing > 0:
+            while i < end and data[i] <= 32:
+                i += one
+            a = b = i
+            while i < end and data[i] != 10:
+                b = i if data[i] > 32 else b
+                i += one
+            if a < end and (97 <= data[a] <= 122 or data[b] == 59 or data[b] == 123 or data[b] == 125):
+                missing -= _is_code(data, start, a, b, keys, kinds)
+                if missing == 0:
+                    needed[row] = -1
 
 
 @kernel
