@@ -111,8 +111,8 @@ def test_the_page_shows_every_cell_and_says_so_when_nothing_was_measured(tmp_pat
     student = {"speed_ratio": 2.0, "size_ratio": 0.25, "usable": False, "why": ["too little"], "checks": [check]}
     facts |= {"averaged": [{"raters": "gold", "pairs": 9, **averages}], "students": [{"raters": "gold", **student}]}
     (tmp_path / "hardening.json").write_text(json.dumps({**facts, **known.summary(runs)}))
-    full = render_page("defences.md", tmp_path)
-    assert "<!--" not in full
+    full, guarded, _ = render_page("defences.md", tmp_path).partition("## Guarded and unguarded")  # of another campaign
+    assert guarded and "<!--" not in full
     assert PENDING not in full
     assert full.count("+0.50 (+0.50 to +0.50)") == 16
     assert "20.0 points less often than the mean of scores" in full

@@ -20,6 +20,7 @@ SRC = Path(__file__).parents[2] / "src" / "tiltmeter"
 #: Files that name /proc, each where its absence is handled: what they learn there is then not known.
 MAY_LOOK = {
     *("monitor/lease.py", "adapters/monitor_process.py", "workbench/probe/reward_process.py"),
+    "adapters/trainer_lock.py",  # without it, a process is known by its number alone
     "rundir/atomic_write.py",  # which mounts there are; without it, none is known to be a bucket's
 }
 

@@ -87,7 +87,7 @@ def test_a_run_of_another_user_is_changed_only_with_trust(run: RunDirectory) -> 
     os.chown(run.path, 12345, -1)
     before = sorted(path.stat().st_mtime_ns for path in run.path.rglob("*"))
     for words in (("watch", "--once"), ("pack",), ("purge", "--yes")):
-        result = CliRunner().invoke(app, ["run", words[0], str(run.path), *words[1:]])
+        result = CliRunner().invoke(app, [words[0], str(run.path), *words[1:]])
         assert isinstance(result.exception, AttachError) and "belongs to user 12345" in str(result.exception)
     assert sorted(path.stat().st_mtime_ns for path in run.path.rglob("*")) == before
     assert CliRunner().invoke(app, ["purge", str(run.path), "--yes", "--trust"]).exit_code == 0

@@ -72,7 +72,7 @@ def alarm_id(alarm: Alarm) -> str:
     """A short id of an alarm or warning: a hash of its identity, the same everywhere.
 
     >>> alarm_id(Alarm(0, "gold.slope", "gold_loss", "alarm", "down", 120, 118, 90, 80, 100, 130.0, 125.0))
-    'eebbe74aeefd'
+    'd96f99c79489'
     """
     identity = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
     return hashlib.sha256("|".join(map(str, identity)).encode("utf-8", "surrogatepass")).hexdigest()[:12]

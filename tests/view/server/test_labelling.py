@@ -453,7 +453,6 @@ def test_people_raise_an_alarm_about_a_live_run(tmp_path: Path) -> None:
         sys.executable,
         "-m",
         "tiltmeter",
-        "run",
         "watch",
         str(store.path),
         "--gold",

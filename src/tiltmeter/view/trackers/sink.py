@@ -149,7 +149,7 @@ def alert_identity(run: RunIdentity, event: str) -> str:
     """The permanent id of an alert, from the run and the event that raised it.
 
     >>> alert_identity(RunIdentity("7cc90d", "tonight"), "alarm|0|gold.slope|gold_loss|down|66|-|0|fcb7f781")
-    '71f947ff99248da15ccc628a49b69c87'
+    '0851040cbc1e8db63462817dbc74378a'
     """
     return hashlib.sha256(f"{run.id}\n{event}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
