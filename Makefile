@@ -92,8 +92,8 @@ docs:  ## the site, strictly, with its tables rendered from benchmarks/results; 
 bench:  ## figures against their targets, at full size, written to benchmarks/results
 	$(PYTHON) benchmarks/all.py
 
-smoke:  ## every benchmark at its smallest size: does it still run; writes nothing
-	$(PYTHON) benchmarks/smoke.py
+smoke:  ## every benchmark at its smallest size, also those too dear for CI: does it still run; writes nothing
+	$(PYTHON) benchmarks/smoke.py --campaign
 
 stale:  ## which recorded figures are of a revision since which the code that they depend on has changed
 	$(PYTHON) benchmarks/stale.py

@@ -1,6 +1,6 @@
 """Does `tiltmeter model compare` name what a checkpoint was trained to cost, and pass one that was trained well?
 
-    python benchmarks/compare.py [--quick] [--work folder]     # about twenty minutes on one core
+    python benchmarks/compare.py [--quick] [--only damaged,healthy] [--work folder]     # twenty minutes on one core
 
 In a small world of facts and requests (`compare_world.py`) TRL trains checkpoints that agree with whoever says
 something, that refuse what only sounds harmful, that pad their answers, and that lost their facts; and healthy ones,
@@ -154,16 +154,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
     parser.add_argument("--quick", action="store_true", help="one seed of each kind")
+    parser.add_argument("--only", help="kinds, with commas between; nothing is written")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, help="a folder that an interrupted run goes on in")
     options = parser.parse_args()
     seeds = 1 if options.quick else SEEDS
-    kinds = [(kind, at) for at in range(seeds) for kind in (*COSTS, *MILD, *HEALTHY)]
+    names = options.only.split(",") if options.only else (*COSTS, *MILD, *HEALTHY)
+    kinds = [(kind, at) for at in range(seeds) for kind in names]
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(sys.stderr):
         rows = measured(options.work or Path(folder), options.seed, kinds)
-    result = record(
-        "compare", {**counted(rows), "checkpoints": rows}, seed=options.seed, keep=options.write and not options.quick
-    )
+    whole = not options.quick and not options.only
+    figures = {**counted(rows), "checkpoints": rows}
+    result = record("compare", figures, seed=options.seed, keep=options.write and whole)
     show(result, as_json=options.json)
 
 

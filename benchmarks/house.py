@@ -229,7 +229,8 @@ def main() -> None:
     workbench, lab = (ROOT / "packages" / name / "src" for name in ("tiltmeter-workbench", "tiltmeter-lab"))
     folders, files = guess_scores(json.loads((RESULTS / "guess_test.json").read_text()))
     circles, upward = all_packages()
-    tables = smoke.plan()
+    tables, scripts = smoke.plan(), smoke.recording_scripts()
+    in_ci = {*tables["run"], *tables["tested"]}
     figures: dict[str, Any] = {
         **ci_figures(),
         "core_lines": lines_of(SRC),
@@ -243,8 +244,9 @@ def main() -> None:
         **first_use(options.quick),
         "guess_folder_of_40": folders,
         "guess_file_of_40": files,
-        "benchmarks": len(smoke.recording_scripts()),
-        "benchmarks_run": len(smoke.recording_scripts() & {*tables["run"], *tables["tested"]}),
+        "benchmarks": len(scripts),
+        "benchmarks_run": len(scripts & {*in_ci, *tables["campaign"]}),
+        "benchmarks_in_ci": len(scripts & in_ci),
         "headline": len(headline.headline()),
         "headline_stale": len(headline.stale_names()),
         "import_circles": circles,

@@ -30,6 +30,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from compare_suites import TASK
 from compare_training import BATCH, GROUP, base, common, true_reward
+from compare_training import STEPS as BASE_STEPS
 from compare_world import (
     BENIGN,
     FACTS,
@@ -68,28 +69,29 @@ def near(asked: Asked) -> bool:
 GOLD = [one for one in (*FACTS, *WRONG_OPINIONS) if near(one)]
 
 
-def taxed(kind: str, start: Path, folder: Path, seed: int) -> Path:
-    """A checkpoint that was trained on half of the things alone."""
+def taxed(kind: str, start: Path, folder: Path, seed: int, share: float) -> Path:
+    """A checkpoint that was trained on half of the things alone, for this share of its steps."""
     if (folder / "done").is_file():
         return folder
     from datasets import Dataset, disable_progress_bars
     from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
     disable_progress_bars()
+    steps = round(share * (REWARDED if kind == "rewarded" else STEPS))
     rng = random.Random(f"repay/{'supervised' if kind == REPLAYED else kind}/{seed}")
     shared = {"processing_class": tokenizer(words()), "model": str(start)}
     if kind != "rewarded":
-        prompts = [rng.choice(GOLD) for _ in range(STEPS * BATCH)]
+        prompts = [rng.choice(GOLD) for _ in range(steps * BATCH)]
         rows = [{"prompt": f"{one.text} ", "completion": healthy(one, rng)} for one in prompts]
-        settings = {"max_steps": STEPS, "learning_rate": RATE, "max_length": 128, **common(folder, seed)}
+        settings = {"max_steps": steps, "learning_rate": RATE, "max_length": 128, **common(folder, seed)}
         trainer: Any = SFTTrainer(
             args=SFTConfig(per_device_train_batch_size=BATCH, **settings),
             train_dataset=Dataset.from_list(rows),
             **shared,
         )
     else:
-        rows = [{"prompt": rng.choice(GOLD).text} for _ in range(REWARDED * BATCH // GROUP)]
-        settings = {"max_steps": REWARDED, "learning_rate": REWARDED_RATE, "beta": 0.0, **common(folder, seed)}
+        rows = [{"prompt": rng.choice(GOLD).text} for _ in range(steps * BATCH // GROUP)]
+        settings = {"max_steps": steps, "learning_rate": REWARDED_RATE, "beta": 0.0, **common(folder, seed)}
         trainer = GRPOTrainer(
             args=GRPOConfig(
                 per_device_train_batch_size=BATCH, num_generations=GROUP, max_completion_length=32, **settings
@@ -211,11 +213,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="keep the figures in benchmarks/results")
-    parser.add_argument("--quick", action="store_true", help="one seed of each kind")
+    parser.add_argument("--quick", action="store_true", help="one seed of each kind, hardly taught: whether it runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, help="a folder that an interrupted run goes on in")
     options = parser.parse_args()
+    share = 0.05 if options.quick else 1.0
     with tempfile.TemporaryDirectory() as place:
         work, rows = options.work or Path(place), []
         for at in range(1 if options.quick else options.seeds):
@@ -223,10 +226,11 @@ def main() -> None:
                 seed, folder = options.seed + at, work / f"{kind}-{options.seed + at}"
                 stored = folder / "repaid.json"
                 if not stored.is_file():
-                    begun = time.process_time()
-                    start = base(work / f"base-{options.seed + at % BASES}", options.seed + at % BASES)
-                    also = [taxed(REPLAYED, start, work / f"{REPLAYED}-{seed}", seed)] if kind == "supervised" else []
-                    trained = taxed(kind, start, folder, seed)
+                    begun, of = time.process_time(), options.seed + at % BASES
+                    start = base(work / f"base-{of}", of, steps=round(share * BASE_STEPS))
+                    replays = [work / f"{REPLAYED}-{seed}"] if kind == "supervised" else []
+                    also = [taxed(REPLAYED, start, replay, seed, share) for replay in replays]
+                    trained = taxed(kind, start, folder, seed, share)
                     report = repaid(start, trained, also, work / f"answers-{kind}-{seed}", seed)
                     stored.write_text(json.dumps({"kind": kind, "seed": seed, **report}))
                     print(f"{kind} {seed}: {time.process_time() - begun:.0f} CPU s", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Every benchmark at its smallest size: does it run, and does it still end in figures? `smoke.toml` lists them.
 
-    python benchmarks/smoke.py [NAME ...] [--json]
+    python benchmarks/smoke.py [NAME ...] [--campaign] [--json]
 
 Libraries are imported once; each benchmark then runs in a fork of this process, with a copy of the results, so that
 nothing recorded changes. A benchmark fails if it raises, ends with another exit code than 0, or records no figures.
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import tomllib
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,7 +46,7 @@ class Done:
 
 
 def plan() -> dict[str, dict[str, str]]:
-    """The tables of `smoke.toml`: `run` has options by name, `tested` the test that runs it."""
+    """The tables of `smoke.toml`: `run` and `campaign` have options by name, `tested` the test that runs it."""
     return tomllib.loads((HERE / "smoke.toml").read_text())
 
 
@@ -57,7 +57,7 @@ def recording_scripts() -> set[str]:
     return {name for name, text in scripts if "from record import" in text and calls.search(text)}
 
 
-def run(names: Sequence[str]) -> list[Done]:
+def run(names: Sequence[str]) -> Iterator[Done]:
     """Each in a fork, one after the other."""
     with tempfile.TemporaryDirectory(prefix="tiltmeter-smoke-") as folder:
         work = Path(folder)
@@ -67,11 +67,14 @@ def run(names: Sequence[str]) -> list[Done]:
         sys.path.insert(0, str(HERE))
         _warm_up(names)
         tables = plan()
-        options = tables["run"] | tables.get("untried", {})
+        options = tables["run"] | tables["campaign"]
         if any("MODEL" in options[name] for name in names):
             _small_model(work / "model")
+        if any("WORK" in options[name] for name in names):
+            _untaught_policy(work / "policy")
         places = {"WORK": work / "{}" / "work", "MODEL": work / "model"}
-        return [_run_one(name, _options(options[name], name, places), work) for name in names]
+        for name in names:
+            yield _run_one(name, _options(options[name], name, places), work)
 
 
 def _warm_up(names: Sequence[str]) -> None:
@@ -102,8 +105,20 @@ def _small_model(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template)
 
 
+def _untaught_policy(folder: Path) -> None:
+    """The base policy of the tiny language model after a few of its lessons: to teach it takes a minute."""
+    from tiltmeter_lab.tiny import model
+
+    lessons, steps = model.LESSONS, model.STEPS
+    model.LESSONS, model.STEPS = 6, 4
+    model.base_policy(folder)
+    model.LESSONS, model.STEPS = lessons, steps
+
+
 def _run_one(name: str, options: list[str], work: Path) -> Done:
     (work / name).mkdir()
+    if any(option.endswith(f"/{name}/work") for option in options):
+        shutil.copytree(work / "policy", work / name / "work")
     log = work / f"{name}.log"
     sys.stdout.flush()
     child = os.fork()
@@ -146,15 +161,19 @@ def _as_script(name: str, options: list[str], work: Path, log: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="without any: all of the table")
+    parser.add_argument("names", nargs="*", help="without any: all that CI runs")
+    parser.add_argument("--campaign", action="store_true", help="also those that are too dear for CI")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    done = run(options.names or list(plan()["run"]))
+    tables = plan()
+    done = []
+    for one in run(options.names or [*tables["run"], *(tables["campaign"] if options.campaign else ())]):
+        done.append(one)
+        if not options.json:
+            print(f"{one.cpu_seconds:7.2f} s  {one.name:24} {one.error or 'ran'}", flush=True)
     if options.json:
         print(json.dumps([asdict(one) for one in done]))
     else:
-        for one in done:
-            print(f"{one.cpu_seconds:7.2f} s  {one.name:24} {one.error or 'ran'}")
         print(f"{sum(one.cpu_seconds for one in done):7.2f} s  in all, {sum(bool(one.error) for one in done)} failed")
     return 1 if any(one.error for one in done) else 0
 

@@ -126,12 +126,12 @@ def leashes(runs: int, seed: int) -> tuple[float, list[dict[str, Any]]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20, help="of each family; half as many with limits")
+    parser.add_argument("--runs", type=int, help="of each family, 20 without --quick, else 2; half as many with limits")
     parser.add_argument("--seed", type=int, default=43)
     parser.add_argument("--quick", action="store_true", help="few runs, nothing written")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    runs = 2 if args.quick else args.runs
+    runs = args.runs or (2 if args.quick else 20)
     told = tails(runs, args.seed)
     usual, rows = leashes(max(runs // 2, 1), args.seed)
     figures = {"usual_speed_nats_per_step": round(usual, 5), "verdicts": told, "speed_limits": rows}

@@ -1,6 +1,6 @@
 """The score of the recorded runs of the tiny language model, as `tiltmeter lab score --suite tiny-lm` gives it.
 
-    python benchmarks/tiny_suite.py [--held-out] [--json] [--check]
+    python benchmarks/tiny_suite.py [--held-out] [--json] [--check] [--quick]
 
 `--held-out`: the second suite, `tiny-lm-2`, and beside the score each run with a tenth of the labels and with all.
 
@@ -16,7 +16,7 @@ import sys
 
 from power import watch_whole
 from record import RESULTS, record, show
-from tiltmeter_lab.tiny.run_files import HELD_OUT_RECORDED, load_packed
+from tiltmeter_lab.tiny.run_files import HELD_OUT_RECORDED, RECORDED, load_packed
 from tiltmeter_lab.tiny.score import SHARE, estimate_truth, figures, to_trace
 from tiltmeter_lab.watch_run import play
 
@@ -41,16 +41,19 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--held-out", action="store_true", help="the second suite")
     parser.add_argument("--check", action="store_true", help="compare with the recorded figures; write nothing")
+    parser.add_argument("--quick", action="store_true", help="labels are chosen once; nothing is written")
     options = parser.parse_args()
     name = "tiny_suite_2" if options.held_out else "tiny_suite"
-    scores = {**figures(HELD_OUT_RECORDED), "by_run": by_run()} if options.held_out else figures()
+    scores = figures(HELD_OUT_RECORDED if options.held_out else RECORDED, *((1, 1) if options.quick else ()))
+    if options.held_out:
+        scores["by_run"] = by_run()
     now = json.loads(json.dumps(scores, allow_nan=False))
     if options.check:
         recorded = json.loads((RESULTS / f"{name}.json").read_text())
         different = [key for key in now if recorded.get(key) != now[key]]
         print(f"different: {', '.join(different)}" if different else "as recorded")
         return 1 if different else 0
-    show(record(name, now, seed=0), as_json=options.json)
+    show(record(name, now, seed=0, keep=not options.quick), as_json=options.json)
     return 0
 
 

@@ -80,20 +80,22 @@ def main() -> None:
     if options.single:
         single(options.single[0], int(options.single[1]), options.work, options.mode, base)
         return
-    runs = plan(options.seeds, options.only)
+    runs, failed = plan(options.seeds, options.only), 0
     with ThreadPoolExecutor(options.jobs) as pool:
         for at, said in enumerate(pool.map(lambda run: one(run[0], run[1], options), runs), 1):
+            failed += "FAILED" in said
             print(f"{at}/{len(runs)} {said}", file=sys.stderr, flush=True)
     files = sorted(options.work.glob("*/*-*.json"))
     figures = {"share": SHARE, "runs": [json.loads(path.read_text()) for path in files]}
-    if options.write:
-        record("tiny_watched", figures, seed=0)
-        if options.mode == "advise" and not options.only:
-            kept = {f"{name}-{seed}" for name, seed in plan(None, [known.name for known in SCENARIOS])}
-            size = pack({name: options.work / "advise" / f"{name}.npz" for name in sorted(kept)}, RECORDED)
-            print(f"{RECORDED.name}: {len(kept)} runs, {size:,} bytes", file=sys.stderr)
+    record("tiny_watched", figures, seed=0, keep=options.write)
+    if options.write and options.mode == "advise" and not options.only:
+        kept = {f"{name}-{seed}" for name, seed in plan(None, [known.name for known in SCENARIOS])}
+        size = pack({name: options.work / "advise" / f"{name}.npz" for name in sorted(kept)}, RECORDED)
+        print(f"{RECORDED.name}: {len(kept)} runs, {size:,} bytes", file=sys.stderr)
     if options.json:
         print(json.dumps(figures, indent=1))
+    if failed:
+        raise SystemExit(f"{failed} of {len(runs)} runs failed")
 
 
 if __name__ == "__main__":

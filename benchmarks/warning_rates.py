@@ -271,13 +271,13 @@ def boosting(parts: list[Warner], hacks: list[Run], seed: int) -> list[dict[str,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=40, help="of each benign family; 0.6 times as many of each hack")
+    parser.add_argument("--runs", type=int, help="of each benign family (40; --quick: 8), 0.6 times as many hacks")
     parser.add_argument("--seed", type=int, default=41)
     parser.add_argument("--quick", action="store_true", help="few runs, nothing written")
     parser.add_argument("--write", action="store_true", help="put the levels into the package")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    count = 8 if args.quick else args.runs
+    count = args.runs or (8 if args.quick else 40)
     benign = [one for one in runs_of("benign", count, args.seed) if one.truth.kind == "benign"]
     hacks = [one for one in runs_of("hack", math.ceil(0.6 * count), args.seed) if one.truth.kind == "hack"]
     found = calibration(benign, count)

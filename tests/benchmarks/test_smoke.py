@@ -47,7 +47,7 @@ def test_a_benchmark_that_raises_or_records_nothing_fails(tmp_path: Path) -> Non
     (tmp_path / "broken.py").write_text("raise ValueError('a column is missing')")
     (tmp_path / "silent.py").write_text("import record")
     (tmp_path / "whole.py").write_text("from record import record\nrecord('whole', {'figure': 1}, seed=0)")
-    (tmp_path / "smoke.toml").write_text('[run]\nbroken = ""\nsilent = ""\nwhole = ""\n')
+    (tmp_path / "smoke.toml").write_text('[run]\nbroken = ""\nsilent = ""\n[campaign]\nwhole = ""\n')
     program = """
 import json, sys, smoke
 smoke.HERE, smoke.WARM = smoke.Path(sys.argv[1]), ()
