@@ -187,7 +187,7 @@ def two_writers(place: Path, address: str, rounds: int) -> dict[str, int]:
                 for number in range(commits):
                     numbers.write(f"{lease.head.renewed}\n")
                     numbers.flush()
-                    lease.commit({owner: JournalSpan(number, number)})
+                    lease.commit({"1": JournalSpan(number, number)})
             except LeaseLostError:
                 return LOST_LEASE
             except AttachError:

@@ -266,7 +266,7 @@ def time_book(folder: Path) -> dict[str, float]:
     writes = 201 / (time.perf_counter() - began)
     with book._open() as database:
         rows = [(f"other{number}", "view", 0.0) for number in range(ACCOUNTS - 200)]
-        database.executemany("INSERT INTO account VALUES (?, ?, ?, NULL)", rows)
+        database.executemany("INSERT INTO account (name, roles, created) VALUES (?, ?, ?)", rows)
         database.executemany(
             "INSERT INTO session VALUES (?, ?, 0, 1e12)",
             [(f"{number:064x}", name) for number, (name, *_) in enumerate(rows)],
