@@ -130,7 +130,7 @@ training:  ## guarded against unguarded, soft preferences, planted checkpoints, 
 	$(PYTHON) benchmarks/constitution.py --model $(WORK)/smollm --write
 	$(PYTHON) benchmarks/pipeline.py --model $(WORK)/smollm --work $(WORK)/pipeline --write
 
-campaign: crash lab tiny rewards training  ## the long proofs
+campaign: smoke crash lab tiny rewards training  ## the long proofs
 	$(PYTHON) benchmarks/tiny_suite.py --check
 	$(PYTHON) benchmarks/fuzz.py --batches 1000000
 	$(PYTHON) benchmarks/bitflips.py --flips 2000

@@ -290,7 +290,7 @@ def timed(command: Sequence[str], **environment: str) -> Figures:
         _reap()
         peaks.over.set()
         peaks.join()
-        if code not in (0, 1, 2):
+        if code not in (0, 1, 2, 3):
             errors.seek(0)
             raise SystemExit(f"{command} ended with {code}: {errors.read()[-2000:].decode()}")
         errors.seek(0)

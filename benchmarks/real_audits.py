@@ -103,7 +103,7 @@ def audited(logs: Logs, data: Path) -> Figures:
         began = time.perf_counter()
         done = subprocess.run([*TILTMETER, *command, "--keep", keep], capture_output=True, text=True, timeout=1800)
         seconds = time.perf_counter() - began
-        if done.returncode not in (0, 1, 2) or not done.stdout:
+        if done.returncode not in (0, 1, 2, 3) or not done.stdout:
             raise SystemExit(f"the audit failed:\n{done.stderr[-2000:]}")
         told = json.loads(done.stdout)
         runs = [judged(one, RunDirectory(Path(keep) / one["run"]), logs.truth) for one in told["runs"]]

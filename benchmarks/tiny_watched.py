@@ -28,9 +28,12 @@ from tiltmeter_lab.tiny.run_files import RECORDED, pack, save
 from tiltmeter_lab.tiny.scenarios import FIXES, SCENARIOS, scenario
 from tiltmeter_lab.tiny.watched_training import SHARE, train_watched
 
+STEPS = 200
 
-def single(name: str, seed: int, work: Path, mode: Any, base: Path) -> None:
-    arrays, facts = train_watched(scenario(name), seed, work / mode / f"{name}-{seed}", base=base, mode=mode)
+
+def single(name: str, seed: int, work: Path, mode: Any, base: Path, steps: int) -> None:
+    folder = work / mode / f"{name}-{seed}"
+    arrays, facts = train_watched(scenario(name), seed, folder, base=base, mode=mode, steps=steps)
     save(work / mode / f"{name}-{seed}.npz", arrays)
     (work / mode / f"{name}-{seed}.json").write_text(json.dumps(facts, indent=1, allow_nan=False))
 
@@ -51,6 +54,7 @@ def one(name: str, seed: int, options: argparse.Namespace) -> str:
         return f"{target.stem} is there"
     begun = time.perf_counter()
     command = [sys.executable, __file__, "--work", str(options.work), "--mode", options.mode]
+    command += ["--steps", str(options.steps)]
     done = subprocess.run([*command, "--single", name, str(seed)], capture_output=True, text=True, check=False)
     if done.returncode:
         return f"{target.stem} FAILED:\n{done.stderr[-3000:]}"
@@ -66,6 +70,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=["observe", "advise", "act"], default="advise")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="seeds of each scenario; without it 20 hacked and 20 benign runs")
+    parser.add_argument("--steps", type=int, default=STEPS, help="another number is written nowhere")
     parser.add_argument("--only", nargs="*", default=[], help="scenarios")
     parser.add_argument("--single", nargs=2, metavar=("NAME", "SEED"), help="train one run here and end")
     parser.add_argument(
@@ -78,7 +83,7 @@ def main() -> None:
     (options.work / options.mode).mkdir(parents=True, exist_ok=True)
     base = base_policy(options.work)
     if options.single:
-        single(options.single[0], int(options.single[1]), options.work, options.mode, base)
+        single(options.single[0], int(options.single[1]), options.work, options.mode, base, options.steps)
         return
     runs, failed = plan(options.seeds, options.only), 0
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -87,8 +92,9 @@ def main() -> None:
             print(f"{at}/{len(runs)} {said}", file=sys.stderr, flush=True)
     files = sorted(options.work.glob("*/*-*.json"))
     figures = {"share": SHARE, "runs": [json.loads(path.read_text()) for path in files]}
-    record("tiny_watched", figures, seed=0, keep=options.write)
-    if options.write and options.mode == "advise" and not options.only:
+    write = options.write and options.steps == STEPS
+    record("tiny_watched", figures, seed=0, keep=write)
+    if write and options.mode == "advise" and not options.only:
         kept = {f"{name}-{seed}" for name, seed in plan(None, [known.name for known in SCENARIOS])}
         size = pack({name: options.work / "advise" / f"{name}.npz" for name in sorted(kept)}, RECORDED)
         print(f"{RECORDED.name}: {len(kept)} runs, {size:,} bytes", file=sys.stderr)
