@@ -32,7 +32,7 @@ from tiltmeter_workbench.train.methods.round_drift import stop_rule
 from tiltmeter_workbench.train.recipe import read_recipe
 from tiltmeter_workbench.train.runner import run_recipe
 
-COPIES, ROUNDS, SAMPLES, WORDS = 4, 6, 4, 20  # words of an answer, at most
+COPIES, SAMPLES, WORDS = 4, 4, 20  # words of an answer, at most
 TRL = {
     "use_cpu": True, "bf16": False, "per_device_train_batch_size": 16, "gradient_checkpointing": False,
     "learning_rate": 5e-4, "num_train_epochs": 1, "beta": 0.1, "max_length": 64, "save_strategy": "no",
@@ -57,7 +57,7 @@ def score(prompt, completion):
 """
 
 
-def play(judge: str, seed: int, base: Path, folder: Path) -> dict[str, Any]:
+def play(judge: str, seed: int, rounds: int, base: Path, folder: Path) -> dict[str, Any]:
     """One recipe to its end: what each round reported."""
     folder.mkdir(parents=True)
     (folder / "pay.py").write_text(PAY)
@@ -66,7 +66,7 @@ def play(judge: str, seed: int, base: Path, folder: Path) -> dict[str, Any]:
     stage = {
         "method": "iterative_dpo", "data": "prompts.jsonl", "rewards": [{"function": f"pay.py:by_{judge}"}],
         "gold": "pay.py:score", "watch": False, "trl": {**TRL, "seed": seed},
-        "options": {"rounds": ROUNDS, "samples": SAMPLES, "limit": WORDS, "stop": False},
+        "options": {"rounds": rounds, "samples": SAMPLES, "limit": WORDS, "stop": False},
     }  # fmt: skip
     recipe = folder / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"output": "out", "model": str(base), "seed": seed, "stages": [stage]}))
@@ -74,16 +74,16 @@ def play(judge: str, seed: int, base: Path, folder: Path) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = run_recipe(read_recipe(recipe), lambda *_: None)[-1].result
-    rounds = result.trained.facts["rounds"]
-    golds = [_gold_of(result.folder / f"round-{row['round']}" / "gold.jsonl") for row in rounds]
+    done = result.trained.facts["rounds"]
+    golds = [_gold_of(result.folder / f"round-{row['round']}" / "gold.jsonl") for row in done]
     stop = next((number for number in range(2, len(golds) + 1) if stop_rule(golds[:number]).stop), None)
     kept = stop_rule(golds[:stop]).best if stop else len(golds)
-    by_round = [row["gold"] for row in rounds]
+    by_round = [row["gold"] for row in done]
     return {
         "judge": judge, "seed": seed, "stop": stop, "kept": kept, "best": max(by_round),
         "gold_kept": by_round[kept - 1], "gold_last": by_round[-1],
         "by_round": [
-            {key: row[key] for key in SHOWN} for row in rounds
+            {key: row[key] for key in SHOWN} for row in done
         ],
         "cpu_seconds": round(time.process_time() - began),
     }  # fmt: skip
@@ -93,15 +93,15 @@ def _gold_of(file: Path) -> dict[int, float | None]:
     return {row["row"]: row["gold"] for row in map(json.loads, file.read_text().splitlines())}
 
 
-def measure(seeds: int, work: Path) -> dict[str, Any]:
+def measure(seeds: int, rounds: int, work: Path) -> dict[str, Any]:
     base = base_policy(work)
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
             for judge in JUDGES:
-                runs.append(play(judge, seed, base, Path(folder) / f"{judge}-{seed}"))
+                runs.append(play(judge, seed, rounds, base, Path(folder) / f"{judge}-{seed}"))
                 print({name: value for name, value in runs[-1].items() if name != "by_round"}, flush=True)
-    figures: dict[str, Any] = {"seeds": seeds, "rounds": ROUNDS, "prompts": COPIES * len(QUESTIONS), "judges": []}
+    figures: dict[str, Any] = {"seeds": seeds, "rounds": rounds, "prompts": COPIES * len(QUESTIONS), "judges": []}
     for judge in JUDGES:
         own = [run for run in runs if run["judge"] == judge]
         stops = [run["stop"] for run in own if run["stop"] is not None]
@@ -111,7 +111,7 @@ def measure(seeds: int, work: Path) -> dict[str, Any]:
         })  # fmt: skip
         figures[f"{judge}_rounds"] = [
             {"round": number + 1, **{key: _mean([run["by_round"][number] for run in own], key) for key in SHOWN}}
-            for number in range(ROUNDS)
+            for number in range(rounds)
             if all(len(run["by_round"]) > number for run in own)
         ]
     return figures | {"runs": [{name: run[name] for name in run if name != "by_round"} for run in runs]}
@@ -127,10 +127,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--work", type=Path, help="where the base policy is, or is to be left")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(options.seeds, options.work or Path(folder))
+        figures = measure(options.seeds, options.rounds, options.work or Path(folder))
     show(record("rounds_real", figures, seed=0, keep=options.write), as_json=options.json)
 
 
