@@ -30,16 +30,21 @@ def alarm(tier: Any, name: str = "gold.slope", attempt: int = 0, step: int = 30)
 def test_the_truth_table(alarmed: bool, warned: bool) -> None:
     for counts in product([True, False], repeat=9):
         checks = {name: HealthCheck(ok, f"about {name}") for name, ok in zip(CHECKS, counts, strict=True)}
-        verdict = decide(checks, [alarm("alarm")] if alarmed else [], [alarm("warning")] if warned else [], RunFacts())
-        if alarmed:
-            expected = ("ACT", 1)
-        elif not (checks["monitor"].ok and checks["fresh"].ok):
-            expected = ("STALE", 2)
-        elif not all(counts):
-            expected = ("BLIND", 2)
-        else:
-            expected = ("WATCH" if warned else "OK", 0)
-        assert (verdict.state, verdict.exit_code) == expected, counts
+        for word in ("continue", "cannot tell", None):
+            advice = None if word is None else Advice(word, "of gold", None, None, "gold.mean")
+            alarms, warnings = [alarm("alarm")] * alarmed, [alarm("warning")] * warned
+            verdict = decide(checks, alarms, warnings, RunFacts(), advice)
+            if alarmed:
+                expected = ("ACT", 1)
+            elif not (checks["monitor"].ok and checks["fresh"].ok):
+                expected = ("STALE", 2)
+            elif not all(counts):
+                expected = ("BLIND", 2)
+            elif warned:
+                expected = ("WATCH", 0)
+            else:
+                expected = ("OK", 0) if word == "continue" else ("BLIND", 2)
+            assert (verdict.state, verdict.exit_code) == expected, (counts, word)
 
 
 def test_while_the_advice_is_to_stop_nothing_is_calm() -> None:
@@ -69,7 +74,7 @@ def test_a_strong_finding_is_never_ok() -> None:
         found = RunFacts(
             findings={"x": Finding(0, 9, "reward_hacking", confidence, (), ("gold.gap",), summary="it is")}
         )
-        verdict = decide(checks, [], [], found)
+        verdict = decide(checks, [], [], found, Advice("continue", "no sign", None, None, "gold.mean"))
         assert verdict.state == state
         assert state == "OK" or verdict.sentence == "reward hacking: it is"
 
@@ -190,7 +195,8 @@ def test_an_alarm_outlives_a_rewind_until_it_is_resolved_and_a_warning_does_not(
     told = story()
     for kind, name in (("alarm", "gold.slope"), ("warning", "reward.dead_share")):
         told.add(Event("alarm", 0, 30, asdict(alarm(kind, name)), f"{kind}-open"))
-    assert verdict_of(told, FRESH).state == "ACT"
+    verdict = verdict_of(told, FRESH)
+    assert verdict.state == "ACT" and verdict.advice is not None and verdict.advice.word == "stop"
     assert len(told.open_alarms("warning")) == 1
     told.add(Event("attempt", 1, -1, {"state": "open", "facts": {"parent": 0}, "detectors": [], "config": ""}, "a1"))
     told.add(Event("step_done", 1, 20, step_done(20), "s1-20"))

@@ -396,7 +396,7 @@ def say_what_is_missing(curve: GoldCurve) -> str:
             f"{look.now.n} labels of the newest steps do not exclude a loss of {look.allowed:.2f} of gold, which was "
             f"{look.best.mean:.2f} {where}; about {look.more_labels} more would tell"
         )
-    return f"a loss of {look.allowed:.2f} of gold is excluded since the last step only: a few more steps will tell"
+    return f"a loss of {look.allowed:.2f} of gold is excluded at the last steps only: a few more will tell"
 
 
 def _drift_reason(series: Mapping[str, ReadingTable]) -> str:

@@ -122,7 +122,7 @@ def decide(
     alarms, warnings = tuple(alarms), tuple(warnings)
     failed = [name for name in CHECKS if name not in checks or not checks[name].ok]
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
-    if advice is not None and not failed and not advice.source and run_facts.traps:
+    if advice is not None and advice.word == "cannot tell" and not failed and not advice.source and run_facts.traps:
         advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
     stop = advice is not None and advice.word == "stop"
     finding = max(run_facts.findings.values(), key=lambda item: item.confidence, default=None)
