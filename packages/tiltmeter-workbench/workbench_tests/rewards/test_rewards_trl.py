@@ -244,13 +244,13 @@ def test_a_green_run_goes_blind_when_its_verifier_goes_down_and_green_again_when
     run = RunDirectory.create(tmp_path / "run")
     run.open_attempt(launch="x", ranks=1, resume_step=None)
     verdicts = []
-    for step in range(90):
-        broken = 40 <= step < 50
+    for step in range(150):
+        broken = 100 <= step < 110
         values = np.random.default_rng(step).random(16)
         told = rewards.observed(reward, reward(completions=values.tolist()))
         batch = from_columns(step, np.repeat(np.arange(4), 4), gold=(values > 0.5).astype(float), **told)
         run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
-        if step in (39, 49, 89):
+        if step in (99, 109, 149):
             watch = MonitorLoop(run, Config.standard())
             watch.poll()
             watch.close()
