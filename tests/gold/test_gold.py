@@ -574,17 +574,17 @@ def test_a_reward_that_turns_on_gold_is_caught_with_bought_labels(tmp_path: Path
 
 
 def test_a_healthy_run_says_how_many_labels_and_whose(tmp_path: Path) -> None:
-    run = directory(tmp_path / "run", [batch(step) for step in range(30)])
+    run = directory(tmp_path / "run", [batch(step) for step in range(80)])
     events = watched(run, Teller())
     verdict = verdict_of(RunFacts.from_events(events), FRESH)
     assert verdict.state == "OK"
     assert "labels" in verdict.sentence
     assert "% of rollouts, about teller" in verdict.sentence
     closed = of(events, "labels_closed")
-    assert [event.step for event in closed] == list(range(30))
+    assert [event.step for event in closed] == list(range(80))
     last = closed[-1].data
     assert last["labels"] == sum(event.data["answered"] for event in closed)
-    assert last["rollouts"] == 30 * 64
+    assert last["rollouts"] == 80 * 64
     assert last["share"] == last["labels"] / last["rollouts"]
 
 

@@ -140,7 +140,7 @@ def test_a_run_paid_by_its_tests_is_judged_by_those_kept_back(tmp_path: Path, ha
     the reward everywhere are no reason to be BLIND: they come from other tests."""
     rng = np.random.default_rng(0)
     with open_run(tmp_path / "run", monitor=False, options=Options(on_full="wait")) as opened:
-        for step in range(40):
+        for step in range(60):
             right = rng.random(32) < 0.5
             known = rng.random(32) < max(0.0, (step - 10) / 30) if hacked else np.zeros(32, bool)
             texts = [HACK if k else ADD if r else "pass" for k, r in zip(known, right, strict=True)]
