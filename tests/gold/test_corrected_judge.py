@@ -73,7 +73,8 @@ def test_a_judge_that_is_wrong_hides_nothing_and_raises_nothing(tmp_path: Path) 
     """What the reward does is harmful in one run and healthy in the other, and the judge says the opposite of both."""
     states = {}
     for harm in (True, False):
-        run = directory(tmp_path / f"{harm}", 40, harm=harm, groups=8)
+        # To be healthy takes more labels than to raise the alarm.
+        run = directory(tmp_path / f"{harm}", 40, harm=harm, groups=8 if harm else 32)
         with corrected(lies=True) as source:
             loop = watch(run, source)
             for asked in steps_asked(run, 40):
