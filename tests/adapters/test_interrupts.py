@@ -70,9 +70,11 @@ HANDLERS: dict[str, Callable[..., None]] = {
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    before = signal.getsignal(SIGNAL)
+    before = {number: signal.getsignal(number) for number in (SIGNAL, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process, and its children, ignore it
     yield
-    signal.signal(SIGNAL, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def good(step: int) -> dict[str, Any]:
