@@ -804,11 +804,11 @@ def test_a_file_that_storage_withholds_for_a_moment_is_not_lost(
     run = held_by(wrapped)
     whole, reads = read_file, [0]
 
-    def stale(path: Path, limit: int) -> bytes:
+    def stale(path: Path, limit: int, **how: Any) -> bytes:
         reads[0] += path.suffix == ".parquet" and path.parent.name == "unplaced"
         if reads[0] == 2:
             raise OSError(116, "Stale file handle")
-        return whole(path, limit)
+        return whole(path, limit, **how)
 
     placing = StepAssembler(run, clock=Hands())
     with monkeypatch.context() as patch:

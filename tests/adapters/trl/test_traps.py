@@ -48,7 +48,8 @@ def traps_of(count: int = 40) -> list[Row]:
 def attached(trainer: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="tiltmeter: ")
-        traps = tiltmeter.Traps(options.pop("traps"), share=0.25)
+        source = options.pop("traps")
+        traps = None if source is None else tiltmeter.Traps(source, share=0.25)
         strict = tiltmeter.Options(strict=options.pop("strict", True))
         return tiltmeter.attach(trainer, traps=traps, options=strict, **options)
 
