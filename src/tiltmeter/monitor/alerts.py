@@ -23,16 +23,8 @@ class AlertProcess:
     process; one that ended earlier has died, and is started again a few times."""
 
     def __init__(self, run: RunDirectory, starts: int = STARTS) -> None:
-        self._command = [
-            sys.executable,
-            "-m",
-            "tiltmeter",
-            "run",
-            "track",
-            str(run.path),
-            "--attached",
-            str(os.getpid()),
-        ]
+        track = [sys.executable, "-m", "tiltmeter", "track", str(run.path)]
+        self._command = [*track, "--attached", str(os.getpid())]
         self._starts = starts if os.environ.get(WEBHOOK_VARIABLE) else 0
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
