@@ -71,7 +71,8 @@ HANDLERS: dict[str, Callable[..., None]] = {
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (SIGNAL, signal.SIGINT)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process, and its children, ignore it
+    # What a shell starts in the background ignores Ctrl-C, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
