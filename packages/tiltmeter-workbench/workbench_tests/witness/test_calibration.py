@@ -20,8 +20,8 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn
 from tiltmeter.models.judge import Judge
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter_workbench.stats.prevalence import ShareCount, corrected_prevalence
 from tiltmeter.view.screens.claims.run_claims import claim_lines
+from tiltmeter_workbench.stats.prevalence import ShareCount, corrected_prevalence
 from tiltmeter_workbench.witness.answer import stands_in
 from tiltmeter_workbench.witness.asking import GroupToAsk, Witness
 from tiltmeter_workbench.witness.calibration import calibrate, make_forgeries

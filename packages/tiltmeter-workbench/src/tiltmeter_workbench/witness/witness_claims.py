@@ -6,10 +6,10 @@ import math
 
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter_workbench.stats.prevalence import ShareCount
 from tiltmeter.view.payloads.claims import Claim, Claims
 from tiltmeter.view.screens.samples import rollout_id
 from tiltmeter.view.screens.wording import format_number, truncate
+from tiltmeter_workbench.stats.prevalence import ShareCount
 from tiltmeter_workbench.witness.calibration import Calibration, describe_accuracy, describe_share
 from tiltmeter_workbench.witness.exploit_classes import EXPLOITS
 from tiltmeter_workbench.witness.session import ClassClaim, WitnessReport, report_of
