@@ -29,7 +29,7 @@ class StateWord:
 
     icon: str
     tone: Tone
-    exit_code: int  # of a verdict without an open alarm and without the advice to stop, either of which makes it 1
+    exit_code: int  # an open alarm or the advice to stop makes it 1, and "cannot tell" makes a 0 a 2
     meaning: str
 
     @property

@@ -69,8 +69,11 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 healthy, 1 an alarm or the advice to stop, 2 could not judge, 3 the reward gained for nothing."""
-        stop = self.alarms or (self.advice is not None and self.advice.word == "stop")
-        return 1 if stop and self.state != "HOLLOW" else STATES[self.state].exit_code
+        word = self.advice.word if self.advice is not None else ""
+        if (self.alarms or word == "stop") and self.state != "HOLLOW":
+            return 1
+        code = STATES[self.state].exit_code
+        return 2 if code == 0 and word == "cannot tell" else code  # a warning makes no run healthy
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.maintenance import pack
+from tiltmeter.rundir.parquet import FORMAT
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.view.screens.health import health
@@ -72,7 +73,7 @@ def made(path: Path, *, harm: bool, steps: int = 40) -> RunDirectory:
 
 def add(run: RunDirectory, given: dict[str, Any]) -> None:
     event = {"id": "planted", "kind": "note", **PLACE, "data": {}, **given}
-    plain = {"format": journal.FORMAT, "seq": 10**6, "time": event.pop("time", 0.0), "events": [event]}
+    plain = {"format": FORMAT, "seq": 10**6, "time": event.pop("time", 0.0), "events": [event]}
     text = json.dumps(plain, separators=(",", ":")).encode()
     with (run.path / "events" / "0.jsonl").open("ab") as file:
         file.write(b'%b,"crc":"%08x"}\n' % (text[:-1], zlib.crc32(text)))
