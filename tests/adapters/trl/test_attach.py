@@ -317,7 +317,7 @@ def test_one_failure_of_ours_costs_one_steps_log_probabilities(
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_a_training_that_is_cut_short_keeps_its_last_step(make_trainer: Make) -> None:
+def test_a_training_that_is_cut_short_keeps_its_last_step_and_frees_its_directory(make_trainer: Make) -> None:
     def fails(completions: list[str], trainer_state: Any, **_: Any) -> list[float]:
         if trainer_state.global_step == 2:
             raise RuntimeError("the user's own function")
@@ -327,8 +327,9 @@ def test_a_training_that_is_cut_short_keeps_its_last_step(make_trainer: Make) ->
     run = attached(trainer)
     with pytest.raises(RuntimeError, match="the user's own"):
         trainer.train()
-    run.close()
     assert [batch.step for batch in stored(run)] == [1, 2]
+    after = attached(make_trainer())
+    assert (after.directory, after.attempt) == (run.directory, 1)
 
 
 def test_what_was_changed_can_be_changed_back_and_not_beyond_the_limits_of_the_start(make_trainer: Make) -> None:

@@ -117,8 +117,9 @@ def test_what_is_asked_comes_from_the_dataset_or_the_user_and_a_resumed_run_goes
     assert {"prompt", "chosen", "rejected"} == set(sampling.rows[0])
     assert Path(sampling.base).is_dir() and sampling.gold.endswith(".py:tell")
     trainer.train()
-    same = make_trainer("DPO", **SAVES)
-    assert read_sampling(RunDirectory(watched(same).directory), 1).name == "checkpoint_gold"
+    same = watched(make_trainer("DPO", **SAVES))
+    assert read_sampling(RunDirectory(same.directory), 1).name == "checkpoint_gold"
+    same.close()
     other = make_trainer("DPO", **SAVES)
     later = read_sampling(RunDirectory(watched(other, prompts=QUESTIONS).directory), 2)
     assert later.name == "checkpoint_gold_2" and {row["prompt"] for row in later.rows} == set(QUESTIONS)

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -203,7 +204,21 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
             self.control = TrlControl(self, trainer, self.act.limits) if self.run is not None else None
             self._print_start()
+            trainer.train = self._finish_after(trainer.train)
             undo.pop_all()
+
+    def _finish_after(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Training that fails or is interrupted has no `on_train_end`, and another trainer may follow in this process,
+        as in a notebook: it must find the directory free."""
+
+        @wraps(train)
+        def train_and_finish(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return train(*args, **kwargs)
+            finally:
+                self.finish()
+
+        return train_and_finish
 
     def _connect_screen(self, trainer: Any, gold: object, undo: ExitStack) -> None:
         """Offer what acts on rollouts, where the user has named what flags, or words, or a column."""
