@@ -46,7 +46,7 @@ class Done:
 
 
 def plan() -> dict[str, dict[str, str]]:
-    """The tables of `smoke.toml`: `run`, `data` and `campaign` have options by name, `tested` the test that runs it."""
+    """The tables of `smoke.toml`: `run` and `campaign` have options by name, `tested` the test that runs it."""
     return tomllib.loads((HERE / "smoke.toml").read_text())
 
 
@@ -67,7 +67,7 @@ def run(names: Sequence[str]) -> Iterator[Done]:
         sys.path.insert(0, str(HERE))
         _warm_up(names)
         tables = plan()
-        options = tables["run"] | tables["data"] | tables["campaign"]
+        options = tables["run"] | tables["campaign"]
         if any("MODEL" in options[name] for name in names):
             _small_model(work / "model")
         if any("WORK" in options[name] for name in names):
@@ -167,8 +167,7 @@ def main() -> int:
     options = parser.parse_args()
     tables = plan()
     done = []
-    usual = [*tables["run"], *tables["data"], *(tables["campaign"] if options.campaign else ())]
-    for one in run(options.names or usual):
+    for one in run(options.names or [*tables["run"], *(tables["campaign"] if options.campaign else ())]):
         done.append(one)
         if not options.json:
             print(f"{one.cpu_seconds:7.2f} s  {one.name:24} {one.error or 'ran'}", flush=True)
