@@ -14,6 +14,7 @@ looked at, and are printed.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import oversight_alarm
-from oversight_tasks import DIFFICULTY, TASKS
+from oversight_tasks import DATA, DIFFICULTY, TASKS
 from record import record, show
 from scripted_overseer import Ability, ScriptedOverseer, TrueLines, overseer_server
 from tiltmeter.models.judge import Judge
@@ -122,6 +123,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT, help="questions of each task")
     parser.add_argument("--runs", type=int, default=RUNS, help="simulated runs of each kind")
     options = parser.parse_args()
+    if not DATA.is_dir():
+        print("not measured: the public data sets are not on this machine", file=sys.stderr)
+        print(json.dumps({"measured": False}) if options.json else "not measured")
+        return
     began = time.process_time()
     figures = measure(options.count, options.runs, options.seed)
     figures["cpu_seconds"] = round(time.process_time() - began)

@@ -292,6 +292,10 @@ def main() -> None:
     figures: dict[str, Any] = json.loads(recorded.read_text()) if recorded.exists() else {}
     figures = {name: value for name, value in figures.items() if name not in ORIGIN}
     parts = given.part or USUAL
+    if {"acts", "behaviours"} & set(parts) and not DATA.is_dir():
+        print("not measured: the public data sets are not on this machine", file=sys.stderr)
+        print(json.dumps({"measured": False}) if given.json else "not measured")
+        return
     if "acts" in parts:
         figures |= measure_acts(given.small)
         assert set(figures["by_kind"]) == set(KINDS)

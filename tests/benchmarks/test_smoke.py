@@ -47,17 +47,25 @@ def test_a_benchmark_that_raises_or_records_nothing_fails(tmp_path: Path) -> Non
     (tmp_path / "broken.py").write_text("raise ValueError('a column is missing')")
     (tmp_path / "silent.py").write_text("import record")
     (tmp_path / "whole.py").write_text("from record import record\nrecord('whole', {'figure': 1}, seed=0)")
-    (tmp_path / "smoke.toml").write_text('[run]\nbroken = ""\nsilent = ""\n[campaign]\nwhole = ""\n')
+    (tmp_path / "absent.py").write_text("import record\nprint('not measured: the sets are not here')")
+    (tmp_path / "smoke.toml").write_text('[run]\nbroken = ""\nsilent = ""\nabsent = ""\n[campaign]\nwhole = ""\n')
     program = """
 import json, sys, smoke
 smoke.HERE, smoke.WARM = smoke.Path(sys.argv[1]), ()
-print(json.dumps([one.error for one in smoke.run(["broken", "silent", "whole"])]))
+names = ["broken", "silent", "whole", "absent"]
+ends = []
+for smoke.PUBLIC_SETS in (smoke.HERE / "none", smoke.HERE):
+    ends += [(one.error, one.is_measured) for one in smoke.run(names)]
+print(json.dumps(ends))
 """
     ran = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], cwd=BENCHMARKS, capture_output=True, text=True, check=True
     )
-    broken, silent, whole = json.loads(ran.stdout)
-    assert "a column is missing" in broken
-    assert "no figures were recorded" in silent
-    assert whole == ""
+    ends = json.loads(ran.stdout)
+    for broken, silent, whole in (ends[:3], ends[4:7]):
+        assert "a column is missing" in broken[0]
+        assert "no figures were recorded" in silent[0]
+        assert whole == ["", True]
+    assert ends[3] == ["", False]
+    assert "not measured" in ends[7][0]
     assert not (tmp_path / "results" / "whole.json").exists()
