@@ -315,9 +315,9 @@ TASKS = {
     "trl": Task("a first TRL run, to a verdict", "cli.md", first_trl_run, "trl"),
     "audit": Task("audit the log of a finished run", "tutorials/audit.md", audit_a_log),
     "agents": Task("find a hack in an agent run", "tutorials/agent-run.md", agent_run, "dashboard"),
-    "probe": Task("probe a reward before training", "probe.md", probe_a_reward),
-    "preferences": Task("check preference data", "preferences.md", check_preferences),
-    "gold": Task("draft a gold function and try it", "gold.md", write_a_gold_function),
+    "probe": Task("probe a reward before training", "probe.md", probe_a_reward, "workbench"),
+    "preferences": Task("check preference data", "preferences.md", check_preferences, "workbench"),
+    "gold": Task("draft a gold function and try it", "gold.md", write_a_gold_function, "workbench"),
     "publish": Task("publish a run as a folder", "cli.md", publish_a_run, yours=DEMO),
     "mcp": Task("let a coding agent ask about runs", "mcp.md", ask_by_mcp, "mcp"),
     "webhook": Task("have alerts sent to a webhook", "trackers.md", alert_to_a_webhook, yours=DEMO),
@@ -328,13 +328,15 @@ TASKS = {
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of the last commit; that of an earlier run, if environments with it are kept in the folder."""
-    if wheels := list((folder / "dist").glob("*.whl")):
+    """The core's wheel of the last commit, beside those of the packages; that of an earlier run, if environments with
+    it are kept in the folder."""
+    if wheels := list((folder / "dist").glob("tiltmeter-*.whl")):
         return wheels[0]
     subprocess.run(["git", "clone", "-q", ROOT, folder / "clone"], check=True)
     command = [sys.executable, "-m", "build", "-q", "--wheel", "--installer", "uv", "--outdir", folder / "dist"]
-    subprocess.run([*map(str, command), str(folder / "clone")], check=True, timeout=600)
-    (wheel,) = (folder / "dist").glob("*.whl")
+    for source in (folder / "clone", *sorted((folder / "clone" / "packages").iterdir())):
+        subprocess.run([*map(str, command), str(source)], check=True, timeout=600)
+    (wheel,) = (folder / "dist").glob("tiltmeter-*.whl")
     return wheel
 
 
@@ -343,7 +345,8 @@ def clean_environment(folder: Path, wheel: Path, extras: str) -> tuple[dict[str,
     place = folder / f"venv-{extras or 'core'}"
     start = time.monotonic()
     if not place.exists():
-        uv = {**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
+        links = [str(wheel.parent), os.environ.get("UV_FIND_LINKS") or os.environ.get("PIP_FIND_LINKS", "")]
+        uv = {**os.environ, "UV_FIND_LINKS": ",".join(filter(None, links))}
         subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(place)], check=True, env=uv)
         what = f"{wheel}[{extras}]" if extras else str(wheel)
         pins = folder / "pins.txt"
