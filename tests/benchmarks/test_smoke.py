@@ -20,6 +20,7 @@ def done(*names: str) -> list[dict[str, object]]:
     ran = subprocess.run(
         [sys.executable, str(BENCHMARKS / "smoke.py"), "--json", *names], capture_output=True, text=True
     )
+    assert ran.stdout, (ran.returncode, ran.stderr)
     found: list[dict[str, object]] = json.loads(ran.stdout.splitlines()[-1])
     assert ran.returncode == int(any(one["error"] for one in found)), ran.stderr
     return found
