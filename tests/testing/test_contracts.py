@@ -106,9 +106,9 @@ def test_every_part_is_named_once_and_watches_what_exists() -> None:
 
 
 def test_the_loop_makes_the_readings_that_no_part_of_the_panel_takes(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run")
+    run = RunDirectory.create(tmp_path / "run", {"id": "drawn"})  # which draws the duels; not every step has one
     attempt = run.open_attempt(launch="a", ranks=1, resume_step=None)
-    for step in range(90):  # duels are drawn, and not at every step
+    for step in range(90):
         reward, texts = np.tile(np.linspace(0.0, 1.0, 8), 8), [f"answer {row % 8}" for row in range(64)]
         run.write(from_columns(step, np.repeat(np.arange(8), 8), reward=reward, completion=texts, prompt=texts), 0, {})
     run.close_rank(attempt, 0, {"seen": 90, "dropped": 0})

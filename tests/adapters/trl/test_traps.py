@@ -115,7 +115,7 @@ def test_an_honest_check_is_never_paid_on_traps_and_the_run_is_not_blind(make_tr
     run = attached(trainer, traps=traps_of(), strict=False)
     trainer.train()
     verdict = run.verdict()
-    assert verdict.exit_code == 0, verdict.sentence
+    assert verdict.state == "WATCH" and not verdict.alarms, verdict.sentence  # texts that are cut off are a warning
     assert verdict.checks["gold"].why == "judged by traps: 16 traps, of which 0 were paid"
 
 

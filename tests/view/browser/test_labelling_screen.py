@@ -34,7 +34,6 @@ def monitored(run: RunDirectory) -> Iterator[None]:
         sys.executable,
         "-m",
         "tiltmeter",
-        "run",
         "watch",
         str(run.path),
         "--gold",
