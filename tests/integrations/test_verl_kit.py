@@ -43,7 +43,8 @@ def test_verls_own_configuration_takes_the_lines(verl: Any) -> None:  # noqa: F8
     folder = Path(importlib.import_module("verl").__file__ or "").parent / "trainer" / "config"
     with hydra.initialize_config_dir(str(folder), version_base=None):
         config = hydra.compose("ppo_trainer", overrides=overrides())
-    assert config.trainer.tiltmeter.gold == f"{KIT / 'checks.py'}:solved" and config.trainer.tiltmeter.evals == "auto"
+    gold = config.trainer.tiltmeter.gold
+    assert (gold.source, gold.evals) == (f"{KIT / 'checks.py'}:solved", "auto")
     assert config.algorithm.adv_estimator == "grpo" and config.actor_rollout_ref.rollout.n == 8
 
 
@@ -54,7 +55,8 @@ def test_verls_fit_runs_with_the_settings_of_the_file(
 ) -> None:
     yaml = importlib.import_module("yaml")
     settings = yaml.safe_load((KIT / "tiltmeter.yaml").read_text())["trainer"]["tiltmeter"]
-    settings = {**settings, "gold": f"{KIT / settings['gold']}", "monitor": False}
+    gold = {**settings["gold"], "source": str(KIT / settings["gold"]["source"])}
+    settings = {**settings, "gold": gold, "monitor": False}
     trainer = sync_trainer(verl, tmp_path / "checkpoints", monkeypatch, 2, tiltmeter=settings)
     trainer.fit(None)
     run = RunDirectory(tmp_path / "checkpoints" / "tiltmeter")
