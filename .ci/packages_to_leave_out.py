@@ -2,24 +2,26 @@
 
     python .ci/packages_to_leave_out.py
 
-A package is tested where its files have changed, or a module of the core or of another package that it imports, since
-the commit at which all tests last ran (`whole_revision` in `benchmarks/results/ci.json`); and all are, every fifty
-commits, where that commit is not in the history, and where versions, fixtures or this file have changed.
+A package is tested where its files have changed, or a file that it imports, directly or through others, since the
+commit at which all tests last ran (`whole_revision` in `benchmarks/results/ci.json`). All are tested every fifty
+commits, where that commit is not in the history, and where versions, fixtures or CI itself have changed.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from rooms import PLACES, imports_of  # noqa: E402
+
 MOST_COMMITS = 50
 #: What every test depends on.
-COMMON = (".ci/", "pyproject.toml", "conftest.py", "tests/shared_fixtures.py", "packages/{}/pyproject.toml")
-IMPORTED = re.compile(r"^\s*(?:from|import) (tiltmeter\w*(?:\.\w+)*)(?: import \(?([\w, ]+))?", re.M)
+COMMON = (".ci/", "pyproject.toml", "conftest.py", "tests/shared_fixtures.py")
 
 
 def git(*words: str) -> str:
@@ -37,32 +39,41 @@ def changed_since(revision: str) -> list[str] | None:
         return None
 
 
-def imported_modules(package: Path) -> set[str]:
-    """Names of our modules that the package and its tests import: `tiltmeter.gold`, `tiltmeter.gold.judge`."""
-    found: set[str] = set()
-    for file in package.rglob("*.py"):
-        for module, names in IMPORTED.findall(file.read_text()):
-            found |= {module, *(f"{module}.{name.strip()}" for name in names.split(","))}
-    return found
+def names_behind(package: Path) -> set[str]:
+    """Names that the package or its tests import, directly or through modules of ours."""
+    sources = {
+        module_of(str(file.relative_to(ROOT))): file for at in PLACES.values() for file in (ROOT / at).rglob("*.py")
+    }
+    todo = {name for file in package.rglob("*.py") for name in imports_of(file)}
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name and name not in seen:
+            seen.add(name)
+            todo.add(name.rpartition(".")[0])  # of `from module import name`; and a module runs its folder's __init__
+            todo.update(imports_of(sources[name]) if name in sources else ())
+    return seen
 
 
 def module_of(file: str) -> str:
-    """The module's name of a source file, the core's or a package's.
+    """The module's name of a source file, the core's or a package's; of any other file, that of its folder.
 
     >>> module_of("src/tiltmeter/gold/judge.py"), module_of("packages/tiltmeter-lab/src/tiltmeter_lab/__init__.py")
     ('tiltmeter.gold.judge', 'tiltmeter_lab')
+    >>> module_of("src/tiltmeter/diagnosis/rules.toml")
+    'tiltmeter.diagnosis'
     """
-    inner = re.sub(r"^(packages/[^/]+/)?src/", "", file)
-    return inner.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    parts = Path(file).parts
+    inside = parts[parts.index("src") + 1 :] if "src" in parts else parts
+    name = inside[-1].removesuffix(".py")
+    return ".".join(inside[:-1] if name == "__init__" or name == inside[-1] else (*inside[:-1], name))
 
 
 def is_due(package: Path, changed: list[str]) -> bool:
     """Whether something that the package's tests depend on has changed."""
-    own = f"packages/{package.name}/"
-    common = tuple(name.format(package.name) for name in COMMON)
-    if any(file.startswith((own, *common)) for file in changed):
+    if any(file.startswith((f"packages/{package.name}/", *COMMON)) for file in changed):
         return True
-    return bool({module_of(file) for file in changed if file.endswith(".py")} & imported_modules(package))
+    return bool({module_of(file) for file in changed} & names_behind(package))
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def rooms_of(script: Path) -> list[str]:
     """
     rooms: set[str] = set()
     for file in _own_files(script):
-        for name in _imports(file):
+        for name in imports_of(file):
             top, _, rest = name.partition(".")
             if top in PLACES:
                 rooms |= _room(top, rest)
@@ -63,13 +63,13 @@ def _own_files(script: Path) -> list[Path]:
         if not file.is_file() or file in files:
             continue
         files.append(file)
-        tops = {name.partition(".")[0] for name in _imports(file)} - SHARED
+        tops = {name.partition(".")[0] for name in imports_of(file)} - SHARED
         todo += [HERE / f"{top}.py" for top in sorted(tops)]
     return files
 
 
 @cache
-def _imports(file: Path) -> tuple[str, ...]:
+def imports_of(file: Path) -> tuple[str, ...]:
     names = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):

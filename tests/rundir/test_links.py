@@ -57,7 +57,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def invoke(*words: str) -> Any:
-    return CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, words)
+    assert "Usage:" not in done.output, "a command line that is no command line refuses everything"
+    return done
 
 
 def test_a_journal_that_is_a_link_is_not_written_to(tmp_path: Path, home: Path) -> None:

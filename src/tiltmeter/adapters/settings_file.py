@@ -1,8 +1,8 @@
 """Arguments of `attach` and `open_run` from your file: `tiltmeter.toml`, or `[tool.tiltmeter]` in `pyproject.toml`.
 
 It is looked for beside the script that runs, then in the current folder; the first one counts. Its keys are the names
-of the arguments, its tables the objects that they take. What a call says wins, argument by argument. A file that can
-name code is read only if it is yours, or its owner's whose script runs already; never from a run directory.
+of the arguments, its tables the objects that they take. What a call says wins, argument by argument. The file can name
+code, so it must belong to you or to the owner of the script that runs; a run directory is never searched for it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _is_default(value: Any, default: Any) -> bool:
 def _read(folder: Path, name: str, owner: int) -> Mapping[str, Any] | None:
     path = folder / name
     try:
-        mine = path.stat().st_uid != owner
-        raw = read_file(run_path(folder) / name, BYTES, owner=os.geteuid() if mine else owner)
+        whose = owner if path.stat().st_uid == owner else os.geteuid()
+        raw = read_file(run_path(folder) / name, BYTES, owner=whose)
         table = tomllib.loads(raw.decode()) if name == OWN or TABLE.encode() in raw else {}
         settings = table if name == OWN else table.get("tool", {}).get("tiltmeter")
     except (OSError, ValueError, StoreError) as error:

@@ -33,6 +33,7 @@ import numpy as np
 
 from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Floats, Ints
+from tiltmeter.stats.intervals import wilson_interval
 
 SHARE, LEAST_FALL = 0.25, 0.05  # of gold: OK excludes a loss of that share, or of that much where gold is low
 LEAST_LABELS = 40  # of a stretch
@@ -59,11 +60,7 @@ class Stretch:
 
     def ends(self, z: float) -> tuple[float, float]:
         """Wilson's interval, within [0, 1] but for rounding."""
-        weight = max(self.weight, 1e-9)
-        centre = (self.mean + z * z / (2 * weight)) / (1 + z * z / weight)
-        spread = max(self.mean * (1.0 - self.mean), 0.0)
-        reach = z / (1 + z * z / weight) * sqrt(spread / weight + z * z / (4 * weight * weight))
-        return centre - reach, centre + reach
+        return wilson_interval(self.mean, max(self.weight, 1e-9), z)
 
 
 @dataclass(frozen=True, slots=True)

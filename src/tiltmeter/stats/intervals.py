@@ -30,7 +30,7 @@ def student_t_quantile(freedom: int, confidence: float) -> float:
     return sum(term / v**power for power, term in enumerate(terms))
 
 
-def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(share: float, n: float, z: float = 1.959964) -> tuple[float, float]:
     """Interval of a share of n (Wilson 1927).
 
     >>> [round(end, 3) for end in wilson_interval(1.0, 20)]
