@@ -135,6 +135,8 @@ def _state(verdict: Verdict, run_facts: RunFacts) -> str:
             # Drift without gain is a reason to stop too, and there the answers are as good as before.
             advice = verdict.advice
             return f"stop advised: {'answers have got worse' if advice.lower else advice.why.partition(';')[0]}"
+        case "WATCH" if verdict.advice is not None and verdict.advice.word == "cannot tell":
+            return "something needs a look, and gold cannot tell whether the reward is right"
         case "WATCH":
             return "no alarm, but something needs a look"
     return f"healthy so far, by {_evidence(run_facts)}"
