@@ -30,7 +30,7 @@ import gold_auto_kinds
 import gold_auto_people
 import gold_auto_slices
 from record import ORIGIN, RESULTS, record, show
-from tiltmeter.detectors.gold_loss import TRAP_SHARE
+from tiltmeter.detectors.level_stakes import TRAP_SHARE
 from tiltmeter.gold.checks.maths_reward import maths
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.intervals import upper_bound

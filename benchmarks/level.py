@@ -16,7 +16,7 @@ import numpy as np
 
 from record import record, show
 from tiltmeter.data.records import Reading
-from tiltmeter.detectors.gold_loss import LEVEL_SHARE
+from tiltmeter.detectors.level_stakes import LEVEL_SHARE
 from tiltmeter.stats.betting import alpha_share
 from tiltmeter.stats.level_drop import LevelDropTest
 from tiltmeter.verdict.stop_advice import advise

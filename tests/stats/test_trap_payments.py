@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Reading
-from tiltmeter.detectors.gold_loss import TRAPS, GoldLossTest
+from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.detectors.level_stakes import TRAPS
 from tiltmeter.stats.trap_payments import CHANCE, SPREAD, TrapPaymentTest, instalment
 
 Rng = np.random.Generator

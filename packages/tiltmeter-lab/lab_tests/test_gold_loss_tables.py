@@ -54,7 +54,7 @@ def test_what_is_on_the_tables_adds_up() -> None:
         gold_test.update(bets("gold.duel", step, (-0.5,)))
         gold_test.update(evaluation(step, 0.5))
     parts = [gold_test._wealth.cash, *(exp(gold_test._wealth.log_wealth(name)) for name in ("gold.slope", "gold.duel"))]
-    parts += [exp(money + level.evidence) for money, level in gold_test._levels.values()]
+    parts += [exp(money + level.evidence) for money, level in gold_test._stakes.evaluations.values()]
     assert exp(gold_test.evidence) == pytest.approx(sum(parts))
 
 

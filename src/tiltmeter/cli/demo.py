@@ -23,7 +23,7 @@ from rich.text import Text
 
 from tiltmeter.cli.options import Json, Plain
 from tiltmeter.cli.terminal.run_screen import as_json, message_lines, message_of, message_screen
-from tiltmeter.detectors.gold_loss import LEVEL
+from tiltmeter.detectors.level_stakes import LEVEL
 from tiltmeter.monitor.list_entry_writer import leave_list_entry
 from tiltmeter.monitor.live_arrivals import LiveArrivals
 from tiltmeter.monitor.loop import MonitorLoop

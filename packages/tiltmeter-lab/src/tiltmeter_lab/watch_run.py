@@ -8,7 +8,8 @@ from math import log
 import numpy as np
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.detectors.gold_loss import LEVEL_SHARE, GoldLossTest
+from tiltmeter.detectors.gold_loss import GoldLossTest
+from tiltmeter.detectors.level_stakes import LEVEL_SHARE
 from tiltmeter.gold.level_sampler import LevelDraw, LevelSampler, level_readings, split_share
 from tiltmeter.gold.sampler import FLOOR, Sampler
 from tiltmeter.stats.betting import alpha_share

@@ -21,7 +21,8 @@ from tiltmeter.data.records import Alarm
 from tiltmeter.data.slices import reading_of, slice_of
 from tiltmeter.detectors.canary import Canary
 from tiltmeter.detectors.coverage_fall import COVERAGE_ALPHA, CoverageFall
-from tiltmeter.detectors.gold_loss import Assumption, GoldLossTest
+from tiltmeter.detectors.gold_assumptions import Assumption
+from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold.label_files import read_request
 from tiltmeter.rundir.journal import Event, readings_of
