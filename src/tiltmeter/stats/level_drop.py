@@ -18,8 +18,10 @@ holds if no prompt is ever worth less than it was. What is assumed, and can be c
 
 Bets. θ is the mean over P_j of the mean gold over A_p, and D = θ - μ_j* its unknown error. Each prompt has a
 reference value r_p, any values fixed at the window's end with mean θ over P_j. A later group of prompt p with mean
-gold m gives u = m - r_p. With stakes λ fixed before the step, M = Π (1 - λ (u + δ)) and Λ = Σ λ over all bets so far.
-The wealth is
+gold m gives u = m - r_p, or more: where a step's prompts were harder by themselves than their r_p say, r_p is lowered
+by that excess beyond its chance error. That depends on the prompts alone and favours the null, and is why a curriculum
+of prompts that come back, which (c) excludes, does little harm. With stakes λ fixed before the step, M = Π (1 - λ (u +
+δ)) and Λ = Σ λ over all bets so far. The wealth is
 
     Z_j = M min over D of Σ_i w_i exp((L_i - Λ) D - L_i² v / 2),     v = Σ_p 1 / (4 |P_j|² |A_p|),
 
@@ -160,6 +162,7 @@ class _Reference:
     values: Floats  # r_p
     level: float  # θ
     bets_below: BetsBelow | None  # None: the window had no answers
+    own: Floats  # what the window's answers to each prompt were worth by themselves
 
     @classmethod
     def of(cls, window: list[tuple[int, Keys, Floats, int]], weight: float, *, paired: bool) -> _Reference:
@@ -168,11 +171,11 @@ class _Reference:
         answers = np.concatenate([np.full(len(means), float(size)) for _, _, means, size in window])
         first, last = window[0][0], window[-1][0]
         if not len(keys):
-            return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, None)
+            return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, None, np.zeros(0))
         if not paired:
             level = float(means.mean())
             bets = BetsBelow.against_noise(0.25 / len(means))
-            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, bets)
+            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, bets, np.array([level]))
         prompts, index = np.unique(keys, return_inverse=True)
         count = np.bincount(index, answers)
         own = np.bincount(index, answers * means) / count
@@ -180,7 +183,7 @@ class _Reference:
         values = level + count / (count + SHRINK) * (own - level)
         values = values - values.mean() + level
         noise = float((1.0 / count).sum()) / (4.0 * len(prompts) ** 2)
-        return cls(weight, first, last, prompts, values, level, BetsBelow.against_noise(noise))
+        return cls(weight, first, last, prompts, values, level, BetsBelow.against_noise(noise), own)
 
     @property
     def evidence(self) -> float:
@@ -188,14 +191,25 @@ class _Reference:
 
     def bet(self, keys: Keys, means: Floats, tolerance: float) -> None:
         """Bet on the groups of a step whose prompts are known."""
-        if self.bets_below is not None:
-            values = self._values_of(keys)
-            matched = np.isfinite(values)
-            top = 1.0 - float(self.values.min())
-            self.bets_below.bet(means[matched] - values[matched], top, tolerance)
+        if self.bets_below is None:
+            return
+        known = self._is_known(keys)
+        at = np.searchsorted(self.prompts, keys[known])  # 0 where every group is compared with the level
+        values = self.values[at] - self._excess(at)
+        top = 1.0 - float(min(self.values.min(), self.own.min()))
+        self.bets_below.bet(means[known] - values, top, tolerance)
 
-    def _values_of(self, keys: Keys) -> Floats:
+    def _excess(self, at: NDArray[np.int64]) -> float:
+        """By how much more than chance the values of a step's prompts are above what these were worth by themselves.
+
+        Values are drawn towards the level. Of a step whose prompts are harder than most, as a curriculum chooses them,
+        they are too high together; gold that is as it was would look lower.
+        """
+        gaps = self.values[at] - self.own[at]
+        return max(0.0, float(gaps.mean() - gaps.std() / np.sqrt(len(gaps)))) if len(gaps) else 0.0
+
+    def _is_known(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self.prompts):
-            return np.full(len(keys), self.level)
+            return np.ones(len(keys), np.bool_)
         at = np.minimum(np.searchsorted(self.prompts, keys), len(self.prompts) - 1)
-        return np.where(self.prompts[at] == keys, self.values[at], np.nan)
+        return np.asarray(self.prompts[at] == keys)
