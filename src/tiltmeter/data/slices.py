@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tiltmeter.data.batches import component_name
-from tiltmeter.data.records import Floats, Reading, RolloutBatch
+from tiltmeter.data.records import Floats, Ints, Reading, RolloutBatch
 
 RATERS = "raters."  # begins the slice of a group of raters; no environment's name has a dot there
 PREFIX = "slices."  # of readings that hold the values of all slices of a step
@@ -20,6 +20,7 @@ RAW_NAME = 200  # characters of a value that names a slice
 MOST_ENVIRONMENTS = 20  # with readings of their own
 MOST_SLICES = 1_000  # of a step that have values: the largest
 SLICE_BETS = 8  # of one slice in a step; more are averaged, and a mean of bets is a bet
+KEY_BITS = 20  # of a key, for a number of answers
 STEP_BETS = 1_024  # of all slices in a step, as far as each has one
 
 
@@ -137,6 +138,35 @@ def prompts_by_slice(
     keys = {name: [numbers[k] for k in at] for name, at in chosen.items()}
     sliced = _with_slices(reading, parts, keys)
     return None if sliced is None else replace(sliced, n=size * len(sliced.values))
+
+
+def overpay_by_slice(
+    reading: Reading, means: Floats, labels: tuple[Ints, Ints], slices: Sequence[str]
+) -> Reading | None:
+    """Overpay of groups by their slices; of many groups in blocks, each weighed by its answers. `labels`: how many
+    answers each group's mean is over, and of how many of them nothing is known: together the key of a value."""
+    places = by_slice(slices, np.isfinite(means).tolist())
+    most = _most_bets(len(places))
+    parts, keys = dict[str, list[float]](), dict[str, list[int]]()
+    for name, at in places.items():
+        blocks = [list(block) for block in np.array_split(at, min(len(at), most))]
+        parts[name] = [float(np.average(means[block], weights=labels[0][block])) for block in blocks]
+        keys[name] = [label_key(*(int(count[block].sum()) for count in labels)) for block in blocks]
+    return _with_slices(reading, parts, keys)
+
+
+def label_key(answers: int, unknown: int) -> int:
+    """How many answers a value is about, and of how many of them nothing is known, as one number.
+
+    >>> label_key(8, 0), label_counts(label_key(8, 3))
+    (8, (8, 3))
+    """
+    return unknown << KEY_BITS | answers
+
+
+def label_counts(key: int) -> tuple[int, int]:
+    """The inverse of `label_key`."""
+    return key & ((1 << KEY_BITS) - 1), key >> KEY_BITS
 
 
 def means_by_slice(reading: Reading, values: Floats, slices: Sequence[str], weights: Floats | None) -> Reading | None:

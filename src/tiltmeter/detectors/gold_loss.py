@@ -12,7 +12,7 @@ from tiltmeter.data.records import CORRECTED, SHARED_STEP, Alarm, Reading, Tier
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.data.slices import slice_words
 from tiltmeter.detectors.gold_assumptions import Assumption, about_bets, about_evaluations, about_levels, about_slices
-from tiltmeter.detectors.level_stakes import CHANGE, LEVEL, SAMPLED, TRAPS, WINDOW, LevelStakes, has_own_money
+from tiltmeter.detectors.level_stakes import CHANGE, LEVEL, OVERPAY, SAMPLED, TRAPS, WINDOW, LevelStakes, has_own_money
 from tiltmeter.detectors.repeated_rows import SLOPE, RepeatedRows
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
 from tiltmeter.detectors.standing_alarm import StandingAlarm
@@ -28,6 +28,7 @@ WORDS = {
     DUEL: "answers are worse than they were",
     LEVEL: "gold has fallen",
     CHANGE: "gold has fallen",
+    OVERPAY: "wrong answers are paid",
     TRAPS: "judged by traps, the policy is paid for what honest work cannot earn",
 }
 
@@ -43,11 +44,12 @@ class GoldLossTest(StandingAlarm):
     `eval.*`, its level now against earlier ones, or, where it has the gold of each item, each against itself at earlier
     checkpoints (`stats.checkpoint_falls`); and `gold.traps`, whether tasks are paid whose pay honest work earns
     with a chance of at most 0.01. The same bets by slice (`slices.*`) go to a test of each slice, which has a part of
-    the bound: an alarm of its own, with an onset of its own, names the slice.
+    the bound: an alarm of its own, with an onset of its own, names the slice. Of slices alone, `gold.overpay` is bet on
+    too: what answers are paid that they are not worth (`stats.overpay`).
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
     -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
-    assumptions of `stats.level_drop`; and no trap paid with a larger chance than that), the chance of any alarm in the
+    assumptions of `stats.level_drop`; no overpay of a slice above that of its first steps by more than 0.1; and no trap paid with a larger chance than that), the chance of any alarm in the
     run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
     itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
     about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
@@ -114,7 +116,7 @@ class GoldLossTest(StandingAlarm):
         if self._is_repeated(reading) or self._open is not None:
             return None
         if has_own_money(reading.name):
-            self._stakes.update(reading, self._wealth)
+            self._stakes.update(reading, self._wealth, self._spendable)
         else:
             self._bet(reading)
         return self._raise_if_reached(reading)
@@ -128,8 +130,7 @@ class GoldLossTest(StandingAlarm):
         self._wealth.place(reading.name, reading.step, us, shared=shared, top=TOP if corrected else 1.0)
 
     def _raise_if_reached(self, reading: Reading) -> Alarm | None:
-        own_alpha = self.alpha * (1.0 - SLICE_SHARE) if self._slices.alpha else self.alpha
-        threshold = log(1.0 / alpha_share(own_alpha, self._arming))
+        threshold = log(1.0 / (self._spendable * self._stakes.alpha_part))
         if not self.evidence >= threshold:
             return None
         name = self._richest()
@@ -151,6 +152,11 @@ class GoldLossTest(StandingAlarm):
         )
         return self._open
 
+    @property
+    def _spendable(self) -> float:
+        """The part of α that this arming may spend."""
+        return alpha_share(self.alpha * (1.0 - SLICE_SHARE) if self._slices.alpha else self.alpha, self._arming)
+
     def _richest(self) -> str:
         """The series or table that holds most."""
         table, series = self._wealth.richest, self._stakes.evidence()
@@ -170,8 +176,8 @@ class GoldLossTest(StandingAlarm):
     def update_slices(self, reading: Reading) -> list[Alarm]:
         """Bet on each slice of a step; the alarms of those that are losing gold. An alarm on the run stops none."""
         table = reading.name.removeprefix(SLICES)
-        is_again = (reading.attempt, reading.step) in self._repeated.steps and table in (SLOPE, LEVEL)
-        if is_again or not (table in self.watches or table.startswith("eval.")):
+        is_again = (reading.attempt, reading.step) in self._repeated.steps and table in (SLOPE, LEVEL, OVERPAY)
+        if is_again or not (table in (*self.watches, OVERPAY) or table.startswith("eval.")):
             return []
         return self._slices.update(reading, self._alpha_left, self._test_of_slice)
 

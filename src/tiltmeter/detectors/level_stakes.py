@@ -1,15 +1,18 @@
-"""The bets of the gold alarm that have money of their own: evaluations, the level of gold, and traps."""
+"""The bets of the gold alarm that have money of their own: evaluations, the level of gold, overpay, and traps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import exp
 
 import numpy as np
 
-from tiltmeter.data.records import Reading
+from tiltmeter.data.records import SHARED_STEP, Reading
+from tiltmeter.data.slices import label_counts
 from tiltmeter.stats.checkpoint_falls import UNKNOWN, CheckpointFallTest
 from tiltmeter.stats.evaluation_drop import CheckpointWander, EvaluationDropTest
 from tiltmeter.stats.level_drop import PEAK_TOLERANCE, LevelDropTest
+from tiltmeter.stats.overpay import REFERENCE_PART, OverpayTest
 from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
 from tiltmeter.stats.sampled_level import SampledLevelTest
 from tiltmeter.stats.trap_payments import TrapPaymentTest
@@ -18,14 +21,16 @@ from tiltmeter.stats.wealth import Wealth
 LEVEL = "gold.prompts"
 SAMPLED, WINDOW, CHANGE = "gold.answers", "gold.reference", "gold.change"
 TRAPS = "gold.traps"
+OVERPAY = "gold.overpay"  # bet on by slice only
 EVALUATION_SHARE = 0.5  # of the cash, staked on an evaluation series when its first reading comes
 LEVEL_SHARE = 0.4  # of the cash, staked on the level of gold when its first reading comes
+OVERPAY_SHARE = 0.5  # of the cash, staked on overpay when its first reading comes
 TRAP_SHARE = 0.4  # of the cash, staked on traps when the first of them comes
 
 
 def has_own_money(name: str) -> bool:
     """Whether bets of this reading are laid here, and not on a table of slopes or duels."""
-    return name.startswith("eval.") or name in (LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS)
+    return name.startswith("eval.") or name in (LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, OVERPAY)
 
 
 @dataclass
@@ -38,27 +43,31 @@ class LevelStakes:
     level: tuple[float, LevelDropTest] | None = None
     sampled: tuple[float, SampledLevelTest] | None = None
     traps: tuple[float, TrapPaymentTest] | None = None
+    overpay: tuple[float, OverpayTest] | None = None
     wander: dict[str, CheckpointWander] = field(default_factory=dict)  # of each evaluation
     _laid: tuple[int, int] = (0, 0)  # attempt and step of the first answers that were labelled
     _answers: list[tuple[int, float, int]] = field(default_factory=list)  # step, gold, labels
     _newest: dict[str, tuple[int, int]] = field(default_factory=dict)  # attempt and step of each evaluation
     _ended: list[float] = field(default_factory=list)  # evidence of evaluations that ended with a rewind
 
-    def update(self, reading: Reading, wealth: Wealth) -> None:
-        """Bet on a reading; its money comes out of the cash when the first of its kind comes."""
+    def update(self, reading: Reading, wealth: Wealth, alpha: float) -> None:
+        """Bet on a reading; its money comes out of the cash when the first of its kind comes. `alpha`: what these bets
+        may spend in this arming."""
         if reading.name.startswith("eval."):
             self._add_evaluation(reading, wealth)
         elif reading.name == TRAPS:
             if self.traps is None:  # staked before a payment counts
                 self.traps = wealth.allocate(TRAP_SHARE), TrapPaymentTest()
             self.traps[1].place(reading.step, reading.values)
+        elif reading.name == OVERPAY:
+            self._add_overpay(reading, wealth, alpha)
         elif not self._is_abandoned(reading):
             (self._add_level if reading.name == LEVEL else self._add_sampled_level)(reading, wealth)
 
     def evidence(self) -> dict[str, float]:
         """Log wealth of each series that is bet on."""
         series = {name: log_stake + test.evidence for name, (log_stake, test) in self.evaluations.items()}
-        for name, staked in ((LEVEL, self.level), (CHANGE, self.sampled), (TRAPS, self.traps)):
+        for name, staked in ((LEVEL, self.level), (CHANGE, self.sampled), (TRAPS, self.traps), (OVERPAY, self.overpay)):
             if staked is not None:
                 series[name] = staked[0] + staked[1].evidence
         return series
@@ -70,13 +79,13 @@ class LevelStakes:
     def rearm(self) -> None:
         """An alarm was resolved: all bets begin anew."""
         self.evaluations, self._ended = {}, []
-        self.level, self.sampled, self.traps = None, None, None
+        self.level, self.sampled, self.traps, self.overpay = None, None, None, None
 
     def rewind(self, attempt: int, step: int) -> None:
         """A new attempt begins at this step."""
         self.attempt_starts[attempt] = step
         self._end_evaluations(step)
-        for staked in (self.level, self.sampled):
+        for staked in (self.level, self.sampled, self.overpay):
             if staked is not None:
                 staked[1].rewind(step)
         self._answers = [item for item in self._answers if item[0] < step]
@@ -112,6 +121,22 @@ class LevelStakes:
         elif reading.name == CHANGE and len(reading.keys) == 3:
             window, labels, answers = reading.keys
             test.place(window, np.array(reading.values), labels / answers)
+
+    def _add_overpay(self, reading: Reading, wealth: Wealth, alpha: float) -> None:
+        """Bet on what a step's answers are paid that they are not worth; the end of its reference costs a part of α."""
+        if self._is_abandoned(reading):
+            return
+        if self.overpay is None:
+            money = exp(min(float(np.logaddexp.reduce([wealth.evidence, *self.log_wealth()])), 0.0))
+            self.overpay = wealth.allocate(OVERPAY_SHARE), OverpayTest(REFERENCE_PART * alpha * money)
+        answers, unknown = (np.array(column, np.float64) for column in zip(*map(label_counts, reading.keys), strict=True))
+        shared = reading.against == SHARED_STEP
+        self.overpay[1].place(reading.step, np.array(reading.values), answers, unknown / answers, shared=shared)
+
+    @property
+    def alpha_part(self) -> float:
+        """The part of an arming's α that is left for alarms, after the reference of overpay."""
+        return 1.0 if self.overpay is None else 1.0 - REFERENCE_PART
 
     def _add_evaluation(self, reading: Reading, wealth: Wealth) -> None:
         """Bet on an evaluation, unless one of a later step is known or the run has gone back behind it.
@@ -159,4 +184,6 @@ class LevelStakes:
             return fell, peak, half
         if name == TRAPS and self.traps is not None:
             return self.traps[1].start()
+        if name == OVERPAY and self.overpay is not None:
+            return self.overpay[1].rise_steps()
         return None

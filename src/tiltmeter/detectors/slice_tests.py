@@ -18,6 +18,7 @@ from tiltmeter.data.slices import slice_parts
 SLICE_SHARE = 0.3  # of what is left of the run's α
 FEW = 8  # slices that cost little: the first eight have half of the slices' share if they come one by one
 MOST_TESTED = 4_096  # slices with a test; those that appear later are bet on in the run's own test alone
+LEVEL = "slices.gold.prompts"
 LEVEL_TESTED = 32  # slices of which the level of gold is tested too, which takes a millisecond a window
 
 
@@ -69,13 +70,10 @@ class SliceTests:
         new = new[: MOST_TESTED - len(self.tests)]
         share = slice_weight(len(self.tests), len(new)) * self.alpha
         self.tests |= {name: make(name, share) for name in new}
-        numbers = {name: number for number, name in enumerate(self.tests)} if reading.keys else {}
+        tested = set(list(self.tests)[:LEVEL_TESTED] if reading.name == LEVEL else self.tests)
         raised = []
         for name, part in slice_parts(reading):
-            test = self.tests.get(name)
-            if test is None or (part.keys and numbers[name] >= LEVEL_TESTED):
-                continue
-            alarm = test.update(part)
+            alarm = self.tests[name].update(part) if name in tested else None
             raised += [] if alarm is None else [alarm]
         return raised
 

@@ -39,6 +39,7 @@ from tiltmeter.instruments.gold_agreement import GoldAgreement
 from tiltmeter.instruments.gold_covariance import GoldCovariance
 from tiltmeter.instruments.gold_gap import GoldGap
 from tiltmeter.instruments.gold_mean import GoldMean
+from tiltmeter.instruments.gold_overpay import GoldOverpay
 from tiltmeter.instruments.gold_prompts import GoldPrompts
 from tiltmeter.instruments.gold_slope import GoldSlope
 from tiltmeter.instruments.gold_traps import TrapPayments
@@ -90,7 +91,8 @@ class Instrument(Protocol):
     `baseline` holds the reference policy's rollouts, or the run's first steps. It is None while there are too few,
     where it lacks a column that the instrument needs and, for one that needs the reward, where another reward paid it.
 
-    Facts that few have: `compares = True`, it compares with the baseline; `counts_nan = True`, rows without a value are
+    Facts that few have: `compares = True`, it compares with the baseline, of which it needs the columns `compared` or
+    else those of its own; `counts_nan = True`, rows without a value are
     what it counts; `audited = True`, its values are the bets of an alarm; `by_prompt = True`, and each is about its
     prompt, which the alarm is told; `by_env = True` (or some suffixes), each environment has a reading of its own, with
     `env.NAME.` before its name; `by_slice = True`, the mean of every slice is kept too; `local = True`, a value depends
@@ -127,6 +129,7 @@ BUILTIN: tuple[Callable[[], Instrument], ...] = (
     GoldMean,
     GoldSlope,
     GoldPrompts,
+    GoldOverpay,
     TrapPayments,
     GoldGap,
     GoldCovariance,

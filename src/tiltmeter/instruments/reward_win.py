@@ -30,6 +30,7 @@ class RewardWin:
     needs = ("reward",)
     bounds = (0.0, 1.0)
     compares = True
+    by_slice = True
 
     def measure(self, batch: RolloutBatch, baseline: Baseline | None) -> Floats:
         assert batch.reward is not None

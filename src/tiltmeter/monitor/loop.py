@@ -139,7 +139,10 @@ class MonitorLoop:
                 if settled.batch is not None:
                     parts, panel = self.config.gold_instruments, self.panel
                     shared = settled.against == SHARED_STEP
-                    results = measure_labels(parts, settled.batch, shared=shared, strict=panel.strict, off=panel.off)
+                    against = self.memory.baseline_for(arrival.step)
+                    results = measure_labels(
+                        parts, settled.batch, against, shared=shared, strict=panel.strict, off=panel.off
+                    )
                     readings = tuple(panel.collect_readings(results, arrival.attempt, arrival.step))
                 events = self.memory.apply(LabelsSettled(arrival.attempt, arrival.step, readings, settled.facts))
             case PastLabelled():

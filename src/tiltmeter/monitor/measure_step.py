@@ -13,6 +13,7 @@ from tiltmeter.data.batches import join, with_gold
 from tiltmeter.data.memo import shared_results
 from tiltmeter.data.records import SHARED_STEP, RolloutBatch
 from tiltmeter.instruments import Instrument
+from tiltmeter.instruments.gold_overpay import GoldOverpay
 from tiltmeter.monitor.arrivals import Rollouts, StepReady
 from tiltmeter.monitor.behaviour_sketch import find_behaviours
 from tiltmeter.monitor.panel import InstrumentResult, missing_columns, run_guarded, run_instruments
@@ -71,6 +72,7 @@ def measure(
 def measure_labels(
     parts: Sequence[Instrument],
     batch: RolloutBatch,
+    baseline: Baseline | None = None,
     *,
     shared: bool = False,
     strict: bool = False,
@@ -80,8 +82,8 @@ def measure_labels(
 
     A label that is missing counts in favour of the run in what is bet on the slope: 1 where the answer is reinforced, 0
     where it is suppressed. Leaving it out would be a choice by its outcome. A prompt of which one is missing is no
-    evidence about the level. `shared`: whoever gave the labels may have had a mood at this step, so that its bets
-    count as one.
+    evidence about the level; what is not known of its overpay is counted against the bet. `shared`: whoever gave the
+    labels may have had a mood at this step, so that its bets count as one.
     """
     assert batch.gold is not None
     lacking = np.isnan(batch.gold)
@@ -91,9 +93,12 @@ def measure_labels(
         filled = with_gold(batch, np.where(lacking, reinforced.astype(np.float64), batch.gold).tolist())
     results: list[InstrumentResult] = []
     for part in parts:
-        bets_on_slope = getattr(part, "audited", False) and not getattr(part, "by_prompt", False)
-        for result in run_instruments([part], filled if bets_on_slope else batch, None, strict=strict, off=off):
-            if shared and bets_on_slope:
+        is_bet = getattr(part, "audited", False) and not getattr(part, "by_prompt", False)
+        labelled = filled if is_bet else batch
+        if isinstance(part, GoldOverpay):
+            labelled = replace(batch, gold_chance=np.ones(len(batch)))
+        for result in run_instruments([part], labelled, baseline, strict=strict, off=off):
+            if shared and is_bet:
                 marked = tuple(replace(one, against=SHARED_STEP) for one in result.readings)
                 result = replace(result, readings=marked)
             results.append(result)

@@ -90,7 +90,7 @@ class InstrumentPanel:
     def cannot_compare(self, baseline: Baseline) -> dict[str, str]:
         """Instruments that compare with a baseline, and the columns that this baseline lacks for them."""
         parts = (part for part in self.config.instruments if getattr(part, "compares", False))
-        return {part.name: ", ".join(lack) for part in parts if (lack := missing_columns(part, baseline.batch))}
+        return {part.name: ", ".join(lack) for part in parts if (lack := _missing_to_compare(part, baseline))}
 
     @property
     def off(self) -> frozenset[str]:
@@ -373,6 +373,11 @@ def missing_columns(part: Instrument, batch: RolloutBatch) -> list[str]:
     return [column for column in part.needs if batch.column(column) is None]
 
 
+def _missing_to_compare(part: Instrument, baseline: Baseline) -> list[str]:
+    """Columns that an instrument that compares would need of the baseline."""
+    return [column for column in getattr(part, "compared", part.needs) if baseline.batch.column(column) is None]
+
+
 def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, answer: Values = None) -> list[Reading]:
     """One instrument's readings of one step: mean, count and standard error, computed here for all instruments.
     `answer`: its values, if they were measured already.
@@ -412,7 +417,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
-            results += slice_readings(part, batch, results[-1], values, weights)
+            results += slice_readings(part, batch, results[-1], values, weights, baseline)
         for env, rows in environments.items() if by_env is True or name.rpartition(".")[2] in by_env else ():
             own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
             mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])
@@ -439,7 +444,7 @@ def environment_rows(batch: RolloutBatch) -> dict[str, Any]:
 
 def _comparable(part: Instrument, batch: RolloutBatch, baseline: Baseline) -> bool:
     """Whether a part compares, has what it needs on both sides and, if that is the reward, the same reward."""
-    if not getattr(part, "compares", False) or missing_columns(part, baseline.batch):
+    if not getattr(part, "compares", False) or _missing_to_compare(part, baseline):
         return False
     return "reward" not in part.needs or baseline.same_reward(batch)
 

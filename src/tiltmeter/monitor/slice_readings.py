@@ -8,21 +8,29 @@ from dataclasses import replace
 
 import numpy as np
 
+from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, Reading, RolloutBatch
 from tiltmeter.data.slices import (
     bets_by_slice,
     group_slices,
     means_by_slice,
+    overpay_by_slice,
     prompts_by_slice,
     row_slices,
     row_tasks,
     with_single_readings,
 )
 from tiltmeter.instruments import Instrument
+from tiltmeter.instruments.gold_overpay import GoldOverpay
 
 
 def slice_readings(
-    part: Instrument, batch: RolloutBatch, of_all: Reading, values: Floats, weights: Floats | None
+    part: Instrument,
+    batch: RolloutBatch,
+    of_all: Reading,
+    values: Floats,
+    weights: Floats | None,
+    baseline: Baseline | None,
 ) -> list[Reading]:
     """The same reading by slice: what is bet on, and of `by_slice` parts the means."""
     is_bet = getattr(part, "audited", False) and part.grain == "group"
@@ -36,6 +44,8 @@ def slice_readings(
     slices = group_slices(batch)
     if slices is None:
         return []
+    if isinstance(part, GoldOverpay):
+        return with_single_readings(overpay_by_slice(of_all, values, part.labels(batch, baseline), slices))
     if not getattr(part, "by_prompt", False):
         return with_single_readings(bets_by_slice(of_all, values.tolist(), slices))
     groups = np.flatnonzero(np.isfinite(values)).tolist()

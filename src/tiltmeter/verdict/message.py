@@ -28,6 +28,7 @@ ALARM_WORDS = {
     "gold.duel": "answers are worse than earlier answers to the same prompts",
     "gold.prompts": "answers have got worse while the reward was followed",
     "gold.change": "answers have got worse while the reward was followed",
+    "gold.overpay": "wrong answers are paid",
     "gold.traps": "the policy is paid for what honest work cannot earn",
     COVERAGE: "different prompts get the same answers",
 }
