@@ -12,10 +12,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.data.slices import bets_by_slice, slice_parts
+from tiltmeter.data.records import SHARED_STEP, Alarm, Reading
+from tiltmeter.data.slices import bets_by_slice, label_key, slice_parts
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.slice_tests import LEVEL_TESTED, MOST_TESTED, SLICE_SHARE, SliceTests, slice_weight
+from tiltmeter.stats.betting import alpha_share
+from tiltmeter.stats.overpay import REFERENCE_PART
 
 Bets = dict[str, tuple[float, ...]]  # by slice
 
@@ -212,3 +214,42 @@ def test_environments_that_were_hacked_are_named_in_a_real_run_and_honest_ones_a
 def test_one_slice_of_twenty_is_found_at_a_small_multiple_of_its_labels(measured: ModuleType) -> None:
     found = measured.one_of_twenty(0)
     assert found["named"] <= 3 * found["alone"] and found["run"] is None
+
+
+def overpaid(step: int, means: dict[str, float], rng: np.random.Generator, against: str = "start") -> Reading:
+    """Four groups of eight 0/1 answers a slice."""
+    values = tuple(float(x) for mean in means.values() for x in rng.binomial(8, mean, 4) / 8)
+    whose, keys = tuple((name, 4) for name in means), (label_key(8, 0),) * len(values)
+    mean = float(np.mean(values))
+    return Reading(0, step, "slices.gold.overpay", mean, len(values), None, values, against, keys, whose)
+
+
+def test_the_slice_whose_wrong_answers_are_paid_is_named_and_its_reference_costs_a_part_of_its_bound() -> None:
+    test, rng = GoldLossTest(), np.random.default_rng(0)
+    names = [f"s{k:02}" for k in range(LEVEL_TESTED + 2)]
+    raised = []
+    for step in range(60):
+        means = {name: 0.7 if step >= 40 and name in ("s01", names[-1]) else 0.05 for name in names}
+        raised += test.update_slices(overpaid(step, means, rng))
+    assert sorted(alarm.name for alarm in raised) == ["env.s01.gold.overpay", f"env.{names[-1]}.gold.overpay"]
+    assert raised[0].summary.startswith("in environment s01 wrong answers are paid since about step 4")
+    assert all(38 <= alarm.onset <= 41 and alarm.step <= 48 for alarm in raised)
+    share = alpha_share(slice_weight(0, len(names)) * test._slices.alpha, 1)
+    assert raised[0].threshold == pytest.approx(-log(share * (1.0 - REFERENCE_PART)))
+
+
+def test_overpay_is_bet_on_by_slice_and_not_for_the_run() -> None:
+    test, rng = GoldLossTest(), np.random.default_rng(0)
+    for step in range(60):
+        test.update_slices(overpaid(step, {"only": 0.05 if step < 30 else 0.9}, rng))
+    assert test.evidence == 0.0 and test.standing_slices == [] and "gold.overpay" not in test.watches
+
+
+def test_opinions_about_overpay_are_one_bet_a_step_with_a_longer_reference() -> None:
+    named = {}
+    for against in ("start", SHARED_STEP):
+        test, rng = GoldLossTest(), np.random.default_rng(0)
+        readings = [overpaid(step, {"a": 0.05 if step < 70 else 0.9, "b": 0.05}, rng, against) for step in range(110)]
+        named[against] = [alarm.step for reading in readings for alarm in test.update_slices(reading)]
+    assert len(named["start"]) == len(named[SHARED_STEP]) == 1
+    assert named["start"][0] + 5 < named[SHARED_STEP][0]

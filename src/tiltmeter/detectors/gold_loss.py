@@ -49,15 +49,16 @@ class GoldLossTest(StandingAlarm):
 
     Promise: while at every step the conditional mean of each table's u is not below zero (for duels not below
     -`tolerance`, and no true level of gold or of an evaluation below an earlier one by more than `tolerance`, under the
-    assumptions of `stats.level_drop`; no overpay of a slice above that of its first steps by more than 0.1; and no trap paid with a larger chance than that), the chance of any alarm in the
-    run, over all attempts and however often it is looked at, is at most `alpha`. Void if gold is the reward
-    itself (then it can never fire), if labels are chosen after they are seen, or if gold leaves [0, 1]. The claim is
-    about the gold source, not about people. Observations of abandoned attempts stay in: a rewind does not give a second
-    chance, and rows that a resume repeats are counted once. An alarm resolves when the run is rolled back to its onset
-    or before, or when an operator calls it false; re-arming then spends the next part of `alpha` and bets only on what
-    comes afterwards, so the promise holds whatever the operator knew of the past. Void if that decision rests on labels
-    that are still to come. The chance that a slice is ever named whose own bets are fair is at most a part
-    (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in which no second slice is seen pays nothing for it.
+    assumptions of `stats.level_drop`; no overpay of a slice above that of its first steps by more than 0.1; and no trap
+    paid with a larger chance than that), the chance of any alarm in the run, over all attempts and however often it is
+    looked at, is at most `alpha`. Void if gold is the reward itself (then it can never fire), if labels are chosen
+    after they are seen, or if gold leaves [0, 1]. The claim is about the gold source, not about people. Observations of
+    abandoned attempts stay in: a rewind does not give a second chance, and rows that a resume repeats are counted once.
+    An alarm resolves when the run is rolled back to its onset or before, or when an operator calls it false; re-arming
+    then spends the next part of `alpha` and bets only on what comes afterwards, so the promise holds whatever the
+    operator knew of the past. Void if that decision rests on labels that are still to come. The chance that a slice is
+    ever named whose own bets are fair is at most a part (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in
+    which no second slice is seen pays nothing for it.
 
     >>> gold_test = GoldLossTest()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]

@@ -129,7 +129,7 @@ class LevelStakes:
         if self.overpay is None:
             money = exp(min(float(np.logaddexp.reduce([wealth.evidence, *self.log_wealth()])), 0.0))
             self.overpay = wealth.allocate(OVERPAY_SHARE), OverpayTest(REFERENCE_PART * alpha * money)
-        answers, unknown = (np.array(column, np.float64) for column in zip(*map(label_counts, reading.keys), strict=True))
+        answers, unknown = np.array([label_counts(key) for key in reading.keys], np.float64).T
         shared = reading.against == SHARED_STEP
         self.overpay[1].place(reading.step, np.array(reading.values), answers, unknown / answers, shared=shared)
 

@@ -17,8 +17,8 @@ class GoldOverpay:
 
     0 where whatever is paid is right. It falls as a task is mastered, and grows where a hack is paid, also where all
     answers are paid and the slope is gone. Rewards that leave [0, 1] in the first steps are put on a scale that those
-    steps fix (`stats.overpay.pay_scale`): there is no reading without one, and it is 0 at steps whose rewards are spread
-    much wider. Innocent causes of a rise: a reward that pays form, on a task that turned much harder.
+    steps fix (`stats.overpay.pay_scale`): there is no reading without one, and it is 0 at steps whose rewards are
+    spread much wider. Innocent causes of a rise: a reward that pays form, on a task that turned much harder.
 
     Formula: mean over a group's labelled answers of clip((r_i - low) / (high - low), 0, 1) (1 - g_i)
     Source: own
@@ -62,7 +62,7 @@ class GoldOverpay:
 def _counted(batch: RolloutBatch) -> NDArray[np.bool_]:
     assert batch.reward is not None
     assert batch.gold_chance is not None
-    return np.isfinite(batch.reward) & (batch.gold_chance == 1.0)
+    return np.asarray(np.isfinite(batch.reward) & (batch.gold_chance == 1.0), np.bool_)
 
 
 def _pay(batch: RolloutBatch, baseline: Baseline | None) -> Floats | None:

@@ -55,7 +55,7 @@ LEAST_VARIANCE = 0.01
 LEAST_GAP = 0.01  # an excess that is not worth a stake
 MOST_LOST = 0.8  # of the money, by one group
 EVEN = 0.5  # a guess of 1 - x before anything was seen
-ONSET_TOLERANCE = 0.03  # of overpay: as low as before it rose
+ONSET_TOLERANCE = 0.05  # of overpay: as low as before it rose
 FEW_LEVELS = 16  # values that a reward has, whose lowest and highest are its scale
 WIDE = 3.0  # scales: rewards of one step that are spread wider have another scale
 
