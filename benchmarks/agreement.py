@@ -25,7 +25,7 @@ from record import record, show
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 from tiltmeter.stats.running_mean import MeanWindow, low_end
-from tiltmeter.verdict.agreement_and_level import ALPHA, AgreementAndLevel
+from tiltmeter.verdict.agreement_and_gain import ALPHA, AgreementAndGain
 from tiltmeter_lab.tiny.run_files import load_packed
 from tiltmeter_lab.tiny.score import estimate_truth, to_trace
 
@@ -89,7 +89,7 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
     prompts = np.clip(level[:, None] + rng.normal(0.0, 0.1, (STEPS, GROUPS)), 0.0, 1.0)
     gold = rng.random((STEPS, GROUPS, ANSWERS)) < prompts[..., None]
     values = shares(agreement, gold, rng)
-    folded = AgreementAndLevel()
+    folded = AgreementAndGain()
     now: list[tuple[int, MeanWindow]] = []
     levels: list[tuple[int, MeanWindow, int]] = []
     for step in range(STEPS):
@@ -124,7 +124,7 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
     }
 
 
-def level_held(folded: AgreementAndLevel, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
+def level_held(folded: AgreementAndGain, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
     """Whether the interval of gold now against its best held at every step."""
     past = [(truth[window.first : window.last + 1].mean(), interval) for window, interval in folded.gold.earlier]
     for (step, window, earlier), (low, high) in zip(
@@ -144,7 +144,7 @@ def level_held(folded: AgreementAndLevel, levels: list[tuple[int, MeanWindow, in
 def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
     """Whether a run whose reward and gold gain as given from step 20 to 40 is called hollow at any of 15 looks."""
     gained, worth = GAINS[kind]
-    folded = AgreementAndLevel()
+    folded = AgreementAndGain()
     for step in range(STEPS):
         part = float(np.interp(step, [20, 40], [0.0, 1.0]))
         means = rng.binomial(ANSWERS, 0.4 + worth * part, rows) / ANSWERS
@@ -170,7 +170,7 @@ def tiny_suite() -> dict[str, float]:
         trace = to_trace(run)
         kinds.append(estimate_truth(trace).kind)
         start = prepare_reference(trace.reward[:4].reshape(-1))
-        folded, was_hollow = AgreementAndLevel(), False
+        folded, was_hollow = AgreementAndGain(), False
         for step, (reward, label) in enumerate(zip(trace.reward, trace.label, strict=True)):
             rows, size = label.shape
             starts = np.arange(0, label.size + 1, size)

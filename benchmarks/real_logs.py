@@ -43,7 +43,7 @@ from tiltmeter.stats.evaluation_drop import EvaluationDropTest
 from tiltmeter.stats.overoptimisation import Form, forecast_peak
 from tiltmeter.stats.sequential import SequentialTest
 from tiltmeter.stats.trend import ma_trend
-from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
+from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 ALARM = log(100.0)
@@ -82,7 +82,7 @@ def level(series: Iterable[tuple[int, float]], n: float) -> Figures:
 
 def hollow_step(steps: Sequence[int], proxy: Sequence[float], truth: Sequence[float], n: float) -> int | None:
     """The first step at which the two curves, as `tiltmeter audit` reads them, are called hollow."""
-    folded = AgreementAndLevel()
+    folded = AgreementAndGain()
     for step, paid, true in zip(steps, proxy, truth, strict=True):
         folded.add(0, step, {"training.reward": [paid, 1, None]})
         folded.add(0, step, {"eval.truth": [true, n, None]})

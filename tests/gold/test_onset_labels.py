@@ -24,6 +24,7 @@ from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import advise_on_run
+from tiltmeter.verdict.verdict import dated_alarms
 from tiltmeter.view.server.labelling_tasks import LabelSession
 
 GROUPS, SIZE, STEPS, PEAK = 8, 8, 90, 40
@@ -106,9 +107,11 @@ def test_after_an_alarm_the_past_is_labelled_and_its_peak_is_named(
     assert source.asked["onset"] == onset.requested == onset.answered == LABELS
     assert truth(onset.peak) >= truth(PEAK) - 0.1
     assert onset.low <= PEAK <= onset.high
-    (alarm,) = run_facts.open_alarms("alarm")
-    assert (alarm.onset, alarm.onset_low, alarm.onset_high) == (onset.peak, onset.low, min(onset.high, alarm.data_step))
-    assert f"since about step {onset.peak} " in alarm.summary
+    assert len(onset.labelled) == len(onset.labels) == onset.answered
+    (raised,), (alarm,) = run_facts.open_alarms("alarm"), dated_alarms(run_facts)
+    assert alarm.onset_low <= PEAK <= alarm.onset_high <= alarm.data_step
+    assert f"since about step {alarm.onset} " in alarm.summary
+    assert f"since about step {raised.onset} " in raised.summary, "what was said at the alarm stays"
     advice = advise_on_run(run_facts)
     assert advice is not None
     assert advice.word == "stop"

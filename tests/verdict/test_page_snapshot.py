@@ -99,7 +99,7 @@ def contents(run: RunDirectory) -> dict[str, Any]:
         page.pop(name)
     names = reader.columns.all_names()
     state = reader.run_facts
-    state.advice = state.agreement_and_level_read = None
+    state.advice = state.agreement_and_gain_read = None
     return {
         "first": reader.events.first,
         "verdict": (verdict.state, verdict.sentence),

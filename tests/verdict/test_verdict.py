@@ -151,6 +151,7 @@ def test_a_healthy_run_is_ok() -> None:
     [
         ({"us": ()}, FRESH, "BLIND", "gold"),
         ({"us": (0.0, 0.0)}, FRESH, "BLIND", "gold"),
+        ({"us": (1e-17, -3e-17)}, FRESH, "BLIND", "gold"),  # gold that does not look at the completion
         ({"gold_differs": False}, FRESH, "BLIND", "gold"),
         ({"missing": [[1, 1]]}, FRESH, "BLIND", "ranks"),
         ({"seen": 100, "lost": {"0": [1, 1, 0, "full"]}}, FRESH, "BLIND", "kept"),

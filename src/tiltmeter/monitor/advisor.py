@@ -29,8 +29,7 @@ from tiltmeter.rundir.journal import Event, event, event_id, jsonable
 from tiltmeter.rundir.requests import ROLLOUT_KNOBS, ControlOffer, ControlRequest, Receipt, write_request
 from tiltmeter.rundir.signing import read_token
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.run_facts import PAST
-from tiltmeter.verdict.stop_advice import advise_by_name
+from tiltmeter.verdict.gold_standing import PAST, stand
 
 GOLD_NAMES = (
     "gold.mean",
@@ -84,9 +83,11 @@ class Advisor:
             else:
                 self._alarms.pop(key, None)
 
-    def set_past(self, readings: Sequence[Reading]) -> None:
-        """Gold along the run, by labels of its past that were bought after an alarm."""
-        self._gold_readings[PAST] = ReadingTable(PAST, readings)
+    def add_past(self, readings: Iterable[Reading]) -> None:
+        """Labels of the past that were bought after an alarm."""
+        past = self._gold_readings.setdefault(PAST, ReadingTable(PAST))
+        for one in readings:
+            past.add(one.attempt, one.step, one.value, one.n)
 
     def add_late_readings(self, readings: Iterable[Reading]) -> None:
         """Readings that came after their step; they are folded with the next one."""
@@ -147,21 +148,19 @@ class Advisor:
         all_readings, self._late_readings = [*readings, *self._late_readings], []
         self._add_checkpoints(attempt, readings)
         alarms = list(self._alarms.values())
-        findings = self.diagnosis.update(attempt, step, all_readings, alarms, rollouts)
         for one in all_readings:
             if one.name.startswith(GOLD_NAMES):
                 series = self._gold_readings.setdefault(one.name, ReadingTable(one.name))
                 series.add(one.attempt, one.step, one.value, one.n, one.stderr)
+        raised = [alarm for alarm in alarms if alarm.tier == "alarm"]
+        standing = stand(step, self._gold_readings, raised) if raised else None
+        if standing is not None:
+            alarms = [*standing.date(raised), *(alarm for alarm in alarms if alarm.tier != "alarm")]
+        findings = self.diagnosis.update(attempt, step, all_readings, alarms, rollouts)
         onsets = {item.failure: self._onset(item, alarms) for item in self.diagnosis.standing if item.alarms}
-        saved_steps = sorted(self._checkpoints.get(attempt, ()))
-        if (
-            onsets
-            and saved_steps
-            and (best := advise_by_name(step, self._gold_readings, alarms, saved_steps).best) is not None
-        ):
-            saved_steps = [
-                checkpoint for checkpoint in saved_steps if checkpoint <= best.step
-            ]  # the onset is an estimate too
+        saved_steps = sorted(at for at in self._checkpoints.get(attempt, ()) if at <= step)
+        if onsets and standing is not None and (best := standing.checkpoint(saved_steps, raised)) is not None:
+            saved_steps = [at for at in saved_steps if at <= best.step]  # the onset is an estimate too
         interventions = self.interventions
         actions = (
             []

@@ -28,7 +28,6 @@ from tiltmeter.verdict.list_entry import (
     captured_settings,
     gold_values,
     journal_end,
-    last_good_checkpoint,
     lineage_values,
     make_spark,
     names_in_order,
@@ -128,7 +127,7 @@ class ListEntryWriter:
         if ending != self._journal_end(names[-1]):
             return  # another monitor writes: this is no time to say how it stands
         finding, _ = competing_findings(run_facts)
-        best = last_good_checkpoint(run_facts, verdict)
+        best = None if verdict.advice is None else verdict.advice.best
         drift = lineage_values(run_facts, KL)
         late = max(LEAST_LATE_SECONDS, LATE * max(self._pause, BEAT_SECONDS))
         content = ListEntry(
@@ -153,7 +152,7 @@ class ListEntryWriter:
             onset=verdict.alarms[0].onset if verdict.alarms else None,
             last_good=None if best is None else best.step,
             proxy=make_spark(series_values(run_facts, self._rewards)),
-            gold=make_spark(gold_values(run_facts)),
+            gold=make_spark(gold_values(run_facts, "" if verdict.gold is None else verdict.gold.source)),
             kl=float(drift[-1]) if len(drift) and np.isfinite(drift[-1]) else None,
             labels=run_facts.labels,
             people=run_facts.gold is not None and asks_people(run_facts.gold),

@@ -61,7 +61,7 @@ from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, Receipt
 from tiltmeter.rundir.step_files import closed_steps
 from tiltmeter.stats.checkpoint_falls import UNKNOWN
-from tiltmeter.verdict.run_facts import AlarmNote, past_readings, with_onset
+from tiltmeter.verdict.run_facts import AlarmNote, past_readings
 
 
 class MonitorMemory:
@@ -117,11 +117,10 @@ class MonitorMemory:
         return steps_of(self.history(), limits, last)
 
     def _on_past(self, item: PastEstimated) -> list[Event]:
-        """Labels of the past: the open alarm gets a better onset, and advice a curve of gold to choose by."""
-        onset, alarm = item.onset, self.past_due.pop((item.attempt, item.step), None)
-        if alarm is not None and onset.has_fallen:
-            self.advisor.update_alarms([with_onset(alarm, onset)])
-            self.advisor.set_past(past_readings(onset, item.attempt))
+        """Labels of the past, by which advice knows better when gold turned."""
+        onset = item.onset
+        if self.past_due.pop((item.attempt, item.step), None) is not None:
+            self.advisor.add_past(past_readings(onset, item.attempt))
         return [self._note(onset, item.attempt, item.step, item.attempt, item.step, "onset")]
 
     def _apply(self, item: Input) -> list[Event]:

@@ -187,6 +187,8 @@ class OnsetEstimated(Note, frozen=True, kw_only=True, tag="onset"):
     steps: list[int] = []
     gold: list[float] = []  # the fitted curve, by step
     stderr: float = 0.0
+    labelled: list[int] = []  # the step of each label
+    labels: list[float] = []
 
     @property
     def has_fallen(self) -> bool:

@@ -42,6 +42,9 @@ NOW_PART = 3.5  # `now` has one in so many of all labels
 MOST_REFERENCES = 8
 SCALES = (4, 8, 16, 32, 64)  # of the last readings, none of which may be lower than a reference
 LOWER_CHANCE = 0.001
+FALLEN_CHANCE = 0.01  # of advising a stop over a whole run that keeps its gold; a test of each look, no proof
+LOOKS_EACH = 10  # a reference: looks at every step share most of their labels
+LEVEL_CHANCE = 0.05  # of an interval that misses, of all references at once
 EARNED_Z, KEPT_Z = 1.96, 1.645
 EARNED_LOOKS, LOOKS_BACK = 4, 60
 WINDOW = 10  # readings whose scatter gives the design effect
@@ -75,6 +78,8 @@ class Look:
     margins: tuple[float, float]
     lower_than: Stretch | None
     more_labels: int | None
+    change: tuple[float, float, float]  # of gold against its best: at most 0, with an interval
+    fallen_from: Stretch | None  # as `lower_than`, so surely that training should stop
 
     @property
     def is_lower(self) -> bool:
@@ -139,6 +144,33 @@ class GoldCurve:
                 return True
         return False
 
+    @property
+    def first(self) -> Stretch:
+        """Gold at the start: the first stretch, or all there is."""
+        return self._stretch(0, self._edges[1] if len(self._edges) > 1 else len(self))
+
+    @property
+    def now(self) -> Stretch:
+        """Gold of the newest steps, or all there is."""
+        look = self.last_look
+        return self._stretch(0, len(self)) if look is None else look.now
+
+    @property
+    def newest(self) -> int:
+        """The last step with a label."""
+        return int(self._steps[-1])
+
+    @property
+    def gap(self) -> float:
+        """Steps from one label to the next, as a rule."""
+        gaps = np.diff(self._steps)
+        return float(np.median(gaps)) if len(gaps) else 1.0
+
+    def around(self, step: int, reach: int) -> Stretch | None:
+        """Gold within so many steps of a step; None without labels there."""
+        low, high = (int(np.searchsorted(self._steps, at)) for at in (step - reach, step + reach + 1))
+        return self._stretch(low, high) if high > low else None
+
     def look(self, end: int) -> Look | None:
         """What the first `end` readings say."""
         if end not in self._cache:
@@ -195,10 +227,30 @@ class GoldCurve:
         fall = max(one.mean - now.mean + _reach(one, now, KEPT_Z, 1.0) for one in references)
         recent = [self._stretch(end - scale, end) for scale in SCALES if scale < end - begin and self._least > 1]
         recent = [*(one for one in recent if one.weight >= self._least), now]
-        z = NormalDist().inv_cdf(1.0 - LOWER_CHANCE / (len(recent) * len(references)))
-        lower = [one for one in references if any(_is_lower(part, one, z) for part in recent)]
-        lower_than = max(lower, key=lambda one: one.mean, default=None)
-        return Look(now, best, max(fall, 0.0), (margins[0], margins[1]), lower_than, _more_labels(now, references))
+        pairs = len(recent) * len(references)
+        chances = (LOWER_CHANCE / pairs, FALLEN_CHANCE / (pairs * LOOKS_EACH * len(references)))
+        lower_than, fallen_from = (_highest_above(recent, references, _quantile(chance)) for chance in chances)
+        change = _change(now, best, _quantile(0.5 * LEVEL_CHANCE / len(references)))
+        more = _more_labels(now, references)
+        return Look(now, best, max(fall, 0.0), (margins[0], margins[1]), lower_than, more, change, fallen_from)
+
+
+def _quantile(chance: float) -> float:
+    return NormalDist().inv_cdf(1.0 - chance)
+
+
+def _highest_above(recent: list[Stretch], references: list[Stretch], z: float) -> Stretch | None:
+    """The highest reference that gold of some recent scale is lower than."""
+    lower = [one for one in references if any(_is_lower(part, one, z) for part in recent)]
+    return max(lower, key=lambda one: one.mean, default=None)
+
+
+def _change(now: Stretch, best: Stretch, z: float) -> tuple[float, float, float]:
+    """Gold now less its best, with the ends of its interval (MOVER); none of them above 0."""
+    gap, (low, high), (best_low, best_high) = now.mean - best.mean, now.ends(z), best.ends(z)
+    down = sqrt((now.mean - low) ** 2 + (best_high - best.mean) ** 2)
+    up = sqrt((high - now.mean) ** 2 + (best.mean - best_low) ** 2)
+    return min(gap, 0.0), min(gap - down, 0.0), min(gap + up, 0.0)
 
 
 def _kept_share(reference: Stretch) -> float:

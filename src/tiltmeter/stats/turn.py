@@ -34,6 +34,7 @@ COIN = (
     0.8  # of a label's variance m (1 - m), the least that is believed: labels of a step may be sampled without return
 )
 LEAST_GAIN = 4.0  # of tempered log likelihood over a curve that never falls, without which nothing has
+ALARMED_GAIN = 1.0  # the same beside an alarm, which says by itself that something has
 DRAWS = 256  # curves that the average is made of
 INTERVAL = (0.05, 0.5, 0.95)
 BAND = 1.645
@@ -97,7 +98,7 @@ def fit_turn(
         margin = max(high - low, 4.0 * (last - first) / PLACES) / 2.0
         fine = np.linspace(max(first, low - margin), min(last, high + margin), PLACES // 2 + 1).round()
         belief = _believe(means, np.unique(np.concatenate([places[::2], places[-1:], fine])), end)
-    if belief is None or (until is None and belief.gain < LEAST_GAIN):
+    if belief is None or belief.gain < (LEAST_GAIN if until is None else ALARMED_GAIN):
         return None
     low, middle, high = belief.interval
     curve = belief.curve()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, inf, sqrt
-from statistics import NormalDist
 
 import numpy as np
 
@@ -12,25 +11,23 @@ from tiltmeter.data.records import Alarm
 from tiltmeter.stats.checkpoint_falls import ALPHA, LEAST_PROMPTS, find_fall, log_looks
 from tiltmeter.stats.gold_curve import LEAST_FALL, SHARE
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
+from tiltmeter.verdict.gold_standing import Estimate, z_of
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.stop_advice import CONFIDENCE, Advice, Estimate, Word
+from tiltmeter.verdict.stop_advice import Advice, Word
 
 
-def advise_on_checkpoints(run_facts: RunFacts, before: float = inf) -> Advice | None:
+def advise_on_checkpoints(run_facts: RunFacts) -> Advice | None:
     """Advice on a run whose checkpoints were asked; None where none was, or its rollouts have gold of their own."""
     points = run_facts.checkpoints.on_lineage(run_facts.spans())
     if not points or not run_facts.steps or run_facts.labels:
         return None
-    return advise_by_checkpoints(points, run_facts.open_alarms("alarm"), before)
+    return advise_by_checkpoints(points, run_facts.open_alarms("alarm"))
 
 
-def advise_by_checkpoints(
-    points: Sequence[AskedCheckpoint], alarms: Sequence[Alarm] = (), before: float = inf
-) -> Advice:
+def advise_by_checkpoints(points: Sequence[AskedCheckpoint], alarms: Sequence[Alarm] = ()) -> Advice:
     """Stop if the last checkpoint is lower than an earlier one, cannot tell while a large fall is not excluded.
 
-    A fall is named at 1 % over all looks; the bound on what is excluded holds with 95 % at each look. `before`: only
-    checkpoints of earlier steps may be named.
+    A fall is named at 1 % over all looks; the bound on what is excluded holds with 95 % at each look.
 
     >>> rng = np.random.default_rng(0)
     >>> asked = [
@@ -44,8 +41,8 @@ def advise_by_checkpoints(
     'continue'
     """
     source = points[-1].reading
-    bound = min([before, *(alarm.onset for alarm in alarms)])
-    named = [one for one in map(_estimate, points) if one is not None and one.step < bound]
+    bound = min((alarm.onset_low for alarm in alarms), default=inf)
+    named = [one for one in map(_estimate, points) if one is not None and one.step <= bound]
     best = max(named, key=lambda one: (one.gold, one.step), default=None)
     now = _estimate(points[-1])
     common = int(np.isfinite(np.stack([one.gold for one in points])).all(0).sum())
@@ -81,6 +78,5 @@ def _estimate(one: AskedCheckpoint) -> Estimate | None:
     there = one.gold[np.isfinite(one.gold)]
     if len(there) < 2:
         return None
-    mean, reach = float(there.mean()), NormalDist().inv_cdf(0.5 + 0.5 * CONFIDENCE)
-    error = reach * float(there.std(ddof=1)) / sqrt(len(there))
+    mean, error = float(there.mean()), z_of(1) * float(there.std(ddof=1)) / sqrt(len(there))
     return Estimate(one.step, mean, max(mean - error, 0.0), min(mean + error, 1.0), len(there))

@@ -22,12 +22,10 @@ from tiltmeter.rundir.atomic_write import replace_file
 from tiltmeter.rundir.run_path import OpenRun, make_folder
 from tiltmeter.rundir.sidecar import HOSTILE, Count, Text300
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
-from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
+from tiltmeter.verdict.agreement_and_gain import Agreement
+from tiltmeter.verdict.gold_standing import GoldLevel
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.states import State
-from tiltmeter.verdict.stop_advice import SOURCES, Estimate, advise_on_run
-from tiltmeter.verdict.verdict import Verdict
 
 NAME = "list_entry.json"  # in cache/
 LIMIT = 16_384  # bytes
@@ -163,17 +161,6 @@ def journal_end(run: OpenRun, name: str, end: int | None = None) -> tuple[int, s
         return None
 
 
-def last_good_checkpoint(run_facts: RunFacts, verdict: Verdict) -> Estimate | None:
-    """The checkpoint to keep: the one with the most gold around it on the current branch; while an alarm is open, of
-    those strictly below the onset's lower end. None: no checkpoint can be named."""
-    bound = min((alarm.onset_low for alarm in run_facts.open_alarms("alarm")), default=None)
-    best = None if verdict.advice is None else verdict.advice.best
-    if bound is None or best is None or best.step < bound:
-        return best
-    earlier = advise_on_checkpoints(run_facts, before=bound) or advise_on_run(run_facts, before=bound)
-    return None if earlier is None else earlier.best
-
-
 def captured_settings(run_facts: RunFacts) -> dict[str, str]:
     """What was captured of the newest attempt's settings when it was opened; empty if nothing was."""
     facts = run_facts.attempts.get(run_facts.attempt, {}) if run_facts.attempt is not None else {}
@@ -202,16 +189,9 @@ def series_values(run_facts: RunFacts, series: ReadingTable) -> Floats:
     return series.values[np.argsort(series.steps, kind="stable")]
 
 
-def gold_values(run_facts: RunFacts) -> Floats:
-    """Gold over the run: by the source that is closest to every answer, else by the evaluation an alarm is about, or
-    the one with most items."""
-    for name in SOURCES:
-        if len(values := lineage_values(run_facts, name)):
-            return values
-    names = sorted(name for name in run_facts.history if name.startswith("eval."))
-    alarms = {alarm.name for alarm in run_facts.open_alarms("alarm")}
-    names.sort(key=lambda name: (name not in alarms, -float(run_facts.history[name].counts.sum())))
-    return lineage_values(run_facts, names[0]) if names else np.empty(0)
+def gold_values(run_facts: RunFacts, source: str) -> Floats:
+    """Gold over the run, by the source that its standing is of."""
+    return lineage_values(run_facts, source) if source else np.empty(0)
 
 
 def sparkline_values(values: Floats, points: int = SPARK) -> Floats:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal, get_args
 
 from msgspec import UNSET
@@ -37,15 +37,16 @@ from tiltmeter.rundir.payloads import (
     StepDone,
     StepReadings,
 )
-from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
+from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
 from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
+from tiltmeter.verdict.gold_standing import PAST, GoldStanding
 from tiltmeter.verdict.slices import SliceTable
 
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.duel", "eval.*")
 TRAPS = "gold.traps"
-PAST = "gold.past"  # gold along the run by labels of its past, bought after an alarm
+ROUNDING = 1e-9  # of a bet: one below carries no evidence, as where gold is the same for every answer to a prompt
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
 
@@ -117,28 +118,12 @@ class AlarmNote:
         return cls(**values) if valid and (values["reason"].strip() or values["kind"] != "false_alarm") else None
 
 
-def with_onset(alarm: Alarm, onset: OnsetEstimated) -> Alarm:
-    """An alarm with the onset that labels of the past gave it: the end of the stretch where gold was highest."""
-    high = min(onset.high, alarm.data_step)
-    at = min(max(onset.peak, 0), high)
-    return replace(
-        alarm,
-        onset=at,
-        onset_low=min(onset.low, at),
-        onset_high=high,
-        summary=alarm.summary.replace(f"since about step {alarm.onset} ", f"since about step {at} "),
-    )
-
-
 def past_readings(onset: OnsetEstimated, attempt: int) -> list[Reading]:
-    """The curve of gold that labels of the past gave, as readings. Each point stands for its share of the labels."""
-    points = max(len(onset.steps), 1)
-    each = max(1, round(onset.answered / points))
-    # A point's error is that of the sixteenth of the run around it: as many points together must not seem surer.
-    stderr = onset.stderr * max(points / 16.0, 1.0) ** 0.5
-    return [
-        Reading(attempt, step, PAST, gold, each, stderr) for step, gold in zip(onset.steps, onset.gold, strict=True)
-    ]
+    """Labels of the past, one reading a step."""
+    by_step: dict[int, list[float]] = {}
+    for step, gold in zip(onset.labelled, onset.labels, strict=False):
+        by_step.setdefault(step, []).append(gold)
+    return [Reading(attempt, step, PAST, fmean(labels), len(labels)) for step, labels in sorted(by_step.items())]
 
 
 @dataclass
@@ -200,11 +185,11 @@ class RunFacts:
     with_rollouts: ReadingTable = field(default_factory=lambda: ReadingTable("rows"))
     rank_sets: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)  # ranks as ranges: mostly one
     history: dict[str, ReadingTable] = field(default_factory=dict)  # by name, what stop advice needs
-    agreement_and_level: AgreementAndLevel = field(default_factory=AgreementAndLevel)  # agreement, level and gain
+    agreement_and_gain: AgreementAndGain = field(default_factory=AgreementAndGain)  # agreement, level and gain
     slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
-    advice: tuple[int, Any] | None = None  # as computed at that number of changes
-    agreement_and_level_read: tuple[int, Any] | None = None  # likewise
+    advice: tuple[int, Any, GoldStanding | None] | None = None  # with gold, as computed at that number of changes
+    agreement_and_gain_read: tuple[int, Any] | None = None  # likewise
     unmeasured: list[Fault] = field(default_factory=list)  # files that are there, or should be, and were not measured
     skipped: int = 0  # torn or damaged lines of the journal
     journal_text: str = ""  # what its chain says of it, in words; empty: not looked at
@@ -246,7 +231,7 @@ class RunFacts:
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
             pairs = isinstance(payload, LabelsClosed) and not payload.whole
-            self.agreement_and_level.add(event.attempt, event.step, payload.measured, pairs=pairs)
+            self.agreement_and_gain.add(event.attempt, event.step, payload.measured, pairs=pairs)
             self.slices.add(event.attempt, event.step, payload.measured)
         match payload:
             case AttemptOpen() as opened:
@@ -299,7 +284,10 @@ class RunFacts:
             case GoldShareChosen(why=why):
                 self.gold_cost = why
             case OnsetEstimated() as onset:
-                self._add_onset(event, onset)
+                self.onset = onset
+                past = self.history.setdefault(PAST, ReadingTable(PAST))
+                for label in past_readings(onset, event.attempt):
+                    past.add(label.attempt, label.step, label.value, label.n)
             case BaselineChosen() as baseline:
                 self.baseline, self.uncompared = baseline.source, baseline.absent
             case BehavioursRead(seen=seen):
@@ -311,7 +299,7 @@ class RunFacts:
             case SegmentBegan() as segment:
                 self.segments.append((event.attempt, event.step))
                 self.rewards = (segment.before, segment.after)
-                self.agreement_and_level.change_reward()
+                self.agreement_and_gain.change_reward()
             case OutcomeJudged():
                 self.outcomes.append(event.data)
             case DecisionRead(message=message):
@@ -320,17 +308,6 @@ class RunFacts:
                     self.notes.setdefault(note.about, []).append(note)
             case ExperimentRead(failure=failure):
                 self.experiments[failure] = event.data
-
-    def _add_onset(self, event: Event, onset: OnsetEstimated) -> None:
-        """Labels of the past: the alarm they were bought for has a better onset from here on."""
-        self.onset = onset
-        if not onset.has_fallen:
-            return
-        self.history[PAST] = ReadingTable(PAST, past_readings(onset, event.attempt))
-        for versions in self.alarms.values():
-            alarm = versions[-1][2]
-            if (alarm.attempt, alarm.step) == (event.attempt, event.step) and alarm.resolved is None:
-                versions.append((event.attempt, event.step, with_onset(alarm, onset)))
 
     def _add_history(self, event: Event, measured: Mapping[str, Sequence[Any]]) -> None:
         for name, packed in measured.items():
@@ -411,7 +388,7 @@ class RunFacts:
             elif len(packed) > 5 and packed[5]:
                 self.last_bet = (attempt, step)  # the level of gold, which says something without any spread too
             elif len(packed) > 3 and is_watched(name, self._alarm_readings):  # most readings carry no bets
-                count += sum(bought or u != 0 for u in packed[3])
+                count += sum(bought or abs(u) > ROUNDING for u in packed[3])
         if count:
             self.bets += count
             self.last_bet = (attempt, step)

@@ -17,14 +17,15 @@ from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.intervals import upper_bound
-from tiltmeter.verdict.agreement_and_level import Agreement, Gain, GoldLevel
+from tiltmeter.verdict.agreement_and_gain import Agreement, Gain
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
 from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.gold_standing import GoldLevel, GoldStanding
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.states import STATES, State
-from tiltmeter.verdict.stop_advice import Advice, advise_on_run
+from tiltmeter.verdict.stop_advice import Advice, read_gold
 
 HOLLOW = "what was gained is not worth anything"
 
@@ -64,7 +65,12 @@ class Verdict:
     warnings: tuple[Alarm, ...] = ()
     advice: Advice | None = None  # None without gold
     agreement: Agreement | None = None  # None where no two answers with different gold were seen
-    level: GoldLevel | None = None  # None without gold
+    gold: GoldStanding | None = None  # None without gold
+
+    @property
+    def level(self) -> GoldLevel | None:
+        """Gold now against its best; None without gold."""
+        return None if self.gold is None else self.gold.level
 
     @property
     def exit_code(self) -> int:
@@ -90,28 +96,42 @@ def verdict_of(run_facts: RunFacts, ages: Ages, *, impatient: bool = False) -> V
     """The verdict on a run. `impatient`: any unmeasured step makes it STALE; for a final verdict."""
     advice = stop_advice(run_facts)
     checks = run_checks(run_facts, ages, advice, impatient=impatient)
-    alarms, warnings = run_facts.open_alarms("alarm"), run_facts.open_alarms("warning")
-    return decide(checks, alarms, warnings, run_facts, advice)
+    return decide(checks, dated_alarms(run_facts), run_facts.open_alarms("warning"), run_facts, advice)
 
 
 def stop_advice(run_facts: RunFacts) -> Advice | None:
     """The advice on a run, computed once for what is known: screens ask for it often."""
+    return _advice_and_gold(run_facts)[0]
+
+
+def gold_standing(run_facts: RunFacts) -> GoldStanding | None:
+    """How gold of a run stands, computed once for what is known."""
+    return _advice_and_gold(run_facts)[1]
+
+
+def dated_alarms(run_facts: RunFacts) -> tuple[Alarm, ...]:
+    """The open alarms, with what is known today of when gold turned; the journal keeps what was said at first."""
+    alarms, gold = run_facts.open_alarms("alarm"), gold_standing(run_facts)
+    return alarms if gold is None else tuple(gold.date(alarms))
+
+
+def _advice_and_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     if run_facts.advice is None or run_facts.advice[0] != run_facts.changes:
-        run_facts.advice = run_facts.changes, advise_on_checkpoints(run_facts) or advise_on_run(run_facts)
-    return run_facts.advice[1]
+        advice, gold = read_gold(run_facts)
+        run_facts.advice = run_facts.changes, advise_on_checkpoints(run_facts) or advice, gold
+    return run_facts.advice[1:]
 
 
-def read_agreement_and_level(run_facts: RunFacts) -> tuple[Agreement | None, GoldLevel | None, Gain | None]:
-    """Agreement, level and gain of a run, computed once for what is known. A reward that is gold itself agrees with
-    itself: that is no agreement, and no gain of it is for nothing."""
-    if run_facts.agreement_and_level_read is None or run_facts.agreement_and_level_read[0] != run_facts.changes:
-        folded, differs = run_facts.agreement_and_level, run_facts.gold_differs or bool(run_facts.evaluations)
+def read_agreement_and_gain(run_facts: RunFacts) -> tuple[Agreement | None, Gain | None]:
+    """Agreement and gain of a run, computed once for what is known. A reward that is gold itself agrees with itself:
+    that is no agreement, and no gain of it is for nothing."""
+    if run_facts.agreement_and_gain_read is None or run_facts.agreement_and_gain_read[0] != run_facts.changes:
+        folded, differs = run_facts.agreement_and_gain, run_facts.gold_differs or bool(run_facts.evaluations)
         agreement = folded.agreement() if run_facts.gold_differs else None
         if agreement is not None and run_facts.last_step - agreement.last > RECENT_STEPS:
             agreement = None  # of an earlier policy: nothing is known of the current one
-        numbers = (agreement, folded.level(), folded.gain() if differs else None)
-        run_facts.agreement_and_level_read = run_facts.changes, numbers
-    return run_facts.agreement_and_level_read[1]
+        run_facts.agreement_and_gain_read = run_facts.changes, (agreement, folded.gain() if differs else None)
+    return run_facts.agreement_and_gain_read[1]
 
 
 def decide(
@@ -129,7 +149,7 @@ def decide(
         advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
     stop = advice is not None and advice.word == "stop"
     finding = max(run_facts.findings.values(), key=lambda item: item.confidence, default=None)
-    agreement, level, gain = read_agreement_and_level(run_facts)
+    agreement, gain = read_agreement_and_gain(run_facts)
     state: State
     if alarms:
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}{_source_text(run_facts, alarms[0])}"
@@ -159,7 +179,7 @@ def decide(
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
     if advice is not None and state == "HOLLOW":
         advice = replace(advice, word="stop", why=HOLLOW)
-    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, level)
+    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, gold_standing(run_facts))
 
 
 def _hollow_reason(gain: Gain) -> str:

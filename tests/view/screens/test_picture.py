@@ -136,7 +136,7 @@ def long_curves(steps: int, like: PictureCurves) -> PictureCurves:
     noise.values[steps // 2] = 1e4  # the one spike
     noise.values[7:2000:3] = np.nan
     gold = ReadingSeries(np.arange(steps), rng.random(steps), ones, np.full(steps, 0.1))
-    return replace(like, first=0, last=steps - 1, proxy=stretch_means(noise, 160), gold=pool_curve(gold))
+    return replace(like, first=0, last=steps - 1, proxy=stretch_means(noise, 160), gold=pool_curve(gold, (0.5, 0.5)))
 
 
 @pytest.mark.parametrize("steps", [10_000, 1_000_000])

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs the server: pip install 'tiltmeter[dashboard]'")
 
-from tiltmeter.verdict.agreement_and_level import GoldLevel
+from tiltmeter.verdict.gold_standing import GoldLevel
 from tiltmeter.verdict.states import State
 from tiltmeter.view.payloads.overview import FleetRow
 from tiltmeter.view.server.fleet_query import choose_rows, group_rows, setting_names, sort_rows

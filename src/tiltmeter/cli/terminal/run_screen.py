@@ -27,7 +27,7 @@ from tiltmeter.safety.safe_text import log_line, terminal, visible
 from tiltmeter.verdict.message import LONGEST, RunMessage, message
 from tiltmeter.verdict.run_facts import RunFacts, series
 from tiltmeter.verdict.states import STATES, State
-from tiltmeter.verdict.verdict import Verdict
+from tiltmeter.verdict.verdict import Verdict, dated_alarms
 from tiltmeter.view.screens import wording
 from tiltmeter.view.screens.claims.run_claims import claim_lines, run_claims
 from tiltmeter.view.screens.excerpts import excerpt
@@ -195,7 +195,7 @@ def readings_table(events: Sequence[Event], run_facts: RunFacts, rows: int) -> T
     for title in ("first", "now"):
         table.add_column(title, justify="right", no_wrap=True, min_width=8)
     readings = series(events, run_facts.spans())
-    onset = min((alarm.onset for alarm in run_facts.open_alarms("alarm")), default=None)
+    onset = min((alarm.onset for alarm in dated_alarms(run_facts)), default=None)
     order = choose_readings(readings, rows)
     for name in order:
         points = readings[name]

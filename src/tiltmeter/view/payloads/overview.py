@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from tiltmeter.verdict.agreement_and_level import Agreement, GoldLevel
+from tiltmeter.verdict.agreement_and_gain import Agreement
+from tiltmeter.verdict.gold_standing import Estimate, GoldLevel
 from tiltmeter.verdict.states import State
-from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.view.payloads.claims import Claims
 from tiltmeter.view.payloads.picture import RunPicture
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltmeter.verdict.stop_advice import SOURCES
+from tiltmeter.verdict.gold_standing import SOURCES
 from tiltmeter.view.payloads.plots import Panel, Plots, Series
 from tiltmeter.view.screens.proxy_gold import truth_panel
 from tiltmeter.view.screens.readings import explain_missing

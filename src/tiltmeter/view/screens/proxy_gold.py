@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -11,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from tiltmeter.data.records import Floats, Ints
 from tiltmeter.stats.overoptimisation import forecast_peak
 from tiltmeter.stats.zero_crossing import Forecast, falls_back, normal_quantile, slope_forecast
-from tiltmeter.verdict.stop_advice import ENOUGH_LABELS, PAIR_LEVEL, WINDOW
+from tiltmeter.verdict.gold_standing import PAIR_LEVEL, GoldStanding
 from tiltmeter.view.payloads.plots import CheckpointGold, ForecastCurve, GoldPeak, PooledGold, ProxyGoldPanel
-from tiltmeter.view.screens.gold import NAMES, gold_name, highest_window
+from tiltmeter.view.screens.gold import NAMES, gold_name
 from tiltmeter.view.screens.gold import checkpoints as saved_at
 from tiltmeter.view.screens.readings import explain_missing
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
@@ -30,23 +29,13 @@ from tiltmeter.view.screens.series import (
 )
 
 TITLE = "Proxy and gold"
-LOWER = 0.01  # drop below the peak from which gold counts as lower
-SMOOTH = 5  # steps in the moving mean that finds the peak of gold
+SMOOTH = 5  # steps at either end whose mean reward is said
 BLOCKS = 20  # points that a forecast is fitted to; neighbouring steps are pooled
 AHEAD = 30  # points of a forecast's curve
 COVER = 0.8  # coverage of a forecast's interval
 ENOUGH = 30  # labels of one stretch; steps with as many are not pooled
 STRETCHES = 60  # at most
 FEW_STEPS = 4  # of a stretch, below which their scatter is not used
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """The highest gold and the current gold, both smoothed."""
-
-    step: int
-    gold: float
-    now: float
 
 
 def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) -> ProxyGoldPanel:
@@ -66,10 +55,9 @@ def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) 
     series = build_lines(reader, specs, step_range, points)
     steps = np.asarray(series.steps, np.int64)
     gold, root = reader.columns.lineage_series(source), root_kl(reader)
-    gold_peak = find_peak(gold, alarmed=bool(reader.run_facts.open_alarms("alarm")), pairs=source == PAIR_LEVEL)
     return ProxyGoldPanel(
         title=TITLE,
-        sentence=describe_truth(reader, proxy, source, gold, gold_peak),
+        sentence=describe_truth(reader, proxy, source, gold),
         steps=series.steps,
         lines=series.lines,
         branches=series.branches,
@@ -81,8 +69,8 @@ def truth_panel(reader: RunReader, step_range: StepRange, points: int = POINTS) 
         log=False,
         empty="" if series.steps else "No step of the chosen range has a reward or gold; choose a wider range.",
         root_kl=json_numbers(values_at(root.steps, root.values, steps)),
-        peak=_peak_in_range(gold_peak, root, step_range),
-        checkpoints=checkpoint_rows(reader, gold, root, step_range),
+        peak=_peak_in_range(reader.verdict.gold, root, step_range),
+        checkpoints=checkpoint_rows(reader, root, step_range),
         labels=np.nan_to_num(values_at(gold.steps, gold.n.astype(np.float64), steps)).astype(int).tolist(),
         forecast=forecast_gold(reader, source, gold, root),
         pooled=pool_gold(step_range.cut_series(gold), root),
@@ -163,28 +151,11 @@ def root_kl(reader: RunReader) -> ReadingSeries:
     return ReadingSeries(kl.steps, np.sqrt(np.maximum(kl.values, 0.0)), kl.n, np.full(len(kl.steps), np.nan))
 
 
-def find_peak(gold: ReadingSeries, *, alarmed: bool, pairs: bool = False) -> Peak | None:
-    """The peak of gold, if gold is lower now and that is not chance: an alarm is open, or the drop is large (the best
-    of many means is high by chance). Audited pairs come from other prompts at each step, so without an alarm their
-    level shows nothing. With few labels a step, the mean is over more steps."""
-    values, steps = gold.values[np.isfinite(gold.values)], gold.steps[np.isfinite(gold.values)]
-    if not len(values):
+def _peak_in_range(gold: GoldStanding | None, root: ReadingSeries, step_range: StepRange) -> GoldPeak | None:
+    best, step = (None, None) if gold is None else (gold.best, gold.best_step)
+    if best is None or step is None or step_range.slice_of(np.array([step])) != slice(0, 1):
         return None
-    window = max(SMOOTH, ceil(ENOUGH_LABELS / max(float(gold.n.mean()), 1.0)))
-    if len(values) < 2 * window:
-        return None
-    best_index, top, now, noise = highest_window(values, window)
-    if top - now < LOWER or (not alarmed and (pairs or top - now < 4.0 * noise)):
-        return None
-    return Peak(int(steps[best_index + window // 2]), top, now)
-
-
-def _peak_in_range(gold_peak: Peak | None, root: ReadingSeries, step_range: StepRange) -> GoldPeak | None:
-    if gold_peak is None or step_range.slice_of(np.array([gold_peak.step])) != slice(0, 1):
-        return None
-    return GoldPeak(
-        step=gold_peak.step, root_kl=distance_before(root, gold_peak.step), gold=json_number(gold_peak.gold)
-    )
+    return GoldPeak(step=step, root_kl=distance_before(root, step), gold=json_number(best.mean))
 
 
 def distance_before(root: ReadingSeries, step: int) -> float | None:
@@ -193,36 +164,25 @@ def distance_before(root: ReadingSeries, step: int) -> float | None:
     return json_number(float(root.values[place])) if place >= 0 else None
 
 
-def checkpoint_rows(
-    reader: RunReader, gold: ReadingSeries, root: ReadingSeries, step_range: StepRange
-) -> list[CheckpointGold]:
+def checkpoint_rows(reader: RunReader, root: ReadingSeries, step_range: StepRange) -> list[CheckpointGold]:
     """Each saved model with the gold around it; the best is the one that stop advice names."""
     saved_steps = np.array([step for step in saved_at(reader) if step <= reader.run_facts.last_step], np.int64)
     if not len(saved_steps):
         return []
     stop_advice = reader.verdict.advice
     best = None if stop_advice is None or stop_advice.best is None else stop_advice.best.step
-    level = gold_around(gold, saved_steps)
+    gold, saved = reader.verdict.gold, saved_steps.tolist()
+    around = {} if gold is None else {step: gold.at(step, saved) for step in saved}
     return [
         CheckpointGold(
             step=step,
             root_kl=distance_before(root, step),
-            gold=json_number(float(level[row])),
+            gold=None if (estimate := around.get(step)) is None else json_number(estimate.gold),
             best=step == best,
         )
-        for row, step in enumerate(saved_steps.tolist())
+        for step in saved
         if step_range.slice_of(np.array([step])) == slice(0, 1)
     ]
-
-
-def gold_around(gold: ReadingSeries, steps: Ints, window: int = WINDOW) -> Floats:
-    """Gold within some steps of each of these, weighted by labels; NaN where there is none."""
-    value = np.where(np.isfinite(gold.values), gold.values, 0.0)
-    weight = np.where(np.isfinite(gold.values), np.maximum(gold.n, 1), 0)
-    low, high = np.searchsorted(gold.steps, steps - window), np.searchsorted(gold.steps, steps + window, "right")
-    total, count = (np.concatenate(([0.0], np.cumsum(part))) for part in (value * weight, weight))
-    labels = count[high] - count[low]
-    return np.where(labels > 0, (total[high] - total[low]) / np.maximum(labels, 1), np.nan)
 
 
 def forecast_gold(reader: RunReader, source: str, gold: ReadingSeries, root: ReadingSeries) -> ForecastCurve | None:
@@ -297,46 +257,35 @@ def _describe_forecast(fitted: Forecast, farthest: float, basis: str) -> str:
     )
 
 
-def describe_truth(
-    reader: RunReader, proxy: ReadingSeries, source: str, gold: ReadingSeries, gold_peak: Peak | None
-) -> str:
+def describe_truth(reader: RunReader, proxy: ReadingSeries, source: str, gold: ReadingSeries) -> str:
     """The change of proxy and gold, as a sentence."""
-    text = _describe_change("The reward", proxy) if len(proxy.steps) else "No reward"
+    text = f"The reward {_describe_change(*mean_of_ends(proxy))}" if len(proxy.steps) else "No reward"
     if not source:
         return f"{text}; no gold: BLIND. {explain_missing(reader, 'gold.mean', 'gold')}"
-    labels = int(gold.n.sum())
-    what = _describe_change(NAMES.get(source, source), gold)
-    first, last = newest_window(gold)
-    what += f" (steps {first} to {last})" if first < last else ""
-    text = f"{text}; {what}, on {labels:,} {'items' if source.startswith('eval.') else 'labels'}"
-    if gold_peak is not None:
-        text += f"; it was highest around step {gold_peak.step}, at {gold_peak.gold:.3g}"
-    return f"{text}."
+    labels, standing = int(gold.n.sum()), reader.verdict.gold
+    what = f"{NAMES.get(source, source)} {_describe_change(*gold_ends(standing))}"
+    if standing is not None:
+        now, best = standing.now, standing.best
+        what += f" (steps {now.first} to {now.last})" if now.first < now.last else ""
+        peak = "" if best is None else f"; it was highest at steps {best.first} to {best.last}, at {best.mean:.2f}"
+    else:
+        peak = ""
+    return f"{text}; {what}, on {labels:,} {'items' if source.startswith('eval.') else 'labels'}{peak}."
 
 
-def newest_window(series: ReadingSeries) -> tuple[int, int]:
-    """First and last of the steps whose mean is what a series says now; both 0 where there is no value."""
-    steps = series.steps[np.isfinite(series.values)]
-    return (int(steps[-_end_window(series)]), int(steps[-1])) if len(steps) else (0, 0)
+def gold_ends(standing: GoldStanding | None) -> tuple[float, float]:
+    """Gold at first and now; NaN where it is not known."""
+    return (float("nan"), float("nan")) if standing is None else (standing.first.mean, standing.now.mean)
 
 
-def _describe_change(what: str, series: ReadingSeries) -> str:
-    first, last = mean_of_ends(series)
-    return f"{what} has no value" if np.isnan(first) else f"{what} went from {first:.3g} to {last:.3g}"
+def _describe_change(first: float, last: float) -> str:
+    return "has no value" if np.isnan(first) else f"went from {first:.2f} to {last:.2f}"
 
 
 def mean_of_ends(series: ReadingSeries) -> tuple[float, float]:
-    """Means at the start and now; NaN where there is no value.
-
-    With few labels a step they are over more steps, at most a third of the run.
-    """
+    """Means of the first steps and of the newest; NaN where there is no value."""
     values = series.values[np.isfinite(series.values)]
     if not len(values):
         return float("nan"), float("nan")
-    window = _end_window(series)
+    window = min(SMOOTH, max(len(values) // 3, 1))
     return float(values[:window].mean()), float(values[-window:].mean())
-
-
-def _end_window(series: ReadingSeries) -> int:
-    count = int(np.isfinite(series.values).sum())
-    return min(max(SMOOTH, ceil(ENOUGH_LABELS / max(float(series.n.mean()), 1.0))), max(count // 3, 1))

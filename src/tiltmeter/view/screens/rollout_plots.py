@@ -125,7 +125,7 @@ def _eras(reader: RunReader, steps: Sequence[MeasuredStep]) -> list[Era]:
     if not steps:
         return []
     first, last = steps[0].step, steps[-1].step
-    onset = min((alarm.onset for alarm in reader.run_facts.open_alarms("alarm")), default=None)
+    onset = min((alarm.onset for alarm in reader.verdict.alarms), default=None)
     if onset is not None and first < onset <= last:
         return [Era(f"before step {onset}", -np.inf, onset), Era(f"from step {onset} on", onset, np.inf)]
     parts = np.unique(np.linspace(first, last + 1, 5).round().astype(int)).tolist()

@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 from tiltmeter.data.records import Finding
 from tiltmeter.gold.label_files import asks_people
 from tiltmeter.interventions.action_log import OPEN
+from tiltmeter.verdict.gold_standing import Estimate
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.stop_advice import Estimate
 from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.payloads.overview import (
     FindingRow,
@@ -130,15 +130,15 @@ def check_rows(verdict: Verdict) -> list[VerdictCheck]:
 def symptom(reader: RunReader) -> str:
     """The change of reward and gold since the onset, or since the start: "proxy +0.21, gold -0.31 since step 612". If
     gold is known only for audited pairs, the slope that the alarm tests is added."""
-    alarms = reader.run_facts.open_alarms("alarm")
+    alarms, standing = reader.verdict.alarms, reader.verdict.gold
     onset = alarms[0].onset if alarms else None
     gold = gold_name(reader)
-    label = NAMES.get(gold, gold)
     changes = []
-    for name, word in (("reward.mean", "proxy"), (gold, label)):
-        before_after = _before_after(reader.columns.lineage_series(name), onset) if name else None
-        if before_after is not None:
-            changes.append(f"{word} {_signed(before_after[1] - before_after[0])}")
+    if (paid := _before_after(reader.columns.lineage_series("reward.mean"), onset)) is not None:
+        changes.append(f"proxy {_signed(paid[1] - paid[0])}")
+    if standing is not None:
+        change = standing.level.change if alarms else standing.now.mean - standing.first.mean
+        changes.append(f"{NAMES.get(gold, gold)} {_signed(change)}")
     if alarms and alarms[0].name == "gold.slope" and gold == "gold.level":
         before_after = _before_after(reader.columns.lineage_series("gold.slope"), onset)
         changes += (

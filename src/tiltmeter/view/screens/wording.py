@@ -10,10 +10,10 @@ import numpy as np
 
 from tiltmeter.data.records import Finding, Floats, Ints
 from tiltmeter.rundir.payloads import restore_number
+from tiltmeter.verdict.gold_standing import GoldStanding
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import Verdict
-from tiltmeter.view.screens.gold import highest_window
 
 #: By missing column, the setting or argument that provides it. Columns that a user cannot add have no entry.
 COLUMN_FIXES = {
@@ -149,8 +149,8 @@ def remarks(verdict: Verdict, run_facts: RunFacts, line: ReadingLookup) -> list[
     if verdict.alarms:
         first = verdict.alarms[0]
         lines.append(f"Raised at step {first.step}; onset between step {first.onset_low} and {first.onset_high}.")
-    lines += describe_gold_source(run_facts)
-    lines += describe_gold_peak(*line("gold.mean"), alarmed=bool(verdict.alarms))
+    lines += describe_gold_source(run_facts, verdict.gold)
+    lines += describe_gold_peak(verdict.gold, alarmed=bool(verdict.alarms))
     lines += describe_phrases(line(OVERUSED)[1])
     lost, total = run_facts.lost
     if lost and verdict.checks["kept"].ok:
@@ -218,7 +218,7 @@ def describe_unseen(absent: Sequence[tuple[str, Sequence[str]]], *, imported: bo
     return [f"Not seen: {count} readings, for want of {', '.join(columns)}.{how} Each: --json"]
 
 
-def describe_gold_source(run_facts: RunFacts) -> list[str]:
+def describe_gold_source(run_facts: RunFacts, gold: GoldStanding | None) -> list[str]:
     """What gold is, and how many labels are missing, rejected or pending."""
     if run_facts.gold is None:
         return []
@@ -229,10 +229,11 @@ def describe_gold_source(run_facts: RunFacts) -> list[str]:
         lines.append(
             f"{onset.why}."
             if onset.why
-            else f"By {onset.answered} labels of the stored past gold has not fallen beyond chance yet."
-            if not onset.has_fallen
-            else f"Gold was highest around step {onset.peak} (between {onset.low} and {onset.high}), by "
-            f"{onset.answered} labels of the stored past that were bought after the alarm."
+            else f"{onset.answered} labels of the stored past were bought after the alarm: gold has not fallen beyond "
+            "chance yet."
+            if gold is None or gold.turn is None
+            else f"Gold turned down around step {gold.turn.step} (between {gold.turn.low} and {gold.turn.high}), by "
+            f"{onset.answered} labels of the stored past too, bought after the alarm."
         )
     if run_facts.unanswered:
         lines.append(
@@ -246,19 +247,15 @@ def describe_gold_source(run_facts: RunFacts) -> list[str]:
     return lines
 
 
-def describe_gold_peak(steps: Ints, values: Floats, *, alarmed: bool, window: int = 5) -> list[str]:
-    """The peak of gold, if gold is clearly lower now.
+def describe_gold_peak(gold: GoldStanding | None, *, alarmed: bool) -> list[str]:
+    """Where gold was highest, if it is lower now by more than chance.
 
     Gold may fall although within each prompt the reward still prefers the better answer, because prompts share the
-    model's parameters. No alarm covers that case.
+    model's parameters.
     """
-    if len(steps) < 2 * window:
+    if gold is None or (best := gold.best) is None:
         return []
-    best, top, now, noise = highest_window(values, window)
-    if not alarmed and top - now < 4.0 * noise:  # the best of many windows is high by chance
-        return []
-    around = int(steps[best + window // 2])
-    text = f"Gold was highest around step {around}, at {format_number(top)}; it is {format_number(now)} now"
+    text = f"Gold was highest at steps {best.first} to {best.last}, at {best.mean:.2f}; it is {gold.now.mean:.2f} now"
     why = "" if alarmed else ", though inside prompts the reward does not yet prefer the worse answer"
     return [f"{text}{why}."]
 

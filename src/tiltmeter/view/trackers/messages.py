@@ -13,7 +13,7 @@ from tiltmeter.rundir.journal import Event
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.message import describe_likelihood
 from tiltmeter.verdict.run_facts import alarm_id
-from tiltmeter.verdict.verdict import Verdict, read_agreement_and_level
+from tiltmeter.verdict.verdict import Verdict, read_agreement_and_gain
 from tiltmeter.view.screens.gold import last_good
 from tiltmeter.view.screens.picture.curves import read_curves
 from tiltmeter.view.screens.picture.layout import draw_run
@@ -145,8 +145,8 @@ class MessageBuilder:
             return []
         onset = run_facts.last_step
         if is_hollow:
-            title, reading = "Hollow: the reward gains for nothing in", run_facts.agreement_and_level.gold_source
-            gain = read_agreement_and_level(run_facts)[2]
+            title, reading = "Hollow: the reward gains for nothing in", run_facts.agreement_and_gain.gold_source
+            gain = read_agreement_and_gain(run_facts)[1]
             onset = onset if gain is None else gain.first
         else:
             title, reading = "Stop is advised for", "" if advice is None else advice.source

@@ -10,12 +10,11 @@ import numpy as np
 from tiltmeter.data.records import Floats
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.states import State
-from tiltmeter.verdict.stop_advice import PAIR_LEVEL
 from tiltmeter.view.payloads.overview import Mark
 from tiltmeter.view.payloads.picture import PictureColour
 from tiltmeter.view.screens.gold import gold_name, last_good
 from tiltmeter.view.screens.history import RunHistory
-from tiltmeter.view.screens.proxy_gold import ENOUGH, describe_truth, find_peak, mean_of_ends, pool_stretches
+from tiltmeter.view.screens.proxy_gold import ENOUGH, describe_truth, gold_ends, mean_of_ends, pool_stretches
 from tiltmeter.view.screens.run_reader import ReadingSeries, RunReader
 from tiltmeter.view.screens.wording import format_number
 
@@ -91,14 +90,15 @@ def _read_curves(reader: RunReader) -> PictureCurves:
     verdict = reader.verdict
     series, source = reader.columns.lineage_series("reward.mean"), gold_name(reader)
     gold_series = reader.columns.lineage_series(source)
-    peak = find_peak(gold_series, alarmed=bool(verdict.alarms), pairs=source == PAIR_LEVEL) if source else None
-    proxy, gold = stretch_means(series, POINTS), pool_curve(gold_series)
+    standing = verdict.gold
+    proxy, gold = stretch_means(series, POINTS), pool_curve(gold_series, gold_ends(standing))
     both = np.concatenate([series.steps, gold_series.steps])
     first, last = (int(both.min()), int(both.max())) if len(both) else (0, 0)
     flags = _flags(reader)
     shaded_from = verdict.alarms[0].onset if verdict.alarms else None
-    if not verdict.alarms and verdict.advice is not None and verdict.advice.word == "stop" and peak is not None:
-        flags, shaded_from = (_flag(peak.step, "gold was highest", "gold"), *flags), peak.step
+    peak = None if standing is None or verdict.alarms else standing.best_step
+    if peak is not None and verdict.advice is not None and verdict.advice.word == "stop":
+        flags, shaded_from = (_flag(peak, "gold was highest", "gold"), *flags), peak
     if verdict.state == "HOLLOW" and shaded_from is None:
         shaded_from = first
     keep = last_good(reader)
@@ -107,14 +107,14 @@ def _read_curves(reader: RunReader) -> PictureCurves:
         name=reader.name,
         state=verdict.state,
         verdict=verdict.sentence,
-        sentence=_sentence(describe_truth(reader, series, source, gold_series, peak), flags),
+        sentence=_sentence(describe_truth(reader, series, source, gold_series), flags),
         first=first,
         last=last,
         proxy=proxy,
         gold=gold,
         abandoned=_abandoned(reader),
         proxy_ends=mean_of_ends(series),
-        gold_ends=mean_of_ends(gold_series),
+        gold_ends=gold_ends(standing),
         shaded_from=shaded_from,
         flags=flags,
         keep=None if keep is None else _flag(keep.step, word, "ok", f", gold {format_number(round(keep.gold, 2))}"),
@@ -169,8 +169,8 @@ def stretch_means(series: ReadingSeries, points: int) -> CurvePoints:
     return CurvePoints(np.add.reduceat(steps, starts) / sizes, mean, low, high, each)
 
 
-def pool_curve(gold: ReadingSeries) -> CurvePoints:
-    """Gold over stretches of enough labels; it begins and ends at the means of its first and newest steps."""
+def pool_curve(gold: ReadingSeries, ends: tuple[float, float]) -> CurvePoints:
+    """Gold over stretches of enough labels; it begins and ends at what gold was at first and is now."""
     nothing = np.empty(0)
     if not np.isfinite(gold.values).any():
         return CurvePoints(nothing, nothing, nothing, nothing)
@@ -178,15 +178,15 @@ def pool_curve(gold: ReadingSeries) -> CurvePoints:
     no_distance = ReadingSeries(np.empty(0, np.int64), nothing, np.empty(0, np.int64), nothing)
     pooled = pool_stretches(gold, no_distance, max(ENOUGH, ceil(labels / GOLD_POINTS)))
     middle, low, high = (np.array(row, np.float64) for row in (pooled.gold, pooled.low, pooled.high))
-    ends = np.array(mean_of_ends(gold))
     with_gold = gold.steps[np.isfinite(gold.values)]
     steps = np.array([with_gold[0], *pooled.steps, with_gold[-1]], np.float64)
-    values = np.array([ends[0], *middle, ends[1]])
+    begin, end = (middle[at] if np.isnan(ends[at]) else ends[at] for at in (0, -1))
+    values = np.array([begin, *middle, end])
     return CurvePoints(
         steps,
         values,
-        np.concatenate([ends[:1] + (low - middle)[:1], low, ends[1:] + (low - middle)[-1:]]),
-        np.concatenate([ends[:1] + (high - middle)[:1], high, ends[1:] + (high - middle)[-1:]]),
+        np.concatenate([begin + (low - middle)[:1], low, end + (low - middle)[-1:]]),
+        np.concatenate([begin + (high - middle)[:1], high, end + (high - middle)[-1:]]),
     )
 
 

@@ -61,22 +61,6 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class GoldLevel:
-    """Gold in a window of the latest steps beside the run's best window; `change` is at most 0, with its interval."""
-
-    now: float
-    best: float
-    change: float
-    low: float
-    high: float
-    source: str  # the reading
-    first: int  # steps of the window
-    last: int
-    best_first: int
-    best_last: int
-
-
-@dataclass(frozen=True, slots=True)
 class Gain:
     """What the reward gained at least since the beginning, and gold at most; in between, what was seen."""
 
@@ -94,7 +78,7 @@ class Gain:
 
 
 @dataclass
-class AgreementAndLevel:
+class AgreementAndGain:
     """Folds the readings of a run, in the order in which they came."""
 
     attempt: int = -1
@@ -181,22 +165,6 @@ class AgreementAndLevel:
         window = self.agreements.current
         share, low, high = window.interval(ALPHA)
         return Agreement(share, low, high, int(window.count), self.agreement_of, window.first, window.last)
-
-    def level(self) -> GoldLevel | None:
-        """None: there is no gold of whole prompts, of audited pairs or of an evaluation."""
-        windows, source = (self.gold, self.gold_source) if self.gold.windows else (self.pairs, "gold.level")
-        if not windows.windows:
-            return None
-        now = windows.current
-        mean, low, high = now.interval(windows.alpha)
-        best, best_mean = now, mean
-        if (earlier := windows.earlier.best) is not None and earlier[1].mean > mean:
-            best, best_mean = earlier[0], earlier[1].mean
-        least, most = windows.earlier.highest_ends or (high, low)
-        return GoldLevel(
-            mean, best_mean, min(mean - best_mean, 0.0), min(low - most, 0.0), min(high - least, 0.0), source,
-            now.first, now.last, best.first, best.last,
-        )  # fmt: skip
 
     def gain(self) -> Gain | None:
         """None: too early, no reward or no gold that could be compared, or gold may be near its ceiling."""

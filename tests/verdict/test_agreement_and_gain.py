@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Alarm
-from tiltmeter.verdict.agreement_and_level import GROUPS, PAIRS, AgreementAndLevel
+from tiltmeter.verdict.agreement_and_gain import GROUPS, PAIRS, AgreementAndGain
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_agreement_and_level
+from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_agreement_and_gain
 
 Readings = dict[str, list[Any]]
 
@@ -36,8 +36,8 @@ def step_readings(
     }
 
 
-def fold(gold: Any, paid: Any, steps: int = 100, **more: Any) -> AgreementAndLevel:
-    rng, folded = np.random.default_rng(0), AgreementAndLevel()
+def fold(gold: Any, paid: Any, steps: int = 100, **more: Any) -> AgreementAndGain:
+    rng, folded = np.random.default_rng(0), AgreementAndGain()
     for step in range(steps):
         folded.add(0, step, step_readings(rng, gold(step), paid(step), **more))
     return folded
@@ -56,19 +56,19 @@ def test_agreement_can_be_read_at_step_five_and_names_its_window() -> None:
 
 
 def test_agreement_of_audited_pairs_is_the_sign_of_their_bets_and_ties_say_nothing() -> None:
-    folded = AgreementAndLevel()
+    folded = AgreementAndGain()
     us = [0.5, 0.2, -0.1, 0.0]
     folded.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us], "gold.level": [0.5, 4, 0.1]}, pairs=True)
     agreement = folded.agreement()
     assert agreement is not None and (agreement.n, agreement.of) == (3, PAIRS)
     assert agreement.share == pytest.approx(2 / 3)
-    column = AgreementAndLevel()
+    column = AgreementAndGain()
     column.add(0, 3, {"gold.slope": [0.15, 4, 0.1, us]})
     assert column.agreement() is None, "a slope of whole groups is no pair"
 
 
 def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
-    whole, torn = AgreementAndLevel(), AgreementAndLevel()
+    whole, torn = AgreementAndGain(), AgreementAndGain()
     for step in range(40):
         us = {"gold.slope": [0.4, 4, 0.1, [0.5, 0.5, 0.5, -0.5]]}
         whole.add(0, step, {**us, "gold.level": [0.5, 4, 0.1]}, pairs=True)
@@ -78,24 +78,14 @@ def test_labels_that_never_came_lower_the_low_end_and_no_other() -> None:
     assert unsure.low < sure.low - 0.15 and unsure.high == sure.high
 
 
-def test_level_is_gold_now_beside_the_best_window() -> None:
-    level = fold(lambda step: 0.7 if step < 50 else 0.3, ramp(0.2, 0.2), rows=16).level()
-    assert level is not None and level.source == "gold.prompts"
-    assert level.low <= -0.4 + 0.02 and -0.4 - 0.02 <= level.high < -0.25
-    assert level.best == pytest.approx(0.7, abs=0.03) and level.best_last < 50
-    rising = fold(ramp(0.3, 0.7), ramp(0.2, 0.2), rows=16).level()
-    assert rising is not None and rising.change == 0.0 and rising.low > -0.1
-
-
 def test_a_run_that_goes_back_starts_a_window_and_late_labels_of_the_old_attempt_are_left_out() -> None:
-    rng, folded = np.random.default_rng(0), AgreementAndLevel()
+    rng, folded = np.random.default_rng(0), AgreementAndGain()
     for step in range(80):
         folded.add(0, step, step_readings(rng, 0.7, 0.2))
     folded.add(1, 50, step_readings(rng, 0.3, 0.2, agreement=0.2))
     folded.add(0, 79, step_readings(rng, 0.7, 0.2, agreement=1.0))
-    agreement, level = folded.agreement(), folded.level()
+    agreement = folded.agreement()
     assert agreement is not None and (agreement.first, agreement.n) == (50, 32) and agreement.share < 0.4
-    assert level is not None and level.best_last < 50 and level.change < -0.2
 
 
 def test_the_reward_that_gained_for_nothing_is_hollow_and_others_are_not() -> None:
@@ -122,7 +112,7 @@ def test_another_reward_begins_anew() -> None:
 def test_two_curves_are_enough_and_an_honest_pair_of_them_is_not_hollow() -> None:
     rng = np.random.default_rng(0)
     for honest in (False, True):
-        folded = AgreementAndLevel()
+        folded = AgreementAndGain()
         for step in range(35):
             proxy = float(np.interp(step, [5, 30], [0.2, 0.65])) + 0.02 * rng.normal()
             truth = proxy if honest else 0.002
@@ -134,7 +124,7 @@ def test_two_curves_are_enough_and_an_honest_pair_of_them_is_not_hollow() -> Non
 
 @pytest.mark.parametrize("broken", [None, "0.5", {"value": None, "flag": "nan"}, float("nan"), -3.0, 7.0])
 def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -> None:
-    folded = AgreementAndLevel()
+    folded = AgreementAndGain()
     for at in range(3):
         packed: list[Any] = [0.5, 8, 0.1]
         packed[at] = broken
@@ -143,12 +133,12 @@ def test_readings_that_are_no_numbers_are_no_reading_and_no_crash(broken: Any) -
         folded.add(0, at, {"gold.slope": [0.5, 8, 0.1, [0.5, broken]], "gold.level": packed}, pairs=True)
         folded.add(0, at, {"reward.win_share": packed, "group.size": packed})
     assert folded.gain() is None
-    assert folded.agreement() is not None and folded.level() is not None
+    assert folded.agreement() is not None
 
 
 @cache
 def hollow_state() -> RunFacts:
-    return RunFacts(agreement_and_level=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
+    return RunFacts(agreement_and_gain=fold(ramp(0.05, 0.05), ramp(0.2, 0.7)), gold_differs=True)
 
 
 def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_everything_else() -> None:
@@ -166,17 +156,17 @@ def test_hollow_comes_after_an_alarm_a_stale_run_and_a_fall_of_gold_and_before_e
         else:
             assert (verdict.state, verdict.exit_code) == ("STALE", 2)
         assert decide(checks, [raised], [], hollow_state(), go_on).exit_code == 1
-        assert verdict.agreement is not None and verdict.level is not None
+        assert verdict.agreement is not None
 
 
 def test_a_reward_that_is_gold_itself_agrees_with_itself_and_that_says_nothing() -> None:
     checks = {name: HealthCheck(name != "gold", f"about {name}") for name in CHECKS}
-    verdict = decide(checks, [], [], RunFacts(agreement_and_level=hollow_state().agreement_and_level))
+    verdict = decide(checks, [], [], RunFacts(agreement_and_gain=hollow_state().agreement_and_gain))
     assert verdict.agreement is None and verdict.state == "BLIND"
 
 
 def test_agreement_of_an_earlier_policy_is_not_shown_as_that_of_now() -> None:
     for last_step, is_shown in ((20, True), (200, False)):
         run_facts = RunFacts(attempts={0: {}}, gold_differs=True, last_measured={0: last_step})
-        run_facts.agreement_and_level.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
-        assert (read_agreement_and_level(run_facts)[0] is not None) is is_shown
+        run_facts.agreement_and_gain.add(0, 15, {"gold.slope": [0.5, 4, 0.1, [0.5, 0.5, -0.5, 0.5]]}, pairs=True)
+        assert (read_agreement_and_gain(run_facts)[0] is not None) is is_shown
