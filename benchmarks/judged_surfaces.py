@@ -4,7 +4,8 @@ Runs of `calm.py`, with a checkpoint every ten steps, are shown on every surface
 page, lists of runs, reports, the notebook, tracker messages, MCP and the webhook. Every number of gold, reward, onset,
 checkpoint and odds in their texts and payloads is compared with the verdict's, as far as its digits go: gold now is one
 thing wherever it is shown. A number that the verdict does not have is compared with that of the first surface that
-shows it. What a surface leaves out is no difference, and pictures are not read.
+shows it. A message about an alarm may also say what was known when it was raised. What a surface leaves out is no
+difference, and pictures are not read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp, isclose
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 
 import calm
 from tiltmeter.cli.terminal.run_screen import message_lines
+from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.verdict import Verdict, judge_run
 from tiltmeter.view.agent.run_choice import RunChoice
@@ -70,6 +72,9 @@ FIELDS = {
 }
 
 
+MESSAGES = ("alerts", "webhook", "webhook payload")
+
+
 class Shown(NamedTuple):
     """A number as a surface shows it; None: it says that there is none."""
 
@@ -102,16 +107,22 @@ def in_payload(surface: str, payload: Mapping[str, Any]) -> Iterator[Shown]:
             yield Shown(surface, name, None, 9)
 
 
+def of_alarms(raised: Iterable[Alarm]) -> dict[str, list[float]]:
+    alarms = list(raised)
+    return {
+        "onset": [float(one.onset) for one in alarms],
+        "onset_low": [float(one.onset_low) for one in alarms],
+        "onset_high": [float(one.onset_high) for one in alarms],
+        "odds": [exp(min(one.evidence, 50.0)) for one in alarms],
+    }
+
+
 def expected(verdict: Verdict) -> dict[str, list[float]]:
     """What the verdict has of each, for all alarms and warnings."""
-    raised = (*verdict.alarms, *verdict.warnings)
     advice, level, agreement = verdict.advice, verdict.level, verdict.agreement
     best = None if advice is None else advice.best
     return {
-        "onset": [float(one.onset) for one in raised],
-        "onset_low": [float(one.onset_low) for one in raised],
-        "onset_high": [float(one.onset_high) for one in raised],
-        "odds": [exp(min(one.evidence, 50.0)) for one in raised],
+        **of_alarms((*verdict.alarms, *verdict.warnings)),
         "checkpoint": [] if best is None else [float(best.step)],
         "checkpoint_gold": [] if best is None else [best.gold],
         "level_now": [] if level is None else [level.now],
@@ -154,10 +165,13 @@ def agrees(shown: Shown, values: Sequence[float]) -> bool:
 
 def differences(run: RunDirectory) -> tuple[int, list[Shown]]:
     """How many numbers were compared, and those that differ, each once for a surface."""
-    values, numbers = expected(judge_run(run)[0]), list(dict.fromkeys(shown_on(run)))
+    verdict, _, events = judge_run(run)
+    values, numbers = expected(verdict), list(dict.fromkeys(shown_on(run)))
+    then = of_alarms(event.payload for event in events if event.kind == "alarm" and isinstance(event.payload, Alarm))
     different = []
     for one in numbers:
         known = values.setdefault(one.about, [] if one.value is None else [one.value])
+        known = [*known, *then.get(one.about, [])] if one.surface in MESSAGES else known
         different += [] if agrees(one, known) else [one]
     return len(numbers), different
 
