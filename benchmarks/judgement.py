@@ -103,8 +103,8 @@ def main() -> int:
     chosen = options.part.split(",") if options.part else [name for name in PARTS if name not in DEAR]
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
-    if options.write and options.names:
-        parser.error("a record has every kind: leave out --names or --write")
+    if options.write and (options.names or options.quick):
+        parser.error("a record has every kind at full size: leave out --write, or --names and --quick")
     names = [name for name in options.names.split(",") if name]
     measured, sizes = dict[str, Mapping[str, object]](), dict[str, int]()
     for name in chosen:
