@@ -122,8 +122,9 @@ def measure_slices(runs: int, seed: int, small: bool) -> dict[str, object]:
 
 
 def draw_prompts(kind: str, returns: bool, step: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Keys of a step's prompts, and whether each is hard. Hard ones come second in the pool."""
-    share = {"harder": 0.2 + 0.6 * step / STEPS, "easier": 0.8 - 0.6 * step / STEPS}.get(kind, 0.5)
+    """Keys of a step's prompts, and whether each is hard; a curriculum turns from step 50 to 80."""
+    harder = float(np.interp(step, [50, 80], [0.1, 0.9]))
+    share = {"harder": harder, "easier": 1.0 - harder}.get(kind, 0.5)
     if kind == "mixed":
         share = rng.uniform(0.2, 0.8)
     count = rng.binomial(PROMPTS, share) if kind != "one environment" else PROMPTS * int(rng.integers(2))
