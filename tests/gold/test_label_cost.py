@@ -16,7 +16,6 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.gold.label_cost import GOLD_SHARE
 from tiltmeter.gold.label_files import COLUMN_FILE, read_labels, read_request
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.loop import MonitorLoop
@@ -143,7 +142,6 @@ def test_share_one_means_all_and_people_are_never_asked_about_all(tmp_path: Path
     run_facts = RunFacts.from_events(events)
     assert run_facts.labels == run_facts.rows
     assert not run_facts.gold_cost  # nothing was chosen
-    assert lean().with_gold(PeopleSource()).gold_share == GOLD_SHARE
     people = MonitorLoop(stored(tmp_path / "people", [batch(0), batch(1)]), lean().with_gold(PeopleSource(), 1.0))
     assert people.label_queue is not None
     assert not people.label_queue.labels_whole_steps
@@ -152,14 +150,14 @@ def test_share_one_means_all_and_people_are_never_asked_about_all(tmp_path: Path
 
 def test_a_missing_label_counts_in_favour_of_the_run_and_is_named(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", [batch(step) for step in range(3)])
-    events = watched(run, lean().with_gold(FunctionSource("checks.py:picky", picky)))
+    events = watched(run, lean().with_gold(FunctionSource("checks.py:picky", picky), 1.0))
     run_facts = RunFacts.from_events(events)
     assert run_facts.unanswered == 3 * sum("1" in str(row) for row in range(GROUPS * SIZE))
     assert "LookupError: no tests for this one" in run_facts.gold_error
     assert "LookupError" in verdict_of(run_facts, Ages(1.0, None)).sentence
     complete = watched(
         stored(tmp_path / "complete", [batch(step) for step in range(3)]),
-        lean().with_gold(FunctionSource("checks.py:score", score)),
+        lean().with_gold(FunctionSource("checks.py:score", score), 1.0),
     )
     slopes = [
         {row[0]: np.array(row[4]) for row in gold_readings(one) if row[1] == "gold.slope"} for one in (events, complete)

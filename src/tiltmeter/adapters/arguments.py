@@ -33,7 +33,7 @@ class Gold:
             labelling screen; `tests` or `answers`, which a row's facts hold; `reward:NAME`, a reward with weight 0;
             `auto`, what is found in the dataset and the trainer; None for none.
         share: Share of the rollouts to label (1: all). Default: a function labels as many as take a second per step,
-            judges and people 2%.
+            judges and people six a step, at least 2%.
         evals: Evaluation metrics, each a mean of scores from 0 to 1, that serve as gold too. `auto` takes those that
             are shares of right answers.
         steps: Planned optimizer steps, so that labels are spent where the run seems to turn. TRL and veRL say it.

@@ -58,7 +58,7 @@ class ConditionMatch:
         """The condition's words with the numbers in them; empty for one that has none."""
         condition, movement = self.condition, self.movement
         if movement is None:
-            template = condition.says or f"{condition.tier} on {{name}} since about step {{since}}"
+            template = condition.says or f"{condition.tier} on {{name}}"
             return _fill_template(template, {"name": self.about, "since": str(self.since)})
         return _fill_template(
             condition.says,

@@ -285,7 +285,7 @@ def _finding(attempt: int, step: int, match: RuleMatch) -> Finding:
     alarmed = {alarm.name for alarm in match.alarms}
     phrases = [item.says for item in match.conditions if item.says][:MAX_CONDITIONS]
     phrases += [
-        f"alarm on {alarm.name} since about step {alarm.onset}"
+        f"alarm on {alarm.name}"  # its onset is known better from day to day: the alarm says it
         for alarm in match.alarms
         if not any(alarm.name == item.about for item in match.conditions)
     ]

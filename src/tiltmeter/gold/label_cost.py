@@ -1,4 +1,4 @@
-"""Chooses the share of rollouts to label by what a label costs: a check of microseconds labels everything."""
+"""Chooses the share of rollouts to label: of a function by what a label costs, of a judge by need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tiltmeter.rundir.sidecar import find_sidecar, write_sidecar
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import log_line
 
-GOLD_SHARE = 0.02  # for judges and people, and the least for a function
+GOLD_SHARE = 0.02  # at least
+LABELS_A_STEP = 6  # of a judge or people: with fewer, a healthy run of 150 steps may end without an OK
 STEP_SECONDS = 1.0  # that labels of one step may take of the monitor's time
 TIMED = 8  # completions of the first step by which the time is measured
 LONGEST_TIMING = 5.0  # seconds that a step of a live run waits for that
@@ -35,6 +36,7 @@ class LabelCost(Struct, frozen=True, omit_defaults=True):
     source: str
     at_least: bool = False  # it was not waited for
     first: str = ""  # what is notable about the first labels
+    by_need: bool = False  # of a judge or people, whose labels are not timed
 
     @property
     def why(self) -> str:
@@ -43,6 +45,10 @@ class LabelCost(Struct, frozen=True, omit_defaults=True):
         >>> LabelCost(1.0, 4e-5, "checks.py:score").why
         'a label of checks.py:score takes 0.04 ms: every rollout is labelled'
         """
+        if self.by_need:
+            return (
+                f"{self.source} labels {self.share:.3g} of rollouts, {LABELS_A_STEP} a step at least; share= sets it"
+            )
         part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
         takes = "takes at least" if self.at_least else "takes"
         notable = f"; {self.first}" if self.first else ""
@@ -117,6 +123,15 @@ def share_for(seconds: float, rows: int) -> float:
     """
     whole = seconds * rows
     return 1.0 if whole <= STEP_SECONDS else max(GOLD_SHARE, round(STEP_SECONDS / whole, 3))
+
+
+def needed_share(rows: int) -> float:
+    """The share of a step's rows that a judge or people are asked about where nothing is said.
+
+    >>> needed_share(64), needed_share(512), needed_share(4)
+    (0.094, 0.02, 1.0)
+    """
+    return min(1.0, max(GOLD_SHARE, round(LABELS_A_STEP / max(rows, 1), 3)))
 
 
 def read_cost(run: RunDirectory, source: GoldSource) -> LabelCost | None:

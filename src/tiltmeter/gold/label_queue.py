@@ -34,7 +34,16 @@ from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
 from tiltmeter.gold.closer_looks import CloserLooks, count_labels
 from tiltmeter.gold.corrected_judge import CorrectedJudge, PairChoice, correct_step
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.gold.label_cost import GOLD_SHARE, STEP_SECONDS, TIMED, LabelCost, read_cost, time_source, write_cost
+from tiltmeter.gold.label_cost import (
+    GOLD_SHARE,
+    STEP_SECONDS,
+    TIMED,
+    LabelCost,
+    needed_share,
+    read_cost,
+    time_source,
+    write_cost,
+)
 from tiltmeter.gold.label_files import (
     ONSET,
     Label,
@@ -310,11 +319,14 @@ class LabelQueue:
         return self.share is not None and self.share >= 1.0 and not asks_people(self._source_facts)
 
     def _choose_share(self, batch: RolloutBatch) -> None:
-        """At the first step: what a label costs, as it was recorded, or else measured now and recorded."""
+        """At the first step: what was chosen before, else by what a label costs or, of judges and people, by need."""
         if self.share is not None:
             return
         cost = read_cost(self.run, self.source)
-        if cost is None and self.live and batch.completion is not None and len(batch):
+        if cost is None and self.live and len(batch) and not isinstance(self.source, FunctionSource):
+            cost = LabelCost(needed_share(len(batch)), 0.0, self.source.name, by_need=True)
+            write_cost(self.run, self.source, cost)
+        elif cost is None and self.live and batch.completion is not None and len(batch):
             rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)
             requests = [row_request(batch, int(row), f"cost-{row}", "cost") for row in rows]
             to_time = [one for one in requests if one is not None]

@@ -21,7 +21,7 @@ from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
-from tiltmeter.gold.label_cost import GOLD_SHARE
+from tiltmeter.gold.label_cost import needed_share
 from tiltmeter.gold.label_files import PEOPLE
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.gold.rater_groups import read_groups
@@ -81,8 +81,6 @@ class Config:
         Its labels replace gold that the trainer passes: an alarm must not mix two kinds of bets under one name. Where
         only some rollouts are labelled, other readings of the trainer's gold stay.
         """
-        if share is None and not isinstance(source, (FunctionSource, RecordedSource)):
-            share = GOLD_SHARE
         if share is not None and not 0.0 < share <= 1.0:
             raise AttachError(f"the share of rollouts to label is {share}: choose one above 0 and at most 1, as 0.02")
         if steps is not None and steps < 1:
@@ -132,14 +130,15 @@ def names_people(name: str) -> bool:
     return name.partition(":")[0] == PEOPLE
 
 
-def default_share(name: object) -> float | None:
-    """The share of rollouts that a gold source is asked about where nothing is said; None: none, or by cost.
+def default_share(name: object, rows: int) -> float | None:
+    """The share of so many rollouts a step that a gold source is asked about where nothing is said; None: none, or by
+    cost.
 
-    >>> default_share("judge.toml"), default_share("checks.py:score")
-    (0.02, None)
+    >>> default_share("judge.toml", 64), default_share("checks.py:score", 64)
+    (0.094, None)
     """
     named = isinstance(name, str) and (name.endswith(".toml") or names_people(name))
-    return GOLD_SHARE if named else None
+    return needed_share(rows) if named else None
 
 
 def load_gold(name: object) -> GoldSource:

@@ -312,8 +312,8 @@ def _unexplained(verdict: Verdict, run_facts: RunFacts) -> str:
 
 def _story(best: Finding, others: list[Finding]) -> str:
     """One likely explanation with what shows it, then the others by name."""
-    shown = re.sub(r"alarm on \S+ since about step \d+(, | and )", "", best.summary)
-    shown = re.sub(r"(,| and)? ?alarm on \S+ since about step \d+", "", shown).rstrip(": ")
+    shown = re.sub(r"alarm on [^\s,]+(, | and )", "", best.summary)
+    shown = re.sub(r"(,| and)? ?alarm on [^\s,]+", "", shown).rstrip(": ")
     symptom, _, evidence = shown.partition(": ")
     alternatives = [finding.failure.replace("_", " ") for finding in others[:OTHERS]]
     other = f"; or {' or '.join(alternatives)}" if alternatives else ""

@@ -43,7 +43,7 @@ from tiltmeter.adapters.tried_versions import TRL, first_two
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler
 from tiltmeter.adapters.trl.control import TrlControl
-from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, run_facts
+from tiltmeter.adapters.trl.gold_facts import check_unpaid, judge_cost_of, rows_for_gold, rows_of_step, run_facts
 from tiltmeter.adapters.trl.own_trackers import TITLES, find_own_runs, named_trackers, tracker_environment
 from tiltmeter.adapters.trl.reporter import RunReporter, is_quiet, print_line
 from tiltmeter.adapters.trl.reward_functions import RewardWrapper, configuration_warnings
@@ -156,7 +156,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._gold = gold = read_gold(gold)
         self._finds_evals = gold.evals == AUTO or (gold.source == AUTO and not gold.evals)
         self.evals = () if gold.evals == AUTO else tuple(gold.evals)
-        self.gold_share = default_share(gold.source) if gold.share is None else gold.share
+        self.gold_share = gold.share
         self._directory, self._slices = directory, slices
         self.settings_file: Path | None = None  # which said some of these
         self.traps: TrapRounds | None = None
@@ -180,6 +180,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         """Wrap this trainer and open its run."""
         self._trainer = trainer
         gold = self._gold
+        if self.gold_share is None:
+            self.gold_share = default_share(gold.source, rows_of_step(trainer))
         if "reward_funcs" in vars(trainer):
             self._connect_rollouts(trainer, judged=traps is not None)
         elif "rollout_queue" in vars(trainer):  # TRL's asynchronous trainer

@@ -55,12 +55,18 @@ def judge_cost_of(trainer: Any, file: str, share: float, steps: int | None) -> J
     characters = float(np.mean([len(prompt) for prompt in prompts])) if prompts else 0.0
     return judge_cost(
         read_judge(file),
-        rollouts=args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps,
+        rollouts=rows_of_step(trainer),
         share=share,
         steps=steps,
         prompt_tokens=characters / CHARACTERS,
         completion_tokens=float(getattr(args, "max_completion_length", None) or 0),
     )
+
+
+def rows_of_step(trainer: Any) -> int:
+    """Completions of an optimiser step, over all ranks."""
+    args = trainer.args
+    return int(args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps)
 
 
 def _some_rows(dataset: Any) -> list[Mapping[str, Any]]:
