@@ -196,6 +196,13 @@ class Alarm:
         if not self.onset <= self.data_step <= self.step:
             raise ValueError("an alarm needs onset <= data_step <= step")
 
+    @property
+    def recovery_step(self) -> int | None:
+        """The step at which an alarm ended because gold was back, if no operator called it false; None: it is open, or
+        the run went back to its onset or before."""
+        went_back = self.resolved is not None and self.resolved <= self.onset
+        return None if self.tier != "alarm" or went_back else self.resolved
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

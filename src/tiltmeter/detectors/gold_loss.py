@@ -13,6 +13,7 @@ from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.data.slices import slice_words
 from tiltmeter.detectors.gold_assumptions import Assumption, about_bets, about_evaluations, about_levels, about_slices
 from tiltmeter.detectors.level_stakes import CHANGE, LEVEL, OVERPAY, SAMPLED, TRAPS, WINDOW, LevelStakes, has_own_money
+from tiltmeter.detectors.recovery import DUEL, Recovery
 from tiltmeter.detectors.repeated_rows import SLOPE, RepeatedRows
 from tiltmeter.detectors.slice_tests import SLICE_SHARE, SliceTests
 from tiltmeter.detectors.standing_alarm import StandingAlarm
@@ -22,7 +23,6 @@ from tiltmeter.stats.checkpoint_falls import CheckpointFallTest
 from tiltmeter.stats.prediction_powered import TOP
 from tiltmeter.stats.wealth import Wealth
 
-DUEL = "gold.duel"
 WORDS = {
     SLOPE: "the reward pushes gold down",
     DUEL: "answers are worse than they were",
@@ -54,11 +54,12 @@ class GoldLossTest(StandingAlarm):
     looked at, is at most `alpha`. Void if gold is the reward itself (then it can never fire), if labels are chosen
     after they are seen, or if gold leaves [0, 1]. The claim is about the gold source, not about people. Observations of
     abandoned attempts stay in: a rewind does not give a second chance, and rows that a resume repeats are counted once.
-    An alarm resolves when the run is rolled back to its onset or before, or when an operator calls it false; re-arming
-    then spends the next part of `alpha` and bets only on what comes afterwards, so the promise holds whatever the
-    operator knew of the past. Void if that decision rests on labels that are still to come. The chance that a slice is
-    ever named whose own bets are fair is at most a part (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in
-    which no second slice is seen pays nothing for it.
+    An alarm resolves when the run is rolled back to its onset or before, when gold has recovered by a test of its own
+    (`detectors.recovery`), or when an operator calls it false; re-arming then spends the next part of `alpha` and bets
+    only on what comes afterwards, so the promise holds whatever that rested on in the past. Void if an operator's
+    decision rests on labels that are still to come. The chance that a slice is ever named whose own bets are fair is at
+    most a part (`SLICE_SHARE`) of `alpha`, whatever other slices do; a run in which no second slice is seen pays
+    nothing for it.
 
     >>> gold_test = GoldLossTest()
     >>> steps = [Reading(0, t, "gold.slope", u, 8, None, (u,) * 8) for t, u in enumerate([0.3] * 40 + [-0.3] * 40)]
@@ -75,6 +76,7 @@ class GoldLossTest(StandingAlarm):
         default=(SLOPE, DUEL, LEVEL, SAMPLED, WINDOW, CHANGE, TRAPS, "eval.*", "slices.*"), init=False, repr=False
     )
     _open: Alarm | None = field(default=None, init=False, repr=False)
+    _recovery: Recovery | None = field(default=None, init=False, repr=False)  # of the open alarm
     _arming: int = field(default=1, init=False, repr=False)
     _wealth: Wealth = field(default_factory=Wealth, init=False, repr=False)
     _stakes: LevelStakes = field(init=False, repr=False)
@@ -106,16 +108,21 @@ class GoldLossTest(StandingAlarm):
         """A new attempt begins at this step: an open alarm whose onset lies there or later is resolved."""
         if attempt not in self._stakes.attempt_starts:
             self._stakes.rewind(attempt, step)
+            if self._recovery is not None:
+                self._recovery.rewind()
         return super().rewind(attempt, step)
 
     def _rearm(self) -> None:
         self._arming += 1
         self._wealth = Wealth()
+        self._recovery = None
         self._stakes.rearm()
 
     def update(self, reading: Reading) -> Alarm | None:
-        if self._is_repeated(reading) or self._open is not None:
+        if self._is_repeated(reading):
             return None
+        if self._open is not None:
+            return self._resolve_if_recovered(self._open, reading)
         if has_own_money(reading.name):
             self._stakes.update(reading, self._wealth, self._spendable)
         else:
@@ -129,6 +136,13 @@ class GoldLossTest(StandingAlarm):
         shared, corrected = reading.against == SHARED_STEP, reading.against == CORRECTED
         self._bets[reading.name, shared or corrected] += len(us)
         self._wealth.place(reading.name, reading.step, us, shared=shared, top=TOP if corrected else 1.0)
+
+    def _resolve_if_recovered(self, alarm: Alarm, reading: Reading) -> Alarm | None:
+        """Ask whether gold is back, by the labels of steps after the alarm."""
+        is_before = reading.attempt < alarm.attempt or reading.step <= alarm.step
+        if self._recovery is None or is_before or self._stakes.is_abandoned(reading):
+            return None
+        return self._resolve(reading.step) if self._recovery.update(reading) else None
 
     def _raise_if_reached(self, reading: Reading) -> Alarm | None:
         threshold = log(1.0 / (self._spendable * self._stakes.alpha_part))
@@ -151,6 +165,7 @@ class GoldLossTest(StandingAlarm):
             threshold=threshold,
             summary=self._summary(name, onset),
         )
+        self._recovery = Recovery.of(name, self._stakes)
         return self._open
 
     @property

@@ -61,7 +61,7 @@ class LevelStakes:
             self.traps[1].place(reading.step, reading.values)
         elif reading.name == OVERPAY:
             self._add_overpay(reading, wealth, alpha)
-        elif not self._is_abandoned(reading):
+        elif not self.is_abandoned(reading):
             (self._add_level if reading.name == LEVEL else self._add_sampled_level)(reading, wealth)
 
     def evidence(self) -> dict[str, float]:
@@ -90,7 +90,7 @@ class LevelStakes:
                 staked[1].rewind(step)
         self._answers = [item for item in self._answers if item[0] < step]
 
-    def _is_abandoned(self, reading: Reading) -> bool:
+    def is_abandoned(self, reading: Reading) -> bool:
         """Whether the run has gone back behind the reading's step."""
         starts = self.attempt_starts.items()
         return any(attempt > reading.attempt and step <= reading.step for attempt, step in starts)
@@ -124,7 +124,7 @@ class LevelStakes:
 
     def _add_overpay(self, reading: Reading, wealth: Wealth, alpha: float) -> None:
         """Bet on what a step's answers are paid that they are not worth; the end of its reference costs a part of α."""
-        if self._is_abandoned(reading):
+        if self.is_abandoned(reading):
             return
         if self.overpay is None:
             money = exp(min(float(np.logaddexp.reduce([wealth.evidence, *self.log_wealth()])), 0.0))
@@ -145,7 +145,7 @@ class LevelStakes:
         come in the wrong order, or that belong to an abandoned attempt.
         """
         name, at = reading.name, (reading.attempt, reading.step)
-        if self._is_abandoned(reading) or at <= self._newest.get(name, (-1, -1)):
+        if self.is_abandoned(reading) or at <= self._newest.get(name, (-1, -1)):
             return
         self._newest[name] = at
         if name not in self.evaluations:

@@ -38,17 +38,20 @@ class SettledStep:
     slices: tuple[tuple[str, ...], ...] = ((), (), ())  # of slopes, of duels and of levels
     of_looks: tuple[Reading, ...] = ()  # of labels that were asked for closer looks
     groups: tuple[tuple[tuple[str, float], ...], ...] = ((), ())  # of slopes and of duels: whose raters', and their u
+    unknown: tuple[int, int] = (0, 0)  # slopes and duels of which a label did not come
 
     def readings(self) -> list[Reading]:
-        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, and every u as what is bet on. And
-        `gold.level`, which nothing bets on: about how good the answers are, the mean of (g(up) + g(down)) / 2.
+        """`gold.slope` and `gold.duel`, where there was a bet: the mean of u, every u as what is bet on, and how many
+        have both labels. And `gold.level`, which nothing bets on: how good the answers are, the mean of
+        (g(up) + g(down)) / 2.
 
         The level is not mean gold. Pairs are of prompts whose rewards differ, so prompts that all answers solve or
         none does are left out; sides are drawn by advantage, so answers of average reward hardly count; pairs with a
         missing label are left out, and those may be the bad ones. Compare it with itself, over steps.
         """
-        purposes = (("gold.slope", self.slopes), ("gold.duel", self.duels))
-        readings = [_reading(self.attempt, self.step, name, us, self.against) for name, us in purposes if us]
+        purposes = (("gold.slope", self.slopes, self.unknown[0]), ("gold.duel", self.duels, self.unknown[1]))
+        of_bets = [(_reading(self.attempt, self.step, name, us, self.against), no) for name, us, no in purposes if us]
+        readings = [replace(one, n=one.n - unknown) for one, unknown in of_bets]
         slices = {"gold.slope": self.slices[0], "gold.duel": self.slices[1]}
         groups = {"gold.slope": self.groups[0], "gold.duel": self.groups[1]}
         for of_all in list(readings):
@@ -73,11 +76,13 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     us: dict[str, list[float]] = {"slope": [], "duel": []}
     slices: dict[str, list[str]] = {"slope": [], "duel": [], "level": []}
     levels: list[float] = []
+    unknown = {"slope": 0, "duel": 0}
     for bet in (one for one in request.bets if one.purpose in us):
         up, down = labels[numbers[bet.up]].value, labels[numbers[bet.down]].value
         if bet.purpose == "slope" and up is not None and down is not None:
             levels.append((up + down) / 2.0)
             slices["level"].append(bet.slice)
+        unknown[bet.purpose] += up is None or down is None
         slices[bet.purpose].append(bet.slice)
         us[bet.purpose].append(bet.weight * ((1.0 if up is None else up) - (0.0 if down is None else down)))
     pairs = [(label.value, reward) for label, reward in zip(labels, request.paid, strict=True)]
@@ -103,6 +108,7 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     return SettledStep(
         request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), against,
         tuple(map(tuple, slices.values())), tuple(look_readings(request, labels)),
+        unknown=(unknown["slope"], unknown["duel"]),
     )  # fmt: skip
 
 

@@ -364,7 +364,9 @@ def level_readings(draw: LevelDraw, attempt: int, step: int, gold: Mapping[Row, 
         readings.append(Reading(attempt, step, "gold.answers", float(np.mean(values)), len(values), error))
     if us := group_changes(draw, attempt, step, gold):
         keys: tuple[int, ...] = (draw.window, *draw.labelled)
-        readings.append(Reading(attempt, step, "gold.change", float(np.mean(us)), len(us), None, tuple(us), keys=keys))
+        in_window = [group for group in draw.groups if group.value is not None]
+        whole = sum(all((attempt, step, row) in gold for row in group.rows) for group in in_window)
+        readings.append(Reading(attempt, step, "gold.change", float(np.mean(us)), whole, None, tuple(us), keys=keys))
     if draw.opened is not None:
         level, _, residuals = window_level(draw.opened, gold)
         keys = draw.opened.number, draw.opened.attempt, draw.opened.first, draw.opened.last

@@ -163,6 +163,8 @@ class InstrumentPanel:
     def _record_alarm(self, alarm: Alarm, now: tuple[int, int] | None) -> Alarm:
         """Track whether the alarm is open, and return it at the step at which it was raised, not that of its data."""
         key = _identity(alarm)
+        if alarm.resolved is not None and now is not None:
+            alarm = replace(alarm, resolved=max(alarm.resolved, now[1]))  # by labels that came after their step
         if alarm.resolved is None and now is not None and now[0] == alarm.attempt and now[1] > alarm.step:
             self._raised_steps[key] = now[1]
         if alarm.tier == "alarm":

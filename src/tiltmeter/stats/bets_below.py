@@ -48,6 +48,11 @@ class BetsBelow:
         """Where D is a sum of independent centred variables with this variance bound (Hoeffding): C = L² v / 2."""
         return cls(SCALE / sqrt(variance), 0.5 * (GRID * SCALE) ** 2)
 
+    @property
+    def gap(self) -> float:
+        """How far gold was below the level of late; a belief."""
+        return self._gap / self._count if self._count > 0.0 else 0.0
+
     def bet(self, us: Floats, top: float, tolerance: float) -> None:
         """Bet on the groups of a step with a stake that earlier steps decide; then learn from them."""
         if not len(us):

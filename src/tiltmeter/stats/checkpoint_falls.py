@@ -127,6 +127,11 @@ class CheckpointFallTest:
                 self._richest = self._bets[-1], self._steps[at], step
 
     @property
+    def gold(self) -> Sequence[Floats]:
+        """Of each checkpoint so far."""
+        return self._gold
+
+    @property
     def evidence(self) -> float:
         """Logarithm of the wealth; reaching log(1/α), ever, has a chance of at most α while the null holds."""
         return float(np.logaddexp.reduce(self._bets)) if self._bets else -inf

@@ -136,6 +136,11 @@ class EvaluationDropTest:
         self._counts.append(self._counts[-1] + n)
         self._bets = _bet_wealth(np.array(self._good), np.array(self._counts), self.tolerance, self.planned)
 
+    def levels(self) -> tuple[Floats, Floats]:
+        """Every evaluation so far, and of how many answers it is."""
+        counts = np.diff(self._counts)
+        return np.diff(self._good) / counts, counts
+
     @property
     def evidence(self) -> float:
         """Logarithm of the wealth; reaching log(1/α), ever, has a chance of at most α while the null holds."""

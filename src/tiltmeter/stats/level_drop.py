@@ -42,6 +42,7 @@ Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, mixtures over stakes a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 
@@ -86,7 +87,7 @@ class LevelDropTest:
 
     tolerance: float = 0.01
     paired: bool | None = field(default=None, init=False)  # None: not decided yet, and nothing is bet
-    _references: list[_Reference] = field(default_factory=list, init=False, repr=False)
+    _references: list[LevelReference] = field(default_factory=list, init=False, repr=False)
     _window: list[tuple[int, Keys, Floats, int]] = field(default_factory=list, init=False, repr=False)
     _early_prompts: set[int] = field(default_factory=set, init=False, repr=False)  # prompts, until `paired` is decided
     _again: list[int] = field(default_factory=lambda: [0, 0], init=False, repr=False)  # groups seen before, of all
@@ -120,10 +121,22 @@ class LevelDropTest:
         if self.paired is None:
             self.paired = self._again[0] >= SEEN_AGAIN * self._again[1]
             self._early_prompts.clear()
-        self._references.append(_Reference.of(self._window, window_weight(self._windows), paired=self.paired))
+        self._references.append(LevelReference.of(self._window, window_weight(self._windows), paired=self.paired))
         self._windows += 1
         self._window = []
         self._length = window_length(self._steps)
+
+    @property
+    def references(self) -> Sequence[LevelReference]:
+        """The windows that have ended, and have answers."""
+        return [reference for reference in self._references if reference.bets_below is not None]
+
+    @property
+    def groups_a_step(self) -> float:
+        """Of the steps so far, on average."""
+        if not self._history:
+            return 0.0
+        return sum(groups for _, _, groups in self._history) / (self._history[-1][0] - self._history[0][0] + 1)
 
     def rewind(self, step: int) -> None:
         """The run goes back to this step: later windows are no reference for what follows; their wealth stays."""
@@ -152,7 +165,7 @@ class LevelDropTest:
 
 
 @dataclass
-class _Reference:
+class LevelReference:
     """A finished window: the value of each of its prompts, and what is bet against it."""
 
     weight: float
@@ -163,9 +176,10 @@ class _Reference:
     level: float  # θ
     bets_below: BetsBelow | None  # None: the window had no answers
     own: Floats  # what the window's answers to each prompt were worth by themselves
+    noise: float = 0.0  # a bound of the variance of θ
 
     @classmethod
-    def of(cls, window: list[tuple[int, Keys, Floats, int]], weight: float, *, paired: bool) -> _Reference:
+    def of(cls, window: list[tuple[int, Keys, Floats, int]], weight: float, *, paired: bool) -> LevelReference:
         keys = np.concatenate([prompts for _, prompts, _, _ in window])
         means = np.concatenate([means for _, _, means, _ in window])
         answers = np.concatenate([np.full(len(means), float(size)) for _, _, means, size in window])
@@ -174,8 +188,9 @@ class _Reference:
             return cls(weight, first, last, np.zeros(0, np.int64), np.zeros(0), 0.0, None, np.zeros(0))
         if not paired:
             level = float(means.mean())
-            bets = BetsBelow.against_noise(0.25 / len(means))
-            return cls(weight, first, last, np.zeros(0, np.int64), np.array([level]), level, bets, np.array([level]))
+            noise, pooled = 0.25 / len(means), np.array([level])
+            bets = BetsBelow.against_noise(noise)
+            return cls(weight, first, last, np.zeros(0, np.int64), pooled, level, bets, pooled, noise)
         prompts, index = np.unique(keys, return_inverse=True)
         count = np.bincount(index, answers)
         own = np.bincount(index, answers * means) / count
@@ -183,7 +198,7 @@ class _Reference:
         values = level + count / (count + SHRINK) * (own - level)
         values = values - values.mean() + level
         noise = float((1.0 / count).sum()) / (4.0 * len(prompts) ** 2)
-        return cls(weight, first, last, prompts, values, level, BetsBelow.against_noise(noise), own)
+        return cls(weight, first, last, prompts, values, level, BetsBelow.against_noise(noise), own, noise)
 
     @property
     def evidence(self) -> float:
@@ -193,23 +208,35 @@ class _Reference:
         """Bet on the groups of a step whose prompts are known."""
         if self.bets_below is None:
             return
-        known = self._is_known(keys)
-        at = np.searchsorted(self.prompts, keys[known])  # 0 where every group is compared with the level
-        values = self.values[at] - self._excess(at)
+        here = self._is_known(keys)
+        at = np.searchsorted(self.prompts, keys[here])  # 0 where every group is compared with the level
+        values = self.values[at] - _excess(self.values[at] - self.own[at])
         top = 1.0 - float(min(self.values.min(), self.own.min()))
-        self.bets_below.bet(means[known] - values, top, tolerance)
+        self.bets_below.bet(means[here] - values, top, tolerance)
 
-    def _excess(self, at: NDArray[np.int64]) -> float:
-        """By how much more than chance the values of a step's prompts are above what these were worth by themselves.
+    def rises(self, keys: Keys, means: Floats) -> Floats:
+        """Gold of the groups of a step whose prompts are known, less what these were worth, or less than that: what
+        harder prompts must not lower in `bet`, easier ones must not raise here."""
+        here = self._is_known(keys)
+        at = np.searchsorted(self.prompts, keys[here])
+        return np.asarray(means[here] - self.values[at] - _excess(self.own[at] - self.values[at]), np.float64)
 
-        Values are drawn towards the level. Of a step whose prompts are harder than most, as a curriculum chooses them,
-        they are too high together; gold that is as it was would look lower.
-        """
-        gaps = self.values[at] - self.own[at]
-        return max(0.0, float(gaps.mean() - gaps.std() / np.sqrt(len(gaps)))) if len(gaps) else 0.0
+    @property
+    def highest(self) -> float:
+        """What `rises` takes off at most."""
+        return float(self.values.max() + max((self.own - self.values).max(), 0.0))
 
     def _is_known(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self.prompts):
             return np.ones(len(keys), np.bool_)
         at = np.minimum(np.searchsorted(self.prompts, keys), len(self.prompts) - 1)
         return np.asarray(self.prompts[at] == keys)
+
+
+def _excess(gaps: Floats) -> float:
+    """By how much more than chance the values of a step's prompts are above what these were worth by themselves.
+
+    Values are drawn towards the level. Of a step whose prompts are harder than most, as a curriculum chooses them, they
+    are too high together; gold that is as it was would look lower. `gaps`: the one less the other, by group.
+    """
+    return max(0.0, float(gaps.mean() - gaps.std() / np.sqrt(len(gaps)))) if len(gaps) else 0.0

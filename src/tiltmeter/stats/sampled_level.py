@@ -34,12 +34,14 @@ for groups whose prompts are a random draw of P_j. The rest is as there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
 import numpy as np
 
 from tiltmeter.stats.bets_below import GRID, SCALE, BetsBelow, Floats
+from tiltmeter.stats.level_recovery import NOISE, noise_of, residual_noise
 
 LOWEST_VALUE = 0.1  # below the level of its window: the least reference value of a prompt
 WEIGHT = 1.613  # Σ (j + 2)^-1.5 over all windows j >= 0 is below this, so that all weights together are at most 1
@@ -49,11 +51,12 @@ STAKE_PRICE = 8.0  # of evidence: a gap is worth a stake if it could gain this m
 
 
 @dataclass
-class _Window:
+class SampledWindow:
     weight: float
     last: int
     level: float
     bets: BetsBelow
+    below: float  # how far θ is below μ_j* with a chance of `NOISE` at most
 
 
 @dataclass
@@ -70,7 +73,7 @@ class SampledLevelTest:
     """
 
     tolerance: float = 0.01
-    _windows: dict[int, _Window] = field(default_factory=dict, init=False, repr=False)
+    _windows: dict[int, SampledWindow] = field(default_factory=dict, init=False, repr=False)
     _ended: float = field(default=0.0, init=False, repr=False)  # wealth of windows that a rewind has ended
 
     def open(self, window: int, last: int, residuals: Floats, level: float, noise: float) -> None:
@@ -88,9 +91,9 @@ class SampledLevelTest:
         costs = np.where(allowed, 0.5 * (GRID * unit) ** 2 * noise + psi * square / bound**2, np.inf)
         most = float(GRID[allowed][-1]) * unit
         reluctance = STAKE_PRICE / most if most > 0.0 else 1.0
-        self._windows[window] = _Window(
-            (window + 2.0) ** -1.5 / WEIGHT, last, level, BetsBelow(unit, costs, reluctance)
-        )
+        below = noise_of(noise, NOISE / 2.0) + residual_noise(residuals, NOISE / 2.0)
+        bets = BetsBelow(unit, costs, reluctance)
+        self._windows[window] = SampledWindow((window + 2.0) ** -1.5 / WEIGHT, last, level, bets, below)
 
     def place(self, window: int, us: Floats, labelled: float) -> None:
         """One step's groups against a window, each labelled to this part at least. A window that ended takes none."""
@@ -100,6 +103,11 @@ class SampledLevelTest:
             if not 0.0 < labelled <= 1.0 or not (np.asarray(us) <= top + 1e-9).all():
                 raise ValueError("a change beyond what gold in [0, 1] allows voids the bound")
             one.bets.bet(np.asarray(us, np.float64), top, self.tolerance)
+
+    @property
+    def windows(self) -> Mapping[int, SampledWindow]:
+        """Those that are open, by number."""
+        return self._windows
 
     def rewind(self, step: int) -> None:
         """The run goes back to this step: windows that end there or later are no reference; their wealth stays."""

@@ -317,10 +317,10 @@ def _fingerprint(alarm: Alarm) -> tuple[str, ...]:
 def _row(run_facts: RunFacts, alarm: Alarm, occurrences: list[Alarm], now_open: set[str]) -> AlarmRow:
     name = alarm_id(alarm)
     key = (alarm.attempt, alarm.name, alarm.detector, alarm.direction, alarm.step)
-    resolved = next(
-        (record.resolved for _, _, record in run_facts.alarms.get(key, ()) if record.resolved is not None), None
-    )
+    ended = next((record for _, _, record in run_facts.alarms.get(key, ()) if record.resolved is not None), None)
     status, note = _status(run_facts, name, occurrences, name in now_open)
+    step = None if ended is None or status == "false" else ended.recovery_step
+    outcome = "" if step is None else f"; recovered at step {step}"
     return AlarmRow(
         id=name,
         tier=alarm.tier,
@@ -334,8 +334,8 @@ def _row(run_facts: RunFacts, alarm: Alarm, occurrences: list[Alarm], now_open: 
         # A canary is no statistical test, so it has no odds.
         evidence=None if alarm.detector == Canary.name else finite_or_none(alarm.evidence),
         threshold=None if alarm.detector == Canary.name else finite_or_none(alarm.threshold),
-        summary=truncate(alarm.summary, TEXT),
-        resolved=resolved,
+        summary=truncate(f"{alarm.summary}{outcome}", TEXT),
+        resolved=None if ended is None else ended.resolved,
         count=len(occurrences),
         status=status,
         note=_describe_note(note),

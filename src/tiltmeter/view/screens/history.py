@@ -48,6 +48,7 @@ class RunHistory:
         self.decided_requests: set[str] = set()  # ids of operator requests that the monitor has recorded
         self._active_failures: set[str] = set()  # failures that have a finding now
         self._alarm_names: dict[str, str] = {}  # of alarms
+        self._called_false: set[str] = set()  # alarms
         self._authors: dict[tuple[str, str], str] = {}  # by action and the state that a person's decision put it in
 
     def add(self, event: Event) -> None:
@@ -96,7 +97,9 @@ class RunHistory:
     def _add_alarm(self, event: Event, alarm: Alarm) -> None:
         name = alarm_id(alarm)
         if alarm.resolved is not None:
-            self._add_entry(event, "resolved", f"{alarm.tier} on {alarm.name} of step {alarm.step}", name)
+            is_back = alarm.recovery_step is not None and name not in self._called_false
+            text = f"recovered at step {alarm.recovery_step}: " if is_back else ""
+            self._add_entry(event, "resolved", f"{text}{alarm.tier} on {alarm.name} of step {alarm.step}", name)
             return
         self._alarm_names[name] = alarm.name
         self.alarm_times.setdefault(name, event.time)
@@ -131,6 +134,7 @@ class RunHistory:
         if isinstance(author, str) and (state := DECISIONS.get(str(message.get("kind")))):
             self._authors[str(message.get("action")), state] = author
         if (note := AlarmNote.parse(message.get("text"))) is not None:
+            self._called_false |= {note.about} if note.kind == "false_alarm" else set()
             about = f"{NOTE_WORDS[note.kind]}: {self._alarm_names.get(note.about, 'an alarm')}"
             until = "" if note.until is None else f" until step {note.until}"
             reason = f": {note.reason}" if note.reason else ""
