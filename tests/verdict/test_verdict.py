@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -66,6 +67,35 @@ def test_a_stop_for_drift_does_not_say_that_answers_got_worse() -> None:
     for lower, words in ((True, "answers have got worse"), (False, why.partition(";")[0])):
         verdict = decide(checks, [], [], RunFacts(), Advice("stop", why, None, None, "gold.mean", lower=lower))
         assert message(verdict, RunFacts(), place="runs/a").state == f"stop advised: {words}"
+
+
+def test_what_comes_as_often_in_healthy_runs_is_shown_and_colours_no_state() -> None:
+    checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
+    go_on = Advice("continue", "no sign", None, None, "gold.mean")
+    slow = Finding(0, 99, "no_progress", 0.9, (), ("reward.mean",), summary="it barely moves")
+    remarks = [replace(alarm("warning", "policy.entropy"), detector=name) for name in ("departure", "decline")]
+    verdict = decide(checks, [], remarks, RunFacts(findings={"no_progress": slow}), go_on)
+    assert (verdict.state, verdict.exit_code, len(verdict.warnings)) == ("OK", 0, 2)
+    share = replace(alarm("warning", "reward.dead_share"), detector="limit", summary="most are dead")
+    verdict = decide(checks, [], [*remarks, share], RunFacts(), go_on)
+    assert (verdict.state, verdict.sentence, verdict.warnings[0]) == ("WATCH", "Warning: most are dead", share)
+
+
+def test_a_lower_level_of_new_prompts_is_not_calm_and_no_stop() -> None:
+    checks = {name: HealthCheck(name != "gold_level", f"about {name}") for name in CHECKS}
+    harder = replace(alarm("warning", "gold.prompts"), detector="new_prompts_fall", summary="a harder mix")
+    for word, lower in (("stop", True), ("cannot tell", False), ("continue", False)):
+        advice = Advice(word, "gold is lower", None, None, "gold.mean", lower=lower)  # type: ignore[arg-type]
+        verdict = decide(checks, [], [harder], RunFacts(), advice)
+        assert verdict.advice is not None
+        assert (verdict.state, verdict.exit_code, verdict.advice.word) == ("WATCH", 2, "cannot tell")
+        verdict = decide(checks, [alarm("alarm")], [harder], RunFacts(), Advice("stop", "", None, None, "gold.mean"))
+        assert (verdict.state, verdict.exit_code) == ("ACT", 1)
+    duels = Advice("stop", "answers lose to earlier ones", None, None, "gold.mean")
+    assert decide(checks, [], [harder], RunFacts(), duels).exit_code == 1
+    blind = checks | {"gold": HealthCheck(False, "no gold")}
+    assert decide(blind, [], [harder], RunFacts(), duels).exit_code == 1
+    assert decide(blind, [], [harder], RunFacts(), replace(duels, word="cannot tell")).state == "BLIND"
 
 
 def test_a_strong_finding_is_never_ok() -> None:

@@ -13,6 +13,7 @@ from tiltmeter.detectors.decline import calibrated_decline
 from tiltmeter.detectors.departure import calibrated_departure
 from tiltmeter.detectors.gold_loss import GoldLossTest
 from tiltmeter.detectors.limit import Limit
+from tiltmeter.detectors.new_prompts import NewPromptsFall
 
 
 class Detector(Protocol):
@@ -59,6 +60,7 @@ BUILTIN: tuple[Callable[[], Detector], ...] = (
     GoldLossTest,
     CoverageFall,
     Canary,
+    NewPromptsFall,
     partial(Limit, "reward.dead_share", 0.8),
     partial(Limit, "length.truncated_share", 0.3),
     partial(Limit, "verifier.judge.wrong_paid_share", 0.02),

@@ -48,8 +48,8 @@ def about_levels(stakes: LevelStakes) -> list[Assumption]:
     lines = []
     if stakes.level is not None and stakes.level[1].paired is not None:
         paired = "prompts come back, so each is compared with itself"
-        pooled = "prompts do not come back: void if those of later steps are harder"
-        lines.append(Assumption("level", *((True, paired) if stakes.level[1].paired else (None, pooled))))
+        new = "prompts are new at each step: the level of gold only warns, and is no part of the bound"
+        lines.append(Assumption("level", True, paired if stakes.level[1].paired else new))
     if stakes.sampled is not None:
         text = "a part of the answers, and windows that are labelled later: void if code labels them otherwise then"
         lines.append(Assumption("level", None, text))

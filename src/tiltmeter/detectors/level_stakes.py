@@ -102,6 +102,10 @@ class LevelStakes:
         if reading.keys:
             size = reading.n // len(reading.keys)  # answers to each prompt
             self.level[1].place(reading.step, np.array(reading.keys), np.array(reading.values), size)
+        if self.level[1].paired is False and np.isfinite(self.level[0]):
+            # No bet was made yet, and prompts alone have decided. Levels of other prompts are `NewPromptsFall`'s.
+            wealth.cash += exp(self.level[0])
+            self.level = -np.inf, self.level[1]
 
     def _add_sampled_level(self, reading: Reading, wealth: Wealth) -> None:
         """Bet on answers of a step against a window that was labelled.

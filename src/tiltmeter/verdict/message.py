@@ -239,7 +239,7 @@ def _why(verdict: Verdict, run_facts: RunFacts) -> str:
         prefers = (
             f"; the reward prefers the better of two answers in {100 * agreement.share:.0f} %" if agreement else ""
         )
-        return f"{verdict.checks['gold_level'].why}{prefers}"
+        return f"{verdict.checks['gold_level'].why}{prefers}{run_facts.recovery_text}"
     best, others = competing_findings(run_facts)
     stop = verdict.advice is not None and verdict.advice.word == "stop"
     if verdict.state == "STALE":

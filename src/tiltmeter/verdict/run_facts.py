@@ -428,6 +428,14 @@ class RunFacts:
         return tuple(alarms)
 
     @property
+    def recovery_text(self) -> str:
+        """The newest alarm that ended because gold was back, in a clause; empty if there is none."""
+        ended = [version for versions in self.alarms.values() for _, _, version in versions if version.recovery_step]
+        ended = [one for one in ended if all(note.kind != "false_alarm" for note in self.notes.get(alarm_id(one), ()))]
+        one = max(ended, key=lambda alarm: alarm.recovery_step or 0, default=None)
+        return "" if one is None else f"; the alarm of step {one.step} recovered at step {one.recovery_step}"
+
+    @property
     def lost(self) -> tuple[int, int]:
         """Batches that were thinned, dropped or not measured, of how many, over all ranks and attempts."""
         return sum(self.losses.values()) + len(self.unmeasured), sum(self.batches_seen.values())

@@ -40,6 +40,10 @@ TRAPPED = 0.25  # of answers: while so many may take pay that honest work cannot
 LOST_SHARE = 0.01
 INFRA_SHARE = 0.05
 UNPAID_SHARE = 1 / 3  # of completions without a reward, whatever the reason: the reward function is broken
+#: Detectors and findings that come as often in healthy runs as in hacked ones (`benchmarks/results/warnings.json`, a
+#: reward that stands still): they are shown, and colour no state.
+REMARKS = frozenset({"departure", "decline", "no_progress"})
+NEW_PROMPTS = "new_prompts_fall"  # the detector of a level that is lower, perhaps because its prompts are harder
 STRONG = 0.5  # confidence from which a finding keeps a run from being OK
 CHAIN_SECONDS = 0.25  # that an update spends on the journal's chain, at most
 PATIENCE_SECONDS = 60.0
@@ -147,8 +151,15 @@ def decide(
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
     if advice is not None and advice.word == "cannot tell" and not failed and not advice.source and run_facts.traps:
         advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
+    warnings = tuple(sorted(warnings, key=lambda one: one.detector in REMARKS))  # what is evidence first
+    harder = next((one.summary for one in warnings if one.detector == NEW_PROMPTS and not alarms), "")
+    if harder and advice is not None and (advice.lower or advice.word != "stop"):
+        advice = replace(advice, word="cannot tell", why=harder)
+        failed = [name for name in failed if name != "gold_level"]  # the warning says it
     stop = advice is not None and advice.word == "stop"
-    finding = max(run_facts.findings.values(), key=lambda item: item.confidence, default=None)
+    warning = next((one for one in warnings if one.detector not in REMARKS), None)
+    telling = (one for one in run_facts.findings.values() if one.failure not in REMARKS)
+    finding = max(telling, key=lambda item: item.confidence, default=None)
     agreement, gain = read_agreement_and_gain(run_facts)
     state: State
     if alarms:
@@ -161,14 +172,15 @@ def decide(
         state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{_source_text(run_facts)}"
     elif failed:
         state, sentence = "BLIND", why
-    elif warnings:
-        state, sentence = "WATCH", f"Warning: {warnings[0].summary}"
+    elif warning is not None:
+        state, sentence = "WATCH", f"Warning: {warning.summary}"
     elif finding is not None and finding.confidence >= STRONG:
         state, sentence = "WATCH", f"{finding.failure.replace('_', ' ')}: {finding.summary}"
     elif advice is None or advice.word != "continue":
         state, sentence = "BLIND", "not examined" if advice is None else advice.why
     elif not failed and len(checks) == len(CHECKS):
-        state, sentence = "OK", f"no alarm on {_evidence_text(run_facts)}; {checks['gold_level'].why}"
+        why = f"{checks['gold_level'].why}{run_facts.recovery_text}"
+        state, sentence = "OK", f"no alarm on {_evidence_text(run_facts)}; {why}"
     else:
         state, sentence = "BLIND", "not examined"
     if run_facts.journal_fault:
