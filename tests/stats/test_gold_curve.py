@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -124,3 +125,33 @@ def test_what_it_says_can_be_stored() -> None:
     look = GoldCurve(readings(flat(0.6), 64, 3)).last_look
     assert look is not None
     json.dumps([look.fall, look.allowed, look.more_labels, look.best.first, look.now.n])
+
+
+def changes(states: list[bool]) -> int:
+    """Of a live state, beyond the first time that it is healthy."""
+    states = states[states.index(True) :] if True in states else []
+    return sum(one != other for one, other in pairwise(states))
+
+
+def test_a_live_state_is_kept_while_few_labels_are_new_and_flickers_less() -> None:
+    strict, held = 0, 0
+    for seed in range(3):
+        golds = np.random.default_rng([41, seed]).binomial(6, 0.6, 400) / 6
+        made = [Reading(0, step, "gold.answers", float(gold), 6, 0.2) for step, gold in enumerate(golds)]
+        curves = [GoldCurve(ReadingTable("gold.answers", made[:end])) for end in range(40, 400, 2)]
+        strict += changes([curve.excludes_loss for curve in curves])
+        held += changes([curve.excludes_loss or curve.held_step is not None for curve in curves])
+    assert held < strict / 2
+
+
+def test_a_state_is_not_held_over_gold_that_is_lower_nor_for_long() -> None:
+    rng, made = np.random.default_rng(43), []
+    for step in range(140):
+        level = 0.7 if step < 100 else 0.3
+        made.append(Reading(0, step, "gold.mean", float(rng.binomial(64, level) / 64), 64))
+    assert GoldCurve(ReadingTable("gold.mean", made[:100])).excludes_loss
+    for end in range(104, 140):
+        assert GoldCurve(ReadingTable("gold.mean", made[:end])).held_step is None
+    slow = [Reading(0, t, "gold.mean", 0.7 - 0.004 * max(t - 60, 0), 8, 0.1) for t in range(160)]
+    steps = [GoldCurve(ReadingTable("gold.mean", slow[:end])).held_step for end in range(60, 160)]
+    assert steps[-1] is None

@@ -69,6 +69,21 @@ def test_a_stop_for_drift_does_not_say_that_answers_got_worse() -> None:
         assert message(verdict, RunFacts(), place="runs/a").state == f"stop advised: {words}"
 
 
+def test_a_live_run_stays_ok_as_of_the_step_at_which_it_was_and_an_ended_one_does_not() -> None:
+    checks = {name: HealthCheck(name != "gold_level", f"about {name}") for name in CHECKS}
+    held = Advice("cannot tell", "more labels", None, None, "gold.mean", as_of=80)
+    live = RunFacts(attempts={0: {}})
+    verdict = decide(checks, [], [], live, held)
+    assert verdict.advice is not None
+    assert (verdict.state, verdict.as_of, verdict.exit_code, verdict.advice.word) == ("OK", 80, 2, "continue")
+    assert verdict.sentence.startswith("as of step 80: ")
+    assert message(verdict, live, place="runs/a").state.startswith("healthy as of step 80")
+    assert decide(checks, [], [], RunFacts(attempts={0: {}}, ended={0}), held).state == "BLIND"
+    assert decide(checks | {"gold": HealthCheck(False, "no gold")}, [], [], live, held).state == "BLIND"
+    assert decide(checks, [], [], live, replace(held, lower=True)).state == "BLIND"
+    assert decide(checks, [alarm("alarm")], [], live, held).as_of is None
+
+
 def test_what_comes_as_often_in_healthy_runs_is_shown_and_colours_no_state() -> None:
     checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
     go_on = Advice("continue", "no sign", None, None, "gold.mean")
@@ -134,8 +149,10 @@ def test_gold_that_stands_lower_than_it_did_is_never_calm(
         assert verdict.state != "OK" and verdict.exit_code != 0 and verdict.advice.word != "continue"
     if labels == 64 and best - now > 0.25:
         assert verdict.exit_code != 0, "a plain fall that was labelled"
-    if verdict.state == "OK":
+    if verdict.state == "OK" and verdict.as_of is None:
         assert "or more is excluded" in verdict.sentence
+    if verdict.as_of is not None:
+        assert f"as of step {verdict.as_of}: " in verdict.sentence and verdict.exit_code == 2
     assert (verdict.exit_code == 0) <= (verdict.state in ("OK", "WATCH"))
 
 

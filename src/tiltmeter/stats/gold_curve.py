@@ -47,6 +47,7 @@ LOOKS_EACH = 10  # a reference: looks at every step share most of their labels
 LEVEL_CHANCE = 0.05  # of an interval that misses, of all references at once
 EARNED_Z, KEPT_Z = 1.96, 1.645
 EARNED_LOOKS, LOOKS_BACK = 4, 60
+HELD_PART = 0.5  # of the labels of `now`: a state that is shown live is kept until so many came without the claim
 WINDOW = 10  # readings whose scatter gives the design effect
 MOST_EFFECT, LEAST_EFFECT = 64.0, 0.125
 
@@ -134,8 +135,25 @@ class GoldCurve:
     @property
     def excludes_loss(self) -> bool:
         """Whether the claim is earned, and kept since."""
+        return self._excludes_loss(len(self))
+
+    @property
+    def held_step(self) -> int | None:
+        """The last step at which the claim held, while less than half of `now` has come since and no recent scale is
+        lower. A live screen keeps its state for so long; what a run is left for in the end asks `excludes_loss`."""
+        look = self.last_look
+        if look is None or look.is_lower:
+            return None
+        for end in range(len(self), 0, -1):
+            if self._n[-1] - self._n[end] > HELD_PART * look.now.n:
+                return None
+            if self._excludes_loss(end):
+                return int(self._steps[end - 1])
+        return None
+
+    def _excludes_loss(self, last: int) -> bool:
         running = 0
-        for end in range(len(self), max(len(self) - LOOKS_BACK, 0), -1):
+        for end in range(last, max(last - LOOKS_BACK, 0), -1):
             look = self.look(end)
             if look is None or look.is_lower or look.margins[1] > 0.0:
                 return False

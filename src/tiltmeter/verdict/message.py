@@ -140,7 +140,8 @@ def _state(verdict: Verdict, run_facts: RunFacts) -> str:
             return "something needs a look, and gold cannot tell whether the reward is right"
         case "WATCH":
             return "no alarm, but something needs a look"
-    return f"healthy so far, by {_evidence(run_facts)}"
+    when = "so far" if verdict.as_of is None else f"as of step {verdict.as_of}"
+    return f"healthy {when}, by {_evidence(run_facts)}"
 
 
 def _alarm_words(alarm: Alarm) -> str:

@@ -40,6 +40,7 @@ class Advice:
     fall: float | None = None  # of gold below its best stretch: a larger one is excluded (95 %); None: nothing is
     lower: bool = False  # gold stands lower than it did, by more than chance
     excluded: bool = False  # that a quarter of gold is lost, against every earlier stretch: without it no run is OK
+    as_of: int | None = None  # the last step at which it was, where too few labels came since to change a live state
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def advise_on_gold(
     look = curve.last_look
     lower = look is not None and look.is_lower
     fall = None if look is None else look.fall
-    return Advice(word, why, best, standing.latest, standing.source, fall, lower, curve.excludes_loss)
+    as_of = None if curve.excludes_loss else curve.held_step
+    return Advice(word, why, best, standing.latest, standing.source, fall, lower, curve.excludes_loss, as_of)
 
 
 def _decide_by_pairs(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> tuple[Word, str]:

@@ -70,6 +70,7 @@ class Verdict:
     advice: Advice | None = None  # None without gold
     agreement: Agreement | None = None  # None where no two answers with different gold were seen
     gold: GoldStanding | None = None  # None without gold
+    as_of: int | None = None  # an OK that its labels do not hold at this look, and the last step at which they did
 
     @property
     def level(self) -> GoldLevel | None:
@@ -78,12 +79,14 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 an alarm or the advice to stop, 2 could not judge, 3 the reward gained for nothing."""
+        """0 healthy, 1 an alarm or the advice to stop, 2 could not judge, 3 the reward gained for nothing. An OK as of
+        an earlier step is 2."""
         word = self.advice.word if self.advice is not None else ""
         if (self.alarms or word == "stop") and self.state != "HOLLOW":
             return 1
         code = STATES[self.state].exit_code
-        return 2 if code == 0 and word == "cannot tell" else code  # a warning makes no run healthy
+        # A warning makes no run healthy.
+        return 2 if code == 0 and (word == "cannot tell" or self.as_of is not None) else code
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,10 @@ def decide(
     if harder and advice is not None and (advice.lower or advice.word != "stop"):
         advice = replace(advice, word="cannot tell", why=harder)
         failed = [name for name in failed if name != "gold_level"]  # the warning says it
+    as_of = _held_step(run_facts, failed, advice, alarms)
+    if as_of is not None and advice is not None:
+        advice = replace(advice, word="continue", why=f"as of step {as_of}; {advice.why}")
+        failed = []
     stop = advice is not None and advice.word == "stop"
     warning = next((one for one in warnings if one.detector not in REMARKS), None)
     telling = (one for one in run_facts.findings.values() if one.failure not in REMARKS)
@@ -180,7 +187,8 @@ def decide(
         state, sentence = "BLIND", "not examined" if advice is None else advice.why
     elif not failed and len(checks) == len(CHECKS):
         why = f"{checks['gold_level'].why}{run_facts.recovery_text}"
-        state, sentence = "OK", f"no alarm on {_evidence_text(run_facts)}; {why}"
+        when = "" if as_of is None else f"as of step {as_of}: "
+        state, sentence = "OK", f"{when}no alarm on {_evidence_text(run_facts)}; {why}"
     else:
         state, sentence = "BLIND", "not examined"
     if run_facts.journal_fault:
@@ -191,7 +199,17 @@ def decide(
         advice = replace(advice, word="cannot tell", why=sentence)  # nobody goes on because of what is not known
     if advice is not None and state == "HOLLOW":
         advice = replace(advice, word="stop", why=HOLLOW)
-    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, gold_standing(run_facts))
+    as_of = as_of if state in ("OK", "WATCH") else None
+    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, gold_standing(run_facts), as_of)
+
+
+def _held_step(run_facts: RunFacts, failed: list[str], advice: Advice | None, alarms: tuple[Alarm, ...]) -> int | None:
+    """The step as of which a live run is still called OK: the labels that came since are too few to say otherwise. A
+    run that has ended is judged by what holds in the end."""
+    is_live = run_facts.attempt is not None and run_facts.attempt not in run_facts.ended
+    if alarms or failed != ["gold_level"] or advice is None or advice.word != "cannot tell" or advice.lower:
+        return None
+    return advice.as_of if is_live else None
 
 
 def _hollow_reason(gain: Gain) -> str:
