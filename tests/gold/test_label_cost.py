@@ -99,7 +99,7 @@ def test_a_fast_function_labels_every_rollout_as_a_gold_column_would(tmp_path: P
     run_facts = RunFacts.from_events(events)
     assert run_facts.labels == run_facts.rows == 60 * GROUPS * SIZE
     assert "every rollout is labelled" in run_facts.gold_cost
-    assert f"{run_facts.gold_cost}." in describe_gold_source(run_facts)
+    assert f"{run_facts.gold_cost}." in describe_gold_source(run_facts, None)
     verdict, by_column = (verdict_of(RunFacts.from_events(one), Ages(1.0, None)) for one in (events, column))
     assert verdict.state == "ACT"
     assert verdict.alarms[0].name == "gold.prompts"
