@@ -12,6 +12,8 @@ from tests.sizes import size
 
 from tiltmeter.data.records import Floats
 from tiltmeter.gold import level_sampler
+from tiltmeter.gold.label_files import LabelRequest
+from tiltmeter.gold.level_labels import answers_by_slice, level_bets
 from tiltmeter.gold.level_sampler import LevelSampler, level_readings, split_share, window_level
 from tiltmeter.stats import sampled_level
 from tiltmeter.stats.bets_below import GRID, BetsBelow
@@ -143,6 +145,22 @@ def test_a_restart_draws_the_same() -> None:
         for sampler in (one, two):
             sampler.close(0, step, draws[0], gold)
     assert windows
+
+
+def test_the_level_of_each_slice_is_read_from_the_labels_of_its_answers() -> None:
+    draw = LevelSampler(0.5).draw(0, 3, np.zeros((8, 2)), np.array([0, 4, 8]), ["p", "q"], np.random.default_rng(0))
+    bets = level_bets(draw, 0, 3, ["a"] * 4 + ["b"] * 4)
+    request = LabelRequest(0, 3, ((0, 0),), "00", {"name": "f", "identity": "f"}, 0.5, {}, tuple(bets), (), 0.0)
+    gold = {bet.up: float(bet.slice == "a") for bet in bets}
+    sliced = answers_by_slice(request, gold)
+    assert sliced is not None and sliced.name == "slices.gold.answers"
+    assert (
+        [name for name, _ in sliced.slices] == ["a", "b"]
+        and sliced.values == (1.0, 0.0)
+        and sum(sliced.keys) == len(bets)
+    )
+    assert answers_by_slice(request, {}) is None
+    assert all(bet.slice == "" for bet in level_bets(draw, 0, 3))
 
 
 def test_prompts_have_values_around_the_level_and_none_far_below() -> None:

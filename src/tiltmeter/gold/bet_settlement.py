@@ -15,7 +15,7 @@ from tiltmeter.data.slices import bets_by_slice, means_by_slice, with_single_rea
 from tiltmeter.gold import INDEPENDENT, CanaryError
 from tiltmeter.gold.closer_looks import look_readings
 from tiltmeter.gold.label_files import Label, LabelRequest
-from tiltmeter.gold.level_labels import gives_same_label_again, gold_by_row, level_draw
+from tiltmeter.gold.level_labels import answers_by_slice, gives_same_label_again, gold_by_row, level_draw
 from tiltmeter.gold.level_sampler import level_readings
 
 SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
@@ -104,7 +104,11 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     gold = tuple(label.value for label in labels) if request.whole else ()
     us_by_kind = tuple(us["slope"]), tuple(us["duel"])
     draw = level_draw(request)
-    of_level = level_readings(draw, request.attempt, request.step, gold_by_row(request, labels)) if draw else []
+    of_level = []
+    if draw is not None:
+        by_row = gold_by_row(request, labels)
+        sliced = answers_by_slice(request, by_row)
+        of_level = [*level_readings(draw, request.attempt, request.step, by_row), *([] if sliced is None else [sliced])]
     return SettledStep(
         request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), against,
         tuple(map(tuple, slices.values())), tuple(look_readings(request, labels)),

@@ -195,7 +195,7 @@ class LabelQueue:
         behind = self._is_behind(attempt, step) if behind is None else behind
         can_ask = batch.completion is not None and not behind
         whole = len(batch) if self.labels_whole_steps and can_ask and batch.reward is not None else 0
-        level_share = self._divide_share(attempt, step)
+        level_share, slices = self._divide_share(attempt, step), row_slices(batch)
         before, level_before, bets = self._sampler.state(), self._level.state(), []
         looks_before = self._looks.state()
         try:
@@ -207,7 +207,6 @@ class LabelQueue:
                     chosen_bets = [
                         chosen_bets[k] for k in np.sort(rng.choice(len(chosen_bets), MAX_BETS, replace=False))
                     ]
-                slices = row_slices(batch)
                 bets = [_plain_bet(bet, "" if slices is None else slices[bet.up[2]]) for bet in chosen_bets]
             if boost:
                 self._sampler.boost()
@@ -216,7 +215,7 @@ class LabelQueue:
                 draw = LevelDraw()
                 if batch.reward is not None and can_label:
                     draw = self._level.draw(level_share, batch, prompt_keys(batch), rng)
-                bets += level_bets(draw, attempt, step)
+                bets += level_bets(draw, attempt, step, slices)
                 state["level"] = {"sampler": self._level.state(), "draw": asdict(draw)}
             if self._has_looks(attempt, step):
                 of_step = {

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tiltmeter.data.records import Floats, Ints, RolloutBatch
+from tiltmeter.data.records import Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.slices import means_by_slice
 from tiltmeter.errors import StoreError
 from tiltmeter.gold import INDEPENDENT
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, read_request
@@ -77,10 +78,20 @@ class LevelLabels:
         return row_features(batch), batch.starts, prompt_keys(batch)
 
 
-def level_bets(draw: LevelDraw, attempt: int, step: int) -> list[Bet]:
-    """What is asked for the level, in the form of a request: nothing is won or lost with one label."""
+def level_bets(draw: LevelDraw, attempt: int, step: int, slices: Sequence[str] | None = None) -> list[Bet]:
+    """What is asked for the level, in the form of a request: nothing is won or lost with one label. `slices`: of each
+    row of the step."""
     now = {(attempt, step, row) for group in draw.groups for row in group.rows}
-    return [Bet(LEVEL if row in now else REFERENCE, row, row, 0.0, 0.0) for row in draw.rows(attempt, step)]
+    rows = draw.rows(attempt, step)
+    of = {row: slices[row[2]] for row in now} if slices else {}
+    return [Bet(LEVEL if row in now else REFERENCE, row, row, 0.0, 0.0, of.get(row, "")) for row in rows]
+
+
+def answers_by_slice(request: LabelRequest, gold: Mapping[Row, float]) -> Reading | None:
+    """Mean gold of the answers that were drawn for the level, by slice; None where they have none."""
+    bets = [bet for bet in request.bets if bet.purpose == LEVEL and bet.up in gold]
+    of_all = Reading(request.attempt, request.step, "gold.answers", 0.0, len(bets))
+    return means_by_slice(of_all, np.array([gold[bet.up] for bet in bets]), [bet.slice for bet in bets], None)
 
 
 def level_draw(request: LabelRequest) -> LevelDraw | None:

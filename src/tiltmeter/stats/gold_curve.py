@@ -17,6 +17,10 @@ number is needed: the truly best one is a fixed index, and the claim is wrong on
 is about means of stretches: what fell within `now` shows up where *no recent scale is lower*, which is asked of the
 last 4 to 64 readings too, at a chance of .001 for all of them.
 
+*Parts of a run.* Where a curve is one of many, of the slices of a run, that chance is divided by their number, and an
+exclusion is asked only where labels suffice: where gold that did not change at all would have it with 3.3 standard
+errors to spare (`can_tell`).
+
 Labels that share a prompt or a step say less than independent ones: counts are divided by the design effect, the
 scatter of readings around their neighbours over that of independent labels.
 """
@@ -24,7 +28,7 @@ scatter of readings around their neighbours over that of independent labels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -45,6 +49,7 @@ LOWER_CHANCE = 0.001
 FALLEN_CHANCE = 0.01  # of advising a stop over a whole run that keeps its gold; a test of each look, no proof
 LOOKS_EACH = 10  # a reference: looks at every step share most of their labels
 LEVEL_CHANCE = 0.05  # of an interval that misses, of all references at once
+SPARE_Z = 3.3  # standard errors that an unchanged gold has to spare where an exclusion is asked of a part
 EARNED_Z, KEPT_Z = 1.96, 1.645
 EARNED_LOOKS, LOOKS_BACK = 4, 60
 HELD_PART = 0.5  # of the labels of `now`: a state that is shown live is kept until so many came without the claim
@@ -81,6 +86,7 @@ class Look:
     more_labels: int | None
     change: tuple[float, float, float]  # of gold against its best: at most 0, with an interval
     fallen_from: Stretch | None  # as `lower_than`, so surely that training should stop
+    can_tell: bool  # whether unchanged gold would surely have the exclusion
 
     @property
     def is_lower(self) -> bool:
@@ -105,8 +111,9 @@ class GoldCurve:
     (True, False)
     """
 
-    def __init__(self, readings: ReadingTable, *, evaluations: bool = False) -> None:
-        """`evaluations`: each reading is one of many items by itself."""
+    def __init__(self, readings: ReadingTable, *, evaluations: bool = False, curves: int = 1) -> None:
+        """`evaluations`: each reading is one of many items by itself; `curves`: how many are looked at together."""
+        self._curves = max(curves, 1)
         order = np.argsort(readings.steps, kind="stable")
         self._steps: Ints = readings.steps[order]
         values = np.clip(readings.values[order], 0.0, 1.0)
@@ -245,12 +252,14 @@ class GoldCurve:
         fall = max(one.mean - now.mean + _reach(one, now, KEPT_Z, 1.0) for one in references)
         recent = [self._stretch(end - scale, end) for scale in SCALES if scale < end - begin and self._least > 1]
         recent = [*(one for one in recent if one.weight >= self._least), now]
-        pairs = len(recent) * len(references)
+        pairs = len(recent) * len(references) * self._curves
         chances = (LOWER_CHANCE / pairs, FALLEN_CHANCE / (pairs * LOOKS_EACH * len(references)))
         lower_than, fallen_from = (_highest_above(recent, references, _quantile(chance)) for chance in chances)
         change = _change(now, best, _quantile(0.5 * LEVEL_CHANCE / len(references)))
         more = _more_labels(now, references)
-        return Look(now, best, max(fall, 0.0), (margins[0], margins[1]), lower_than, more, change, fallen_from)
+        can_tell = _margin(best, replace(now, mean=best.mean), KEPT_Z + SPARE_Z) <= 0.0
+        ends = (margins[0], margins[1])
+        return Look(now, best, max(fall, 0.0), ends, lower_than, more, change, fallen_from, can_tell)
 
 
 def _quantile(chance: float) -> float:

@@ -1,6 +1,6 @@
-"""Slices of a run side by side, and tasks that became solvable overnight: numbers for screens, no claim.
+"""Slices of a run side by side, gold of each along the run, tasks that became solvable overnight: numbers, no claim.
 
-Both are folded from readings of all slices (`slices.*`). A task that nothing was paid for, visit after visit, and that
+All are folded from readings of all slices (`slices.*`). A task that nothing was paid for, visit after visit, and that
 is then paid for within a few steps was learnt at once or found out: look at what is paid.
 """
 
@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from tiltmeter.data.slices import PREFIX, RATERS
+import numpy as np
 
-SHOWN = ("reward.mean", "gold.mean", "gold.level", "task.paid")  # of audited pairs the level stands for gold
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.slices import PREFIX, RATERS
+from tiltmeter.verdict.gold_standing import SOURCES
+
+SHOWN = ("reward.mean", *SOURCES, "task.paid")
 BETS = ("gold.slope", "gold.duel")
 RECENT = 20  # steps of a slice that its reward and gold are the mean of
 UNSOLVED = 0.05  # of a task's rollouts that are paid, at most, before it counts as solved overnight
@@ -23,6 +28,8 @@ SOLVED = 0.5  # of the rollouts since then
 SOLVED_ROLLOUTS = 4
 OVERNIGHT = 10  # steps within which it happens
 MOST_TASKS = 20_000  # that are followed
+MOST_SLICES = 64  # whose gold is kept along the run: the first
+MOST_READINGS = 256  # of each; then the older half is joined in pairs
 
 
 @dataclass
@@ -66,10 +73,48 @@ class SolvedTask:
 
 
 @dataclass
+class SliceGold:
+    """Gold of each slice by step, from the best source there is, in bounded memory."""
+
+    source: str = ""
+    tables: dict[str, ReadingTable] = field(default_factory=dict)  # by slice
+
+    def add(self, step: int, source: str, name: str, mean: float, labels: int) -> bool:
+        """Whether this is the source that is used."""
+        if self.source and SOURCES.index(source) > SOURCES.index(self.source):
+            return False
+        if source != self.source:
+            self.source, self.tables = source, {}
+        if name in self.tables or len(self.tables) < MOST_SLICES:
+            table = self.tables.setdefault(name, ReadingTable(source))
+            table.add(0, step, mean, labels)
+            if len(table) > MOST_READINGS:
+                self.tables[name] = _join_older(table)
+        return True
+
+    def rewind(self, step: int) -> None:
+        """Another attempt begins here."""
+        kept = {name: table.where(table.steps < step) for name, table in self.tables.items()}
+        self.tables = {name: table for name, table in kept.items() if len(table)}
+
+
+def _join_older(table: ReadingTable) -> ReadingTable:
+    """The older half in pairs, which depend on the order of readings alone."""
+    steps, values, counts, joined = table.steps, table.values, table.counts, ReadingTable(table.name)
+    half = len(table) // 4 * 2
+    edges = [*range(0, half, 2), *range(half, len(table) + 1)]
+    for part in (slice(*pair) for pair in pairwise(edges)):
+        mean, labels = float(np.average(values[part], weights=counts[part])), int(counts[part].sum())
+        joined.add(0, int(steps[part][-1]), mean, labels)
+    return joined
+
+
+@dataclass
 class SliceTable:
     """Folds the readings of a run; those of an abandoned attempt stay in the counts of rollouts."""
 
     slices: dict[str, SliceNumbers] = field(default_factory=dict)
+    gold: SliceGold = field(default_factory=SliceGold)
     solved: dict[str, SolvedTask] = field(default_factory=dict)
     _tasks: dict[str, FollowedTask | None] = field(default_factory=dict)  # None: it cannot become one any more
     _attempt: int = -1
@@ -95,7 +140,9 @@ class SliceTable:
             if name == "reward.mean":
                 numbers.rollouts += int(count)
                 numbers.last = step
-            (numbers.reward if name == "reward.mean" else numbers.gold).append((float(mean), int(count)))
+                numbers.reward.append((float(mean), int(count)))
+            elif self.gold.add(step, name, str(whose), float(mean), int(count)):
+                numbers.gold.append((float(mean), int(count)))
 
     def _add_visit(self, step: int, name: str, share: float, rollouts: int) -> None:
         if name not in self._tasks and len(self._tasks) >= MOST_TASKS:
@@ -122,6 +169,7 @@ class SliceTable:
 
     def _rewind(self, step: int) -> None:
         """Another attempt begins here: what was solved later is to be solved again."""
+        self.gold.rewind(step)
         for name in [name for name, task in self.solved.items() if task.step >= step]:
             del self.solved[name]
             self._tasks.pop(name, None)

@@ -41,6 +41,7 @@ class Advice:
     lower: bool = False  # gold stands lower than it did, by more than chance
     excluded: bool = False  # that a quarter of gold is lost, against every earlier stretch: without it no run is OK
     as_of: int | None = None  # the last step at which it was, where too few labels came since to change a live state
+    slices: str = ""  # what single slices say, in a clause; empty: there are none
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.gold_standing import GoldLevel, GoldStanding
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
+from tiltmeter.verdict.slice_gold import advise_on_slices
 from tiltmeter.verdict.states import STATES, State
 from tiltmeter.verdict.stop_advice import Advice, read_gold
 
@@ -125,7 +126,8 @@ def dated_alarms(run_facts: RunFacts) -> tuple[Alarm, ...]:
 def _advice_and_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     if run_facts.advice is None or run_facts.advice[0] != run_facts.changes:
         advice, gold = read_gold(run_facts)
-        run_facts.advice = run_facts.changes, advise_on_checkpoints(run_facts) or advice, gold
+        advice = advise_on_checkpoints(run_facts) or advise_on_slices(advice, run_facts.slices.gold)
+        run_facts.advice = run_facts.changes, advice, gold
     return run_facts.advice[1:]
 
 
@@ -329,7 +331,8 @@ def _level_check(advice: Advice | None) -> HealthCheck:
         return HealthCheck(False, "gold stands lower than it did, by more than chance")
     if not advice.excluded:
         return HealthCheck(False, advice.why)
-    return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded")
+    of_slices = f"; {advice.slices}" if advice.slices else ""
+    return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded{of_slices}")
 
 
 def _asked_check(newest: AskedCheckpoint) -> HealthCheck:

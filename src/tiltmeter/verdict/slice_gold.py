@@ -1,0 +1,72 @@
+"""What gold of single slices forbids: a run is not OK while one of its slices has lost gold.
+
+Every slice has a curve (`stats.gold_curve`), whose chances are divided by the number of slices. Gold of a slice that is
+lower than before by more than chance keeps the run from OK; where that is as sure as it must be of a whole run, the
+advice is to stop.
+That a loss is excluded is asked only of slices whose labels suffice; how many there are without is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tiltmeter.data.slices import slice_words
+from tiltmeter.stats.gold_curve import GoldCurve, Look
+from tiltmeter.verdict.gold_standing import PAIR_LEVEL
+from tiltmeter.verdict.slices import SliceGold
+from tiltmeter.verdict.stop_advice import Advice
+
+
+def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
+    """The advice on the whole run, as far as its slices allow it.
+
+    >>> gold = SliceGold()
+    >>> for step in range(60):
+    ...     for name, mean in (("a", 0.5), ("b", 0.5 if step < 30 else 0.1)):
+    ...         _ = gold.add(step, "gold.mean", name, mean, 32)
+    >>> advice = advise_on_slices(Advice("continue", "", None, None, "gold.mean", 0.1, False, True), gold)
+    >>> advice.word, advice.why
+    ('stop', 'gold in environment b is lower than at steps 0 to 9, where it was 0.50: it is 0.10')
+    """
+    if advice is None or advice.word != "continue" or len(gold.tables) < 2:
+        return advice
+    many = len(gold.tables)
+    latest = {name: GoldCurve(table, curves=many).last_look for name, table in gold.tables.items()}
+    looks = {name: look for name, look in latest.items() if look is not None}
+    lower = [name for name, look in looks.items() if look.is_lower]
+    if lower:
+        worst = max(lower, key=lambda name: (looks[name].fallen_from is not None, _gap(looks[name])))
+        return _about_lower(advice, worst, looks[worst], by_pairs=gold.source == PAIR_LEVEL)
+    able = [name for name, look in looks.items() if look.can_tell]
+    for name in able:
+        if looks[name].margins[1] > 0.0:
+            return replace(advice, word="cannot tell", why=_missing(name, looks[name]), excluded=False)
+    few = many - len(able)
+    weak = f"{few} of {many} slices have too few labels to tell by themselves"
+    return replace(advice, slices=weak if few else f"in each of {many} slices too")
+
+
+def _about_lower(advice: Advice, name: str, look: Look, *, by_pairs: bool) -> Advice:
+    assert look.lower_than is not None
+    part, lost = look.fallen_from or look.lower_than, look.fallen_from is not None and not by_pairs
+    why = (
+        f"gold {slice_words(name)} is lower than at steps {part.first} to {part.last}, where it was {part.mean:.2f}: "
+        f"it is {look.now.mean:.2f}"
+    )
+    if by_pairs:
+        why += " in audited pairs; either it has fallen, or solved prompts left the pairs"
+    return replace(advice, word="stop" if lost else "cannot tell", why=why, lower=lost, excluded=False)
+
+
+def _gap(look: Look) -> float:
+    return 0.0 if look.lower_than is None else look.lower_than.mean - look.now.mean
+
+
+def _missing(name: str, look: Look) -> str:
+    """Why a loss in a slice is not excluded, and what would tell."""
+    best = look.best
+    was = f"{slice_words(name)}, which was {best.mean:.2f} at steps {best.first} to {best.last}"
+    if look.more_labels is None:
+        return f"a loss of {look.allowed:.2f} of gold {was}, is likely: it is {look.now.mean:.2f}"
+    more = f"about {look.more_labels} more labels would tell"
+    return f"a loss of {look.allowed:.2f} of gold {was}, is not excluded; {more}"
