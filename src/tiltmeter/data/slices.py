@@ -11,12 +11,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import component_name
+from tiltmeter.data.memo import shared
 from tiltmeter.data.records import Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.slice_facts import FACT, group_facts, part_words
 
 RATERS = "raters."  # begins the slice of a group of raters; no environment's name has a dot there
 PREFIX = "slices."  # of readings that hold the values of all slices of a step
 RAW_NAME = 200  # characters of a value that names a slice
+AND = ".."  # between the slices of one row
+LABEL = 120  # characters of the slices of a row; those that do not fit are left out
 MOST_ENVIRONMENTS = 20  # with readings of their own
 MOST_SLICES = 1_000  # of a step that have values: the largest
 SLICE_BETS = 8  # of one slice in a step; more are averaged, and a mean of bets is a bet
@@ -47,12 +52,29 @@ def environments_of(column: str, facts: object) -> dict[str, list[str | None]]:
     return {"env": names} if any(name is not None for name in names) else {}
 
 
-def row_slices(batch: RolloutBatch) -> list[str] | None:
-    """The slice of each row, empty where a row has none; None if no row has any."""
-    if batch.env is None:
+@shared()
+def row_slices(batch: RolloutBatch, first_steps: Baseline | None = None) -> list[str] | None:
+    """The slices of each row, empty where a row has none; None if no row has any: its environment, and the facts that
+    the first steps chose (`data.slice_facts`), with `AND` between them."""
+    names = {raw: slice_name(raw) for raw in set(batch.env or ()) if raw is not None}
+    of_facts = group_facts(batch, first_steps)
+    if not names and not of_facts:
         return None
-    names = {raw: slice_name(raw) for raw in set(batch.env) if raw is not None}
-    return [names[raw] if raw is not None else "" for raw in batch.env] if names else None
+    sizes = np.diff(batch.starts).tolist()
+    by_group = of_facts or [()] * len(sizes)
+    by_row = [one for one, size in zip(by_group, sizes, strict=True) for _ in range(size)]
+    pairs = list(zip(batch.env or [None] * len(batch), by_row, strict=True))
+    labels = {pair: _label([names.get(pair[0] or "", ""), *pair[1]]) for pair in set(pairs)}
+    return [labels[pair] for pair in pairs] if any(labels.values()) else None
+
+
+def _label(names: Sequence[str]) -> str:
+    """The slices of a row, as far as they fit."""
+    label = ""
+    for name in filter(None, names):
+        longer = f"{label}{AND}{name}" if label else name
+        label = longer if len(longer) <= LABEL else label
+    return label
 
 
 def row_tasks(batch: RolloutBatch) -> list[str] | None:
@@ -61,9 +83,10 @@ def row_tasks(batch: RolloutBatch) -> list[str] | None:
     return [names.get(raw, "") for raw in batch.task or ()] if names else None  # type: ignore[arg-type]
 
 
-def group_slices(batch: RolloutBatch) -> list[str] | None:
-    """The slice of each prompt group, which is that of its first row."""
-    slices = row_slices(batch)
+@shared()
+def group_slices(batch: RolloutBatch, first_steps: Baseline | None = None) -> list[str] | None:
+    """The slices of each prompt group, which are those of its first row."""
+    slices = row_slices(batch, first_steps)
     return None if slices is None else [slices[int(row)] for row in batch.starts[:-1]]
 
 
@@ -92,6 +115,8 @@ def slice_words(name: str) -> str:
     >>> slice_words("AEEnv"), slice_words("raters.2")
     ('in environment AEEnv', 'for the raters of group 2')
     """
+    if name.startswith(FACT):
+        return part_words(name)
     return (
         f"for the raters of group {name.removeprefix(RATERS)}" if name.startswith(RATERS) else f"in environment {name}"
     )
@@ -101,8 +126,8 @@ def by_slice(slices: Sequence[str], keep: Sequence[bool]) -> dict[str, list[int]
     """Where the values of each slice stand that are to be kept, in the order of names; of many slices the largest."""
     places: dict[str, list[int]] = {}
     for at, (name, is_kept) in enumerate(zip(slices, keep, strict=True)):
-        if name and is_kept:
-            places.setdefault(name, []).append(at)
+        for one in name.split(AND) if name and is_kept else ():
+            places.setdefault(one, []).append(at)
     largest = sorted(places, key=lambda name: (-len(places[name]), name))[:MOST_SLICES]
     return {name: places[name] for name in sorted(largest)}
 
@@ -173,7 +198,7 @@ def means_by_slice(reading: Reading, values: Floats, slices: Sequence[str], weig
     """The mean of each slice, with the number of values behind it as its key."""
     weights = np.ones(len(values)) if weights is None else weights
     places = by_slice(slices, (np.isfinite(values) & (weights > 0.0)).tolist())
-    parts = {name: [float(np.average(values[at], weights=weights[at]))] for name, at in places.items()}
+    parts = {name: [float(values[at] @ weights[at] / weights[at].sum())] for name, at in places.items()}
     return _with_slices(reading, parts, {name: [len(at)] for name, at in places.items()})
 
 
@@ -198,9 +223,10 @@ def with_single_readings(sliced: Reading | None) -> list[Reading]:
     """The reading, and `env.NAME.` readings of its largest slices: what a plot of one slice shows."""
     if sliced is None:
         return []
-    largest = sorted(sliced.slices, key=lambda item: (-item[1], item[0]))[:MOST_ENVIRONMENTS]
+    by_name = [item for item in sliced.slices if not item[0].startswith(FACT)]  # of the others the alarm tells enough
+    largest = sorted(by_name, key=lambda item: (-item[1], item[0]))[:MOST_ENVIRONMENTS]
     names, readings = {name for name, _ in largest}, [sliced]
-    for name, part in slice_parts(sliced):
+    for name, part in slice_parts(sliced) if names else ():
         if name in names:
             stderr = float(np.std(part.values, ddof=1) / len(part.values) ** 0.5) if len(part.values) > 1 else None
             full = f"env.{name}.{part.name}"

@@ -107,8 +107,8 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
     of_level = []
     if draw is not None:
         by_row = gold_by_row(request, labels)
-        sliced = answers_by_slice(request, by_row)
-        of_level = [*level_readings(draw, request.attempt, request.step, by_row), *([] if sliced is None else [sliced])]
+        parts = answers_by_slice(request, by_row)
+        of_level = [*level_readings(draw, request.attempt, request.step, by_row), *([] if parts is None else [parts])]
     return SettledStep(
         request.attempt, request.step, *us_by_kind, facts, tuple(levels), gold, None, tuple(of_level), against,
         tuple(map(tuple, slices.values())), tuple(look_readings(request, labels)),

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from msgspec import to_builtins
 
+from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import with_gold
 from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import LABEL_COLUMNS, RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
@@ -179,6 +180,7 @@ class LabelQueue:
         boost: bool = False,
         behind: bool | None = None,
         behaviours: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
+        first_steps: Baseline | None = None,
     ) -> dict[str, Any]:
         """Choose which rollouts of a step to label; returns the fields of its `step_done` event about that.
 
@@ -186,6 +188,7 @@ class LabelQueue:
         asked about this one, whose own rollouts raised it. `behind`: whether nothing is asked because the source is
         busy with earlier steps, where that is on record. It depends on earlier steps alone, so it selects nothing by
         its outcome. `behaviours`: of those that are new and well paid, rows with it and rows without it.
+        `first_steps`: by whose facts bets are divided into slices.
         """
         attempt, step = batch.attempt, batch.step
         seed, rng = draw_generator(self._id, attempt, step)
@@ -195,7 +198,7 @@ class LabelQueue:
         behind = self._is_behind(attempt, step) if behind is None else behind
         can_ask = batch.completion is not None and not behind
         whole = len(batch) if self.labels_whole_steps and can_ask and batch.reward is not None else 0
-        level_share, slices = self._divide_share(attempt, step), row_slices(batch)
+        level_share, slices = self._divide_share(attempt, step), row_slices(batch, first_steps)
         before, level_before, bets = self._sampler.state(), self._level.state(), []
         looks_before = self._looks.state()
         try:

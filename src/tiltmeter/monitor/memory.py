@@ -316,7 +316,11 @@ class MonitorMemory:
         batch = item.rollouts()
         try:
             fields = self.label_queue.draw_requests(
-                batch, expand_ranges(item.done.ranks), boost=warned, behaviours=self._rows_to_look_at
+                batch,
+                expand_ranges(item.done.ranks),
+                boost=warned,
+                behaviours=self._rows_to_look_at,
+                first_steps=self.baseline_for(item.step),
             )
             return fields, self._share_events(item.attempt, item.step)
         except (OSError, StoreError):

@@ -387,6 +387,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
     Gold is weighted by the inverse of the chance each row had of being labelled. Values that are not finite are left
     out; if none is left there is no reading, never a 0.
     """
+    first_steps = baseline
     if baseline is not None and not _comparable(part, batch, baseline):
         baseline = None
     if answer is None:
@@ -419,7 +420,7 @@ def readings(part: Instrument, batch: RolloutBatch, baseline: Baseline | None, a
             elif getattr(part, "audited", False):
                 bets = _bets(values)
             results.append(Reading(batch.attempt, batch.step, name, mean, n, stderr, bets, against, keys))
-            results += slice_readings(part, batch, results[-1], values, weights, baseline)
+            results += slice_readings(part, batch, results[-1], values, weights, baseline, first_steps)
         for env, rows in environments.items() if by_env is True or name.rpartition(".")[2] in by_env else ():
             own_groups = np.concatenate(([0], np.flatnonzero(np.diff(batch.group[rows])) + 1, [len(rows)]))
             mean, n, stderr = clustered_mean(values[rows], own_groups, None if weights is None else weights[rows])

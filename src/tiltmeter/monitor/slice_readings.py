@@ -23,6 +23,9 @@ from tiltmeter.data.slices import (
 from tiltmeter.instruments import Instrument
 from tiltmeter.instruments.gold_overpay import GoldOverpay
 
+#: What is read of slices that were not named: overpay finds what the slope and the level do, and costs less.
+BY_FACTS = ("reward.mean", "gold.mean", "gold.overpay")
+
 
 def slice_readings(
     part: Instrument,
@@ -31,17 +34,20 @@ def slice_readings(
     values: Floats,
     weights: Floats | None,
     baseline: Baseline | None,
+    first_steps: Baseline | None,
 ) -> list[Reading]:
-    """The same reading by slice: what is bet on, and of `by_slice` parts the means."""
+    """The same reading by slice: what is bet on, and of `by_slice` parts the means. `baseline`: what the part may
+    compare with; `first_steps`: the same, by whose facts rows are divided whatever the part compares."""
+    first_steps = first_steps if part.name in BY_FACTS else None
     is_bet = getattr(part, "audited", False) and part.grain == "group"
     if not is_bet and not getattr(part, "by_slice", False):
         return []
     if not is_bet:
-        slices, tasks = row_slices(batch), row_tasks(batch) if part.name == "reward.mean" else None
+        slices, tasks = row_slices(batch, first_steps), row_tasks(batch) if part.name == "reward.mean" else None
         means = None if slices is None else means_by_slice(of_all, values, slices, weights)
         paid = None if tasks is None else _paid_by_task(of_all, values, tasks)
         return [one for one in (means, paid) if one is not None]
-    slices = group_slices(batch)
+    slices = group_slices(batch, first_steps)
     if slices is None:
         return []
     if isinstance(part, GoldOverpay):

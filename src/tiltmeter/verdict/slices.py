@@ -94,19 +94,19 @@ class SliceGold:
 
     def rewind(self, step: int) -> None:
         """Another attempt begins here."""
-        kept = {name: table.where(table.steps < step) for name, table in self.tables.items()}
-        self.tables = {name: table for name, table in kept.items() if len(table)}
+        before = {name: table.where(table.steps < step) for name, table in self.tables.items()}
+        self.tables = {name: table for name, table in before.items() if len(table)}
 
 
 def _join_older(table: ReadingTable) -> ReadingTable:
     """The older half in pairs, which depend on the order of readings alone."""
-    steps, values, counts, joined = table.steps, table.values, table.counts, ReadingTable(table.name)
+    steps, values, counts, shorter = table.steps, table.values, table.counts, ReadingTable(table.name)
     half = len(table) // 4 * 2
     edges = [*range(0, half, 2), *range(half, len(table) + 1)]
     for part in (slice(*pair) for pair in pairwise(edges)):
         mean, labels = float(np.average(values[part], weights=counts[part])), int(counts[part].sum())
-        joined.add(0, int(steps[part][-1]), mean, labels)
-    return joined
+        shorter.add(0, int(steps[part][-1]), mean, labels)
+    return shorter
 
 
 @dataclass
