@@ -15,8 +15,15 @@ answer of now is paid more than one of the baseline minus the chance that it is 
 what it has risen by. With 0/1 scores G and R have one unit. The null of HOLLOW is "R < 0.1, or G >= 0.1, or G >= R /
 3": it is rejected where the low end of R is at least 0.1 and the high end of G below the other two. Both ends hold at
 any time with chance 0.995, so under the null it is ever rejected with chance at most 0.01. Not asked where gold may
-stand above 0.8: who is at the ceiling cannot gain. Gold of audited pairs is not used: solved prompts leave the pairs,
-so it stands still in runs that gain.
+stand above 0.8: who is at the ceiling cannot gain.
+
+Where only audited pairs are labelled, G is of their two answers, and what pairs cannot show counts for the run. Solved
+prompts leave the pairs, so gold of pairs stands still in runs that gain: a share d of a step's prompts had no pair,
+and their gold may be anything. So may that of a pair with a missing label. With p the gold of a pair, (1 - d) p is
+the least that gold of all prompts is expected to be, and (1 - d) p + d the most. d is known before the labels are, so
+both are values in [0, 1] of which the interval holds at any time; given prompts and rewards, they are means of two
+independent draws. Whole answers or prompts are used instead where there are any, which the settings decide and not
+values.
 
 Where there are no rollouts but two curves, R is that of the reward's curve (`stats.curve_gain`), under its
 assumptions.
@@ -44,6 +51,8 @@ WORTH = 1 / 3  # of the reward's gain: gold that gained so much has gained
 CEILING = 0.8  # gold above it has little left to gain
 
 CURVE = "training.reward"
+DEAD = "reward.dead_share"  # of a step's prompts, those whose answers are paid alike: they have no pair
+MOST_STEPS = 512  # whose labels may still come
 PAIRS, GROUPS = "audited pairs", "prompt groups"
 
 
@@ -71,6 +80,7 @@ class Gain:
     first: int  # steps of the current window
     last: int
     by_curve: bool  # of logged means, under assumptions; else at any time, with proof
+    by_pairs: bool = False  # gold of audited pairs, whatever gold the prompts without a pair have
 
     @property
     def is_hollow(self) -> bool:
@@ -85,6 +95,8 @@ class AgreementAndGain:
     agreements: MeanWindows = field(default_factory=lambda: MeanWindows(ALPHA))
     agreement_of: str = ""
     pairs: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))  # gold of audited pairs
+    all_by_pairs: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))  # of all prompts, by pairs
+    without_pairs: dict[int, float] = field(default_factory=dict)  # of the last steps, the share of prompts
     gold: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA))
     gold_source: str = ""
     reward: MeanWindows = field(default_factory=lambda: MeanWindows(0.5 * ALPHA, follows=True))
@@ -103,6 +115,11 @@ class AgreementAndGain:
         for name, packed in measured.items():
             if name == "gold.slope" and pairs:
                 self._add_pairs(step, measured)
+                self._add_all_by_pairs(step, measured)
+            elif name == DEAD and _is_share(packed[0]):
+                self.without_pairs[step] = min(max(packed[0], 0.0), 1.0)
+                for old in list(self.without_pairs)[:-MOST_STEPS]:
+                    del self.without_pairs[old]
             elif name == CURVE and _is_number(packed[0]):
                 self.curve.add(attempt, step, packed[0], 1)
             elif _is_share(packed[0]) and _is_number(packed[1]) and packed[1] > 0:
@@ -138,6 +155,26 @@ class AgreementAndGain:
             unknown = min(max(len(us) - _count(measured, "gold.level"), 0), sum(signs))
             self.agreements.place(step, mean, len(signs), mean * (1.0 - mean) * len(signs), unknown=unknown)
 
+    def _add_all_by_pairs(self, step: int, measured: Mapping[str, Sequence[Any]]) -> None:
+        """Gold of a step's pairs, as that of all its prompts: prompts without a pair, and pairs without both labels,
+        are 1 and could be anything. A step whose prompts were not counted says nothing."""
+        dead, level = self.without_pairs.get(step), measured.get("gold.level", (0.0, 0, None))
+        count, bets = _count(measured, "gold.level"), len(measured["gold.slope"][3:4] and measured["gold.slope"][3])
+        if dead is None or self.gold_source or not bets or not _is_share(level[0]):
+            return
+        mean, lost = min(max(level[0], 0.0), 1.0), max(bets - count, 0.0)
+        share = 1.0 - dead
+        placed, total = count + lost, count * (share * mean + dead) + lost
+        spread = share**2 * _spread(mean, count, level[2]) if count else 0.0
+        spread += count * lost / placed * (share * (1.0 - mean)) ** 2
+        # A value that is lower by d may lie (2 - d) d further off, of which `unknown` counts d.
+        spread += count * dead * share
+        begins = self.all_by_pairs.place(
+            step, min(total / placed, 1.0), placed, spread, draws=2.0, unknown=min(count * dead + lost, total)
+        )
+        if begins and len(self.all_by_pairs.windows) > 1 and self.reward.windows:
+            self.reward.open(step)
+
     def _add_gold(self, step: int, name: str, mean: float, count: float, spread: float, *, draws: float = 1.0) -> None:
         """Of several sources the first stays: a best of one is no best of another."""
         if self.gold_source not in ("", name):
@@ -150,11 +187,11 @@ class AgreementAndGain:
     def change_reward(self) -> None:
         """Another reward from here on: neither its agreement nor its gain is that of the one before."""
         self._restart(inf)
-        self.gold.beginning = self.reward.beginning = None
+        self.gold.beginning = self.all_by_pairs.beginning = self.reward.beginning = None
         self.curve = ReadingTable(CURVE)
 
     def _restart(self, step: float) -> None:
-        for windows in (self.agreements, self.pairs, self.gold, self.reward):
+        for windows in (self.agreements, self.pairs, self.all_by_pairs, self.gold, self.reward):
             windows.restart(step)
         self.curve = self.curve.where(self.curve.steps < step)
 
@@ -168,19 +205,21 @@ class AgreementAndGain:
 
     def gain(self) -> Gain | None:
         """None: too early, no reward or no gold that could be compared, or gold may be near its ceiling."""
-        beginning = self.gold.beginning
-        if beginning is None or not self.gold.windows or self.gold.current.first <= beginning.last:
+        gold = self.gold if self.gold_source else self.all_by_pairs
+        beginning = gold.beginning
+        if beginning is None or not gold.windows or gold.current.first <= beginning.last:
             return None
-        window, now = self.gold.current, self.gold.current.interval(self.gold.alpha)
+        window, now = gold.current, gold.current.interval(gold.alpha)
         if now.high > CEILING:
             return None
-        start = beginning.interval(self.gold.alpha)
+        start = beginning.interval(gold.alpha)
         reward = self._reward_gain(beginning, window)
         if reward is None:
             return None
         gained, at_least, by_curve = reward
         return Gain(
-            gained, at_least, now.mean - start.mean, now.high - start.low, window.first, window.last, by_curve
+            gained, at_least, now.mean - start.mean, now.high - start.low, window.first, window.last, by_curve,
+            not self.gold_source,
         )  # fmt: skip
 
     def _reward_gain(self, beginning: MeanWindow, now: MeanWindow) -> tuple[float, float, bool] | None:

@@ -220,7 +220,7 @@ def _hollow_reason(gain: Gain) -> str:
     won = f"at least a net {gain.reward_low:.0%} more answers are paid better than the first ones"
     return (
         f"{HOLLOW}: {rose if gain.by_curve else won}, and a gain of gold of {max(gain.gold_high, 0.01):.2f} or more is "
-        f"excluded (steps {gain.first}-{gain.last} against the beginning)"
+        f"excluded{' by audited pairs' if gain.by_pairs else ''} (steps {gain.first}-{gain.last} against the beginning)"
     )
 
 
