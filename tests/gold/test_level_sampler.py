@@ -15,6 +15,7 @@ from tiltmeter.gold import level_sampler
 from tiltmeter.gold.label_files import LabelRequest
 from tiltmeter.gold.level_labels import answers_by_slice, level_bets
 from tiltmeter.gold.level_sampler import LevelSampler, level_readings, split_share, window_level
+from tiltmeter.gold.sampler import CLOSING_STEPS
 from tiltmeter.stats import sampled_level
 from tiltmeter.stats.bets_below import GRID, BetsBelow
 from tiltmeter.stats.sampled_level import SampledLevelTest
@@ -121,6 +122,16 @@ def test_a_fall_is_found_with_a_tenth_of_the_labels() -> None:
         above = np.flatnonzero(evidence(simulated("fall", rng), rng) >= log(100.0))
         found.append(int(above[0]) if len(above) else STEPS)
     assert 60 < np.median(found) < 90
+
+
+@pytest.mark.parametrize(("planned", "least", "most"), [(STEPS, 36, 44), (None, 0, 20)])
+def test_the_last_steps_of_a_planned_run_get_forty_labels(planned: int | None, least: int, most: int) -> None:
+    rng = np.random.default_rng(5)
+    run, sampler, labels = simulated("fall", rng), LevelSampler(0.04, planned), 0
+    for step in range(STEPS):
+        draw = sampler.draw(0, step, run.features[step], STARTS, run.prompts[step], rng)
+        labels += len(draw.rows(0, step)) if step >= STEPS - CLOSING_STEPS else 0
+    assert least <= labels <= most
 
 
 def test_a_restart_draws_the_same() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tiltmeter.data.records import Floats, Ints, Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
-from tiltmeter.gold.sampler import ADVANCE, BLOCK, UNPLANNED, Bet, Sampler
+from tiltmeter.gold.sampler import ADVANCE, BLOCK, CLOSING_LABELS, CLOSING_STEPS, UNPLANNED, Bet, Sampler
 from tiltmeter.stats.groups import standardise
 
 GROUPS, SIZE = 16, 8
@@ -388,3 +388,27 @@ def test_a_warning_raises_the_rate_of_the_steps_after_it() -> None:
             sampler.boost()
         counts.append(sum(len(drawn(sampler, step)) for step in range(40, 50)))
     assert counts[1] > 1.5 * counts[0]
+
+
+@pytest.mark.parametrize(
+    ("planned", "least", "most"), [(100, CLOSING_LABELS - 4, CLOSING_LABELS + 4), (None, 0, CLOSING_LABELS - 16)]
+)
+def test_the_last_steps_of_a_planned_run_get_forty_labels_of_what_was_saved(
+    planned: int | None, least: int, most: int
+) -> None:
+    sampler, labels = Sampler(0.03, planned), []
+    for step in range(100):
+        bets = drawn(sampler, step)
+        labels.append(2 * len(bets))
+        told(sampler, bets, 0.5)
+    assert least <= sum(labels[-CLOSING_STEPS:]) <= most
+    assert sum(labels) <= 0.03 * GROUPS * SIZE * 100 + 2
+
+
+def test_where_nothing_was_saved_the_last_steps_get_no_more() -> None:
+    sampler, labels = Sampler(0.03, 100, floor=1.0), []
+    for step in range(100):
+        bets = drawn(sampler, step)
+        labels.append(2 * len(bets))
+        told(sampler, bets, 0.5)
+    assert sum(labels) <= 0.03 * GROUPS * SIZE * 100 + 2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.data.records import Floats, Ints, Reading
-from tiltmeter.gold.sampler import Row
+from tiltmeter.gold.sampler import CLOSING_LABELS, CLOSING_STEPS, Row, is_closing
 from tiltmeter.stats.bets_below import DECAY, LEAST_VARIANCE, PRIOR
 from tiltmeter.stats.gold_surrogate import WIDTH, GoldSurrogate
 from tiltmeter.stats.level_drop import window_length
@@ -308,6 +308,8 @@ class LevelSampler:
             variance = max(square / count - mean**2, LEAST_VARIANCE)
             fall = mean / (1.0 + variance / (count * PRIOR**2))
             want = max(want, min(max(fall, 0.0) / CLEAR, 1.0) * free / HORIZON)
+        if is_closing(int(self._numbers[2]), self.steps):
+            want = max(want, CLOSING_LABELS / CLOSING_STEPS)
         self._numbers[3] += max(min(want, free), 0.0)
         labels = int(self._numbers[3])
         self._numbers[3] -= labels

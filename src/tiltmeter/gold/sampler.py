@@ -33,6 +33,8 @@ DUELS = 0.05  # of the bets, at least, once there is a champion
 HEAVY = 0.1  # of a step's advantages above the weight's ceiling, at which it is raised
 CUT_OFF = 0.02  # of them, at most, above a ceiling that was raised
 FADE = 0.99  # per step, of a ceiling that was raised
+CLOSING_STEPS = 8  # the last of a run whose length is known: what happens there no later label can tell
+CLOSING_LABELS = 40  # of all of them, as far as labels were saved
 BOOSTED = 10  # steps for which a warning raises the rate
 
 
@@ -51,6 +53,15 @@ class Bet:
     weight: float
     chance: float  # that this group was chosen, for the record
     slice: str = ""  # the environment of its prompt, as readings name it
+
+
+def is_closing(step: int, steps: int | None) -> bool:
+    """Whether the run, of which this is the so many-th step, is about to end.
+
+    >>> is_closing(92, 100), is_closing(93, 100), is_closing(101, 100), is_closing(5, None)
+    (False, True, False, False)
+    """
+    return steps is not None and steps - CLOSING_STEPS < step <= steps
 
 
 class Sampler:
@@ -173,6 +184,8 @@ class Sampler:
             free = accrued + UNPLANNED * even - self._labels_drawn / 2.0
         alarm = max(self._slope.below(HARM), self._duel.below(HARM)) ** SHARP
         want = self.floor * even + max(alarm, 0.5 if self._boost else 0.0) * SPEND * max(free - self.floor * even, 0.0)
+        if is_closing(self._steps, self.steps):
+            want = max(want, CLOSING_LABELS / 2.0 / CLOSING_STEPS)
         self._carry += min(want, max(free, self.floor * even))
         count = int(self._carry)
         self._carry -= count
