@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.verdict.test_agreement_and_level import shares
+from tests.verdict.test_agreement_and_gain import shares
 
 from tiltmeter.stats.running_mean import MeanWindows
-from tiltmeter.verdict.agreement_and_level import AgreementAndLevel
+from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 
 
-def fold(gold: Any, paid: Any, dead: Any, pairs: int = 16, missing: float = 0.0, steps: int = 160) -> AgreementAndLevel:
+def fold(gold: Any, paid: Any, dead: Any, pairs: int = 16, missing: float = 0.0, steps: int = 160) -> AgreementAndGain:
     """Pairs of live prompts, `gold` their gold, with 0/1 answers; `dead` prompts are solved, `missing` pairs lost."""
-    rng, folded = np.random.default_rng(0), AgreementAndLevel()
+    rng, folded = np.random.default_rng(0), AgreementAndGain()
     for step in range(steps):
         wins = 0.4 + 0.5 * rng.binomial(8, paid(step), 32) / 8
         readings = {"group.size": [8.0, 32, 0.0], "reward.win_share": shares(wins, 8)}
@@ -61,7 +61,7 @@ def test_the_interval_covers_gold_of_all_prompts_whatever_those_without_a_pair_h
     missed, runs = 0, 100
     for seed in range(runs):
         rng, windows, truth = np.random.default_rng(seed), MeanWindows(0.1), []
-        folded = AgreementAndLevel(all_by_pairs=windows)
+        folded = AgreementAndGain(all_by_pairs=windows)
         for step in range(40):
             dead, live = rng.uniform(0.0, 0.6), 0.4
             truth.append((1.0 - dead) * live + dead * unknown)
