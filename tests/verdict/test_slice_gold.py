@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.verdict.test_slices import packed
@@ -57,6 +59,14 @@ def test_a_slice_of_audited_pairs_never_says_stop() -> None:
     gold = play({"a": [0.8] * 30 + [0.1] * 60, "b": [0.5] * 90}, labels=32, source="gold.level")
     advice = advise_on_slices(CALM, gold)
     assert advice is not None and advice.word == "cannot tell" and "solved prompts left the pairs" in advice.why
+
+
+def test_a_run_that_is_ok_as_of_an_earlier_step_is_not_once_a_slice_is_lost() -> None:
+    held = replace(CALM, word="cannot tell", excluded=False, as_of=90)
+    advice = advise_on_slices(held, play(twelve([0.5] * 40 + [0.05] * 60), 32))
+    assert advice is not None and advice.word == "stop" and advice.as_of is None
+    calm = advise_on_slices(held, play(twelve(), 32))
+    assert calm is not None and calm.as_of == 90
 
 
 def test_one_slice_is_the_run_and_other_advice_stays() -> None:

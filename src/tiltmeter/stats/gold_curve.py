@@ -121,6 +121,8 @@ class GoldCurve:
         self._least = 1 if evaluations else LEAST_READINGS
         self._looks = 1 if evaluations else EARNED_LOOKS
         self.effect = 1.0 if evaluations else _design_effect(values, counts, readings.stderrs[order])
+        if curves > 1:
+            self.effect = max(self.effect, 1.0)  # of many curves some scatter little by chance
         self._n = np.concatenate([[0.0], np.cumsum(counts)])
         self._sum = np.concatenate([[0.0], np.cumsum(counts * values)])
         self._edges = list(self._cuts())

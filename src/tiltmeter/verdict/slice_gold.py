@@ -1,8 +1,8 @@
 """What gold of single slices forbids: a run is not OK while one of its slices has lost gold.
 
 Every slice has a curve (`stats.gold_curve`), whose chances are divided by the number of slices. Gold of a slice that is
-lower than before by more than chance keeps the run from OK; where that is as sure as it must be of a whole run, the
-advice is to stop.
+lower than before by more than chance keeps the run from OK; where that is as sure as it must be of a whole run, and a
+quarter is gone, the advice is to stop.
 That a loss is excluded is asked only of slices whose labels suffice; how many there are without is said.
 """
 
@@ -28,18 +28,19 @@ def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
     >>> advice.word, advice.why
     ('stop', 'gold in environment b is lower than at steps 0 to 9, where it was 0.50: it is 0.10')
     """
-    if advice is None or advice.word != "continue" or len(gold.tables) < 2:
+    is_calm = advice is not None and (advice.word == "continue" or advice.as_of is not None)
+    if advice is None or not is_calm or len(gold.tables) < 2:
         return advice
     many = len(gold.tables)
     latest = {name: GoldCurve(table, curves=many).last_look for name, table in gold.tables.items()}
     looks = {name: look for name, look in latest.items() if look is not None}
     lower = [name for name, look in looks.items() if look.is_lower]
     if lower:
-        worst = max(lower, key=lambda name: (looks[name].fallen_from is not None, _gap(looks[name])))
+        worst = max(lower, key=lambda name: (_is_lost(looks[name]), _gap(looks[name])))
         return _about_lower(advice, worst, looks[worst], by_pairs=gold.source == PAIR_LEVEL)
     able = [name for name, look in looks.items() if look.can_tell]
     for name in able:
-        if looks[name].margins[1] > 0.0:
+        if looks[name].margins[1] > 0.0 and advice.word == "continue":
             return replace(advice, word="cannot tell", why=_missing(name, looks[name]), excluded=False)
     few = many - len(able)
     weak = f"{few} of {many} slices have too few labels to tell by themselves"
@@ -48,14 +49,19 @@ def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
 
 def _about_lower(advice: Advice, name: str, look: Look, *, by_pairs: bool) -> Advice:
     assert look.lower_than is not None
-    part, lost = look.fallen_from or look.lower_than, look.fallen_from is not None and not by_pairs
+    part, lost = look.fallen_from or look.lower_than, _is_lost(look) and not by_pairs
     why = (
         f"gold {slice_words(name)} is lower than at steps {part.first} to {part.last}, where it was {part.mean:.2f}: "
         f"it is {look.now.mean:.2f}"
     )
     if by_pairs:
         why += " in audited pairs; either it has fallen, or solved prompts left the pairs"
-    return replace(advice, word="stop" if lost else "cannot tell", why=why, lower=lost, excluded=False)
+    return replace(advice, word="stop" if lost else "cannot tell", why=why, lower=lost, excluded=False, as_of=None)
+
+
+def _is_lost(look: Look) -> bool:
+    """Whether gold has surely fallen, and as much as must be excluded is gone by what `now` shows."""
+    return look.fallen_from is not None and look.fallen_from.mean - look.now.mean > look.allowed
 
 
 def _gap(look: Look) -> float:
