@@ -26,7 +26,7 @@ def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
     ...         _ = gold.add(step, "gold.mean", name, mean, 32)
     >>> advice = advise_on_slices(Advice("continue", "", None, None, "gold.mean", 0.1, False, True), gold)
     >>> advice.word, advice.why
-    ('stop', 'gold in environment b is lower than at steps 0 to 9, where it was 0.50: it is 0.10')
+    ('stop', 'gold in environment b is lower than at steps 0 to 19, where it was 0.50: it is 0.10')
     """
     is_calm = advice is not None and (advice.word == "continue" or advice.as_of is not None)
     if advice is None or not is_calm or len(gold.tables) < 2:
