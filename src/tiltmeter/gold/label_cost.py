@@ -46,9 +46,7 @@ class LabelCost(Struct, frozen=True, omit_defaults=True):
         'a label of checks.py:score takes 0.04 ms: every rollout is labelled'
         """
         if self.by_need:
-            return (
-                f"{self.source} labels {self.share:.3g} of rollouts, {LABELS_A_STEP} a step at least; share= sets it"
-            )
+            return f"{self.source} labels {self.share:.3g} of rollouts, {LABELS_A_STEP} a step at least; share= sets it"
         part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
         takes = "takes at least" if self.at_least else "takes"
         notable = f"; {self.first}" if self.first else ""
