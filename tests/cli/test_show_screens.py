@@ -86,14 +86,13 @@ def test_findings_compete_and_what_is_unknown_explains_nothing_beside_another() 
     assert best is not None and best.failure == "length_hacking" and [one.failure for one in others] == ["hedging"]
 
 
-def test_the_innocent_cause_of_a_warning_comes_last(tmp_path: Path) -> None:
+def test_a_warning_that_separates_nothing_is_listed_and_leaves_the_run_ok(tmp_path: Path) -> None:
     def columns(step: int, rng: object) -> dict[str, object]:
         entropy = max(0.1, 2.0 - step / 40)
         return {**show_runs.healthy_columns(step, rng), "length": [4] * 64, "entropy": [[entropy] * 4] * 64}  # type: ignore[arg-type]
 
     run = show_runs.measure(show_runs.write(tmp_path / "run", columns, 100))
     verdict, run_facts, _ = judge_run(run)
-    assert verdict.state == "WATCH"
+    assert verdict.state == "OK" and any(warning.name.startswith("policy.entropy") for warning in verdict.warnings)
     told = message(verdict, run_facts, place="run")
-    assert "innocent" not in told.why.partition(";")[0] and "harmless" not in told.why.partition(";")[0]
-    assert "healthy" not in told.state and told.what_to_do
+    assert "entropy" not in told.why and "healthy" in told.state

@@ -38,7 +38,7 @@ def test_a_level_of_new_prompts_that_is_lower_warns_and_does_not_alarm() -> None
     (warning,) = raised(NewPromptsFall(), readings(FALL))
     assert (warning.name, warning.tier, warning.resolved) == ("gold.prompts", "warning", None)
     assert 60 <= warning.step < 70
-    assert "prompts are new at each step, so a harder mix would look the same" in warning.summary
+    assert "no prompt is known to come back, so a harder mix would look the same" in warning.summary
     assert "with chance" not in warning.summary  # a bound that does not hold here is not quoted
 
 

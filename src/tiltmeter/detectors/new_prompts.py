@@ -28,8 +28,8 @@ class NewPromptsFall:
     >>> steps = [Reading(0, step, "gold.prompts", 0.5, 128, None, tuple(step_gold(step)),
     ...                  keys=tuple(range(16 * step, 16 * step + 16))) for step in range(60)]
     >>> raised = next(alarm for alarm in map(fall.update, steps) if alarm)
-    >>> raised.tier, 40 <= raised.step < 50, raised.summary[-48:]
-    ('warning', True, 'at each step, so a harder mix would look the same')
+    >>> raised.tier, 40 <= raised.step < 50, raised.summary[-35:]
+    ('warning', True, 'so a harder mix would look the same')
     """
 
     alpha: float = 0.01
@@ -71,7 +71,7 @@ class NewPromptsFall:
             evidence=self._test.evidence,
             threshold=threshold,
             summary=f"gold is lower since about step {fell} (odds {exp(min(self._test.evidence, 50.0)):.0f} to 1 if "
-            "prompts are alike): prompts are new at each step, so a harder mix would look the same",
+            "prompts are alike): no prompt is known to come back, so a harder mix would look the same",
         )
 
     def _resolve_if_back(self, alarm: Alarm, reading: Reading) -> Alarm | None:

@@ -1,9 +1,8 @@
 """How gold of a run stands: the one estimate that every sentence, table, picture and advice takes its numbers from.
 
 A run has one source of gold: the reading closest to every answer, else an evaluation. `stats.gold_curve` says from it
-what gold was at first, at its best and is now. While an alarm on gold is open, `stats.turn` says when gold turned down,
-anew for every label that comes, labels of the past included; what was said when the alarm was raised stays in the
-journal.
+what gold was at first, at its best and is now. While an alarm on gold is open, `stats.turn` says anew for every label,
+of the past too, when gold turned down; what was said when the alarm was raised stays in the journal.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import reading_of, slice_of, slice_words
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, NO_COMPLETIONS, Verdict
+from tiltmeter.verdict.verdict import CHECKS, NEW_PROMPTS, NO_COMPLETIONS, Verdict
 
 LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows
@@ -136,6 +136,8 @@ def _state(verdict: Verdict, run_facts: RunFacts) -> str:
             # Drift without gain is a reason to stop too, and there the answers are as good as before.
             advice = verdict.advice
             return f"stop advised: {'answers have got worse' if advice.lower else advice.why.partition(';')[0]}"
+        case "WATCH" if verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS:
+            return "gold is lower than it was: worse answers or harder prompts, which prompts that come back would tell"
         case "WATCH" if verdict.advice is not None and verdict.advice.word == "cannot tell":
             return "something needs a look, and gold cannot tell whether the reward is right"
         case "WATCH":
@@ -340,6 +342,8 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         best_step = None if advice is None or advice.best is None else advice.best.step
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"
         return f"{'go on' if live else 'nothing needs doing'}{keep}"
+    if verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS:
+        return "declare an evaluation on fixed prompts: run.evaluate(step, value, n); and look at the completions"
     if verdict.state == "WATCH":
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"
