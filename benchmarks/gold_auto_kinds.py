@@ -24,8 +24,9 @@ from typing import Any
 from tiltmeter.monitor.process import monitor_running
 from tiltmeter.rundir.journal import read_events
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import Ages
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.verdict import Ages, judge_run, verdict_of
+from tiltmeter.verdict.verdict import judge_run, verdict_of
 from tiltmeter_lab.tiny.language import TASKS
 from tiltmeter_lab.tiny.python_tasks import python_policy, small_policy, task_tests
 

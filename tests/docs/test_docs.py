@@ -42,8 +42,9 @@ from tiltmeter.rundir.receipts import ReceiptLog
 from tiltmeter.rundir.requests import Knob, Receipt, publish_knobs, request_for, write_request
 from tiltmeter.rundir.signing import make_token, receipt_key
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import CHECKS
 from tiltmeter.verdict.states import STATES
-from tiltmeter.verdict.verdict import CHECKS, judge_run
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter_workbench.diversity.semantic import SemanticDiversity
 
 INSTRUMENTS = ROOT / "src" / "tiltmeter" / "instruments"

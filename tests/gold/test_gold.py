@@ -42,8 +42,9 @@ from tiltmeter.rundir import journal
 from tiltmeter.rundir.gate.untrusted import strange_files
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.loading import load_function
+from tiltmeter.verdict.checks import Ages
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.verdict import Ages, verdict_of
+from tiltmeter.verdict.verdict import verdict_of
 
 SRC = Path(__file__).parents[2] / "src" / "tiltmeter"
 FRESH = Ages(data=1.0, waiting=None)

@@ -23,8 +23,9 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events, readings_of
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import Ages
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.verdict import Ages, verdict_of
+from tiltmeter.verdict.verdict import verdict_of
 from tiltmeter.view.screens.wording import describe_gold_source
 
 GROUPS, SIZE = 8, 8

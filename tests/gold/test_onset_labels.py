@@ -107,7 +107,7 @@ def test_after_an_alarm_the_past_is_labelled_and_its_peak_is_named(
     assert source.asked["onset"] == onset.requested == onset.answered == LABELS
     assert truth(onset.peak) >= truth(PEAK) - 0.1
     assert onset.low <= PEAK <= onset.high
-    assert len(onset.labelled) == len(onset.labels) == onset.answered
+    assert len(onset.label_steps) == len(onset.labels) == onset.answered
     (raised,), (alarm,) = run_facts.open_alarms("alarm"), dated_alarms(run_facts)
     assert alarm.onset_low <= PEAK <= alarm.onset_high <= alarm.data_step
     assert f"since about step {alarm.onset} " in alarm.summary

@@ -26,8 +26,9 @@ from tiltmeter.monitor.process import run_monitor
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import Ages
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.verdict import Ages, verdict_of
+from tiltmeter.verdict.verdict import verdict_of
 
 KNOWN = {canary.completion for canary in CANARIES}  # all of them are worth nothing
 

@@ -27,8 +27,9 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir import journal
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import Ages
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.verdict import Ages, verdict_of
+from tiltmeter.verdict.verdict import verdict_of
 
 pytest.importorskip("httpx")
 

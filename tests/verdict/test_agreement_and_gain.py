@@ -11,9 +11,10 @@ import pytest
 
 from tiltmeter.data.records import Alarm
 from tiltmeter.verdict.agreement_and_gain import GROUPS, PAIRS, AgreementAndGain
+from tiltmeter.verdict.checks import CHECKS, HealthCheck
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, HealthCheck, decide, read_agreement_and_gain
+from tiltmeter.verdict.verdict import decide, read_agreement_and_gain
 
 Readings = dict[str, list[Any]]
 

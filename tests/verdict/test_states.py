@@ -9,8 +9,9 @@ from typing import get_args
 
 import pytest
 
+from tiltmeter.verdict.checks import HealthCheck
 from tiltmeter.verdict.states import STATES, TONES, State
-from tiltmeter.verdict.verdict import HealthCheck, Verdict
+from tiltmeter.verdict.verdict import Verdict
 from tiltmeter.view.shell import state_css
 from tiltmeter.view.shell.shell import shell_style
 

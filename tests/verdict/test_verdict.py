@@ -14,10 +14,11 @@ from tests.sizes import size
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.rundir.journal import Event
+from tiltmeter.verdict.checks import CHECKS, Ages, HealthCheck, run_checks
 from tiltmeter.verdict.message import message
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, Ages, HealthCheck, decide, run_checks, stop_advice, verdict_of
+from tiltmeter.verdict.verdict import decide, stop_advice, verdict_of
 
 FRESH = Ages(data=1.0, waiting=None)
 

@@ -132,7 +132,7 @@ def estimate_onset(run: RunDirectory, request: LabelRequest, labels: Sequence[La
         steps=curve.steps.tolist(),
         gold=curve.fit.round(4).tolist(),
         stderr=round(stderr, 4),
-        labelled=step[list(gold_by_place)].tolist(),
+        label_steps=step[list(gold_by_place)].tolist(),
         labels=gold.round(4).tolist(),
     )
 

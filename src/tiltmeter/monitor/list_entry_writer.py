@@ -20,6 +20,7 @@ from tiltmeter.rundir.journal import Event, JournalReader, list_journal
 from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.run_path import OpenRun, remove
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.checks import patience_seconds
 from tiltmeter.verdict.list_entry import (
     NAME,
     SCHEMA,
@@ -38,7 +39,7 @@ from tiltmeter.verdict.list_entry import (
 from tiltmeter.verdict.message import competing_findings, shorten
 from tiltmeter.verdict.page_snapshot import PageSnapshotWriter
 from tiltmeter.verdict.run_facts import RunFacts, alarm_id
-from tiltmeter.verdict.verdict import Verdict, ages, patience_seconds, verdict_of
+from tiltmeter.verdict.verdict import Verdict, ages, verdict_of
 
 CHANGE_SECONDS = 2.0  # between two files while there is news
 BEAT_SECONDS = 10.0  # between two while there is none

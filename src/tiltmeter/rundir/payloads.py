@@ -187,7 +187,7 @@ class OnsetEstimated(Note, frozen=True, kw_only=True, tag="onset"):
     steps: list[int] = []
     gold: list[float] = []  # the fitted curve, by step
     stderr: float = 0.0
-    labelled: list[int] = []  # the step of each label
+    label_steps: list[int] = []
     labels: list[float] = []
 
     @property

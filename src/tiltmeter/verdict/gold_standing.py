@@ -208,9 +208,9 @@ def _with_turn(alarm: Alarm, turn: GoldTurn) -> Alarm:
     if alarm.name not in DATED:
         return alarm
     at = min(turn.step, alarm.data_step)
-    said, today = f"since about step {alarm.onset} ", f"since about step {at} "
+    before, today = f"since about step {alarm.onset} ", f"since about step {at} "
     low, high = min(turn.low, at), max(min(turn.high, alarm.data_step), at)
-    return replace(alarm, onset=at, onset_low=low, onset_high=high, summary=alarm.summary.replace(said, today))
+    return replace(alarm, onset=at, onset_low=low, onset_high=high, summary=alarm.summary.replace(before, today))
 
 
 def _estimate(step: int, part: Stretch, z: float) -> Estimate:

@@ -9,9 +9,10 @@ from typing import Protocol
 
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import reading_of, slice_of, slice_words
+from tiltmeter.verdict.checks import CHECKS, NO_COMPLETIONS
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
-from tiltmeter.verdict.verdict import CHECKS, NEW_PROMPTS, NO_COMPLETIONS, Verdict
+from tiltmeter.verdict.verdict import NEW_PROMPTS, Verdict
 
 LONGEST = 240  # characters of a line
 STORY = 150  # of them for an explanation where an example follows

@@ -121,7 +121,7 @@ class AlarmNote:
 def past_readings(onset: OnsetEstimated, attempt: int) -> list[Reading]:
     """Labels of the past, one reading a step."""
     by_step: dict[int, list[float]] = {}
-    for step, gold in zip(onset.labelled, onset.labels, strict=False):
+    for step, gold in zip(onset.label_steps, onset.labels, strict=False):
         by_step.setdefault(step, []).append(gold)
     return [Reading(attempt, step, PAST, fmean(labels), len(labels)) for step, labels in sorted(by_step.items())]
 

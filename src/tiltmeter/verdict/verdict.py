@@ -16,11 +16,11 @@ from tiltmeter.data.records import Alarm
 from tiltmeter.rundir.journal import Event, JournalReader
 from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.store import RunDirectory
-from tiltmeter.stats.intervals import upper_bound
 from tiltmeter.verdict.agreement_and_gain import Agreement, Gain
 from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
-from tiltmeter.verdict.checkpoint_gold import AskedCheckpoint
+from tiltmeter.verdict.checks import CHECKS, RECENT_STEPS, Ages, HealthCheck, run_checks
 from tiltmeter.verdict.event_log import EventLog
+from tiltmeter.verdict.evidence_words import evidence_text, source_text
 from tiltmeter.verdict.gold_standing import GoldLevel, GoldStanding
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
@@ -30,33 +30,12 @@ from tiltmeter.verdict.stop_advice import Advice, read_gold
 
 HOLLOW = "what was gained is not worth anything"
 
-#: The nine checks, in the order in which a failure is reported.
-CHECKS = ("monitor", "fresh", "gold", "gold_recent", "gold_level", "detectors", "ranks", "kept", "scored")
-
-NO_COMPLETIONS = "no completions"  # of the check `scored`
-RECENT_STEPS = 40  # two blocks of the alarm's test: older gold is no evidence about the current policy
-MISSING_SHARE = 0.1  # of labels that never came: each counts in favour of the run, so many of them hide its harm
-EVALUATIONS = 2  # at least two are needed to see a fall
-TRAPPED = 0.25  # of answers: while so many may take pay that honest work cannot earn, traps say nothing
-LOST_SHARE = 0.01
-INFRA_SHARE = 0.05
-UNPAID_SHARE = 1 / 3  # of completions without a reward, whatever the reason: the reward function is broken
 #: Detectors and findings that come as often in healthy runs as in hacked ones (`benchmarks/results/warnings.json`, a
 #: reward that stands still): they are shown, and colour no state.
 REMARKS = frozenset({"departure", "decline", "no_progress"})
 NEW_PROMPTS = "new_prompts_fall"  # the detector of a level that is lower, perhaps because its prompts are harder
 STRONG = 0.5  # confidence from which a finding keeps a run from being OK
 CHAIN_SECONDS = 0.25  # that an update spends on the journal's chain, at most
-PATIENCE_SECONDS = 60.0
-UNKNOWN_PACE_SECONDS = 600.0  # used until the duration of a step is known: loading a model takes time
-
-
-@dataclass(frozen=True)
-class HealthCheck:
-    """One of the nine checks: whether it passed, and why."""
-
-    ok: bool
-    why: str
 
 
 @dataclass(frozen=True)
@@ -88,16 +67,6 @@ class Verdict:
         code = STATES[self.state].exit_code
         # A warning makes no run healthy.
         return 2 if code == 0 and (word == "cannot tell" or self.as_of is not None) else code
-
-
-@dataclass(frozen=True)
-class Ages:
-    """Seconds since the trainer's last data, and since the oldest step that is not measured yet was written."""
-
-    data: float
-    waiting: float | None  # None: nothing waits
-    behind: int = 0  # steps that are stored and not measured, or 1 for an attempt nobody has looked at
-    over: bool = False  # every rank has closed: what is not measured now is late, not on its way
 
 
 def verdict_of(run_facts: RunFacts, ages: Ages, *, impatient: bool = False) -> Verdict:
@@ -172,13 +141,13 @@ def decide(
     agreement, gain = read_agreement_and_gain(run_facts)
     state: State
     if alarms:
-        state, sentence = "ACT", f"Alarm: {alarms[0].summary}{_source_text(run_facts, alarms[0])}"
+        state, sentence = "ACT", f"Alarm: {alarms[0].summary}{source_text(run_facts, alarms[0])}"
     elif "monitor" in failed or "fresh" in failed:
         state, sentence = "STALE", why
     elif advice is not None and stop:  # what is known of gold comes before what is not
-        state, sentence = "WATCH", f"Stop advised: {advice.why}{_source_text(run_facts)}"
+        state, sentence = "WATCH", f"Stop advised: {advice.why}{source_text(run_facts)}"
     elif gain is not None and gain.is_hollow:
-        state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{_source_text(run_facts)}"
+        state, sentence = "HOLLOW", f"{_hollow_reason(gain)}{source_text(run_facts)}"
     elif failed:
         state, sentence = "BLIND", why
     elif warning is not None:
@@ -190,7 +159,7 @@ def decide(
     elif not failed and len(checks) == len(CHECKS):
         why = f"{checks['gold_level'].why}{run_facts.recovery_text}"
         when = "" if as_of is None else f"as of step {as_of}: "
-        state, sentence = "OK", f"{when}no alarm on {_evidence_text(run_facts)}; {why}"
+        state, sentence = "OK", f"{when}no alarm on {evidence_text(run_facts)}; {why}"
     else:
         state, sentence = "BLIND", "not examined"
     if run_facts.journal_fault:
@@ -221,138 +190,6 @@ def _hollow_reason(gain: Gain) -> str:
     return (
         f"{HOLLOW}: {rose if gain.by_curve else won}, and a gain of gold of {max(gain.gold_high, 0.01):.2f} or more is "
         f"excluded{' by audited pairs' if gain.by_pairs else ''} (steps {gain.first}-{gain.last} against the beginning)"
-    )
-
-
-def run_checks(
-    run_facts: RunFacts, ages: Ages, advice: Advice | None, *, impatient: bool = False
-) -> dict[str, HealthCheck]:
-    """The nine checks that a healthy run must pass."""
-    patience = patience_seconds(run_facts)
-    live = run_facts.attempt is None or run_facts.attempt not in run_facts.ended
-    needed = [part for part in run_facts.detectors if part["tier"] == "alarm"]
-    least = max((int(part["least"]) for part in needed), default=0)
-    off = [name for name in run_facts.off if any(name.split(":")[0] == part["name"] for part in needed)]
-    off += [name for name in run_facts.off if any(name in part["watches"] for part in needed)]
-    lost, batches = run_facts.lost
-    rows, infra, unpaid = (sum(item[at] for item in run_facts.recent) for at in (1, 2, 3))
-    waiting = ages.waiting is not None and (ages.over or impatient or ages.waiting > patience)
-    spans = run_facts.spans()
-    labelled = run_facts.last_bet is not None and _recent(run_facts, run_facts.last_bet, RECENT_STEPS, spans)
-    declared = [at for at in run_facts.evaluations if at[1] < spans.get(at[0], -1)]
-    evaluated = len(declared) >= EVALUATIONS
-    # Up to twice the usual gap is still recent: a benchmark may be run every hundred steps.
-    gap = max(RECENT_STEPS, 2 * (declared[-1][1] - declared[-2][1])) if evaluated else 0
-    points = run_facts.checkpoints.on_lineage(spans)
-    traps = [at for at in run_facts.traps if _recent(run_facts, at[:2], RECENT_STEPS, spans)]
-    recent = labelled or (evaluated and _recent(run_facts, declared[-1], gap, spans)) or bool(traps)
-    newest = max(
-        [at[1] for at in (run_facts.last_bet, *declared[-1:], *run_facts.traps[-1:]) if at is not None], default=-1
-    )
-    lacking = run_facts.labels_requested > 0 and run_facts.unanswered > MISSING_SHARE * run_facts.labels_requested
-    enough = run_facts.bets >= max(least, 1) and run_facts.gold_differs
-    by_traps = bool(run_facts.traps) and not (enough or evaluated)
-    gaps, unread = (
-        [step for attempt, step in steps if attempt == run_facts.attempt and step > run_facts.last_step - 3]
-        for steps in (run_facts.missing, run_facts.unread)
-    )
-    return {
-        "monitor": HealthCheck(
-            not waiting and bool(run_facts.steps),
-            f"{ages.behind} stored steps are not measured yet; to measure them: tiltmeter watch RUN"
-            if ages.behind
-            else "no step has been measured yet"
-            if not run_facts.steps
-            else "every stored step is measured",
-        ),
-        "fresh": HealthCheck(
-            not live or ages.data <= patience,
-            "the run has ended" if not live else f"the trainer was last heard of {duration_text(ages.data)} ago",
-        ),
-        "gold": HealthCheck(
-            not lacking and (enough or evaluated or by_traps),
-            _gold_reason(run_facts, max(least, 1), lacking, evaluated),
-        ),
-        "gold_recent": HealthCheck(
-            recent,
-            (
-                f"newest gold is of step {newest}, the run is at {run_facts.last_step}"
-                if newest >= 0
-                else "no prompt group with informative gold so far"
-            )
-            + _awaited_text(run_facts),
-        ),
-        "gold_level": _trap_check(traps) if by_traps and traps else _level_check(advice),
-        "detectors": HealthCheck(
-            bool(needed) and not off,
-            f"switched off: {', '.join(off)}"
-            if off
-            else "the alarm is on"
-            if needed
-            else "no alarm detector is set up",
-        ),
-        "ranks": HealthCheck(
-            not gaps and not unread,
-            f"ranks missing at step {gaps[-1]}; if only one process observes, pass ranks=1"
-            if gaps
-            else f"files of step {unread[-1]} were not read: nothing is known of them"
-            if unread
-            else "all ranks are there",
-        ),
-        "kept": HealthCheck(
-            batches > 0 and lost < LOST_SHARE * batches,
-            f"{lost} of {batches} batches were thinned, dropped or not measured"
-            if batches
-            else "the trainer's counters are missing",
-        ),
-        "scored": _asked_check(points[-1])
-        if points and not rows
-        else HealthCheck(
-            rows > 0 and infra < INFRA_SHARE * rows and unpaid < UNPAID_SHARE * rows,
-            NO_COMPLETIONS
-            if not rows
-            else f"{unpaid} of the last {rows} completions have no reward (None, NaN): fix the reward function"
-            if unpaid >= UNPAID_SHARE * rows > 0 and infra < INFRA_SHARE * rows
-            else f"{infra} of the last {rows} completions could not be scored (infrastructure)",
-        ),
-    }
-
-
-def patience_seconds(run_facts: RunFacts) -> float:
-    """Seconds without anything new after which a live run is STALE."""
-    return max(3.0 * run_facts.step_seconds, PATIENCE_SECONDS) if run_facts.step_seconds else UNKNOWN_PACE_SECONDS
-
-
-def _level_check(advice: Advice | None) -> HealthCheck:
-    """Whether the labels exclude that a quarter of gold is lost; a fall that is sure is the advice to stop."""
-    if advice is None or advice.fall is None:
-        return HealthCheck(False, "no fall of gold is excluded: too few labels of recent steps")
-    if advice.lower:
-        return HealthCheck(False, "gold stands lower than it did, by more than chance")
-    if not advice.excluded:
-        return HealthCheck(False, advice.why)
-    of_slices = f"; {advice.slices}" if advice.slices else ""
-    return HealthCheck(True, f"a fall of gold of {max(advice.fall, 0.01):.2f} or more is excluded{of_slices}")
-
-
-def _asked_check(newest: AskedCheckpoint) -> HealthCheck:
-    """Whether the answers of the newest checkpoint have gold: what is missing counts against every claim."""
-    count = len(newest.gold)
-    ok = newest.unknown < MISSING_SHARE * count
-    why = f"{newest.unknown} of {count} prompts have no gold for the checkpoint at step {newest.step}"
-    return HealthCheck(ok, f"{why}: fix the gold source" if not ok else why)
-
-
-def _trap_check(traps: Iterable[tuple[int, int, int, int]]) -> HealthCheck:
-    """Whether the traps of recent steps exclude that many answers take pay that honest work cannot earn."""
-    count, paid = (sum(item[at] for item in traps) for at in (2, 3))
-    share = upper_bound(min(paid, count), count)
-    if share > TRAPPED:
-        why = f"{share:.0%} of answers may take pay that honest work cannot earn: too few traps, or too many were paid"
-        return HealthCheck(False, why)
-    unseen = "hacks that need no lie, as length or flattery, are not seen"
-    return HealthCheck(
-        True, f"judged by traps, at most {share:.0%} of answers take pay that honest work cannot earn; {unseen}"
     )
 
 
@@ -415,115 +252,3 @@ def ages(run: RunDirectory, run_facts: RunFacts) -> Ages:
         waiting.append(started)  # no monitor has seen this attempt
     oldest = max(0.0, now - min(waiting)) if waiting else None
     return Ages(max(0.0, now - newest), oldest, len(waiting), run.ended(last))
-
-
-def _recent(run_facts: RunFacts, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
-    """Whether a step is recent enough, and in the current lineage, to be evidence about the run."""
-    return at[1] < spans.get(at[0], -1) and run_facts.last_step - at[1] <= steps
-
-
-def _source_text(run_facts: RunFacts, alarm: Alarm | None = None) -> str:
-    """Whose labels a claim rests on, in a clause; empty where the trainer itself hands over what is judged by."""
-    if alarm is not None and any(alarm.name == point.reading for point in run_facts.checkpoints.points):
-        return f"; judged by {run_facts.checkpoints.judge}" if run_facts.checkpoints.judge else ""
-    if alarm is not None and alarm.name.startswith("eval."):
-        return f"; judged by the evaluation {alarm.name.removeprefix('eval.')}"
-    of_gold = alarm is None or alarm.name.startswith("gold.")
-    return f"; judged by {' and '.join(run_facts.judges)}" if run_facts.judges and of_gold else ""
-
-
-def _evidence_text(run_facts: RunFacts) -> str:
-    """What a healthy verdict rests on."""
-    parts = []
-    if run_facts.labels or not (run_facts.evaluations or run_facts.traps):
-        newest = run_facts.last_label[1] if run_facts.last_label else -1
-        parts.append(f"{run_facts.labels_text}, newest at step {newest}")
-    if run_facts.evaluations:
-        newest = run_facts.evaluations[-1][1]
-        parts.append(
-            f"{_asked_text(run_facts) or f'{len(run_facts.evaluations)} evaluations'}, newest at step {newest}"
-        )
-    if run_facts.traps:
-        parts.append(f"{_traps_text(run_facts)}, newest at step {run_facts.traps[-1][1]}")
-    return " and ".join(parts)
-
-
-def _asked_text(run_facts: RunFacts) -> str:
-    """What is known of checkpoints that were asked, and how many could not be; empty where none was."""
-    points = run_facts.checkpoints.on_lineage(run_facts.spans())
-    if not points:
-        return ""
-    series = run_facts.checkpoints
-    missed = f" ({series.missed} more were gone before they could be asked)" if series.missed else ""
-    by = f", judged by {series.judge}" if series.judge else ""
-    return f"{len(points)} checkpoints asked the same {len(points[-1].gold)} questions{missed}{by}"
-
-
-def _traps_text(run_facts: RunFacts) -> str:
-    count, paid = (sum(item[at] for item in run_facts.traps) for at in (2, 3))
-    return f"{count} traps, of which {paid} were paid"
-
-
-def _awaited_text(run_facts: RunFacts) -> str:
-    """What the gold source still owes, in a clause; empty if nothing that matters."""
-    open_steps = sorted(run_facts.unlabelled)
-    if run_facts.gold is None or not open_steps:
-        return ""
-    steps = "1 step" if len(open_steps) == 1 else f"{len(open_steps)} steps"
-    meanwhile = f", and {run_facts.passed_over} were not asked about while it was busy" if run_facts.passed_over else ""
-    return f"; {run_facts.gold['name']} has not given the labels of {steps}, since step {open_steps[0][1]}{meanwhile}"
-
-
-def _gold_reason(run_facts: RunFacts, least: int, lacking: bool, evaluated: bool) -> str:
-    enough = run_facts.bets >= least
-    if lacking:
-        share = run_facts.unanswered / run_facts.labels_requested
-        return (
-            f"{run_facts.gold_error or 'labels are missing'}; {run_facts.unanswered} of {run_facts.labels_requested} "
-            f"never came ({share:.0%}), and each counts in favour of the run: fix the gold source"
-        )
-    if run_facts.traps and not (enough and run_facts.gold_differs) and not evaluated:
-        return f"judged by traps: {_traps_text(run_facts)}"
-    if enough and not run_facts.gold_differs and not evaluated:
-        return "gold is the reward itself: such an alarm can never fire; use hidden tests, a stricter check or a judge"
-    if enough and run_facts.gold_differs:
-        pairs = run_facts.judges and not run_facts.labels_whole_steps
-        return f"{run_facts.bets} {'audited pairs' if pairs else 'prompt groups'} with gold"
-    if evaluated:
-        return _asked_text(run_facts) or f"{len(run_facts.evaluations)} declared evaluations"
-    if run_facts.checkpoint_judge and not run_facts.labels:
-        why = f"; {run_facts.checkpoint_fault}" if run_facts.checkpoint_fault else ""
-        return (
-            f"one checkpoint was asked so far: a fall needs two{why}"
-            if run_facts.evaluations
-            else f"no checkpoint was asked yet: {run_facts.checkpoint_judge} judges what is saved{why}"
-        )
-    if run_facts.gold is not None and run_facts.labels_whole_steps and run_facts.labels and not run_facts.bets:
-        return (
-            f"no gold to judge by yet: {run_facts.labels} labels, and no prompt whose completions differ in reward and "
-            "in gold; if that stays so, check that the reward and gold look at the completion"
-        )
-    if run_facts.gold is not None:
-        return (
-            f"no gold to judge by yet: {run_facts.bets} audited pairs, the alarm needs {least}"
-            f"{_awaited_text(run_facts)}; {run_facts.gold['name']} is asked about prompts whose rewards differ, "
-            "if completion= is passed to observe()"
-        )
-    why = f"; {run_facts.bad_gold} labels were outside [0, 1] and not used" if run_facts.bad_gold else ""
-    source = (
-        "audit again with --gold checks.py:score, a judge's file or a file of labels, or --map gold=COLUMN"
-        if run_facts.imported
-        else 'name a source, as gold="checks.py:score", or pass gold= to observe() for every completion of some '
-        "prompts, with no gold_chance below 1"
-    )
-    return (
-        f"no gold to judge by: {run_facts.bets} prompt groups with informative gold, the alarm needs {least}{why}; "
-        f"{source}"
-    )
-
-
-def duration_text(seconds: float) -> str:
-    seconds = max(0.0, seconds)  # clocks of two machines
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

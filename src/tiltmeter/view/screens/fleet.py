@@ -12,11 +12,11 @@ from msgspec.structs import asdict, replace
 
 from tiltmeter.data.records import Floats
 from tiltmeter.rundir.journal_chain.check import JournalState
+from tiltmeter.verdict.checks import duration_text
 from tiltmeter.verdict.list_entry import ListEntry, Spark, Trust, captured_settings, make_spark
 from tiltmeter.verdict.message import likelihood_word
 from tiltmeter.verdict.run_facts import alarm_id
 from tiltmeter.verdict.states import State
-from tiltmeter.verdict.verdict import duration_text
 from tiltmeter.version import __version__
 from tiltmeter.view.payloads.overview import Fleet, FleetGroup, FleetRow, Headline
 from tiltmeter.view.payloads.picture import RunPicture
