@@ -17,13 +17,16 @@ import argparse
 import sys
 from math import sqrt
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from record import record, show
+from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.stats.agreement import pair_agreement
 from tiltmeter.stats.bradley_terry import prepare_reference, win_share
+from tiltmeter.stats.gold_curve import GoldCurve
 from tiltmeter.stats.running_mean import MeanWindow, low_end
 from tiltmeter.verdict.agreement_and_gain import ALPHA, AgreementAndGain
 from tiltmeter_lab.tiny.run_files import load_packed
@@ -82,7 +85,7 @@ def copied(window: MeanWindow) -> MeanWindow:
     return MeanWindow(**vars(window))
 
 
-def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
+def one_run(kind: str, rng: np.random.Generator) -> dict[str, Any]:
     """Whether the intervals held at every step, and how wide that of the agreement was early and late."""
     agreement = course(kind, rng)
     level = np.clip(rng.uniform(0.2, 0.8) + np.cumsum(rng.normal(0.0, 0.02, STEPS)), 0.05, 0.95)
@@ -91,7 +94,7 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
     values = shares(agreement, gold, rng)
     folded = AgreementAndGain()
     now: list[tuple[int, MeanWindow]] = []
-    levels: list[tuple[int, MeanWindow, int]] = []
+    level_readings = ReadingTable("gold.mean")
     for step in range(STEPS):
         mixed = values[step][np.isfinite(values[step])]
         means = gold[step].mean(-1)
@@ -101,7 +104,8 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
         folded.add(0, step, readings)
         if folded.agreements.windows:
             now.append((step, copied(folded.agreements.current)))
-        levels.append((step, copied(folded.gold.current), len(folded.gold.earlier)))
+        error = float(means.std(ddof=1) / sqrt(GROUPS))
+        level_readings.add(0, step, float(means.mean()), GROUPS * ANSWERS, error)
     ends = intervals([window for _, window in now], ALPHA)
     counted = np.isfinite(values).sum(1)
     true = np.array(
@@ -118,27 +122,22 @@ def one_run(kind: str, rng: np.random.Generator) -> dict[str, float]:
         "fixed": bool(
             (np.abs(seen[:, 0] - true) <= reach)[[count >= 30 for count in counted.cumsum()[-len(now) :]]].all()
         ),
-        "level_held": level_held(folded, levels, prompts.mean(1)),
+        "level_held": level_held(level_readings, prompts.mean(1)),
         "width_5": float(width[min(4, len(width) - 1)]),
         "width_150": float(width[-1]),
     }
 
 
-def level_held(folded: AgreementAndGain, levels: list[tuple[int, MeanWindow, int]], truth: Floats) -> bool:
-    """Whether the interval of gold now against its best held at every step."""
-    past = [(truth[window.first : window.last + 1].mean(), interval) for window, interval in folded.gold.earlier]
-    for (step, window, earlier), (low, high) in zip(
-        levels, intervals([window for _, window, _ in levels], folded.gold.alpha), strict=True
-    ):
-        if not earlier:
-            continue
-        mean = truth[window.first : step + 1].mean()
-        change = min(mean - max(true for true, _ in past[:earlier]), 0.0)
-        least = min(low - max(interval.high for _, interval in past[:earlier]), 0.0)
-        most = min(high - max(interval.low for _, interval in past[:earlier]), 0.0)
-        if not least <= change <= most:
-            return False
-    return True
+def level_held(gold: ReadingTable, truth: Floats) -> list[bool]:
+    """At every tenth step, whether the interval of gold now against its best holds the true change."""
+    held = []
+    for step in range(9, STEPS, 10):
+        look = GoldCurve(gold.where(gold.steps <= step)).last_look
+        if look is not None:
+            now, best = (truth[part.first : part.last + 1].mean() for part in (look.now, look.best))
+            _, low, high = look.change
+            held.append(bool(low <= min(now - best, 0.0) <= high))
+    return held
 
 
 def called_hollow(kind: str, rng: np.random.Generator, rows: int = 32) -> bool:
@@ -216,7 +215,7 @@ def main() -> int:
         "runs": len(runs),
         "steps": STEPS,
         "coverage": round(float(np.mean([run["held"] for run in runs])), 4),
-        "level_coverage": round(float(np.mean([run["level_held"] for run in runs])), 4),
+        "level_coverage": round(float(np.mean([held for run in runs for held in run["level_held"]])), 4),
         "fixed_coverage": round(float(np.mean([run["fixed"] for run in runs])), 4),
         "median_width_at_step_5": round(float(np.median([run["width_5"] for run in runs])), 3),
         "median_width_at_step_150": round(float(np.median([run["width_150"] for run in runs])), 3),
@@ -226,7 +225,7 @@ def main() -> int:
     if options.runs >= 1000:
         figures |= tiny_suite()
     show(record("agreement", figures, seed=options.seed, keep=options.write), as_json=options.json)
-    return 0 if figures["coverage"] >= 0.99 and figures["level_coverage"] >= 0.99 else 1
+    return 0 if figures["coverage"] >= 0.99 and figures["level_coverage"] >= 0.95 else 1
 
 
 if __name__ == "__main__":
