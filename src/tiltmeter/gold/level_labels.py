@@ -13,7 +13,7 @@ from tiltmeter.data.slices import means_by_slice
 from tiltmeter.errors import StoreError
 from tiltmeter.gold import INDEPENDENT
 from tiltmeter.gold.label_files import Label, LabelRequest, read_labels, read_request
-from tiltmeter.gold.level_sampler import LevelDraw, LevelSampler, window_level
+from tiltmeter.gold.level_sampler import LevelDraw, LevelSampler, PromptValue, window_level
 from tiltmeter.gold.row_features import COLUMNS, prompt_keys, row_features
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.rundir.step_files import read_step
@@ -58,8 +58,8 @@ class LevelLabels:
         if request is not None and draw is not None:
             self._sampler.close(attempt, step, draw, gold_by_row(request, read_labels(self.run, request)))
 
-    def _window_values(self, attempt: int, step: int) -> dict[str, float]:
-        """The reference values of the window that was opened at a step."""
+    def _window_values(self, attempt: int, step: int) -> dict[str, PromptValue]:
+        """The values of the prompts of the window that was opened at a step."""
         request = read_request(self.run, attempt, step)
         draw = None if request is None else level_draw(request)
         if request is None or draw is None or draw.opened is None:

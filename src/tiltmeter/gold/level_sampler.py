@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,18 @@ RECENT = 8  # steps that "now" is
 HORIZON = 20  # steps over which free labels are spent while gold seems lower
 CLEAR = 0.04  # of gold: from this gap on they are spent in full
 SHRINK = 4.0  # labels that a prompt's own mean must outweigh to stand for itself
+KEEP = 0.98  # of what earlier prompts say of how hard those of late are, with each prompt more
+HARDER = 0.03  # of gold by which the prompts of late were worth less by themselves than their reference values say
 VARIANCE = 0.2  # of gold, for beliefs
 
 Recall = Callable[[int, int], "tuple[Floats, Ints, Sequence[str]] | None"]  # of a stored step, as `draw` has them
+
+
+class PromptValue(NamedTuple):
+    """What a window's answers to a prompt are worth: to bet against, drawn towards the level, and by themselves."""
+
+    reference: float
+    own: float
 
 
 @dataclass(frozen=True)
@@ -126,9 +135,10 @@ class LevelSampler:
         self._current: _Stretch | None = None
         self._recent: list[_Stretch] = []
         self._opened: dict[int, float] = {}  # level by window, once its labels are there
-        self._values: dict[int, dict[str, float]] = {}  # of its prompts
+        self._values: dict[int, Mapping[str, PromptValue]] = {}
         self._requests: dict[int, tuple[int, int]] = {}  # by window that was drawn, attempt and step of its request
         self._belief = [0.0, 0.0, 0.0]  # groups against the window in use, sum of -u, sum of u²; decayed
+        self._harder = [0.0, 0.0, 0.0]  # prompts of late, sum of gaps of reference and own value, of squares; decayed
         self._numbers = [0.0, 0.0, 0.0, 0.0]  # rows, labels drawn, steps, parts of labels
 
     def draw(
@@ -151,22 +161,39 @@ class LevelSampler:
         labels = min(self._affordable(len(features)), len(features), MOST_LABELS)
         size = min(max(1, labels // max(groups, 1)), int(np.diff(starts).min(initial=most)))
         guesses = self._surrogate.predict(terms)
+        values = self._references(active, prompts)
         groups_of_now = []
         for k in rng.permutation(groups)[: labels // size]:
             first, end = int(starts[k]), int(starts[k + 1])
             rows = first + rng.permutation(end - first)[:size]
-            value = self._values.get(active, {}).get(prompts[k])
             near = [(float(reward), float(length)) for reward, length in features[rows]]
             groups_of_now.append(
                 LabelledGroup(
                     tuple(rows.tolist()), tuple(guesses[rows].tolist()), tuple(near), float(guesses[first:end].mean()),
-                    value,
+                    values.get(prompts[k]),
                 )
             )  # fmt: skip
         draw = LevelDraw(tuple(groups_of_now), active, (size, most), opened)
         self._numbers[1] += len(draw.rows(attempt, step))
         self._remember(attempt, step, terms)
         return draw
+
+    def _references(self, window: int, prompts: Sequence[str]) -> dict[str, float]:
+        """The reference values of a step's prompts; none while those of late are harder by themselves than these say.
+
+        References are drawn towards the level. Where a curriculum chooses hard prompts they are too high together, and
+        gold that is as it was would look lower. Prompts and earlier labels decide it, before any label of the step.
+        """
+        known = self._values.get(window, {})
+        values = {prompt: known[prompt] for prompt in prompts if prompt in known}
+        for value in values.values():
+            gap = value.reference - value.own
+            count, total, square = (KEEP * one for one in self._harder)
+            self._harder = [count + 1.0, total + gap, square + gap**2]
+        count, total, square = self._harder
+        mean = total / max(count, 1.0)
+        error = sqrt(max(square / max(count, 1.0) - mean**2, 0.0) / max(count, 1.0))
+        return {} if mean > HARDER + error else {prompt: value.reference for prompt, value in values.items()}
 
     def close(self, attempt: int, step: int, draw: LevelDraw, gold: Mapping[Row, float]) -> None:
         """The labels of a step, by row, without those that are missing; called in the order steps were closed."""
@@ -326,10 +353,11 @@ class LevelSampler:
             "opened": sorted(self._opened.items()),
             "requests": [[number, *place] for number, place in self._requests.items()],
             "belief": self._belief,
+            "harder": self._harder,
             "numbers": self._numbers,
         }
 
-    def restore(self, state: Mapping[str, Any], values: Callable[[int, int], Mapping[str, float]]) -> None:
+    def restore(self, state: Mapping[str, Any], values: Callable[[int, int], Mapping[str, PromptValue]]) -> None:
         """As it was when `state` was taken. `values`: of the prompts of a window, by the place of its request."""
         self._surrogate = GoldSurrogate.restore(state["surrogate"])
         self._windows = [_Stretch.restore(window) for window in state["windows"]]
@@ -342,6 +370,7 @@ class LevelSampler:
             number: self._values.get(number) or dict(values(*self._requests[number])) for number in self._opened
         }
         self._belief, self._numbers = list(state["belief"]), list(state["numbers"])
+        self._harder = list(state.get("harder", self._harder))
 
 
 def split_share(share: float) -> tuple[float, float]:
@@ -379,17 +408,19 @@ def level_readings(draw: LevelDraw, attempt: int, step: int, gold: Mapping[Row, 
     return readings
 
 
-def window_level(window: OpenedWindow, gold: Mapping[Row, float]) -> tuple[float, dict[str, float], Floats]:
-    """θ, the value of each prompt, and e of each draw. A label that is missing is 0: that favours the null."""
+def window_level(window: OpenedWindow, gold: Mapping[Row, float]) -> tuple[float, dict[str, PromptValue], Floats]:
+    """θ, the values of each prompt, and e of each draw. A label that is missing is 0: that favours the null."""
     residuals = np.array([gold.get(row, 0.0) for row in window.rows]) - np.array(window.guesses)
     guesses, of = np.array(window.mean_guesses), np.array(window.prompt_of)
     level = float(guesses.mean() + residuals.mean())
     drawn = np.bincount(of, minlength=len(guesses))
-    own = np.bincount(of, residuals - residuals.mean(), len(guesses)) / (drawn + SHRINK)
-    apart = guesses - guesses.mean() + own
+    errors = np.bincount(of, residuals - residuals.mean(), len(guesses))
+    apart = guesses - guesses.mean() + errors / (drawn + SHRINK)
     apart -= apart.mean()
     apart *= min(1.0, LOWEST_VALUE / max(-float(apart.min()), 1e-9))  # the mean stays, none is far below
-    return level, dict(zip(window.prompts, (level + apart).tolist(), strict=True)), residuals
+    own = np.where(drawn > 0.0, guesses - level + errors / np.maximum(drawn, 1.0), apart)
+    values = map(PromptValue, (level + apart).tolist(), (level + own - own.mean()).tolist())
+    return level, dict(zip(window.prompts, values, strict=True)), residuals
 
 
 def group_changes(draw: LevelDraw, attempt: int, step: int, gold: Mapping[Row, float]) -> list[float]:

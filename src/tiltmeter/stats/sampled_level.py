@@ -29,7 +29,9 @@ x >= -1 and 0 <= l < 1 it is exp(l x - ψ(l) x²) <= 1 + l x with ψ(l) = -log(1
 Both hold one after the other, so the promise of `stats.bets_below` holds with C = L² v / 2 + ψ(L b / n) / b² Σ (e_i -
 ê)². It does not matter why or when a window is opened: the first part has been running with the window's weight since
 the window began. Over S, E u = mean gold of the group - r_p whatever f is, so E[u] = μ_t* - θ >= -δ - D under the null,
-for groups whose prompts are a random draw of P_j. The rest is as there.
+for groups whose prompts are a random draw of P_j. The sampler leaves out steps while prompts of late, by the window's
+labels, are worth less by themselves than their r_p say: that is known before a step's labels, and raises E u. The rest
+is as there.
 """
 
 from __future__ import annotations
