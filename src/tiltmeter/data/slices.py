@@ -52,7 +52,7 @@ def environments_of(column: str, facts: object) -> dict[str, list[str | None]]:
     return {"env": names} if any(name is not None for name in names) else {}
 
 
-@shared()
+@shared(2)  # with the facts of the first steps, and without
 def row_slices(batch: RolloutBatch, first_steps: Baseline | None = None) -> list[str] | None:
     """The slices of each row, empty where a row has none; None if no row has any: its environment, and the facts that
     the first steps chose (`data.slice_facts`), with `AND` between them."""
@@ -83,7 +83,7 @@ def row_tasks(batch: RolloutBatch) -> list[str] | None:
     return [names.get(raw, "") for raw in batch.task or ()] if names else None  # type: ignore[arg-type]
 
 
-@shared()
+@shared(2)
 def group_slices(batch: RolloutBatch, first_steps: Baseline | None = None) -> list[str] | None:
     """The slices of each prompt group, which are those of its first row."""
     slices = row_slices(batch, first_steps)
@@ -125,8 +125,9 @@ def slice_words(name: str) -> str:
 def by_slice(slices: Sequence[str], keep: Sequence[bool]) -> dict[str, list[int]]:
     """Where the values of each slice stand that are to be kept, in the order of names; of many slices the largest."""
     places: dict[str, list[int]] = {}
+    names = {name: name.split(AND) if name else [] for name in set(slices)}
     for at, (name, is_kept) in enumerate(zip(slices, keep, strict=True)):
-        for one in name.split(AND) if name and is_kept else ():
+        for one in names[name] if is_kept else ():
             places.setdefault(one, []).append(at)
     largest = sorted(places, key=lambda name: (-len(places[name]), name))[:MOST_SLICES]
     return {name: places[name] for name in sorted(largest)}
@@ -174,9 +175,11 @@ def overpay_by_slice(
     most = _most_bets(len(places))
     parts, keys = dict[str, list[float]](), dict[str, list[int]]()
     for name, at in places.items():
-        blocks = [list(block) for block in np.array_split(at, min(len(at), most))]
-        parts[name] = [float(np.average(means[block], weights=labels[0][block])) for block in blocks]
-        keys[name] = [label_key(*(int(count[block].sum()) for count in labels)) for block in blocks]
+        blocks = min(len(at), most)
+        starts = np.arange(blocks) * (len(at) // blocks) + np.minimum(np.arange(blocks), len(at) % blocks)
+        answers, unknown = (np.add.reduceat(count[at], starts) for count in labels)
+        parts[name] = (np.add.reduceat(means[at] * labels[0][at], starts) / answers).tolist()
+        keys[name] = [label_key(*counts) for counts in zip(answers.tolist(), unknown.tolist(), strict=True)]
     return _with_slices(reading, parts, keys)
 
 
